@@ -1,0 +1,22 @@
+// Package problem has the one type by which pure planning code reports what is wrong with
+// an object. A Problem never stops the planning of other objects: it becomes a condition,
+// an Event or a log line on the object it names.
+package problem
+
+import "fmt"
+
+// Problem is something wrong with one object that a Plan went on without.
+type Problem struct {
+	Object  string // "Kind namespace/name", or "Kind name" for cluster-scoped kinds
+	Field   string // path of the field at fault, such as "spec.serviceCIDR"; may be empty
+	Reason  string // CamelCase, for conditions and Events
+	Message string // what is wrong, and the remedy
+}
+
+// String returns the problem as one line for logs: object, field, message.
+func (p Problem) String() string {
+	if p.Field == "" {
+		return fmt.Sprintf("%s: %s", p.Object, p.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
+}
