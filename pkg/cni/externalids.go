@@ -1,0 +1,84 @@
+package cni
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Keys of a port's external_ids. All but the last two are those that Antrea writes, so its
+// tools read our record; the last two keep what it does not.
+const (
+	idType        = "antrea-type"
+	idMAC         = "attached-mac"
+	idIPs         = "ip-address"
+	idContainer   = "container-id"
+	idPodName     = "pod-name"
+	idPodNS       = "pod-namespace"
+	idNetns       = "net-ns"
+	idIfName      = "if-dev" // only when it is not eth0
+	idPrefixBits  = "tombolo-prefix-length"
+	typeContainer = "container"
+
+	defaultIfName = "eth0"
+)
+
+// ExternalIDs returns the external_ids that record an attachment on its port.
+func ExternalIDs(a Attachment) map[string]string {
+	ips := make([]string, 0, len(a.IPs))
+	bits := make([]string, 0, len(a.IPs))
+	for _, p := range a.IPs {
+		ips = append(ips, p.Addr().String())
+		bits = append(bits, strconv.Itoa(p.Bits()))
+	}
+	ids := map[string]string{
+		idType:       typeContainer,
+		idMAC:        a.MAC,
+		idIPs:        strings.Join(ips, ","),
+		idPrefixBits: strings.Join(bits, ","),
+		idContainer:  a.ContainerID,
+		idPodName:    a.PodName,
+		idPodNS:      a.PodNamespace,
+		idNetns:      a.Netns,
+	}
+	if a.IfName != defaultIfName {
+		ids[idIfName] = a.IfName
+	}
+	return ids
+}
+
+// FromExternalIDs reads an attachment back from the port's name and external_ids. It is
+// false for ports that are not a Pod's. Addresses without a recorded prefix length, as
+// Antrea writes them, come back as host prefixes.
+func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
+	if ids[idType] != typeContainer || ids[idContainer] == "" {
+		return Attachment{}, false
+	}
+	a := Attachment{
+		ContainerID:  ids[idContainer],
+		IfName:       ids[idIfName],
+		Netns:        ids[idNetns],
+		PodNamespace: ids[idPodNS],
+		PodName:      ids[idPodName],
+		PortName:     name,
+		MAC:          ids[idMAC],
+	}
+	if a.IfName == "" {
+		a.IfName = defaultIfName
+	}
+	bits := strings.Split(ids[idPrefixBits], ",")
+	for i, text := range strings.Split(ids[idIPs], ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil {
+			continue
+		}
+		length := ip.BitLen()
+		if i < len(bits) {
+			if n, err := strconv.Atoi(bits[i]); err == nil && n >= 0 && n <= ip.BitLen() {
+				length = n
+			}
+		}
+		a.IPs = append(a.IPs, netip.PrefixFrom(ip, length))
+	}
+	return a, true
+}

@@ -1,0 +1,53 @@
+// Package cni is the agent's side of the container network interface: it answers the
+// tombolo-cni plugin on a unix socket, gives Pods addresses and a veth pair, and asks the
+// Node to attach them to the switch.
+//
+// The specification is https://github.com/containernetworking/cni/blob/spec-v1.1.0/SPEC.md.
+package cni
+
+import (
+	"context"
+	"net/netip"
+)
+
+// DefaultSocket is where the agent serves CNI requests.
+const DefaultSocket = "/var/run/tombolo/cni.sock"
+
+// Attachment is one interface of one Pod on the switch. All of it is kept in the port's
+// external_ids, which are the record that outlives the agent.
+type Attachment struct {
+	ContainerID  string // of the sandbox
+	IfName       string // inside the Pod, usually "eth0"
+	Netns        string // path, such as "/var/run/netns/cni-..."
+	PodNamespace string
+	PodName      string
+	PortName     string         // the host's end of the veth pair, and the port's name in OVSDB
+	MAC          string         // the Pod's
+	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
+}
+
+// Network is what this Node gives to a new Pod.
+type Network struct {
+	PodCIDRs []netip.Prefix
+	// Gateways are the Pod's next hops, one per PodCIDR and in its order. Where it is
+	// shorter, the first address of the range is the gateway.
+	Gateways   []netip.Addr
+	MTU        int    // 0 leaves the kernel's default
+	GatewayMAC string // of the gateway port
+	// DisableTXChecksum makes Pods compute their checksums: the userspace datapath takes
+	// packets off the veth as they are.
+	DisableTXChecksum bool
+}
+
+// Node is what the CNI server asks of the Node it runs on. The agent implements it.
+type Node interface {
+	// Network waits until the Node's network is ready, or until ctx ends.
+	Network(ctx context.Context) (Network, error)
+	// Attach makes the port and returns when the switch has confirmed the Pod's flows. It
+	// is called again with the same values when a runtime retries.
+	Attach(ctx context.Context, a Attachment) error
+	// Detach takes port and flows away; nil when there are none.
+	Detach(ctx context.Context, containerID, ifName string) error
+	// Attachments lists who is attached now.
+	Attachments() []Attachment
+}

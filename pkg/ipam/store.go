@@ -1,0 +1,397 @@
+// Package ipam gives out addresses of the Node's ranges and keeps a record of who holds
+// them that survives a crash at any moment.
+package ipam
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Key says who holds addresses: one interface of one container.
+type Key struct {
+	ContainerID string `json:"containerID"`
+	IfName      string `json:"ifName"`
+}
+
+// Range is where addresses come from.
+type Range struct {
+	Prefix netip.Prefix
+	// Reserved are never given out, besides the network's own address and, in IPv4, its
+	// broadcast address. The gateway belongs here.
+	Reserved []netip.Addr
+}
+
+// Record is what one Key holds.
+type Record struct {
+	Key
+	IPs   []netip.Prefix `json:"ips"`             // in the order of the ranges asked for
+	Owner string         `json:"owner,omitempty"` // for people: "namespace/pod"
+	Since time.Time      `json:"since"`
+}
+
+// ExhaustedError says that a range has no free address.
+type ExhaustedError struct {
+	Range netip.Prefix
+	Held  int
+}
+
+func (e *ExhaustedError) Error() string {
+	return fmt.Sprintf("address range %s exhausted: %d held; remove Pods from this Node or give it a larger podCIDR (kube-controller-manager --node-cidr-mask-size)", e.Range, e.Held)
+}
+
+// HeldError says that an address belongs to someone else.
+type HeldError struct {
+	IP     netip.Addr
+	Holder Record
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("address %s is held by %s since %s", e.IP, e.Holder.who(), e.Holder.Since.Format(time.TimeOnly))
+}
+
+func (r Record) who() string {
+	if r.Owner != "" {
+		return r.Owner
+	}
+	return "container " + r.ContainerID + " " + r.IfName
+}
+
+// Store is the record of one Node, in one file. Its methods may be called from any number
+// of goroutines; when one returns, what it did is on the disk.
+type Store struct {
+	path string
+
+	mu      sync.Mutex
+	records map[Key]Record
+	held    map[netip.Addr]Key
+	last    map[netip.Prefix]netip.Addr // given out most recently: search goes on behind it
+}
+
+// file is the shape of the file. Last is kept so that a restart does not give a dead Pod's
+// address to the next one while peers still remember it.
+type file struct {
+	Version int                         `json:"version"`
+	Records []Record                    `json:"records"`
+	Last    map[netip.Prefix]netip.Addr `json:"last,omitempty"`
+}
+
+const version = 1
+
+// Open reads the record at path, or starts an empty one when there is no file. It makes
+// the directory. A file that cannot be understood is an error that names it: who holds
+// what can be rebuilt from OVSDB, so the remedy is to move it away.
+func Open(path string) (*Store, error) {
+	s := &Store{
+		path:    path,
+		records: map[Key]Record{},
+		held:    map[netip.Addr]Key{},
+		last:    map[netip.Prefix]netip.Addr{},
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("open address record: %w", err)
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open address record: %w", err)
+	}
+	if err := s.decode(b); err != nil {
+		return nil, fmt.Errorf("open address record %s: %w; move the file away: the record is then rebuilt from what is attached to the switch", path, err)
+	}
+	return s, nil
+}
+
+func (s *Store) decode(b []byte) error {
+	var f file
+	if err := json.Unmarshal(b, &f); err != nil {
+		return err
+	}
+	if f.Version != version {
+		return fmt.Errorf("its version is %d, this program knows %d", f.Version, version)
+	}
+	for _, r := range f.Records {
+		if err := s.put(r); err != nil {
+			return err
+		}
+	}
+	for p, a := range f.Last {
+		s.last[p] = a
+	}
+	return nil
+}
+
+// put adds a record in memory.
+func (s *Store) put(r Record) error {
+	for _, p := range r.IPs {
+		if k, ok := s.held[p.Addr()]; ok && k != r.Key {
+			return &HeldError{IP: p.Addr(), Holder: s.records[k]}
+		}
+	}
+	s.drop(r.Key)
+	s.records[r.Key] = r
+	for _, p := range r.IPs {
+		s.held[p.Addr()] = r.Key
+	}
+	return nil
+}
+
+// drop takes a record out of memory and returns it.
+func (s *Store) drop(k Key) (Record, bool) {
+	r, ok := s.records[k]
+	for _, p := range r.IPs {
+		delete(s.held, p.Addr())
+	}
+	delete(s.records, k)
+	return r, ok
+}
+
+// Allocate gives a Key one address of each range. A Key that already holds addresses of
+// these ranges keeps them; one whose addresses are of other ranges (the Node's podCIDR has
+// changed) gets new ones. owner is for people.
+func (s *Store) Allocate(k Key, owner string, ranges []Range) ([]netip.Prefix, error) {
+	if len(ranges) == 0 {
+		return nil, errors.New("allocate address: no range given: the Node has no podCIDR; see --allocate-node-cidrs of kube-controller-manager")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, had := s.records[k]
+	if had && fits(old.IPs, ranges) {
+		return slices.Clone(old.IPs), nil
+	}
+	lastBefore := maps.Clone(s.last)
+	s.drop(k)
+	r := Record{Key: k, Owner: owner, Since: time.Now().UTC().Truncate(time.Second)}
+	err := func() error {
+		for _, rg := range ranges {
+			ip, err := s.next(rg)
+			if err != nil {
+				return err
+			}
+			r.IPs = append(r.IPs, netip.PrefixFrom(ip, rg.Prefix.Bits()))
+			s.last[rg.Prefix.Masked()] = ip
+		}
+		if err := s.put(r); err != nil {
+			return err
+		}
+		return s.save()
+	}()
+	if err != nil {
+		s.drop(k)
+		s.last = lastBefore
+		if had {
+			return nil, errors.Join(err, s.put(old))
+		}
+		return nil, err
+	}
+	return slices.Clone(r.IPs), nil
+}
+
+// fits reports whether addresses are one of each range, in order.
+func fits(ips []netip.Prefix, ranges []Range) bool {
+	return slices.EqualFunc(ips, ranges, func(p netip.Prefix, r Range) bool {
+		return r.Prefix.Masked() == p.Masked() && !slices.Contains(r.Reserved, p.Addr())
+	})
+}
+
+// next finds the free address that follows the one given out last.
+func (s *Store) next(r Range) (netip.Addr, error) {
+	p := r.Prefix.Masked()
+	if !p.IsValid() {
+		return netip.Addr{}, errors.New("allocate address: invalid range")
+	}
+	first, last := bounds(p)
+	if !first.IsValid() {
+		return netip.Addr{}, &ExhaustedError{Range: p}
+	}
+	start := first
+	if l, ok := s.last[p]; ok && l.Compare(first) >= 0 && l.Less(last) {
+		start = l.Next()
+	}
+	// At most everyone who holds an address, and every reserved one, is passed over.
+	for i, ip := 0, start; i <= len(s.held)+len(r.Reserved); i++ {
+		if _, taken := s.held[ip]; !taken && !slices.Contains(r.Reserved, ip) {
+			return ip, nil
+		}
+		if ip == last {
+			ip = first
+		} else {
+			ip = ip.Next()
+		}
+		if ip == start {
+			break
+		}
+	}
+	held := 0
+	for ip := range s.held {
+		if p.Contains(ip) {
+			held++
+		}
+	}
+	return netip.Addr{}, &ExhaustedError{Range: p, Held: held}
+}
+
+// bounds returns the first and the last address of a range that a Pod may have: not the
+// network's own (the subnet router's in IPv6) and not IPv4's broadcast. Both are invalid
+// when nothing remains.
+func bounds(p netip.Prefix) (first, last netip.Addr) {
+	n := new(big.Int).SetBytes(p.Addr().AsSlice())
+	size := new(big.Int).Lsh(big.NewInt(1), uint(p.Addr().BitLen()-p.Bits()))
+	n.Add(n, size).Sub(n, big.NewInt(1))
+	last, _ = netip.AddrFromSlice(n.FillBytes(make([]byte, p.Addr().BitLen()/8)))
+	first = p.Addr().Next()
+	if p.Addr().Is4() {
+		last = last.Prev()
+	}
+	if !first.IsValid() || !last.IsValid() || !p.Contains(first) || last.Less(first) {
+		return netip.Addr{}, netip.Addr{}
+	}
+	return first, last
+}
+
+// Release frees what a Key holds, and reports whether it held something.
+func (s *Store) Release(k Key) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.drop(k)
+	if !ok {
+		return false, nil
+	}
+	if err := s.save(); err != nil {
+		return false, errors.Join(err, s.put(r))
+	}
+	return true, nil
+}
+
+// Get returns what a Key holds.
+func (s *Store) Get(k Key) (Record, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.records[k]
+	r.IPs = slices.Clone(r.IPs)
+	return r, ok
+}
+
+// Keys lists who holds addresses, in order.
+func (s *Store) Keys() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(s.records), compare)
+}
+
+func compare(a, b Key) int {
+	return cmp.Or(strings.Compare(a.ContainerID, b.ContainerID), strings.Compare(a.IfName, b.IfName))
+}
+
+// Rebuild makes the record agree with what is attached: records that are missing or say
+// something else are replaced. It frees nothing. An address claimed by two goes to the
+// first in order of Keys; the error names the others.
+func (s *Store) Rebuild(attached []Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	attached = slices.SortedFunc(slices.Values(attached), func(a, b Record) int { return compare(a.Key, b.Key) })
+	present := map[Key]bool{}
+	for _, r := range attached {
+		present[r.Key] = true
+	}
+	var errs []error
+	changed := false
+	for _, r := range attached {
+		if have, ok := s.records[r.Key]; ok && slices.Equal(have.IPs, r.IPs) {
+			continue
+		}
+		// Who holds one of these addresses without being attached lost it.
+		for _, p := range r.IPs {
+			if k, ok := s.held[p.Addr()]; ok && !present[k] {
+				s.drop(k)
+				changed = true
+			}
+		}
+		if r.Since.IsZero() {
+			r.Since = time.Now().UTC().Truncate(time.Second)
+		}
+		if err := s.put(r); err != nil {
+			errs = append(errs, fmt.Errorf("rebuild address record of %s: %w", r.who(), err))
+			continue
+		}
+		changed = true
+	}
+	if changed {
+		errs = append(errs, s.save())
+	}
+	return errors.Join(errs...)
+}
+
+// GC frees what Keys hold that are not kept, and returns their records.
+func (s *Store) GC(keep func(Key) bool) ([]Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var freed []Record
+	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
+		if !keep(k) {
+			r, _ := s.drop(k)
+			freed = append(freed, r)
+		}
+	}
+	if len(freed) == 0 {
+		return nil, nil
+	}
+	if err := s.save(); err != nil {
+		for _, r := range freed {
+			err = errors.Join(err, s.put(r))
+		}
+		return nil, err
+	}
+	return freed, nil
+}
+
+// save writes the file under another name, makes sure that it is on the disk, and renames
+// it into place: whoever reads sees the old record or the new one.
+func (s *Store) save() (err error) {
+	f := file{Version: version, Last: s.last}
+	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
+		f.Records = append(f.Records, s.records[k])
+	}
+	b, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write address record: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write address record %s: %w; is the disk full or read-only?", s.path, err)
+		}
+	}()
+	dir := filepath.Dir(s.path)
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(s.path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	if err := os.Rename(tmp.Name(), s.path); err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

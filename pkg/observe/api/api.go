@@ -1,0 +1,153 @@
+// Package api is the agent's debug API: HTTP and JSON on a unix socket of the Node, read by
+// the tombolo command. The agent serves it, so these types are the whole agreement between
+// the two. Fields are added, never renamed or given another meaning.
+package api
+
+import "time"
+
+// DefaultSocket is where the agent serves the debug API.
+const DefaultSocket = "/var/run/tombolo/debug.sock"
+
+// Paths of the API. All are read with GET; an answer other than 200 carries an Error.
+const (
+	// PathFlows answers with FlowList. Query: table=NAME (as in the agent's program),
+	// owner=KIND (as Flow.Owner's first word, such as "Pod").
+	PathFlows = "/v1/flows"
+	// PathGroups answers with GroupList.
+	PathGroups = "/v1/groups"
+	// PathPorts answers with PortList.
+	PathPorts = "/v1/ports"
+	// PathPeers answers with PeerList.
+	PathPeers = "/v1/peers"
+	// PathStatus answers with Status.
+	PathStatus = "/v1/status"
+	// PathTrace answers with Trace. Query: flow=FLOW, in ovs-ofctl's text.
+	PathTrace = "/v1/trace"
+)
+
+// Error is the body of every answer that is not 200.
+type Error struct {
+	Error string `json:"error"` // one sentence with the remedy
+}
+
+// Flow is one flow as the switch holds it.
+type Flow struct {
+	Table    string  `json:"table"`   // the table's name, or its number where it has none
+	TableID  uint8   `json:"tableID"` // its number in the switch
+	Priority uint16  `json:"priority"`
+	Match    string  `json:"match"`           // ovs-ofctl's text; empty matches everything
+	Actions  string  `json:"actions"`         // ovs-ofctl's text, tables by name
+	Text     string  `json:"text"`            // the whole flow on one line, tables by name
+	Owner    string  `json:"owner,omitempty"` // "Kind" or "Kind name" of what wants it; empty: not one of ours
+	Cookie   uint64  `json:"cookie"`
+	Packets  uint64  `json:"packets"`
+	Bytes    uint64  `json:"bytes"`
+	Duration float64 `json:"duration"` // seconds since it was added
+}
+
+// FlowList is the answer of PathFlows, in the order packets meet the tables and by
+// descending priority within one.
+type FlowList struct {
+	Flows []Flow `json:"flows"`
+}
+
+// Group is one OpenFlow group as the switch holds it.
+type Group struct {
+	ID      uint32   `json:"id"`
+	Type    string   `json:"type"`             // all, select, indirect, fast_failover
+	Method  string   `json:"method,omitempty"` // of selection: hash, dp_hash; empty is the switch's own
+	Buckets []Bucket `json:"buckets"`
+	Owner   string   `json:"owner,omitempty"`
+	Text    string   `json:"text"` // ovs-ofctl's text
+}
+
+// Bucket is one choice of a Group.
+type Bucket struct {
+	ID      uint32 `json:"id"`
+	Weight  uint16 `json:"weight,omitempty"`
+	Actions string `json:"actions"`
+}
+
+// GroupList is the answer of PathGroups, by ascending ID.
+type GroupList struct {
+	Groups []Group `json:"groups"`
+}
+
+// Port is one port of the integration bridge.
+type Port struct {
+	Name        string   `json:"name"`
+	OFPort      int64    `json:"ofport"`           // OpenFlow number; 0 while the switch has not given one, -1 when it failed
+	Type        string   `json:"type"`             // contract's antrea-type: container, gateway, tunnel, ...
+	Pod         string   `json:"pod,omitempty"`    // "namespace/name"
+	IPs         []string `json:"ips,omitempty"`    // without prefix length
+	MAC         string   `json:"mac,omitempty"`    // of the Pod for container ports, else of the port
+	IfName      string   `json:"ifName,omitempty"` // the interface's name inside the Pod
+	ContainerID string   `json:"containerID,omitempty"`
+	Error       string   `json:"error,omitempty"` // why Open vSwitch cannot use it
+}
+
+// PortList is the answer of PathPorts, by OpenFlow number.
+type PortList struct {
+	Ports []Port `json:"ports"`
+}
+
+// Peer is where this Node sends traffic through a tunnel: another Node of the cluster, or
+// another cluster of the ClusterSet.
+type Peer struct {
+	Kind     string   `json:"kind"` // Node or Cluster
+	Name     string   `json:"name"` // the Node's name or the cluster's ID
+	CIDRs    []string `json:"cidrs"`
+	Gateways []string `json:"gateways,omitempty"` // a remote cluster's gateway addresses
+	Via      string   `json:"via"`                // tunnel destination from this Node
+	Role     string   `json:"role,omitempty"`     // of this Node towards the cluster: Gateway or Regular
+}
+
+// PeerList is the answer of PathPeers: Nodes first, then clusters, each by name.
+type PeerList struct {
+	Peers []Peer `json:"peers"`
+}
+
+// Status says whether this Node's network works and, when not, why.
+type Status struct {
+	Node     string    `json:"node"`
+	Version  string    `json:"version"`
+	Started  time.Time `json:"started"`
+	Ready    bool      `json:"ready"`
+	Waiting  []string  `json:"waiting,omitempty"`  // what is missing before it is ready
+	Datapath string    `json:"datapath,omitempty"` // system or netdev
+	OVS      string    `json:"ovs,omitempty"`      // Open vSwitch's version
+	Gateway  string    `json:"gateway,omitempty"`  // the Node that is this cluster's multi-cluster gateway
+	Role     string    `json:"role,omitempty"`     // None, Regular or Gateway
+	OpenFlow OpenFlow  `json:"openflow"`
+	Problems []Problem `json:"problems"`
+}
+
+// OpenFlow is the state of the connection to the switch.
+type OpenFlow struct {
+	Connected    bool              `json:"connected"`
+	Connections  uint64            `json:"connections"`  // made since the agent started
+	MessagesSent map[string]uint64 `json:"messagesSent"` // by OpenFlow message type, such as FLOW_MOD
+	FlowMods     uint64            `json:"flowMods"`     // adds, changes and removals sent since the agent started
+	GroupMods    uint64            `json:"groupMods"`
+	Bundles      uint64            `json:"bundles"`
+	Mended       uint64            `json:"mended"` // foreign changes put right
+	Flows        int               `json:"flows"`  // wanted now
+	Groups       int               `json:"groups"`
+	LastError    string            `json:"lastError,omitempty"`
+	Refused      []string          `json:"refused,omitempty"` // flows the switch does not take, with its reason
+}
+
+// Problem is something wrong with one object that the agent goes on without.
+type Problem struct {
+	Object  string `json:"object"` // "Kind namespace/name"
+	Field   string `json:"field,omitempty"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// Trace is the answer of PathTrace.
+type Trace struct {
+	Flow   string            `json:"flow"`   // what was asked
+	Output string            `json:"output"` // ofproto/trace's own text
+	Tables map[string]string `json:"tables"` // table number in decimal -> name, for readable output
+}
