@@ -1,0 +1,80 @@
+// Package hostnet is the one writer of the Node's own network configuration: addresses,
+// MTU and state of links, routes, permanent neighbours, sysctls, and the nftables table
+// "ip tombolo". It is told what the Node should have, compares that with what the kernel
+// has, and sends the difference; kernel events and a slow resync make it compare again.
+// What others have configured is left alone.
+package hostnet
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// RouteProtocol marks the routes that are ours (rtm_protocol, rtnetlink(7)); only routes
+// with this number are ever removed.
+const RouteProtocol netlink.RouteProtocol = 0x74
+
+// TableName is the name of our nftables table, in family ip.
+const TableName = "tombolo"
+
+// Desired is everything the Node should have.
+type Desired struct {
+	Links     []Link
+	Routes    []Route
+	Neighbors []Neighbor
+	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
+	Sysctls    map[string]string
+	Masquerade Masquerade
+}
+
+// Link is a network device that somebody else creates (usually ovs-vswitchd) and that
+// should be configured like this whenever it exists.
+type Link struct {
+	Name string
+	MTU  int  // 0 leaves it as it is
+	Up   bool // false leaves it as it is
+	// Addresses with their prefix lengths. When there are any, others of the same family
+	// are removed, unless Shared.
+	Addresses []netip.Prefix
+	// Shared leaves addresses that others have put there.
+	Shared bool
+	// NoAddresses says that the link is a port of a userspace switch: it should have no
+	// address, and the host's own stack must not see the IPv4 packets that arrive on it,
+	// since the switch reads them too and hands over those that are meant for the host.
+	NoAddresses bool
+}
+
+// Route is a unicast route of the main table.
+type Route struct {
+	Dst     netip.Prefix `json:"dst"`              // 0.0.0.0/0 for the default route
+	Gateway netip.Addr   `json:"gateway,omitzero"` // zero for a directly connected destination
+	Link    string       `json:"link,omitempty"`   // name of the outgoing link
+	Source  netip.Addr   `json:"source,omitzero"`  // preferred source address; may be zero
+	OnLink  bool         `json:"onlink,omitempty"` // the gateway is on the link although no address says so
+	Metric  int          `json:"metric,omitempty"` // lower wins; part of the route's identity
+	MTU     int          `json:"mtu,omitempty"`    // path MTU, 0 for the link's
+}
+
+// Neighbor is a permanent entry of the ARP or neighbour table.
+type Neighbor struct {
+	Link    string
+	Address netip.Addr
+	MAC     string
+}
+
+// Masquerade makes connections from Sources to anywhere but Except leave with the address
+// of the link they leave by. The zero value wants none.
+type Masquerade struct {
+	Sources []netip.Prefix // IPv4
+	Except  []netip.Prefix // destinations that keep the source
+	// ExceptLink is the outgoing link that is exempt: the gateway port.
+	ExceptLink string
+}
+
+// Stats counts what a Manager has done.
+type Stats struct {
+	Compares  uint64 // times that kernel and wish were compared
+	Changes   uint64 // changes sent to the kernel
+	LastError string // of the last compare, "" when all is as wanted
+}

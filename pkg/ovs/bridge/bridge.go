@@ -1,0 +1,135 @@
+// Package bridge is the one writer of Open vSwitch's configuration database. It is told
+// which bridges and ports a Node should have, compares that with what the database holds,
+// and sends the difference in one transaction. A lost connection, a restarted
+// ovsdb-server, a restarted ovs-vswitchd and somebody's ovs-vsctl are all the same case:
+// compare again.
+//
+// Only bridges that are declared are touched. In these, ports that are declared are
+// created and kept as declared; ports that are not declared are removed when they carry
+// TypeKey in their external_ids, which makes them ours, and left alone otherwise.
+package bridge
+
+import (
+	"crypto/rand"
+	"maps"
+	"net"
+	"slices"
+)
+
+// TypeKey is the key in a Port row's external_ids that marks a port as one of ours; its
+// value is the kind of port, such as "container" or "gateway".
+const TypeKey = "antrea-type"
+
+// maxRequestedOFPort is the largest number that ofport_request takes (vswitch.ovsschema).
+const maxRequestedOFPort = 65279
+
+// Bridge is a bridge that should exist.
+type Bridge struct {
+	Name         string
+	DatapathType string   // "system" or "netdev"; "" is the switch's default, system
+	FailMode     string   // "secure" or "standalone"; "" is the switch's default, standalone
+	Protocols    []string // such as "OpenFlow15"; empty is the switch's default
+	// HardwareAddr is the MAC of the bridge's local port (other_config:hwaddr); "" lets
+	// the switch choose.
+	HardwareAddr string
+	// ExternalIDs and OtherConfig are merged: a key named here gets this value, or is
+	// removed when the value is empty; other keys are left as they are.
+	ExternalIDs, OtherConfig map[string]string
+	// Ports the bridge should have. The local port, which has the bridge's name, is
+	// implied; it may be listed to give it an MTU or external_ids.
+	Ports []Port
+}
+
+// Port is a port that should exist, with one interface of the same name.
+type Port struct {
+	Name string
+	Type string // of the Interface: "" for a network device, "internal", "geneve", ...
+	// OFPort is the OpenFlow port number to ask for, at most 65279. 0 lets the switch
+	// choose; its choice is then pinned by ofport_request so that it stays.
+	OFPort uint32
+	MAC    string // "aa:bb:cc:dd:ee:ff"; "" leaves it as it is
+	MTU    int    // mtu_request; 0 leaves it as it is
+	// Options of the Interface row: exactly these.
+	Options map[string]string
+	// ExternalIDs of the Port row, merged as those of the Bridge.
+	ExternalIDs map[string]string
+}
+
+// State is what the database says is there.
+type State struct {
+	// Connected is false until the database has been read; then the rest is empty, or
+	// what was last known.
+	Connected     bool
+	OVSVersion    string
+	DatapathTypes []string
+	// FlowRestoreWait is other_config:flow-restore-wait: ovs-vswitchd keeps its datapath
+	// flows and processes no packet in the OpenFlow tables until it is cleared.
+	FlowRestoreWait bool
+	// NextCfg counts configurations that were asked for, CurCfg is the last one that
+	// ovs-vswitchd has carried out.
+	CurCfg, NextCfg int
+	Bridges         map[string]BridgeState
+}
+
+// BridgeState is one bridge of the database, ours or not.
+type BridgeState struct {
+	DatapathType, DatapathVersion, DatapathID string
+	FailMode                                  string
+	Protocols                                 []string
+	ExternalIDs, OtherConfig                  map[string]string
+	Ports                                     map[string]PortState
+}
+
+// PortState is one port of the database.
+type PortState struct {
+	Type         string
+	OFPort       uint32 // number in use; 0 when there is none (yet)
+	OFPortWanted uint32 // ofport_request, 0 when unset
+	Error        string // why ovs-vswitchd could not add the interface
+	MAC          string // in use, "" when not known
+	MACWanted    string // the mac column: survives restarts of ovs-vswitchd
+	MTU          int    // in use, 0 when not known
+	Options      map[string]string
+	ExternalIDs  map[string]string
+}
+
+// Stats counts what a Manager has done.
+type Stats struct {
+	Connects     uint64 // sessions with ovsdb-server
+	Transactions uint64 // transactions that changed something
+	Refused      uint64 // transactions that ovsdb-server refused
+	LastError    string // why the last attempt failed, "" when it did not
+}
+
+// RandomMAC returns a random, locally administered unicast MAC address, for a gateway port
+// that is created for the first time.
+func RandomMAC() string {
+	var mac [6]byte
+	rand.Read(mac[:])
+	mac[0] = mac[0]&^1 | 2
+	return net.HardwareAddr(mac[:]).String()
+}
+
+// withLocal returns the bridge's ports including its local one, by name. A name that is
+// listed twice counts once, the last time.
+func (b Bridge) withLocal() map[string]Port {
+	ports := map[string]Port{b.Name: {Name: b.Name, Type: "internal"}}
+	for _, p := range b.Ports {
+		if p.Name == b.Name {
+			p.Type = "internal"
+		}
+		ports[p.Name] = p
+	}
+	return ports
+}
+
+// clone copies what the caller might change later.
+func (b Bridge) clone() Bridge {
+	b.Protocols = slices.Clone(b.Protocols)
+	b.ExternalIDs, b.OtherConfig = maps.Clone(b.ExternalIDs), maps.Clone(b.OtherConfig)
+	b.Ports = slices.Clone(b.Ports)
+	for i, p := range b.Ports {
+		b.Ports[i].Options, b.Ports[i].ExternalIDs = maps.Clone(p.Options), maps.Clone(p.ExternalIDs)
+	}
+	return b
+}

@@ -1,0 +1,81 @@
+// Package schema holds the rows of the Open_vSwitch database that Tombolo reads and
+// writes, as models for libovsdb.
+//
+// The models are trimmed by hand: they name only the columns that are used, so that
+// ovsdb-server sends no statistics with its updates. Column names, types and their meaning
+// are those of ovs-vswitchd.conf.db(5). A column with "min": 0 and "max": 1 in
+// vswitch.ovsschema is a pointer here, a set is a slice, a map a map.
+package schema
+
+import "github.com/ovn-kubernetes/libovsdb/model"
+
+// Database is the name of the database that ovs-vswitchd is configured by.
+const Database = "Open_vSwitch"
+
+// Table names.
+const (
+	OpenVSwitchTable = "Open_vSwitch"
+	BridgeTable      = "Bridge"
+	PortTable        = "Port"
+	InterfaceTable   = "Interface"
+)
+
+// OpenVSwitch is the root row; there is exactly one.
+type OpenVSwitch struct {
+	UUID          string            `ovsdb:"_uuid"`
+	Bridges       []string          `ovsdb:"bridges"`
+	CurCfg        int               `ovsdb:"cur_cfg"`
+	NextCfg       int               `ovsdb:"next_cfg"`
+	OtherConfig   map[string]string `ovsdb:"other_config"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+	OVSVersion    *string           `ovsdb:"ovs_version"`
+	DatapathTypes []string          `ovsdb:"datapath_types"`
+}
+
+// Bridge is one bridge with its ports.
+type Bridge struct {
+	UUID            string            `ovsdb:"_uuid"`
+	Name            string            `ovsdb:"name"`
+	DatapathType    string            `ovsdb:"datapath_type"`
+	DatapathID      *string           `ovsdb:"datapath_id"`
+	DatapathVersion string            `ovsdb:"datapath_version"`
+	FailMode        *string           `ovsdb:"fail_mode"`
+	Protocols       []string          `ovsdb:"protocols"`
+	Ports           []string          `ovsdb:"ports"`
+	ExternalIDs     map[string]string `ovsdb:"external_ids"`
+	OtherConfig     map[string]string `ovsdb:"other_config"`
+}
+
+// Port is one port of a bridge; a bond has several interfaces, every other port one.
+type Port struct {
+	UUID        string            `ovsdb:"_uuid"`
+	Name        string            `ovsdb:"name"`
+	Interfaces  []string          `ovsdb:"interfaces"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+// Interface is the network device or tunnel behind a port.
+type Interface struct {
+	UUID          string            `ovsdb:"_uuid"`
+	Name          string            `ovsdb:"name"`
+	Type          string            `ovsdb:"type"`
+	Options       map[string]string `ovsdb:"options"`
+	OFPort        *int              `ovsdb:"ofport"` // -1: ovs-vswitchd could not add it
+	OFPortRequest *int              `ovsdb:"ofport_request"`
+	MAC           *string           `ovsdb:"mac"`
+	MACInUse      *string           `ovsdb:"mac_in_use"`
+	MTU           *int              `ovsdb:"mtu"`
+	MTURequest    *int              `ovsdb:"mtu_request"`
+	Error         *string           `ovsdb:"error"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+// Model returns the description of the database that a libovsdb client needs.
+func Model() (model.ClientDBModel, error) {
+	return model.NewClientDBModel(Database, map[string]model.Model{
+		OpenVSwitchTable: &OpenVSwitch{},
+		BridgeTable:      &Bridge{},
+		PortTable:        &Port{},
+		InterfaceTable:   &Interface{},
+	})
+}
