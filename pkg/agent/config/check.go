@@ -1,0 +1,113 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+)
+
+// check applies the rules between keys, and those on what this version can do.
+func (d *decoder) check(c *Config) {
+	d.multicluster(c)
+	d.unsupported(c)
+	d.ranges(c)
+	d.withoutEffect("", reflect.ValueOf(*c), reflect.ValueOf(defaultConfig()))
+}
+
+// defaultConfig is Default without the checks that use it.
+func defaultConfig() Config {
+	var c Config
+	(&decoder{}).defaults(reflect.ValueOf(&c).Elem())
+	return c
+}
+
+// multicluster drops the section when its gate is off, and checks it otherwise.
+func (d *decoder) multicluster(c *Config) {
+	defaults := defaultConfig().Multicluster
+	if !c.Enabled("Multicluster") {
+		if c.Multicluster != defaults {
+			d.warn(d.lines["multicluster"], "multicluster", "is ignored because the feature gate Multicluster is off; set featureGates.Multicluster to true to use it")
+			c.Multicluster = defaults
+		}
+		return
+	}
+	m := c.Multicluster
+	if m.EnableStretchedNetworkPolicy && !m.EnableGateway {
+		d.failAt("multicluster.enableStretchedNetworkPolicy", "Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy; set multicluster.enableGateway to true")
+	}
+	if m.EnablePodToPodConnectivity && !m.EnableGateway {
+		d.warn(d.lines["multicluster.enablePodToPodConnectivity"], "multicluster.enablePodToPodConnectivity", "has no effect without multicluster.enableGateway")
+	}
+	if m.TrafficEncryptionMode == "wireGuard" {
+		if c.TrafficEncryptionMode != "none" {
+			d.failAt("multicluster.trafficEncryptionMode", fmt.Sprintf("Multi-cluster WireGuard does not support in-cluster encryption mode %s; set trafficEncryptionMode to none", c.TrafficEncryptionMode))
+		} else {
+			d.failAt("multicluster.trafficEncryptionMode", "wireGuard between clusters is not in this version; set it to none, and encrypt underneath where the network between the clusters is not trusted")
+		}
+	}
+	if m.EnableGateway && c.TrafficEncapMode == "encap" && c.TrafficEncryptionMode == "wireGuard" {
+		d.failAt("multicluster.enableGateway", "Multi-cluster Gateway doesn't support in-cluster WireGuard encryption in encap mode; set trafficEncryptionMode to none or enableGateway to false")
+	}
+}
+
+func (d *decoder) failAt(key, message string) { d.fail(d.lines[key], key, message) }
+
+// unsupported refuses what would carry traffic otherwise than asked.
+func (d *decoder) unsupported(c *Config) {
+	if c.TrafficEncryptionMode != "none" {
+		d.failAt("trafficEncryptionMode", c.TrafficEncryptionMode+" is not in this version: traffic would go unencrypted; set it to none, and encrypt underneath where the network is not trusted")
+	}
+	if c.TrafficEncapMode != "encap" {
+		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap")
+	}
+	if c.TunnelType == "stt" {
+		d.failAt("tunnelType", "stt is not in Open vSwitch any more; set it to geneve, vxlan or gre")
+	}
+	if c.EnableBridgingMode {
+		d.failAt("enableBridgingMode", "bridging mode is not in this version; set it to false, or set transportInterface where the userspace datapath needs the Node's interface")
+	}
+	if len(c.TransportInterfaceCIDRs) > 0 {
+		d.failAt("transportInterfaceCIDRs", "choosing the interface by its addresses is not in this version; name it in transportInterface")
+	}
+	if !c.AntreaProxy.Enable {
+		d.failAt("antreaProxy.enable", "Services are always served by the agent; set it to true, or remove it")
+	}
+	if len(c.AntreaProxy.SkipServices) > 0 {
+		d.failAt("antreaProxy.skipServices", "leaving Services out is not in this version; remove it")
+	}
+	if c.AntreaProxy.ServiceProxyName != "" {
+		d.failAt("antreaProxy.serviceProxyName", "serving only Services with this label is not in this version; remove it")
+	}
+	if c.TunnelPort > 0 && c.TunnelType == "gre" {
+		d.failAt("tunnelPort", fmt.Sprintf("has %d, but gre has no ports; remove it or set tunnelType to geneve or vxlan", c.TunnelPort))
+	}
+	if c.OVSBridge == c.HostGateway {
+		d.failAt("hostGateway", fmt.Sprintf("has %q, the name of the bridge; give the gateway port another name", c.HostGateway))
+	}
+}
+
+// ranges checks addresses that have the right form but cannot be meant.
+func (d *decoder) ranges(c *Config) {
+	if p, err := netip.ParsePrefix(c.ServiceCIDR); err == nil && !p.Addr().Is4() {
+		d.failAt("serviceCIDR", fmt.Sprintf("has %q, want an IPv4 range; this version is IPv4 only", c.ServiceCIDR))
+	}
+	if c.DefaultMTU > 0 && c.DefaultMTU < 576 {
+		d.failAt("defaultMTU", fmt.Sprintf("has %d, want 0 (discover) or at least 576, which every IPv4 host must take (RFC 791)", c.DefaultMTU))
+	}
+}
+
+// withoutEffect warns of keys that this version does nothing with.
+func (d *decoder) withoutEffect(path string, have, defaults reflect.Value) {
+	for f := range fields(have.Type()) {
+		key := join(path, f.Tag.Get("key"))
+		h, def := have.FieldByIndex(f.Index), defaults.FieldByIndex(f.Index)
+		if f.Type.Kind() == reflect.Struct {
+			d.withoutEffect(key, h, def)
+			continue
+		}
+		same := reflect.DeepEqual(h.Interface(), def.Interface()) || h.Kind() == reflect.Slice && h.Len() == 0 && def.Len() == 0
+		if f.Tag.Get("effect") == "none" && !same {
+			d.warn(d.lines[key], key, "has no effect: "+f.Tag.Get("why"))
+		}
+	}
+}

@@ -1,0 +1,227 @@
+// Package config reads the agent's configuration file, antrea-agent.conf: the documented
+// keys and defaults, strictly. What the file asks for and this version cannot do is an error
+// when traffic or its protection would differ from what was asked, and a Warning otherwise.
+package config
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// Config is the agent's configuration. Each field's tags are its declaration: the key in
+// the file, the default, and what values are allowed.
+//
+//	key      name in the file
+//	default  as it would be written in the file; the zero value when absent
+//	oneof    allowed values, matched without regard to case and kept as spelled here
+//	min,max  bounds of a number, both included
+//	is       form of a string: cidr, cidrs (comma-separated), url, link (an interface's
+//	         or bridge's name), ports (first-last)
+//	effect   "none": this version does nothing with it, other values than the default are a
+//	         Warning with the text of `why`
+type Config struct {
+	// FeatureGates holds the gates that the file names. Use Enabled to ask for one.
+	FeatureGates map[string]bool `key:"featureGates"`
+
+	OVSBridge       string `key:"ovsBridge" default:"br-int" is:"link"`
+	OVSDatapathType string `key:"ovsDatapathType" default:"system" oneof:"system,netdev"`
+	HostGateway     string `key:"hostGateway" default:"antrea-gw0" is:"link"`
+
+	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly"`
+	TunnelType            string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt"`
+	TunnelPort            int    `key:"tunnelPort" min:"0" max:"65535"` // 0: the protocol's own
+	TunnelCsum            bool   `key:"tunnelCsum"`
+	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,ipsec,wireGuard"`
+
+	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535"` // 0: from the transport interface
+	TransportInterface       string   `key:"transportInterface" is:"link"`
+	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr"`
+	NoSNAT                   bool     `key:"noSNAT"`
+	DisableTXChecksumOffload bool     `key:"disableTXChecksumOffload"`
+	SNATFullyRandomPorts     bool     `key:"snatFullyRandomPorts" effect:"none" why:"masquerading picks ports as the kernel does by default"`
+	EnableBridgingMode       bool     `key:"enableBridgingMode"`
+
+	PodCIDRs      string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
+	ServiceCIDR   string `key:"serviceCIDR" is:"cidr"` // empty: from the cluster
+	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" effect:"none" why:"this version is IPv4 only"`
+
+	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
+	DNSServerOverride     string `key:"dnsServerOverride" effect:"none" why:"policies by domain name are not in this version"`
+	FQDNCacheMinTTL       int    `key:"fqdnCacheMinTTL" min:"0" effect:"none" why:"policies by domain name are not in this version"`
+
+	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535"`
+	ClusterPort             int    `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
+	EnablePrometheusMetrics bool   `key:"enablePrometheusMetrics" default:"true"`
+	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" effect:"none" why:"the rate of packets that the switch sends to the agent is fixed"`
+	TLSCipherSuites         string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
+	TLSMinVersion           string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
+	HostNetworkMode         string `key:"hostNetworkMode" default:"iptables" oneof:"iptables,nftables"` // always nftables here; both are accepted
+
+	AntreaProxy             AntreaProxy             `key:"antreaProxy"`
+	Multicluster            Multicluster            `key:"multicluster"`
+	WireGuard               WireGuard               `key:"wireGuard"`
+	Memberlist              Memberlist              `key:"memberlist"`
+	NodePortLocal           NodePortLocal           `key:"nodePortLocal"`
+	Egress                  Egress                  `key:"egress"`
+	FlowExporter            FlowExporter            `key:"flowExporter"`
+	Multicast               Multicast               `key:"multicast"`
+	AuditLogging            AuditLogging            `key:"auditLogging"`
+	SecondaryNetwork        SecondaryNetwork        `key:"secondaryNetwork"`
+	HostNetworkAcceleration HostNetworkAcceleration `key:"hostNetworkAcceleration"`
+	IPsec                   IPsec                   `key:"ipsec"`
+}
+
+// AntreaProxy configures Services. This version always serves ClusterIPs itself.
+type AntreaProxy struct {
+	Enable                  bool     `key:"enable" default:"true"`
+	ProxyAll                bool     `key:"proxyAll" effect:"none" why:"NodePorts and load balancer addresses are not served by this version; keep kube-proxy for them"`
+	NodePortAddresses       []string `key:"nodePortAddresses" is:"cidr" effect:"none" why:"NodePorts are not served by this version"`
+	SkipServices            []string `key:"skipServices"`
+	ProxyLoadBalancerIPs    bool     `key:"proxyLoadBalancerIPs" default:"true" effect:"none" why:"load balancer addresses are not served by this version"`
+	ServiceProxyName        string   `key:"serviceProxyName"`
+	DefaultLoadBalancerMode string   `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancer addresses are not served by this version"`
+}
+
+// Multicluster configures this cluster's part in a ClusterSet. It counts only with the
+// feature gate Multicluster; see Config.MulticlusterGateway.
+type Multicluster struct {
+	EnableGateway                bool                  `key:"enableGateway" alias:"enable"`
+	Namespace                    string                `key:"namespace"` // of Gateways and ClusterInfoImports; empty: the agent's own
+	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy" effect:"none" why:"network policies across clusters are not enforced by this version"`
+	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
+	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
+	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
+}
+
+// MulticlusterWireGuard configures encryption between clusters.
+type MulticlusterWireGuard struct {
+	Port int `key:"port" default:"51821" min:"1" max:"65535"`
+}
+
+// WireGuard configures encryption between Nodes.
+type WireGuard struct {
+	Port int `key:"port" default:"51820" min:"1" max:"65535"`
+}
+
+// Memberlist configures the gossip between Nodes, which this version does not have.
+type Memberlist struct {
+	GossipVerifyOutgoing bool `key:"gossipVerifyOutgoing" default:"true" effect:"none" why:"Nodes need no membership protocol in this version"`
+	GossipVerifyIncoming bool `key:"gossipVerifyIncoming" default:"true" effect:"none" why:"Nodes need no membership protocol in this version"`
+}
+
+// NodePortLocal configures ports of the Node for single Pods.
+type NodePortLocal struct {
+	Enable    bool   `key:"enable" effect:"none" why:"NodePortLocal is not in this version"`
+	PortRange string `key:"portRange" default:"61000-62000" is:"ports" effect:"none" why:"NodePortLocal is not in this version"`
+}
+
+// Egress configures source addresses of traffic that leaves the cluster.
+type Egress struct {
+	ExceptCIDRs               []string `key:"exceptCIDRs" is:"cidr" effect:"none" why:"Egress is not in this version"`
+	MaxEgressIPsPerNode       int      `key:"maxEgressIPsPerNode" default:"255" min:"0" effect:"none" why:"Egress is not in this version"`
+	UniqueMACForSubInterfaces bool     `key:"uniqueMACForSubInterfaces" default:"true" effect:"none" why:"Egress is not in this version"`
+}
+
+// FlowExporter configures flow records.
+type FlowExporter struct {
+	Enable                  bool          `key:"enable" effect:"none" why:"flow records are not in this version"`
+	FlowCollectorAddr       string        `key:"flowCollectorAddr" default:"flow-aggregator/flow-aggregator:14739:grpc" effect:"none" why:"flow records are not in this version"`
+	FlowPollInterval        time.Duration `key:"flowPollInterval" default:"5s" effect:"none" why:"flow records are not in this version"`
+	ActiveFlowExportTimeout time.Duration `key:"activeFlowExportTimeout" default:"5s" effect:"none" why:"flow records are not in this version"`
+	IdleFlowExportTimeout   time.Duration `key:"idleFlowExportTimeout" default:"15s" effect:"none" why:"flow records are not in this version"`
+}
+
+// Multicast configures IGMP.
+type Multicast struct {
+	Enable            bool          `key:"enable" effect:"none" why:"multicast is not in this version"`
+	IGMPQueryInterval time.Duration `key:"igmpQueryInterval" default:"125s" effect:"none" why:"multicast is not in this version"`
+	IGMPQueryVersions []int         `key:"igmpQueryVersions" default:"[1, 2, 3]" min:"1" max:"3" effect:"none" why:"multicast is not in this version"`
+}
+
+// AuditLogging configures the log files of policies.
+type AuditLogging struct {
+	MaxSize    int  `key:"maxSize" default:"500" min:"0" effect:"none" why:"policies are not enforced by this version"`
+	MaxBackups int  `key:"maxBackups" default:"3" min:"0" effect:"none" why:"policies are not enforced by this version"`
+	MaxAge     int  `key:"maxAge" default:"28" min:"0" effect:"none" why:"policies are not enforced by this version"`
+	Compress   bool `key:"compress" default:"true" effect:"none" why:"policies are not enforced by this version"`
+}
+
+// SecondaryNetwork configures bridges for further interfaces of Pods.
+type SecondaryNetwork struct {
+	OVSBridges []SecondaryBridge `key:"ovsBridges" effect:"none" why:"secondary networks are not in this version"`
+}
+
+// SecondaryBridge is one bridge of SecondaryNetwork.
+type SecondaryBridge struct {
+	BridgeName              string   `key:"bridgeName" is:"link"`
+	PhysicalInterfaces      []string `key:"physicalInterfaces" is:"link"`
+	EnableMulticastSnooping bool     `key:"enableMulticastSnooping"`
+}
+
+// HostNetworkAcceleration configures the flowtable of the host.
+type HostNetworkAcceleration struct {
+	Enable bool `key:"enable" default:"true" effect:"none" why:"the host's forwarding is not accelerated by this version anyway"`
+}
+
+// IPsec configures IPsec between Nodes.
+type IPsec struct {
+	AuthenticationMode string `key:"authenticationMode" default:"psk" oneof:"psk,cert" effect:"none" why:"IPsec is not in this version"`
+}
+
+// MulticlusterGateway reports whether this Node takes part in traffic between clusters.
+func (c Config) MulticlusterGateway() bool {
+	return c.Enabled("Multicluster") && c.Multicluster.EnableGateway
+}
+
+// Enabled reports whether a feature gate is on: by the file, else by default.
+func (c Config) Enabled(gate string) bool {
+	if on, ok := c.FeatureGates[gate]; ok {
+		return on
+	}
+	return gates[gate].on
+}
+
+// Warning is something in the file that has no effect.
+type Warning struct {
+	Line    int // in the file
+	Key     string
+	Message string
+}
+
+func (w Warning) String() string { return fmt.Sprintf("line %d: %s: %s", w.Line, w.Key, w.Message) }
+
+// Error is one thing wrong in the file. Parse returns all it finds, joined.
+type Error struct {
+	Line    int    // in the file; 0 when it is about no line
+	Key     string // such as "multicluster.enableGateway"
+	Message string // what is wrong and the remedy
+}
+
+func (e *Error) Error() string {
+	switch {
+	case e.Line == 0:
+		return e.Key + ": " + e.Message
+	case e.Key == "":
+		return fmt.Sprintf("line %d: %s", e.Line, e.Message)
+	}
+	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Key, e.Message)
+}
+
+// Default returns what an empty file means.
+func Default() Config {
+	c, _, err := Parse(nil)
+	if err != nil {
+		panic("config: a default in a tag is wrong: " + err.Error()) // TestDefaults
+	}
+	return c
+}
+
+// Load reads a configuration file.
+func Load(path string) (Config, []Warning, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Config{}, nil, err
+	}
+	return Parse(b)
+}

@@ -1,0 +1,70 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// gate is one feature gate of the documented configuration.
+type gate struct {
+	on     bool // by default
+	locked bool // may not be changed
+	have   bool // this version does it
+}
+
+// gates lists every documented feature gate with its documented default.
+var gates = map[string]gate{
+	"AdminNetworkPolicy":            {},
+	"AntreaIPAM":                    {},
+	"AntreaNodeConfig":              {on: true},
+	"AntreaPolicy":                  {on: true},
+	"AntreaProxy":                   {on: true, locked: true, have: true},
+	"BGPPolicy":                     {},
+	"CleanupStaleUDPSvcConntrack":   {on: true},
+	"ClusterNetworkPolicy":          {},
+	"Egress":                        {on: true},
+	"EgressSeparateSubnet":          {on: true},
+	"EgressTrafficShaping":          {},
+	"EndpointSlice":                 {on: true, locked: true, have: true},
+	"ExternalNode":                  {},
+	"FlowExporter":                  {},
+	"IPsecCertAuth":                 {},
+	"L7NetworkPolicy":               {},
+	"LoadBalancerModeDSR":           {},
+	"Multicast":                     {on: true},
+	"Multicluster":                  {have: true},
+	"NFTablesHostNetworkMode":       {have: true},
+	"NetworkPolicyStats":            {on: true},
+	"NodeIPAM":                      {on: true},
+	"NodeLatencyMonitor":            {},
+	"NodeNetworkPolicy":             {},
+	"NodePortLocal":                 {on: true},
+	"PacketCapture":                 {},
+	"PreferSameTrafficDistribution": {},
+	"SecondaryNetwork":              {},
+	"ServiceExternalIP":             {on: true},
+	"ServiceTrafficDistribution":    {on: true, locked: true},
+	"SupportBundleCollection":       {},
+	"TopologyAwareHints":            {on: true, locked: true},
+	"Traceflow":                     {on: true},
+	"TrafficControl":                {},
+}
+
+// gate checks one line of featureGates.
+func (d *decoder) gate(line int, name string, on bool) {
+	g, ok := gates[name]
+	key := "featureGates." + name
+	switch {
+	case !ok:
+		d.fail(line, key, "unknown feature gate"+suggest(name, slices.Sorted(maps.Keys(gates)))+"; remove it or correct its name")
+	case g.locked && on != g.on:
+		d.fail(line, key, fmt.Sprintf("is always %t and cannot be changed; remove it", g.on))
+	case on && !g.have:
+		what := "this version does not have it; nothing is switched on"
+		if name == "AntreaPolicy" || name == "L7NetworkPolicy" || name == "NodeNetworkPolicy" || name == "ClusterNetworkPolicy" || name == "AdminNetworkPolicy" {
+			what = "network policies are NOT enforced by this version"
+		}
+		d.warn(line, key, what)
+	}
+}
