@@ -2,56 +2,270 @@ package bridge
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
+	"time"
 )
+
+// DefaultEndpoint is where ovsdb-server listens unless told otherwise.
+const DefaultEndpoint = "unix:/var/run/openvswitch/db.sock"
 
 // Options of a Manager.
 type Options struct {
-	// Endpoint of ovsdb-server in OVSDB form; default "unix:/var/run/openvswitch/db.sock".
+	// Endpoint of ovsdb-server in the form of ovsdb(7), such as "unix:/run/db.sock";
+	// "" means DefaultEndpoint.
 	Endpoint string
-	// Logger may be nil.
+	// Logger is told about changes of state; nil for silence.
 	Logger *slog.Logger
 }
 
-// Manager brings the switch's configuration to what was Set, and keeps it there.
+// Manager brings the switch's configuration to what was Set, and keeps it there. All
+// methods may be called at any time, from any goroutine.
 type Manager struct {
-	opts Options
+	endpoint string
+	log      *slog.Logger
 
 	mu       sync.Mutex
-	wanted   []Bridge
-	released bool
+	want     wish
+	round    uint64 // raised by each change of want
 	state    State
 	stats    Stats
+	outcome  outcome
+	progress chan struct{} // closed and replaced after each comparison
 
-	changed chan struct{}
+	bell    chan struct{} // something may have to be done
+	changed chan struct{} // the state has changed
 }
+
+// outcome is what the last comparison came to.
+type outcome struct {
+	round   uint64           // the want it was made for
+	done    bool             // nothing left to send, and ovs-vswitchd has carried out all of it
+	refused error            // ovsdb-server refused the transaction
+	ports   map[string]error // declared ports: nil is in use, errPending not yet
+}
+
+var errPending = errors.New("ovs-vswitchd has not given it an OpenFlow port number yet")
 
 // New returns a Manager that does nothing until Run.
 func New(opts Options) *Manager {
-	return &Manager{opts: opts, changed: make(chan struct{}, 1)}
+	m := &Manager{
+		endpoint: opts.Endpoint,
+		log:      opts.Logger,
+		progress: make(chan struct{}),
+		bell:     make(chan struct{}, 1),
+		changed:  make(chan struct{}, 1),
+	}
+	if m.endpoint == "" {
+		m.endpoint = DefaultEndpoint
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	return m
 }
 
-// Run connects, compares and mends until ctx ends.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Set declares the bridges that should exist and returns at once.
+func (m *Manager) Set(bridges []Bridge) {
+	copied := make([]Bridge, len(bridges))
+	for i, b := range bridges {
+		copied[i] = b.clone()
+	}
+	m.change(func() { m.want.bridges = copied })
+}
 
-// Set declares the bridges that should exist.
-func (m *Manager) Set(bridges []Bridge) {}
+// Release allows removals from now on. Call it when everything that declares ports has
+// been loaded once; until then ports are only added and updated, so that a restart never
+// disconnects a Pod that has not been heard of yet.
+func (m *Manager) Release() {
+	m.change(func() { m.want.removals = true })
+}
 
-// Release allows removals from now on.
-func (m *Manager) Release() {}
+// ClearFlowRestoreWait removes other_config:flow-restore-wait, with which start scripts
+// hold ovs-vswitchd back until its flows are installed, and waits until that is carried
+// out. It returns nil when the key is not there.
+func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error {
+	m.change(func() { m.want.clearsFlowRestoreWait = true })
+	if err := m.wait(ctx, func() (bool, error) {
+		return !m.want.clearsFlowRestoreWait && m.state.CurCfg >= m.state.NextCfg, nil
+	}); err != nil {
+		return fmt.Errorf("clear flow-restore-wait: %w", err)
+	}
+	return nil
+}
 
-// Synced waits until the switch has what was last Set.
-func (m *Manager) Synced(ctx context.Context, ports ...string) error { return nil }
+// Synced waits until ovs-vswitchd has carried out what was last Set and all declared ports,
+// or only the named ones, have an OpenFlow port number. A port that cannot be added, and a
+// transaction that was refused, are errors at once. When ctx ends, the error says what is
+// still missing.
+func (m *Manager) Synced(ctx context.Context, ports ...string) error {
+	m.mu.Lock()
+	round := m.round
+	m.mu.Unlock()
+	return m.wait(ctx, func() (bool, error) {
+		o := m.outcome
+		if o.round < round || !m.state.Connected {
+			return false, nil
+		}
+		if o.refused != nil || !o.done {
+			return false, o.refused
+		}
+		pending, errs := false, []error(nil)
+		check := func(name string, err error) {
+			switch {
+			case errors.Is(err, errPending):
+				pending = true
+			case err != nil:
+				errs = append(errs, err)
+			}
+		}
+		for _, name := range ports {
+			err, declared := o.ports[name]
+			if !declared {
+				err = fmt.Errorf("port %s is not declared", name)
+			}
+			check(name, err)
+		}
+		if len(ports) == 0 {
+			for _, name := range sortedKeys(o.ports) {
+				check(name, o.ports[name])
+			}
+		}
+		return !pending, errors.Join(errs...)
+	})
+}
 
-// State returns what the database holds.
-func (m *Manager) State() State { return m.state }
+// State returns what the database says is there. It must not be changed.
+func (m *Manager) State() State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state
+}
 
-// Stats returns counters.
-func (m *Manager) Stats() Stats { return m.stats }
+// Stats returns what has been done so far.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stats
+}
 
-// Changed rings when the state has changed.
+// Changed rings after State has changed. It has room for one ring and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// ClearFlowRestoreWait lets ovs-vswitchd process packets.
-func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error { return nil }
+// Run connects, compares and mends until ctx ends; it returns nil then. There is no other
+// error: what goes wrong is tried again.
+func (m *Manager) Run(ctx context.Context) error {
+	const shortest, longest = 100 * time.Millisecond, 3 * time.Second
+	pause := shortest
+	for {
+		began := time.Now()
+		err := m.session(ctx)
+		m.disconnected(err)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > longest {
+			pause = shortest
+		}
+		m.log.Warn("No session with ovsdb-server", "endpoint", m.endpoint, "err", err, "retryIn", pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longest)
+	}
+}
+
+// change changes what is wanted and starts a comparison.
+func (m *Manager) change(f func()) {
+	m.mu.Lock()
+	f()
+	m.round++
+	m.mu.Unlock()
+	ring(m.bell)
+}
+
+// wait returns when met does, which is asked with the lock held after each comparison.
+func (m *Manager) wait(ctx context.Context, met func() (bool, error)) error {
+	for {
+		m.mu.Lock()
+		ok, err := met()
+		progress, missing := m.progress, m.missing()
+		m.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", missing, context.Cause(ctx))
+		case <-progress:
+		}
+	}
+}
+
+// missing says what a waiting caller waits for.
+func (m *Manager) missing() error {
+	switch {
+	case !m.state.Connected && m.stats.LastError != "":
+		return fmt.Errorf("no session with ovsdb-server at %s: %s", m.endpoint, m.stats.LastError)
+	case !m.state.Connected:
+		return fmt.Errorf("no session with ovsdb-server at %s yet", m.endpoint)
+	case m.state.CurCfg < m.state.NextCfg:
+		return fmt.Errorf("ovs-vswitchd has not carried out configuration %d, it is at %d: is it running?", m.state.NextCfg, m.state.CurCfg)
+	}
+	for _, name := range sortedKeys(m.outcome.ports) {
+		if err := m.outcome.ports[name]; err != nil {
+			return fmt.Errorf("port %s: %w", name, err)
+		}
+	}
+	return errors.New("the configuration is being compared")
+}
+
+// publish makes a comparison's result known.
+func (m *Manager) publish(s State, o outcome) {
+	m.mu.Lock()
+	differs := !reflect.DeepEqual(m.state, s)
+	m.state, m.outcome = s, o
+	if m.want.clearsFlowRestoreWait && !s.FlowRestoreWait {
+		m.want.clearsFlowRestoreWait = false
+	}
+	m.stats.LastError = ""
+	if o.refused != nil {
+		m.stats.LastError = o.refused.Error()
+	}
+	m.announce()
+	m.mu.Unlock()
+	if differs {
+		ring(m.changed)
+	}
+}
+
+func (m *Manager) disconnected(err error) {
+	m.mu.Lock()
+	was := m.state.Connected
+	m.state.Connected = false
+	if err != nil {
+		m.stats.LastError = err.Error()
+	}
+	m.announce()
+	m.mu.Unlock()
+	if was {
+		ring(m.changed)
+	}
+}
+
+func (m *Manager) announce() {
+	close(m.progress)
+	m.progress = make(chan struct{})
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

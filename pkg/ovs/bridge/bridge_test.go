@@ -1,0 +1,381 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// start runs a manager on a switch of the test's own.
+func start(t *testing.T) (*ovstest.Switch, *Manager) {
+	t.Helper()
+	s := ovstest.Start(t, ovstest.Dummy)
+	return s, startManager(t, s)
+}
+
+func startManager(t *testing.T, s *ovstest.Switch) *Manager {
+	t.Helper()
+	m := New(Options{Endpoint: s.Endpoint()})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return m
+}
+
+func synced(t *testing.T, m *Manager, ports ...string) {
+	t.Helper()
+	if err := trySync(m, ports...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func trySync(m *Manager, ports ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return m.Synced(ctx, ports...)
+}
+
+func pod(name string) Port {
+	return Port{Name: name, ExternalIDs: map[string]string{TypeKey: "container", "pod-name": name}}
+}
+
+// integration is the bridge as the agent declares it.
+func integration(pods ...Port) Bridge {
+	return Bridge{
+		Name:         "br-int",
+		DatapathType: "system",
+		FailMode:     "secure",
+		Protocols:    []string{"OpenFlow10", "OpenFlow15"},
+		HardwareAddr: "0a:00:00:00:00:01",
+		ExternalIDs:  map[string]string{"roundNum": "1"},
+		OtherConfig:  map[string]string{"disable-in-band": "true"},
+		Ports: append([]Port{
+			{Name: "gw0", Type: "internal", OFPort: 32769, MAC: "0a:00:00:00:00:02", MTU: 1450, ExternalIDs: map[string]string{TypeKey: "gateway"}},
+			{Name: "tun0", Type: "geneve", OFPort: 32768, Options: map[string]string{"remote_ip": "flow", "key": "flow"}, ExternalIDs: map[string]string{TypeKey: "tunnel"}},
+		}, pods...),
+	}
+}
+
+func TestCreateAndKeep(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	m.Set([]Bridge{integration(pod("pod1"))})
+	synced(t, m)
+
+	for column, want := range map[string]string{
+		"bridge br-int fail_mode":                    "secure",
+		"bridge br-int protocols":                    "[OpenFlow10, OpenFlow15]",
+		"bridge br-int other_config:hwaddr":          `"0a:00:00:00:00:01"`,
+		"bridge br-int other_config:disable-in-band": `"true"`,
+		"bridge br-int external_ids:roundNum":        `"1"`,
+		"interface gw0 ofport":                       "32769",
+		"interface gw0 mac":                          `"0a:00:00:00:00:02"`,
+		"interface gw0 mtu_request":                  "1450",
+		"interface tun0 ofport":                      "32768",
+		"interface tun0 options:remote_ip":           "flow",
+		"port pod1 external_ids:pod-name":            "pod1",
+	} {
+		if got := s.Vsctl(append([]string{"get"}, strings.Fields(column)...)...); got != want {
+			t.Errorf("%s is %s, want %s", column, got, want)
+		}
+	}
+	state := m.State()
+	br := state.Bridges["br-int"]
+	if got, want := slices.Sorted(maps.Keys(br.Ports)), []string{"br-int", "gw0", "pod1", "tun0"}; !slices.Equal(got, want) {
+		t.Errorf("ports are %v, want %v", got, want)
+	}
+	if p := br.Ports["pod1"]; p.OFPort == 0 || p.ExternalIDs[TypeKey] != "container" {
+		t.Errorf("pod1 is %+v", p)
+	}
+	if p := br.Ports["gw0"]; p.MACWanted != "0a:00:00:00:00:02" || p.OFPort != 32769 {
+		t.Errorf("gw0 is %+v", p)
+	}
+	if len(br.DatapathID) != 16 || state.OVSVersion == "" || !state.Connected {
+		t.Errorf("state is %+v", state)
+	}
+
+	// The number that the switch chose is pinned.
+	ovstest.Eventually(t, "pod1's number is pinned", func() error {
+		if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort == 0 || p.OFPortWanted != p.OFPort {
+			return fmt.Errorf("pod1 is %+v", p)
+		}
+		return nil
+	})
+	synced(t, m)
+	before := m.Stats()
+	m.Set([]Bridge{integration(pod("pod1"))})
+	m.Release()
+	synced(t, m)
+	if after := m.Stats(); after.Transactions != before.Transactions {
+		t.Errorf("the second sync sent %d transactions", after.Transactions-before.Transactions)
+	}
+
+	// Nor does a manager that starts anew send anything.
+	second := startManager(t, s)
+	second.Set([]Bridge{integration(pod("pod1"))})
+	second.Release()
+	synced(t, second)
+	if n := second.Stats().Transactions; n != 0 {
+		t.Errorf("a new manager sent %d transactions", n)
+	}
+}
+
+func TestRemovalsWaitForRelease(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	m.Set([]Bridge{integration(pod("pod1"), pod("pod2"))})
+	synced(t, m)
+	s.Vsctl("add-port", "br-int", "theirs")
+	s.Vsctl("add-br", "br-theirs")
+
+	m.Set([]Bridge{integration(pod("pod2"))})
+	synced(t, m)
+	if ports := s.Vsctl("list-ports", "br-int"); !strings.Contains(ports, "pod1") {
+		t.Errorf("pod1 was removed before Release; ports are %q", ports)
+	}
+	m.Release()
+	synced(t, m)
+	if got, want := s.Vsctl("list-ports", "br-int"), "gw0\npod2\ntheirs\ntun0"; got != want {
+		t.Errorf("ports are %q, want %q", got, want)
+	}
+	if got := s.Vsctl("list-br"); got != "br-int\nbr-theirs" {
+		t.Errorf("bridges are %q", got)
+	}
+}
+
+func TestForeignChangesAreMended(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	want := []Bridge{integration(pod("pod1"), pod("pod2"))}
+	m.Set(want)
+	m.Release()
+	synced(t, m)
+	synced(t, m)
+	ovstest.Eventually(t, "numbers are pinned", func() error {
+		if p := m.State().Bridges["br-int"].Ports["pod2"]; p.OFPortWanted == 0 {
+			return fmt.Errorf("pod2 is %+v", p)
+		}
+		return nil
+	})
+	s.Vsctl("set", "bridge", "br-int", "external_ids:theirs=stays", "other_config:theirs=stays")
+	before := snapshot(m)
+
+	vandalism := [][]string{
+		{"del-br", "br-int"},
+		{"del-port", "pod1"},
+		{"del-port", "gw0"},
+		{"del-port", "br-int", "tun0"},
+		{"set", "bridge", "br-int", "fail_mode=standalone", "datapath_type=dummy"},
+		{"clear", "bridge", "br-int", "protocols"},
+		{"set", "interface", "tun0", "type=vxlan", "options:key=7"},
+		{"set", "interface", "pod1", "options:x=y"},
+		{"set", "interface", "gw0", "ofport_request=77", "mtu_request=99"},
+		{"set", "interface", "gw0", `mac="0a:00:00:00:00:99"`},
+		{"remove", "port", "pod2", "external_ids", TypeKey},
+		{"set", "port", "pod2", "external_ids:pod-name=other"},
+		{"set", "bridge", "br-int", "external_ids:roundNum=9"},
+		{"remove", "bridge", "br-int", "other_config", "disable-in-band"},
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 2 {
+		rnd.Shuffle(len(vandalism), func(i, j int) { vandalism[i], vandalism[j] = vandalism[j], vandalism[i] })
+		for _, act := range vandalism {
+			s.Vsctl(append([]string{"--no-wait"}, act...)...)
+			ovstest.Eventually(t, fmt.Sprintf("%q is mended", act), func() error {
+				synced(t, m)
+				have := snapshot(m)
+				if act[0] == "del-br" || have["br-int external_ids:theirs"] == "" {
+					// What others had put there went with the bridge.
+					for _, state := range []map[string]string{have, before} {
+						delete(state, "br-int external_ids:theirs")
+						delete(state, "br-int other_config:theirs")
+					}
+				}
+				if diff := cmp.Diff(before, have); diff != "" {
+					return fmt.Errorf("-want +have:\n%s", diff)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// snapshot is what the mended switch must have again. Numbers that the switch may choose
+// are left out.
+func snapshot(m *Manager) map[string]string {
+	result := map[string]string{}
+	for name, b := range m.State().Bridges {
+		result[name] = fmt.Sprint(b.DatapathType, " ", b.FailMode, " ", b.Protocols)
+		for k, v := range b.ExternalIDs {
+			result[name+" external_ids:"+k] = v
+		}
+		for k, v := range b.OtherConfig {
+			result[name+" other_config:"+k] = v
+		}
+		for port, p := range b.Ports {
+			number := p.OFPort
+			if p.ExternalIDs[TypeKey] == "container" {
+				number = 0
+			}
+			result[name+" "+port] = fmt.Sprint(p.Type, " ", number, " ", p.Error, " ", p.MACWanted, " ", p.Options, " ", p.ExternalIDs)
+		}
+	}
+	return result
+}
+
+func TestPortsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	s.Vsctl("add-br", "br-other", "--", "add-port", "br-other", "elsewhere")
+	s.Vsctl("add-bond", "br-other", "bond0", "leg1", "leg2")
+	m.Set([]Bridge{integration(
+		Port{Name: "broken", Type: "geneve"},
+		Port{Name: "weird", Type: "nosuchtype"},
+		Port{Name: "big", OFPort: 70000},
+		Port{Name: "elsewhere"},
+		Port{Name: "leg1"},
+		Port{Name: "clash", OFPort: 32769},
+		pod("pod1"),
+	)})
+	err := trySync(m)
+	if err == nil {
+		t.Fatal("Synced succeeded")
+	}
+	for _, want := range []string{
+		"port broken of bridge br-int: ovs-vswitchd cannot add it: ",
+		"port weird of bridge br-int: ovs-vswitchd cannot add it: ",
+		"port big of bridge br-int: OpenFlow port number 70000 cannot be asked for",
+		"port elsewhere of bridge br-int: bridge br-other has a port of this name",
+		"port leg1 of bridge br-int: another port, a bond, has an interface of this name",
+		"instead of 32769, which port ",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q:\n%v", want, err)
+		}
+	}
+	// The others are not held up.
+	synced(t, m, "pod1", "tun0")
+	if err := trySync(m, "nobody"); err == nil || err.Error() != "port nobody is not declared" {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	want := []Bridge{integration(pod("pod1"))}
+	m.Set(want)
+	m.Release()
+	synced(t, m)
+	number := m.State().Bridges["br-int"].Ports["pod1"].OFPort
+
+	s.StopDatabase()
+	ovstest.Eventually(t, "the loss is noticed", func() error {
+		if m.State().Connected {
+			return fmt.Errorf("still connected")
+		}
+		return nil
+	})
+	m.Set([]Bridge{integration(pod("pod1"), pod("pod2"))})
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := m.Synced(short); err == nil || !strings.Contains(err.Error(), "no session with ovsdb-server at unix:") {
+		t.Errorf("error is %v", err)
+	}
+	s.StartDatabase()
+	synced(t, m)
+	if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort != number {
+		t.Errorf("pod1 has number %d after ovsdb-server's restart, had %d", p.OFPort, number)
+	}
+
+	s.StopDaemon()
+	m.Set([]Bridge{integration(pod("pod1"), pod("pod2"), pod("pod3"))})
+	short, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := m.Synced(short); err == nil || !strings.Contains(err.Error(), "ovs-vswitchd has not carried out configuration") {
+		t.Errorf("error is %v", err)
+	}
+	s.StartDaemon()
+	synced(t, m)
+	if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort != number {
+		t.Errorf("pod1 has number %d after ovs-vswitchd's restart, had %d", p.OFPort, number)
+	}
+}
+
+func TestFlowRestoreWait(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	s.Vsctl("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true", "other_config:theirs=stays")
+	m.Set([]Bridge{integration()})
+	synced(t, m)
+	ovstest.Eventually(t, "flow-restore-wait is seen", func() error {
+		if !m.State().FlowRestoreWait {
+			return fmt.Errorf("not seen")
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for range 2 {
+		if err := m.ClearFlowRestoreWait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Vsctl("get", "Open_vSwitch", ".", "other_config"); got != "{theirs=stays}" {
+			t.Errorf("other_config is %s", got)
+		}
+	}
+}
+
+// TestRandomWalk declares random sets of ports; after each step the switch has these.
+func TestRandomWalk(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	m.Release()
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for step := range 25 {
+		var ports []Port
+		want := []string{"gw0", "tun0"}
+		for i := range 12 {
+			if rnd.IntN(2) == 0 {
+				p := pod(fmt.Sprintf("pod%02d", i))
+				p.ExternalIDs["step"] = fmt.Sprint(rnd.IntN(3))
+				ports = append(ports, p)
+				want = append(want, p.Name)
+			}
+		}
+		m.Set([]Bridge{integration(ports...)})
+		synced(t, m)
+		slices.Sort(want)
+		if got := strings.Split(s.Vsctl("list-ports", "br-int"), "\n"); !slices.Equal(got, want) {
+			t.Fatalf("step %d: ports are %v, want %v", step, got, want)
+		}
+		for _, p := range ports {
+			if got := m.State().Bridges["br-int"].Ports[p.Name].ExternalIDs; !maps.Equal(got, p.ExternalIDs) {
+				t.Fatalf("step %d: %s has external_ids %v, want %v", step, p.Name, got, p.ExternalIDs)
+			}
+		}
+	}
+}
+
+func TestRandomMAC(t *testing.T) {
+	a, b := RandomMAC(), RandomMAC()
+	if a == b || len(a) != 17 || !strings.ContainsAny(a[1:2], "26ae") {
+		t.Errorf("got %s and %s", a, b)
+	}
+}

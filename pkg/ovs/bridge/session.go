@@ -1,0 +1,379 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/schema"
+)
+
+const (
+	callTimeout = 10 * time.Second // one exchange with ovsdb-server
+	echoEvery   = 5 * time.Second  // finds a server that has gone without a word
+)
+
+// session connects, loads the database, and compares after each change until the
+// connection is lost or ctx ends. Each session has a client and a cache of its own, so a
+// reconnect is the same as a start.
+func (m *Manager) session(ctx context.Context) error {
+	description, err := schema.Model()
+	if err != nil {
+		return err
+	}
+	c, err := client.NewOVSDBClient(description, client.WithEndpoint(m.endpoint))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := within(ctx, c.Connect); err != nil {
+		return err
+	}
+	defer c.Close()
+	go func() {
+		select {
+		case <-c.DisconnectNotify():
+			cancel(errors.New("ovsdb-server closed the connection"))
+		case <-ctx.Done():
+		}
+	}()
+	content := c.Cache()
+	if content == nil {
+		return errors.New("ovsdb-server closed the connection at once")
+	}
+	touched := func(string, model.Model) { ring(m.bell) }
+	content.AddEventHandler(&cache.EventHandlerFuncs{
+		AddFunc:    touched,
+		DeleteFunc: touched,
+		UpdateFunc: func(string, model.Model, model.Model) { ring(m.bell) },
+	})
+	if err := within(ctx, func(ctx context.Context) error {
+		_, err := c.MonitorAll(ctx)
+		return err
+	}); err != nil {
+		return fmt.Errorf("load the database: %w", err)
+	}
+	m.mu.Lock()
+	m.stats.Connects++
+	m.mu.Unlock()
+	m.log.Info("Session with ovsdb-server", "endpoint", m.endpoint)
+	return m.follow(ctx, c)
+}
+
+// follow compares whenever the bell rings.
+func (m *Manager) follow(ctx context.Context, c client.Client) error {
+	echo := time.NewTicker(echoEvery)
+	defer echo.Stop()
+	var refusals int
+	var retry <-chan time.Time // running after a refused transaction
+	for {
+		again, refused, err := m.compare(ctx, c)
+		switch {
+		case err != nil:
+			return err
+		case again:
+			refusals = 0
+			continue
+		case refused != nil:
+			refusals++
+			pause := min(time.Second<<min(refusals-1, 5), 30*time.Second)
+			m.log.Error("ovsdb-server refused a change", "err", refused, "retryIn", pause)
+			retry = time.After(pause)
+		default:
+			refusals, retry = 0, nil
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-retry:
+				waiting = false
+			case <-m.bell:
+				waiting = false
+			case <-echo.C:
+				if err := within(ctx, c.Echo); err != nil {
+					return fmt.Errorf("ovsdb-server does not answer: %w", err)
+				}
+			}
+		}
+	}
+}
+
+// compare makes one comparison and sends at most one transaction. again says that it sent
+// one; refused is ovsdb-server's objection; err ends the session.
+func (m *Manager) compare(ctx context.Context, c client.Client) (again bool, refused, err error) {
+	have, err := load(c)
+	if err != nil {
+		return false, nil, err
+	}
+	m.mu.Lock()
+	want, round := m.want, m.round
+	m.mu.Unlock()
+	if have.root == nil {
+		return false, nil, errors.New("the database has no Open_vSwitch row: run ovs-vsctl init")
+	}
+
+	edits, problems := plan(have, want)
+	o := outcome{round: round, ports: portOutcomes(have, want.bridges, problems)}
+	if len(edits) == 0 {
+		o.done = have.root.CurCfg >= have.root.NextCfg
+		m.publish(stateOf(have), o)
+		return false, nil, nil
+	}
+	target, refused, err := transact(ctx, c, have.root, edits)
+	if err != nil {
+		return false, nil, err
+	}
+	if refused != nil {
+		m.mu.Lock()
+		m.stats.Refused++
+		m.mu.Unlock()
+		o.refused = refused
+		m.publish(stateOf(have), o)
+		return false, refused, nil
+	}
+	m.mu.Lock()
+	m.stats.Transactions++
+	m.mu.Unlock()
+	m.log.Info("Configured the switch", "changes", describe(edits), "config", target)
+	return true, nil, m.caughtUp(ctx, c, target)
+}
+
+// caughtUp waits until the cache shows configuration target, so that the next comparison
+// does not see the database as it was before the transaction.
+func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errors.New("ovsdb-server does not report a change that it has accepted"))
+	defer cancel()
+	for {
+		have, err := load(c)
+		if err != nil {
+			return err
+		}
+		if have.root != nil && have.root.NextCfg >= target {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-m.bell:
+		}
+	}
+}
+
+// transact sends the edits, and raises next_cfg in the same transaction, which is how
+// ovs-vswitchd is asked to say when it is done.
+func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, edits []edit) (target int, refused, err error) {
+	var ops []ovsdb.Operation
+	for _, e := range edits {
+		more, err := e.ops(c)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", e.text, err), nil
+		}
+		ops = append(ops, more...)
+	}
+	row := &schema.OpenVSwitch{UUID: root.UUID}
+	raise, err := c.Where(row).Mutate(row, model.Mutation{Field: &row.NextCfg, Mutator: ovsdb.MutateOperationAdd, Value: 1})
+	if err != nil {
+		return 0, nil, fmt.Errorf("raise next_cfg: %w", err)
+	}
+	ops = append(ops, raise...)
+	ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: schema.OpenVSwitchTable, Columns: []string{"next_cfg"}})
+
+	var results []ovsdb.OperationResult
+	if err := within(ctx, func(ctx context.Context) (err error) {
+		results, err = c.Transact(ctx, ops...)
+		return err
+	}); err != nil {
+		return 0, nil, fmt.Errorf("send a transaction: %w", err)
+	}
+	if objections, err := ovsdb.CheckOperationResults(results, ops); err != nil {
+		errs := []error{fmt.Errorf("ovsdb-server refused: %s", strings.Join(describe(edits), "; ")), err}
+		for _, o := range objections {
+			errs = append(errs, o)
+		}
+		return 0, errors.Join(errs...), nil
+	}
+	last := results[len(ops)-1]
+	if len(last.Rows) != 1 {
+		return 0, nil, fmt.Errorf("read next_cfg: got %d rows, want 1", len(last.Rows))
+	}
+	target, err = integer(last.Rows[0]["next_cfg"])
+	return target, nil, err
+}
+
+func integer(v any) (int, error) {
+	switch n := v.(type) {
+	case float64:
+		return int(n), nil
+	case json.Number:
+		i, err := n.Int64()
+		return int(i), err
+	case int:
+		return n, nil
+	}
+	return 0, fmt.Errorf("read next_cfg: %v (%T) is not a number", v, v)
+}
+
+func describe(edits []edit) []string {
+	var texts []string
+	for _, e := range edits {
+		if e.text != "" {
+			texts = append(texts, e.text)
+		}
+	}
+	return texts
+}
+
+// load copies the rows out of the client's cache.
+func load(c client.Client) (rows, error) {
+	have := rows{bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{}}
+	content := c.Cache()
+	if content == nil {
+		return have, errors.New("ovsdb-server closed the connection")
+	}
+	for _, row := range content.Table(schema.OpenVSwitchTable).Rows() {
+		have.root = row.(*schema.OpenVSwitch)
+	}
+	for _, row := range content.Table(schema.BridgeTable).Rows() {
+		b := row.(*schema.Bridge)
+		have.bridges[b.Name] = b
+	}
+	for uuid, row := range content.Table(schema.PortTable).Rows() {
+		have.ports[uuid] = row.(*schema.Port)
+	}
+	for uuid, row := range content.Table(schema.InterfaceTable).Rows() {
+		have.interfaces[uuid] = row.(*schema.Interface)
+	}
+	return have, nil
+}
+
+// stateOf translates the rows.
+func stateOf(have rows) State {
+	s := State{
+		Connected:       true,
+		OVSVersion:      value(have.root.OVSVersion),
+		DatapathTypes:   slices.Sorted(slices.Values(have.root.DatapathTypes)),
+		FlowRestoreWait: have.root.OtherConfig[flowRestoreWait] == "true",
+		CurCfg:          have.root.CurCfg,
+		NextCfg:         have.root.NextCfg,
+		Bridges:         map[string]BridgeState{},
+	}
+	for name, b := range have.bridges {
+		bs := BridgeState{
+			DatapathType:    b.DatapathType,
+			DatapathVersion: b.DatapathVersion,
+			DatapathID:      value(b.DatapathID),
+			FailMode:        value(b.FailMode),
+			Protocols:       slices.Sorted(slices.Values(b.Protocols)),
+			ExternalIDs:     b.ExternalIDs,
+			OtherConfig:     b.OtherConfig,
+			Ports:           map[string]PortState{},
+		}
+		for _, uuid := range b.Ports {
+			p := have.ports[uuid]
+			if p == nil {
+				continue
+			}
+			bs.Ports[p.Name] = portState(p, have.interfaces)
+		}
+		s.Bridges[name] = bs
+	}
+	return s
+}
+
+func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortState {
+	ps := PortState{ExternalIDs: p.ExternalIDs}
+	for _, uuid := range p.Interfaces {
+		i := interfaces[uuid]
+		if i == nil || (i.Name != p.Name && len(p.Interfaces) > 1) {
+			continue
+		}
+		ps.Type = i.Type
+		ps.OFPort = uint32(max(value(i.OFPort), 0))
+		ps.OFPortWanted = uint32(value(i.OFPortRequest))
+		ps.Error = value(i.Error)
+		ps.MAC, ps.MACWanted = value(i.MACInUse), value(i.MAC)
+		ps.MTU = value(i.MTU)
+		ps.Options = i.Options
+	}
+	return ps
+}
+
+// portOutcomes says for each declared port whether ovs-vswitchd has it.
+func portOutcomes(have rows, bridges []Bridge, problems map[string]error) map[string]error {
+	byName := map[string]*schema.Interface{}
+	holder := map[int]string{}
+	for _, i := range have.interfaces {
+		byName[i.Name] = i
+	}
+	result := map[string]error{}
+	for _, b := range bridges {
+		clear(holder)
+		if row := have.bridges[b.Name]; row != nil {
+			for _, uuid := range row.Ports {
+				if p := have.ports[uuid]; p != nil && byName[p.Name] != nil {
+					holder[value(byName[p.Name].OFPort)] = p.Name
+				}
+			}
+		}
+		for name, port := range b.withLocal() {
+			if err := problems[name]; err != nil {
+				result[name] = err
+				continue
+			}
+			err := portOutcome(byName[name], port, holder)
+			if err != nil && !errors.Is(err, errPending) {
+				err = fmt.Errorf("port %s of bridge %s: %w", name, b.Name, err)
+			}
+			result[name] = err
+		}
+	}
+	return result
+}
+
+func portOutcome(i *schema.Interface, port Port, holder map[int]string) error {
+	switch {
+	case i == nil:
+		return errPending
+	case value(i.Error) != "":
+		return fmt.Errorf("ovs-vswitchd cannot add it: %s", *i.Error)
+	case i.OFPort == nil:
+		return errPending
+	case *i.OFPort < 0:
+		return errors.New("ovs-vswitchd cannot add it; its log says why")
+	case port.OFPort != 0 && *i.OFPort != int(port.OFPort):
+		if other := holder[int(port.OFPort)]; other != "" {
+			return fmt.Errorf("it has OpenFlow port number %d instead of %d, which port %s has: remove that port", *i.OFPort, port.OFPort, other)
+		}
+		return fmt.Errorf("it has OpenFlow port number %d instead of %d", *i.OFPort, port.OFPort)
+	}
+	return nil
+}
+
+func within(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+func value[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,156 @@
+// Package ovstest runs a real Open vSwitch of its own for a test: ovsdb-server and
+// ovs-vswitchd in a temporary run directory, in the network namespace of the calling
+// thread. Several can run side by side.
+package ovstest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Switch is one Open vSwitch.
+type Switch struct {
+	t        testing.TB
+	dir      string
+	args     []string
+	database *exec.Cmd
+	daemon   *exec.Cmd
+}
+
+// Dummy makes ovs-vswitchd replace the system datapath and network devices by ones that
+// exist only in its memory, so that ports need no devices.
+const Dummy = "--enable-dummy=system"
+
+// Start starts an empty switch; args are given to ovs-vswitchd. Everything ends with the
+// test. Both daemons have to be installed: the test fails otherwise.
+func Start(t testing.TB, args ...string) *Switch {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ovs") // t.TempDir's names are too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Switch{t: t, dir: dir, args: args}
+	t.Cleanup(func() {
+		s.StopDaemon()
+		s.StopDatabase()
+		if t.Failed() {
+			log, _ := os.ReadFile(filepath.Join(dir, "ovs-vswitchd.log"))
+			t.Logf("ovs-vswitchd.log:\n%s", tail(log))
+		}
+		os.RemoveAll(dir)
+	})
+	s.run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	s.StartDatabase()
+	s.Vsctl("--no-wait", "init")
+	s.StartDaemon()
+	return s
+}
+
+// RunDir is the switch's OVS_RUNDIR.
+func (s *Switch) RunDir() string { return s.dir }
+
+// Endpoint is where its ovsdb-server listens.
+func (s *Switch) Endpoint() string { return "unix:" + filepath.Join(s.dir, "db.sock") }
+
+// StartDatabase starts ovsdb-server and waits until it answers.
+func (s *Switch) StartDatabase() {
+	s.t.Helper()
+	s.database = s.start("ovsdb-server", filepath.Join(s.dir, "conf.db"), "--remote=punix:"+filepath.Join(s.dir, "db.sock"))
+	s.Eventually("ovsdb-server answers", func() error {
+		return s.command("ovsdb-client", "list-dbs", s.Endpoint()).Run()
+	})
+}
+
+// StopDatabase kills ovsdb-server as a crash would.
+func (s *Switch) StopDatabase() { stop(&s.database, syscall.SIGKILL) }
+
+// StartDaemon starts ovs-vswitchd and waits until it has read the database.
+func (s *Switch) StartDaemon() {
+	s.t.Helper()
+	s.daemon = s.start("ovs-vswitchd", append([]string{s.Endpoint()}, s.args...)...)
+	s.Eventually("ovs-vswitchd answers", func() error {
+		return s.command("ovs-appctl", "version").Run()
+	})
+	s.Vsctl("--timeout=10", "set", "Open_vSwitch", ".", "external_ids:started="+fmt.Sprint(s.daemon.Process.Pid))
+}
+
+// StopDaemon kills ovs-vswitchd as a crash would.
+func (s *Switch) StopDaemon() { stop(&s.daemon, syscall.SIGKILL) }
+
+// Vsctl runs ovs-vsctl, which has to succeed, and returns its output without the last
+// newline.
+func (s *Switch) Vsctl(args ...string) string {
+	s.t.Helper()
+	return s.run("ovs-vsctl", append([]string{"--db=" + s.Endpoint()}, args...)...)
+}
+
+// Eventually fails the test when f still returns an error after 20 seconds.
+func (s *Switch) Eventually(what string, f func() error) {
+	s.t.Helper()
+	Eventually(s.t, what, f)
+}
+
+// Eventually fails the test when f still returns an error after 20 seconds.
+func Eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s: %v", what, err)
+		}
+		<-tick.C
+	}
+}
+
+func (s *Switch) command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(name, args...)
+	c.Env = append(os.Environ(), "OVS_RUNDIR="+s.dir, "OVS_DBDIR="+s.dir, "OVS_LOGDIR="+s.dir)
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c
+}
+
+// run runs a command that has to succeed.
+func (s *Switch) run(name string, args ...string) string {
+	s.t.Helper()
+	out, err := s.command(name, args...).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s %q: %v: %s", name, args, err, out)
+	}
+	return string(bytes.TrimRight(out, "\n"))
+}
+
+// start starts a daemon as a child.
+func (s *Switch) start(name string, args ...string) *exec.Cmd {
+	s.t.Helper()
+	c := s.command(name, append(args, "--no-chdir", "--pidfile", "--log-file", "--verbose=console:off")...)
+	if err := c.Start(); err != nil {
+		s.t.Fatalf("start %s: %v", name, err)
+	}
+	return c
+}
+
+func stop(c **exec.Cmd, signal os.Signal) {
+	if *c == nil {
+		return
+	}
+	(*c).Process.Signal(signal)
+	(*c).Wait()
+	*c = nil
+}
+
+func tail(log []byte) []byte {
+	lines := bytes.Split(log, []byte("\n"))
+	return bytes.Join(lines[max(0, len(lines)-40):], []byte("\n"))
+}
