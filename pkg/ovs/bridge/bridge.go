@@ -60,7 +60,7 @@ type State struct {
 	// Connected is false until the database has been read; then the rest is empty, or
 	// what was last known.
 	Connected     bool
-	OVSVersion    string
+	OVSVersion    string // as ovs-ctl has noted it; "" when it was not used
 	DatapathTypes []string
 	// FlowRestoreWait is other_config:flow-restore-wait: ovs-vswitchd keeps its datapath
 	// flows and processes no packet in the OpenFlow tables until it is cleared.

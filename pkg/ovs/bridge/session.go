@@ -60,7 +60,7 @@ func (m *Manager) session(ctx context.Context) error {
 		UpdateFunc: func(string, model.Model, model.Model) { ring(m.bell) },
 	})
 	if err := within(ctx, func(ctx context.Context) error {
-		_, err := c.MonitorAll(ctx)
+		_, err := c.Monitor(ctx, c.NewMonitor(schema.Columns()...))
 		return err
 	}); err != nil {
 		return fmt.Errorf("load the database: %w", err)

@@ -7,7 +7,10 @@
 // vswitch.ovsschema is a pointer here, a set is a slice, a map a map.
 package schema
 
-import "github.com/ovn-kubernetes/libovsdb/model"
+import (
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+)
 
 // Database is the name of the database that ovs-vswitchd is configured by.
 const Database = "Open_vSwitch"
@@ -78,4 +81,24 @@ func Model() (model.ClientDBModel, error) {
 		PortTable:        &Port{},
 		InterfaceTable:   &Interface{},
 	})
+}
+
+// Columns returns what a client should monitor: exactly the columns of the models. Without
+// it a client is sent every column of the tables, statistics included.
+func Columns() []client.MonitorOption {
+	var (
+		root  OpenVSwitch
+		br    Bridge
+		port  Port
+		iface Interface
+	)
+	return []client.MonitorOption{
+		client.WithTable(&root, &root.Bridges, &root.CurCfg, &root.NextCfg, &root.OtherConfig, &root.ExternalIDs,
+			&root.OVSVersion, &root.DatapathTypes),
+		client.WithTable(&br, &br.Name, &br.DatapathType, &br.DatapathID, &br.DatapathVersion, &br.FailMode,
+			&br.Protocols, &br.Ports, &br.ExternalIDs, &br.OtherConfig),
+		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
+		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.Options, &iface.OFPort, &iface.OFPortRequest,
+			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs),
+	}
 }
