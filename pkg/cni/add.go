@@ -1,0 +1,214 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+)
+
+// add gives a Pod its interface. In this order, so that a crash at any point leaves only
+// what a retry takes up or Recover takes away: the address on record, the veth pair, the
+// port and its flows. It answers when the switch has confirmed them.
+func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
+	if err := c.checkAdd(); err != nil {
+		return nil, err
+	}
+	p := parseArgs(q.Args)
+	if err := checkEnvironment(q, p); err != nil {
+		return nil, err
+	}
+	k := ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}
+	unlock, err := s.lock(ctx, k)
+	if err != nil {
+		return nil, interrupted("wait for an earlier request for the same container", err)
+	}
+	defer unlock()
+
+	network, failed := s.network(ctx)
+	if failed != nil {
+		return nil, failed
+	}
+	_, recorded := s.ipam.Get(k)
+	before, attached := s.find(k)
+	ips, err := s.ipam.Allocate(k, p.String(), network.ranges())
+	if err != nil {
+		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
+	}
+	box := sandbox{
+		netns:       q.Netns,
+		containerID: q.ContainerID,
+		ifName:      q.IfName,
+		portName:    PortName(p.name, q.ContainerID, q.IfName),
+		ips:         ips,
+		mtu:         network.MTU,
+		txChecksum:  !network.DisableTXChecksum,
+	}
+	if c.MTU > 0 {
+		box.mtu = c.MTU
+	}
+	for i := range network.PodCIDRs {
+		box.gateways = append(box.gateways, network.Gateway(i))
+	}
+	a := Attachment{
+		ContainerID:  q.ContainerID,
+		IfName:       q.IfName,
+		Netns:        q.Netns,
+		PodNamespace: p.namespace,
+		PodName:      p.name,
+		PortName:     box.portName,
+		IPs:          ips,
+	}
+	hostMAC, failed := s.build(ctx, box, &a)
+	if failed != nil {
+		// What worked before this request stays as it was: a runtime that repeats ADD
+		// must not lose a running Pod's interface.
+		if recorded && attached && slices.Equal(before.IPs, ips) {
+			return nil, failed
+		}
+		if err := s.undo(ctx, k, box.portName); err != nil {
+			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+err.Error())
+		}
+		return nil, failed
+	}
+	return result(c, box, a, hostMAC)
+}
+
+// build makes the interface and attaches it to the switch.
+func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {
+	pod := a.PodNamespace + "/" + a.PodName
+	mac, hostMAC, err := box.setup()
+	if err != nil {
+		return "", types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: %s", pod, err), "")
+	}
+	a.MAC = mac
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	if err := s.node.Attach(ctx, *a); err != nil {
+		if ctx.Err() != nil {
+			return "", interrupted(fmt.Sprintf("add Pod %s: attach %s to the switch", pod, a.PortName), err)
+		}
+		return "", types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: attach %s to the switch: %s", pod, a.PortName, err), "see `tombolo get status` on this Node")
+	}
+	if err := box.announce(); err != nil {
+		// The Pod works; a neighbour with an old entry finds out by itself.
+		s.log.Warn("addresses not announced", "pod", pod, "error", err)
+	}
+	return hostMAC, nil
+}
+
+// undo takes away what ADD made. The address stays on record while the switch may still
+// have flows for it.
+func (s *Server) undo(ctx context.Context, k ipam.Key, portName string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	detachErr := s.node.Detach(ctx, k.ContainerID, k.IfName)
+	err := errors.Join(detachErr, removeLink(portName))
+	if detachErr != nil {
+		return err
+	}
+	_, releaseErr := s.ipam.Release(k)
+	return errors.Join(err, releaseErr)
+}
+
+// network waits for the Node's network as long as documented.
+func (s *Server) network(ctx context.Context) (Network, *types.Error) {
+	ctx, cancel := context.WithTimeout(ctx, s.networkTimeout)
+	defer cancel()
+	network, err := s.node.Network(ctx)
+	switch {
+	case err != nil:
+		return network, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("the Node's network was not ready within %s", s.networkTimeout), err.Error())
+	case len(network.PodCIDRs) == 0:
+		return network, types.NewError(wire.CodeTryAgainLater, "the Node has no podCIDR yet",
+			"run kube-controller-manager with --allocate-node-cidrs, or set the Node's spec.podCIDRs")
+	}
+	return network, nil
+}
+
+func checkEnvironment(q wire.Request, p pod) *types.Error {
+	bad := func(variable, what string) *types.Error {
+		return types.NewError(wire.CodeEnvironment, variable+" "+what, "the container runtime has to set it")
+	}
+	switch {
+	case q.ContainerID == "":
+		return bad("CNI_CONTAINERID", "is missing")
+	case q.IfName == "":
+		return bad("CNI_IFNAME", "is missing")
+	case q.Netns == "":
+		return bad("CNI_NETNS", "is missing")
+	case p.name == "":
+		return bad("CNI_ARGS", "lacks K8S_POD_NAME")
+	case p.namespace == "":
+		return bad("CNI_ARGS", "lacks K8S_POD_NAMESPACE")
+	}
+	n, err := openNetns(q.Netns)
+	if err != nil {
+		e := bad("CNI_NETNS", "cannot be used: "+err.Error())
+		e.Details = "the agent has to see the Node's /var/run/netns and /proc (mountPropagation HostToContainer, hostPID)"
+		return e
+	}
+	_ = n.Close() // opened to look at
+	return nil
+}
+
+// interrupted is the answer when time ran out or the agent is stopping.
+func interrupted(what string, err error) *types.Error {
+	return types.NewError(wire.CodeTryAgainLater, what+": "+err.Error(), "the runtime will try again; see `tombolo get status` on this Node")
+}
+
+func joinDetails(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// result is what ADD answers, in the version that the configuration asks for.
+func result(c *netConf, box sandbox, a Attachment, hostMAC string) ([]byte, *types.Error) {
+	r := &types100.Result{
+		CNIVersion: types100.ImplementedSpecVersion,
+		Interfaces: []*types100.Interface{
+			{Name: box.portName, Mac: hostMAC, Mtu: box.mtu},
+			{Name: box.ifName, Mac: a.MAC, Mtu: box.mtu, Sandbox: box.netns},
+		},
+		DNS: c.dns(),
+	}
+	for i, p := range box.ips {
+		gw := box.gateways[i]
+		r.IPs = append(r.IPs, &types100.IPConfig{
+			Interface: types100.Int(1),
+			Address:   *ipNet(p),
+			Gateway:   gw.AsSlice(),
+		})
+		r.Routes = append(r.Routes, &types.Route{Dst: *ipNet(anywhere(gw)), GW: gw.AsSlice()})
+	}
+	versioned, err := r.GetAsVersion(c.CNIVersion)
+	var b bytes.Buffer
+	if err == nil {
+		err = versioned.PrintTo(&b)
+	}
+	if err != nil {
+		return nil, types.NewError(wire.CodeIncompatibleVersion, fmt.Sprintf("write the result as CNI %s: %s", c.CNIVersion, err), "")
+	}
+	return b.Bytes(), nil
+}
+
+// prefixOf reads an address of a CNI result.
+func prefixOf(n net.IPNet) (netip.Prefix, bool) {
+	ip, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits == 0 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(ip.Unmap(), ones), true
+}

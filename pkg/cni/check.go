@@ -1,0 +1,142 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+)
+
+// check compares what ADD made with what is there, and names the first difference.
+func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
+	prev, failed := c.prevResult()
+	if failed != nil {
+		return nil, failed
+	}
+	k := ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}
+	unlock, err := s.lock(ctx, k)
+	if err != nil {
+		return nil, interrupted("wait for an earlier request for the same container", err)
+	}
+	defer unlock()
+	a, ok := s.find(k)
+	if !ok {
+		return nil, types.NewError(wire.CodeUnknownContainer, fmt.Sprintf("container %s has no interface %s on this network", q.ContainerID, q.IfName), "delete the Pod: it is not attached to the switch")
+	}
+	if err := compare(q, a, prev); err != nil {
+		return nil, types.NewError(wire.CodeCheckInterface, fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err), "delete the Pod: its interface is not what ADD made")
+	}
+	return nil, nil
+}
+
+// compare holds the record, the runtime's copy of the result and the kernel against one
+// another.
+func compare(q wire.Request, a Attachment, prev *types100.Result) error {
+	var want []netip.Prefix
+	for _, ip := range prev.IPs {
+		p, ok := prefixOf(ip.Address)
+		if !ok {
+			return fmt.Errorf("prevResult has the address %s", ip.Address.String())
+		}
+		if onInterface(prev, ip, q.IfName) {
+			want = append(want, p)
+		}
+	}
+	if !slices.Equal(want, a.IPs) {
+		return fmt.Errorf("prevResult has the addresses %v, the switch's record %v", want, a.IPs)
+	}
+	for _, i := range prev.Interfaces {
+		switch {
+		case i.Sandbox == "" && i.Name != a.PortName && strings.HasSuffix(i.Name, a.PortName[strings.LastIndexByte(a.PortName, '-')+1:]):
+			return fmt.Errorf("prevResult has the host interface %s, the switch's record %s", i.Name, a.PortName)
+		case i.Sandbox != "" && i.Name == q.IfName && !strings.EqualFold(i.Mac, a.MAC):
+			return fmt.Errorf("prevResult has the MAC %s, the switch's record %s", i.Mac, a.MAC)
+		}
+	}
+	host, err := netlink.LinkByName(a.PortName)
+	if err != nil {
+		return fmt.Errorf("host interface %s: %w", a.PortName, err)
+	}
+	if host.Attrs().Flags&1 == 0 { // IFF_UP
+		return fmt.Errorf("host interface %s is down", a.PortName)
+	}
+	pod, err := openNetns(q.Netns)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	return pod.Do(func(ns.NetNS) error { return compareInside(q.IfName, host.Attrs().Index, a, prev) })
+}
+
+// onInterface reports whether an address of a result is on the Pod's interface.
+func onInterface(r *types100.Result, ip *types100.IPConfig, ifName string) bool {
+	if ip.Interface == nil {
+		return true
+	}
+	i := *ip.Interface
+	return i >= 0 && i < len(r.Interfaces) && r.Interfaces[i].Name == ifName && r.Interfaces[i].Sandbox != ""
+}
+
+// compareInside runs in the Pod's namespace.
+func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Result) error {
+	link, err := netlink.LinkByName(ifName)
+	if err != nil {
+		return fmt.Errorf("interface %s in the Pod: %w", ifName, err)
+	}
+	switch attrs := link.Attrs(); {
+	case link.Type() != "veth" || attrs.ParentIndex != hostIndex:
+		return fmt.Errorf("interface %s in the Pod is a %s that is not the other end of %s", ifName, link.Type(), a.PortName)
+	case attrs.Flags&1 == 0:
+		return fmt.Errorf("interface %s in the Pod is down", ifName)
+	case !strings.EqualFold(attrs.HardwareAddr.String(), a.MAC):
+		return fmt.Errorf("interface %s in the Pod has the MAC %s, want %s", ifName, attrs.HardwareAddr, a.MAC)
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses of %s in the Pod: %w", ifName, err)
+	}
+	for _, want := range a.IPs {
+		if !slices.ContainsFunc(addrs, func(x netlink.Addr) bool {
+			p, ok := prefixOf(*x.IPNet)
+			return ok && p == want
+		}) {
+			return fmt.Errorf("interface %s in the Pod lacks the address %s", ifName, want)
+		}
+	}
+	routes, err := netlink.RouteList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list routes of %s in the Pod: %w", ifName, err)
+	}
+	for _, want := range prev.Routes {
+		dst, ok := prefixOf(want.Dst)
+		if !ok || want.GW == nil {
+			continue // another plugin's, or on the link
+		}
+		if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return sameRoute(r, dst, want) }) {
+			return fmt.Errorf("the Pod lacks the route to %s via %s", dst, want.GW)
+		}
+	}
+	return nil
+}
+
+// sameRoute compares a kernel's route with one of a result. The kernel may say nothing for
+// the default route's destination.
+func sameRoute(r netlink.Route, dst netip.Prefix, want *types.Route) bool {
+	if !r.Gw.Equal(want.GW) {
+		return false
+	}
+	if r.Dst == nil {
+		return dst.Bits() == 0
+	}
+	p, ok := prefixOf(*r.Dst)
+	return ok && p.Masked() == dst.Masked()
+}

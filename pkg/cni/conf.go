@@ -1,0 +1,164 @@
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+)
+
+// SupportedVersions are the CNI versions the plugin speaks.
+var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
+// minMTU is what every IPv4 host must be able to take (RFC 791 section 3.1).
+const minMTU = 576
+
+// netConf is the network configuration: the specification's keys and ours.
+type netConf struct {
+	CNIVersion    string          `json:"cniVersion"`
+	Name          string          `json:"name"`
+	Type          string          `json:"type"`
+	MTU           int             `json:"mtu"` // instead of the Node's
+	DNS           types.DNS       `json:"dns"` // passed on in the result
+	DeviceID      string          `json:"deviceID"`
+	IPAM          ipamConf        `json:"ipam"`
+	PrevResult    json.RawMessage `json:"prevResult"`
+	RuntimeConfig struct {
+		DNS *types.DNS `json:"dns"` // wins over DNS
+	} `json:"runtimeConfig"`
+	Valid []types.GCAttachment `json:"cni.dev/valid-attachments"`
+}
+
+// ipamConf holds the keys that other plugins know below "ipam". All but the type are
+// refused: ranges come from the Node's podCIDR.
+type ipamConf struct {
+	Type      string          `json:"type"`
+	Ranges    json.RawMessage `json:"ranges"`
+	Routes    json.RawMessage `json:"routes"`
+	Addresses json.RawMessage `json:"addresses"`
+	DNS       json.RawMessage `json:"dns"`
+	IPPools   json.RawMessage `json:"ippools"`
+	Subnet    json.RawMessage `json:"subnet"`
+}
+
+func unset(m json.RawMessage) bool {
+	switch strings.TrimSpace(string(m)) {
+	case "", "null", "[]", "{}", `""`:
+		return true
+	}
+	return false
+}
+
+// parseConf reads a network configuration and says which field is wrong. What only counts
+// for ADD is checked by checkAdd.
+func parseConf(b []byte) (*netConf, *types.Error) {
+	var c netConf
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, types.NewError(wire.CodeDecoding, "network configuration: "+jsonError(err), "correct the file in /etc/cni/net.d")
+	}
+	if c.CNIVersion == "" {
+		c.CNIVersion = "0.1.0" // what its absence means
+	}
+	if !slices.Contains(SupportedVersions, c.CNIVersion) {
+		return nil, types.NewError(wire.CodeIncompatibleVersion, fmt.Sprintf("network configuration: cniVersion %q is not supported", c.CNIVersion),
+			"set cniVersion to one of "+strings.Join(SupportedVersions, ", "))
+	}
+	if c.Name == "" {
+		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: name is missing", "give the network a name")
+	}
+	return &c, nil
+}
+
+// jsonError names the field of a value that has the wrong type.
+func jsonError(err error) string {
+	if t, ok := err.(*json.UnmarshalTypeError); ok && t.Field != "" {
+		return fmt.Sprintf("%s has a %s, want a %s", t.Field, t.Value, t.Type)
+	}
+	return err.Error()
+}
+
+// checkAdd refuses what ADD would have to do otherwise than the configuration says.
+func (c *netConf) checkAdd() *types.Error {
+	unsupported := func(field, remedy string) *types.Error {
+		return types.NewError(wire.CodeUnsupportedField, "network configuration: "+field+" is not supported", remedy)
+	}
+	if !unset(c.PrevResult) {
+		return unsupported("prevResult", "tombolo makes the Pod's interface itself: put it first in the list of plugins")
+	}
+	if c.DeviceID != "" {
+		return unsupported("deviceID", "remove it: SR-IOV devices cannot be attached to this network")
+	}
+	switch c.IPAM.Type {
+	case "", "tombolo", "host-local", "antrea":
+	default:
+		return unsupported(fmt.Sprintf("ipam.type %q", c.IPAM.Type), "remove ipam, or set its type to host-local: addresses come from the Node's podCIDR")
+	}
+	for _, f := range []struct {
+		name  string
+		value json.RawMessage
+	}{
+		{"ipam.ranges", c.IPAM.Ranges}, {"ipam.subnet", c.IPAM.Subnet}, {"ipam.addresses", c.IPAM.Addresses},
+		{"ipam.routes", c.IPAM.Routes}, {"ipam.ippools", c.IPAM.IPPools},
+	} {
+		if !unset(f.value) {
+			return unsupported(f.name, "remove it: addresses and routes come from the Node's podCIDR")
+		}
+	}
+	if !unset(c.IPAM.DNS) {
+		return unsupported("ipam.dns", "move it to dns at the top level")
+	}
+	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > 65535) {
+		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535", c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
+	}
+	return nil
+}
+
+// dns returns what goes into the result.
+func (c *netConf) dns() types.DNS {
+	if c.RuntimeConfig.DNS != nil {
+		return *c.RuntimeConfig.DNS
+	}
+	return c.DNS
+}
+
+// prevResult reads the result of ADD that CHECK brings along.
+func (c *netConf) prevResult() (*types100.Result, *types.Error) {
+	if unset(c.PrevResult) {
+		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: prevResult is missing", "CHECK compares with the result of ADD; the runtime has to pass it")
+	}
+	r, err := cniversion.NewResult(c.CNIVersion, c.PrevResult)
+	if err == nil {
+		var current *types100.Result
+		if current, err = types100.NewResultFromResult(r); err == nil {
+			return current, nil
+		}
+	}
+	return nil, types.NewError(wire.CodeDecoding, "network configuration: prevResult: "+err.Error(), "the runtime has to pass the result of ADD unchanged")
+}
+
+// pod is what the runtime says about a Pod in CNI_ARGS.
+type pod struct{ namespace, name string }
+
+func (p pod) String() string { return p.namespace + "/" + p.name }
+
+// parseArgs reads CNI_ARGS. What it does not know is ignored, as Kubernetes asks for
+// (IgnoreUnknown=1).
+func parseArgs(args string) pod {
+	var p pod
+	for _, pair := range strings.Split(args, ";") {
+		key, value, _ := strings.Cut(pair, "=")
+		switch key {
+		case "K8S_POD_NAMESPACE":
+			p.namespace = value
+		case "K8S_POD_NAME":
+			p.name = value
+		}
+	}
+	return p
+}

@@ -1,0 +1,379 @@
+package cni
+
+import (
+	"crypto/sha1" //nolint:gosec // names only, as documented
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// PortName returns the name of the host's end of a Pod's veth pair, which is also the
+// port's name on the bridge: at most eight characters of the Pod's name, a dash, and six
+// of a hash. At most 15 characters (IFNAMSIZ less its zero byte).
+func PortName(podName, containerID, ifName string) string {
+	head := strings.TrimLeft(podName[:min(8, len(podName))], "-")
+	key := containerID
+	if ifName != defaultIfName {
+		key += ifName
+	}
+	sum := sha1.Sum([]byte(key)) //nolint:gosec // as above
+	return head + "-" + hex.EncodeToString(sum[:])[:6]
+}
+
+// aliasPrefix begins the ifalias of the host's end of every veth pair we make, so that one
+// left behind can be told from other people's.
+const aliasPrefix = "tombolo "
+
+func alias(containerID, ifName string) string { return aliasPrefix + containerID + " " + ifName }
+
+// sandbox is the wanted state of one Pod's interface.
+type sandbox struct {
+	netns       string
+	containerID string
+	ifName      string
+	portName    string
+	ips         []netip.Prefix
+	gateways    []netip.Addr // by position of ips
+	mtu         int          // 0: the kernel's default
+	txChecksum  bool         // leave checksum offload on
+}
+
+// openNetns opens a Pod's network namespace. The error names CNI_NETNS's value.
+func openNetns(path string) (ns.NetNS, error) {
+	n, err := ns.GetNS(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the Pod's network namespace %q: %w", path, err)
+	}
+	own, err := ns.GetCurrentNS()
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	defer own.Close()
+	var a, b unix.Stat_t
+	if err := errors.Join(unix.Fstat(int(n.Fd()), &a), unix.Fstat(int(own.Fd()), &b)); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	if a.Dev == b.Dev && a.Ino == b.Ino {
+		return nil, errors.Join(fmt.Errorf("%q is the Node's own network namespace; Pods with hostNetwork get no interface", path), n.Close())
+	}
+	return n, nil
+}
+
+// setup makes the Pod's interface what it should be, whatever of it is there already, and
+// returns the Pod's MAC and the host end's.
+func (s sandbox) setup() (mac, hostMAC string, err error) {
+	pod, err := openNetns(s.netns)
+	if err != nil {
+		return "", "", err
+	}
+	defer pod.Close()
+	host, err := s.veth(pod)
+	if err != nil {
+		return "", "", err
+	}
+	err = pod.Do(func(ns.NetNS) error {
+		if mac, err = s.configure(); err != nil {
+			return fmt.Errorf("configure %s in the Pod: %w", s.ifName, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", "", err
+	}
+	if err := s.hostEnd(host); err != nil {
+		return "", "", fmt.Errorf("configure %s, the host's end of the Pod's %s: %w", s.portName, s.ifName, err)
+	}
+	return mac, host.Attrs().HardwareAddr.String(), nil
+}
+
+// veth finds the pair that an earlier try made, or makes one: both ends in one request, so
+// there is never half of it.
+func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
+	var peer int
+	err := pod.Do(func(ns.NetNS) error {
+		link, err := netlink.LinkByName(s.ifName)
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look for %s in the Pod: %w", s.ifName, err)
+		}
+		peer = link.Attrs().ParentIndex
+		if link.Type() != "veth" {
+			peer = -1
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	host, err := netlink.LinkByName(s.portName)
+	switch {
+	case err != nil && !isNotFound(err):
+		return nil, fmt.Errorf("look for %s: %w", s.portName, err)
+	case err == nil && peer == host.Attrs().Index:
+		return host, nil
+	case peer != 0:
+		return nil, fmt.Errorf("the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the two from /etc/cni/net.d", s.ifName, s.portName)
+	case err == nil && !strings.HasPrefix(host.Attrs().Alias, aliasPrefix):
+		return nil, fmt.Errorf("the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
+	case err == nil && host.Attrs().Alias != alias(s.containerID, s.ifName):
+		return nil, fmt.Errorf("the name %s is taken by container %s; the next sandbox of this Pod gets another name", s.portName, strings.TrimPrefix(host.Attrs().Alias, aliasPrefix))
+	case err == nil:
+		// Ours, and its other end is in no namespace we know of: the Pod's was remade.
+		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
+			return nil, fmt.Errorf("remove the old %s: %w", s.portName, err)
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = s.portName, s.mtu
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName, pair.PeerNamespace, pair.PeerMTU = s.ifName, netlink.NsFd(pod.Fd()), uint32(s.mtu)
+	if err := netlink.LinkAdd(pair); err != nil {
+		return nil, fmt.Errorf("make the veth pair %s - %s: %w", s.portName, s.ifName, err)
+	}
+	if host, err = netlink.LinkByName(s.portName); err != nil {
+		return nil, fmt.Errorf("look for %s, just made: %w", s.portName, err)
+	}
+	return host, nil
+}
+
+// configure runs in the Pod's namespace.
+func (s sandbox) configure() (mac string, err error) {
+	link, err := netlink.LinkByName(s.ifName)
+	if err != nil {
+		return "", err
+	}
+	if s.mtu > 0 && link.Attrs().MTU != s.mtu {
+		if err := netlink.LinkSetMTU(link, s.mtu); err != nil {
+			return "", fmt.Errorf("set MTU %d: %w", s.mtu, err)
+		}
+	}
+	if !s.txChecksum {
+		if err := checksumInSoftware(s.ifName); err != nil {
+			return "", err
+		}
+	}
+	for _, p := range s.ips {
+		addr := &netlink.Addr{IPNet: ipNet(p)}
+		if p.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD // nobody else can have it
+		}
+		if err := netlink.AddrReplace(link, addr); err != nil {
+			return "", fmt.Errorf("add address %s: %w", p, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return "", fmt.Errorf("set up: %w", err)
+	}
+	for i, gw := range s.gateways {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
+		// A gateway outside the address's own range is on the link all the same.
+		if i < len(s.ips) && !s.ips[i].Contains(gw) {
+			route.SetFlag(netlink.FLAG_ONLINK)
+		}
+		if err := netlink.RouteReplace(route); err != nil {
+			return "", fmt.Errorf("add the default route via %s: %w", gw, err)
+		}
+	}
+	return link.Attrs().HardwareAddr.String(), nil
+}
+
+// hostEnd prepares the end that becomes the switch's port. The userspace datapath takes
+// packets from it beside the host's own stack, so the host has to keep quiet there: it
+// answers no ARP, forwards nothing, and does not believe in the Pod's address behind it.
+func (s sandbox) hostEnd(host netlink.Link) error {
+	if want := alias(s.containerID, s.ifName); host.Attrs().Alias != want {
+		if err := netlink.LinkSetAlias(host, want); err != nil {
+			return fmt.Errorf("set alias: %w", err)
+		}
+	}
+	if s.mtu > 0 && host.Attrs().MTU != s.mtu {
+		if err := netlink.LinkSetMTU(host, s.mtu); err != nil {
+			return fmt.Errorf("set MTU %d: %w", s.mtu, err)
+		}
+	}
+	for _, c := range []struct{ key, value string }{
+		{"ipv6/conf/" + s.portName + "/disable_ipv6", "1"},
+		{"ipv4/conf/" + s.portName + "/arp_ignore", "8"}, // ip-sysctl: "do not reply for all local addresses"
+		{"ipv4/conf/" + s.portName + "/forwarding", "0"},
+		{"ipv4/conf/" + s.portName + "/rp_filter", "1"},
+	} {
+		if err := sysctl(c.key, c.value); err != nil {
+			return err
+		}
+	}
+	if !s.txChecksum {
+		if err := checksumInSoftware(s.portName); err != nil {
+			return err
+		}
+	}
+	if err := netlink.LinkSetUp(host); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return nil
+}
+
+// sysctl writes below /proc/sys/net. A key that the kernel does not have (IPv6 may be
+// compiled out) needs no writing.
+func sysctl(key, value string) error {
+	path := filepath.Join("/proc/sys/net", key)
+	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == value {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(value), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("set %s: %w", path, err)
+	}
+	return nil
+}
+
+// checksumInSoftware switches transmit checksum offload off, and with it segmentation
+// offload, which the kernel allows only together with it.
+func checksumInSoftware(link string) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("switch checksum offload off: %w", err)
+	}
+	defer e.Close()
+	features, err := e.Features(link)
+	if err != nil {
+		return fmt.Errorf("read offloads of %s: %w", link, err)
+	}
+	change := map[string]bool{}
+	for name, on := range features {
+		if on && strings.HasPrefix(name, "tx-checksum-") {
+			change[name] = false
+		}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	if err := e.Change(link, change); err != nil {
+		return fmt.Errorf("switch checksum offload of %s off: %w", link, err)
+	}
+	return nil
+}
+
+// announce tells the neighbours, by gratuitous ARP (RFC 5227 section 3), that the Pod's
+// addresses are at its MAC now: the host may remember who had the address before.
+func (s sandbox) announce() error {
+	pod, err := openNetns(s.netns)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	return pod.Do(func(ns.NetNS) error {
+		link, err := net.InterfaceByName(s.ifName)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ARP), Ifindex: link.Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
+		for _, p := range s.ips {
+			if !p.Addr().Is4() || len(link.HardwareAddr) != 6 {
+				continue
+			}
+			if err := unix.Sendto(fd, arpAnnouncement(link.HardwareAddr, p.Addr()), 0, to); err != nil {
+				return fmt.Errorf("announce %s: %w", p.Addr(), err)
+			}
+		}
+		return nil
+	})
+}
+
+// arpAnnouncement is an ARP request (RFC 826) for an address by its holder.
+func arpAnnouncement(mac net.HardwareAddr, ip netip.Addr) []byte {
+	b := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, 6 and 4 bytes, request
+	b = append(b, mac...)
+	b = append(b, ip.AsSlice()...)
+	b = append(b, make([]byte, 6)...)
+	return append(b, ip.AsSlice()...)
+}
+
+// htons puts a number into network byte order, as sockaddr_ll wants it.
+func htons(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+// anywhere is the default route's destination in the family of an address.
+func anywhere(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func isNotFound(err error) bool {
+	var none netlink.LinkNotFoundError
+	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
+}
+
+// removeLink takes the host's end away, and with it the Pod's. Only a veth goes: the name
+// is made from a Pod's name and could be someone else's interface.
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for %s: %w", name, err)
+	}
+	if link.Type() != "veth" {
+		return fmt.Errorf("remove %s: it is a %s, not a Pod's veth; it was left alone", name, link.Type())
+	}
+	if err := netlink.LinkDel(link); err != nil && !isNotFound(err) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// ownLinks returns the names of host ends of veth pairs that we made, by what is written
+// in their alias: "containerID ifName".
+func ownLinks() (map[string]string, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	own := map[string]string{}
+	for _, l := range links {
+		if id, ok := strings.CutPrefix(l.Attrs().Alias, aliasPrefix); ok && l.Type() == "veth" {
+			own[l.Attrs().Name] = id
+		}
+	}
+	return own, nil
+}
+
+// netnsGone reports whether a Pod's namespace no longer exists. A path that cannot be seen
+// is not enough, since a mount may be missing: the kernel takes the veth pair along with
+// the namespace.
+func netnsGone(a Attachment) bool {
+	if a.Netns == "" {
+		return false
+	}
+	err := ns.IsNSorErr(a.Netns)
+	if err == nil {
+		return false
+	}
+	_, err = netlink.LinkByName(a.PortName)
+	return isNotFound(err)
+}

@@ -1,0 +1,128 @@
+// Package wire is what the tombolo-cni plugin and the agent say to each other: one HTTP
+// request with JSON on a unix socket per CNI command. It is apart from package cni so that
+// the plugin, which starts once per Pod, stays small.
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// DefaultSocket is where the agent serves CNI requests. The key "socket" of the network
+// configuration names another one.
+const DefaultSocket = "/var/run/tombolo/cni.sock"
+
+// Paths of the commands, all by POST with a Request.
+const (
+	PathAdd    = "/v1/add"    // answers with the CNI result in the version of Config
+	PathDel    = "/v1/del"    // answers with an empty body
+	PathCheck  = "/v1/check"  // answers with an empty body
+	PathStatus = "/v1/status" // answers with an empty body
+	PathGC     = "/v1/gc"     // answers with an empty body
+)
+
+// Codes of errors. Below 100 they are the specification's (section "Error"), above 100
+// those that Antrea documents, which users' tools may know.
+const (
+	CodeIncompatibleVersion = types.ErrIncompatibleCNIVersion      // 1
+	CodeUnsupportedField    = types.ErrUnsupportedField            // 2
+	CodeUnknownContainer    = types.ErrUnknownContainer            // 3
+	CodeEnvironment         = types.ErrInvalidEnvironmentVariables // 4
+	CodeIO                  = types.ErrIOFailure                   // 5
+	CodeDecoding            = types.ErrDecodingFailure             // 6
+	CodeNetworkConfig       = types.ErrInvalidNetworkConfig        // 7
+	CodeTryAgainLater       = types.ErrTryAgainLater               // 11
+	CodeNotAvailable        = uint(50)                             // STATUS: cannot serve ADD
+	CodeIPAM                = uint(101)
+	CodeConfigureInterface  = uint(102)
+	CodeCheckInterface      = uint(103)
+)
+
+// Request is one CNI command as the runtime gave it to the plugin.
+type Request struct {
+	ContainerID string          `json:"containerID,omitempty"`
+	Netns       string          `json:"netns,omitempty"`
+	IfName      string          `json:"ifname,omitempty"`
+	Args        string          `json:"args,omitempty"` // CNI_ARGS: "K=V;K=V"
+	Path        string          `json:"path,omitempty"` // CNI_PATH
+	Config      json.RawMessage `json:"config"`         // what came on standard input
+}
+
+// limit bounds what either side reads: results and configurations are a few hundred bytes.
+const limit = 1 << 20
+
+// Decode reads a Request.
+func Decode(r io.Reader) (Request, error) {
+	var q Request
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return q, err
+	}
+	if len(b) > limit {
+		return q, fmt.Errorf("request is larger than %d bytes", limit)
+	}
+	return q, json.Unmarshal(b, &q)
+}
+
+// Call sends a Request to the agent and returns its answer. Every error is a *types.Error
+// with code and remedy.
+func Call(ctx context.Context, socket, path string, q Request) ([]byte, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil, types.NewError(CodeDecoding, "network configuration is not JSON", err.Error())
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://tombolo"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, types.NewError(CodeIO, "ask the Tombolo agent", err.Error())
+	}
+	request.Header.Set("Content-Type", "application/json")
+	started := time.Now()
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, unanswered(socket, time.Since(started), err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, limit))
+	if err != nil {
+		return nil, unanswered(socket, time.Since(started), err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	e := &types.Error{}
+	if err := json.Unmarshal(answer, e); err != nil || e.Msg == "" {
+		return nil, types.NewError(CodeIO, fmt.Sprintf("the agent's socket %s answered %s", socket, response.Status),
+			"what listens there is not a Tombolo agent of this version; look at the Pod tombolo-agent on this Node")
+	}
+	return nil, e
+}
+
+// unanswered turns a failed call into an error that tells an agent that is away from one
+// that went away in the middle. Runtimes try again after either.
+func unanswered(socket string, after time.Duration, err error) error {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+		return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent does not answer at %s", socket),
+			"it may be starting: look at the Pod tombolo-agent on this Node")
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return types.NewError(CodeTryAgainLater, fmt.Sprintf("no answer from the Tombolo agent at %s within %s", socket, after.Round(time.Second)),
+			"look at its log, and at `tombolo get status` on this Node")
+	}
+	return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent at %s went away before it answered", socket), err.Error())
+}
