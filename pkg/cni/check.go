@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -54,11 +55,11 @@ func compare(q wire.Request, a Attachment, prev *types100.Result) error {
 	if !slices.Equal(want, a.IPs) {
 		return fmt.Errorf("prevResult has the addresses %v, the switch's record %v", want, a.IPs)
 	}
+	if !slices.ContainsFunc(prev.Interfaces, func(i *types100.Interface) bool { return i.Sandbox == "" && i.Name == a.PortName }) {
+		return fmt.Errorf("prevResult lacks the host interface %s of the switch's record", a.PortName)
+	}
 	for _, i := range prev.Interfaces {
-		switch {
-		case i.Sandbox == "" && i.Name != a.PortName && strings.HasSuffix(i.Name, a.PortName[strings.LastIndexByte(a.PortName, '-')+1:]):
-			return fmt.Errorf("prevResult has the host interface %s, the switch's record %s", i.Name, a.PortName)
-		case i.Sandbox != "" && i.Name == q.IfName && !strings.EqualFold(i.Mac, a.MAC):
+		if i.Sandbox != "" && i.Name == q.IfName && !strings.EqualFold(i.Mac, a.MAC) {
 			return fmt.Errorf("prevResult has the MAC %s, the switch's record %s", i.Mac, a.MAC)
 		}
 	}
@@ -66,7 +67,7 @@ func compare(q wire.Request, a Attachment, prev *types100.Result) error {
 	if err != nil {
 		return fmt.Errorf("host interface %s: %w", a.PortName, err)
 	}
-	if host.Attrs().Flags&1 == 0 { // IFF_UP
+	if host.Attrs().Flags&net.FlagUp == 0 {
 		return fmt.Errorf("host interface %s is down", a.PortName)
 	}
 	pod, err := openNetns(q.Netns)
@@ -95,7 +96,7 @@ func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Re
 	switch attrs := link.Attrs(); {
 	case link.Type() != "veth" || attrs.ParentIndex != hostIndex:
 		return fmt.Errorf("interface %s in the Pod is a %s that is not the other end of %s", ifName, link.Type(), a.PortName)
-	case attrs.Flags&1 == 0:
+	case attrs.Flags&net.FlagUp == 0:
 		return fmt.Errorf("interface %s in the Pod is down", ifName)
 	case !strings.EqualFold(attrs.HardwareAddr.String(), a.MAC):
 		return fmt.Errorf("interface %s in the Pod has the MAC %s, want %s", ifName, attrs.HardwareAddr, a.MAC)
