@@ -1,0 +1,307 @@
+// Package flow has the values that describe what a switch should hold: flows, groups, meters,
+// sets of them and the difference of two sets, with ovs-ofctl's text both ways. It is pure:
+// it knows no connection and no clock.
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Match says which packets a flow is for. It is comparable: equal matches are equal values,
+// whatever order their conditions were given in. The zero value matches every packet. What was
+// wrong in making it is kept, and reported by Err and by Set.Add.
+type Match struct {
+	oxm ofp.Match
+	err string
+}
+
+// MatchOf wraps the match of a decoded message.
+func MatchOf(m ofp.Match) Match { return Match{oxm: m} }
+
+// OXM is the match as it goes into messages.
+func (m Match) OXM() ofp.Match { return m.oxm }
+
+// Err is what was wrong with the conditions, nil where nothing was.
+func (m Match) Err() error {
+	if m.err == "" {
+		return nil
+	}
+	return fmt.Errorf("match: %s", m.err)
+}
+
+// Cond is one condition of a Match. Conditions on different bits of a field add up.
+type Cond func(*ofp.MatchBuilder)
+
+// All is the match of packets that meet all conditions. What a condition needs (a TCP port
+// needs TCP, which needs IP) is added; IPv4 where nothing says IPv6.
+func All(c ...Cond) Match {
+	var b ofp.MatchBuilder
+	for _, cond := range c {
+		cond(&b)
+	}
+	b.Complete()
+	m, err := b.Match()
+	if err != nil {
+		return Match{err: err.Error()}
+	}
+	return Match{oxm: m}
+}
+
+func exact(f ofp.Field, v uint64) Cond {
+	return func(b *ofp.MatchBuilder) { b.Exact(f, ofp.Value{Lo: v}) }
+}
+
+// Field is a condition on any field: big-endian value and mask; a nil mask means all bits.
+func Field(f ofp.Field, value []byte, mask []byte) Cond {
+	return func(b *ofp.MatchBuilder) {
+		if len(value) > 16 || len(mask) > 16 {
+			b.Fail(fmt.Errorf("%s: value and mask have at most 16 bytes", f))
+			return
+		}
+		if mask == nil {
+			b.Exact(f, ofp.ToValue(value))
+			return
+		}
+		b.Set(f, ofp.ToValue(value), ofp.ToValue(mask))
+	}
+}
+
+// InPort asks for the port that the packet came from.
+func InPort(p ofp.Port) Cond { return exact(ofp.InPort, uint64(p)) }
+
+// EthSrc asks for the source MAC.
+func EthSrc(m ofp.MAC) Cond { return mac(ofp.EthSrc, m) }
+
+// EthDst asks for the destination MAC.
+func EthDst(m ofp.MAC) Cond { return mac(ofp.EthDst, m) }
+
+func mac(f ofp.Field, m ofp.MAC) Cond {
+	return func(b *ofp.MatchBuilder) { b.Exact(f, ofp.ToValue(m[:])) }
+}
+
+// EthType asks for an Ethernet type.
+func EthType(t uint16) Cond { return exact(ofp.EthType, uint64(t)) }
+
+// IP asks for IPv4.
+func IP() Cond { return EthType(0x0800) }
+
+// IPv6 asks for IPv6.
+func IPv6() Cond { return EthType(0x86dd) }
+
+// ARP asks for ARP.
+func ARP() Cond { return EthType(0x0806) }
+
+// IPProto asks for an IP protocol number.
+func IPProto(p uint8) Cond { return exact(ofp.IPProto, uint64(p)) }
+
+// TCP asks for TCP, over IPv4 unless IPv6 is also given.
+func TCP() Cond { return IPProto(6) }
+
+// UDP asks for UDP, over IPv4 unless IPv6 is also given.
+func UDP() Cond { return IPProto(17) }
+
+// SCTP asks for SCTP, over IPv4 unless IPv6 is also given.
+func SCTP() Cond { return IPProto(132) }
+
+// ICMP asks for ICMP of IPv4.
+func ICMP() Cond {
+	return func(b *ofp.MatchBuilder) { IP()(b); IPProto(1)(b) }
+}
+
+// ICMPv6 asks for ICMP of IPv6.
+func ICMPv6() Cond {
+	return func(b *ofp.MatchBuilder) { IPv6()(b); IPProto(58)(b) }
+}
+
+// IPSrc asks for a source address in a prefix, and for its version of IP.
+func IPSrc(p netip.Prefix) Cond { return prefix(ofp.IPv4Src, ofp.IPv6Src, p) }
+
+// IPDst asks for a destination address in a prefix, and for its version of IP.
+func IPDst(p netip.Prefix) Cond { return prefix(ofp.IPv4Dst, ofp.IPv6Dst, p) }
+
+func prefix(v4, v6 ofp.Field, p netip.Prefix) Cond {
+	return func(b *ofp.MatchBuilder) {
+		switch {
+		case !p.IsValid():
+			b.Fail(fmt.Errorf("%s: the prefix is not valid", v4))
+		case p.Addr().Is4():
+			IP()(b)
+			setPrefix(b, v4, p)
+		default:
+			IPv6()(b)
+			setPrefix(b, v6, p)
+		}
+	}
+}
+
+func setPrefix(b *ofp.MatchBuilder, f ofp.Field, p netip.Prefix) {
+	mask := ofp.Ones(p.Bits()).Shl(f.Bits() - p.Bits())
+	b.Set(f, ofp.ToValue(p.Addr().AsSlice()).And(mask), mask)
+}
+
+// TCPSrc asks for TCP and a source port.
+func TCPSrc(p uint16) Cond { return exact(ofp.TCPSrc, uint64(p)) }
+
+// TCPDst asks for TCP and a destination port.
+func TCPDst(p uint16) Cond { return exact(ofp.TCPDst, uint64(p)) }
+
+// UDPSrc asks for UDP and a source port.
+func UDPSrc(p uint16) Cond { return exact(ofp.UDPSrc, uint64(p)) }
+
+// UDPDst asks for UDP and a destination port.
+func UDPDst(p uint16) Cond { return exact(ofp.UDPDst, uint64(p)) }
+
+// SCTPSrc asks for SCTP and a source port.
+func SCTPSrc(p uint16) Cond { return exact(ofp.SCTPSrc, uint64(p)) }
+
+// SCTPDst asks for SCTP and a destination port.
+func SCTPDst(p uint16) Cond { return exact(ofp.SCTPDst, uint64(p)) }
+
+// ARPOp asks for ARP and an operation: 1 request, 2 reply.
+func ARPOp(op uint16) Cond { return exact(ofp.ARPOp, uint64(op)) }
+
+// ARPSPA asks for the sender's address in ARP.
+func ARPSPA(a netip.Addr) Cond { return arpAddr(ofp.ARPSPA, a) }
+
+// ARPTPA asks for the target's address in ARP.
+func ARPTPA(a netip.Addr) Cond { return arpAddr(ofp.ARPTPA, a) }
+
+func arpAddr(f ofp.Field, a netip.Addr) Cond {
+	return func(b *ofp.MatchBuilder) {
+		if !a.Is4() {
+			b.Fail(fmt.Errorf("%s: %s is not an IPv4 address", f, a))
+			return
+		}
+		b.Exact(f, ofp.ToValue(a.AsSlice()))
+	}
+}
+
+// ARPSHA asks for the sender's MAC in ARP.
+func ARPSHA(m ofp.MAC) Cond { return mac(ofp.ARPSHA, m) }
+
+// ARPTHA asks for the target's MAC in ARP.
+func ARPTHA(m ofp.MAC) Cond { return mac(ofp.ARPTHA, m) }
+
+// TunID asks for a tunnel key.
+func TunID(id uint64) Cond { return exact(ofp.TunID, id) }
+
+// PktMark asks for bits of the packet mark.
+func PktMark(value, mask uint32) Cond { return masked32(ofp.PktMark, value, mask) }
+
+// CTZone asks for the zone of the last conntrack look-up.
+func CTZone(z uint16) Cond { return exact(ofp.CTZone, uint64(z)) }
+
+// CTMark asks for bits of the connection's mark.
+func CTMark(value, mask uint32) Cond { return masked32(ofp.CTMark, value, mask) }
+
+func masked32(f ofp.Field, value, mask uint32) Cond {
+	return func(b *ofp.MatchBuilder) {
+		b.Set(f, ofp.Value{Lo: uint64(value)}, ofp.Value{Lo: uint64(mask)})
+	}
+}
+
+// ConjID asks for the conjunction that matched.
+func ConjID(id uint32) Cond { return exact(ofp.ConjID, uint64(id)) }
+
+// ctStates are the bits of ct_state by name, least significant first (nicira-ext.h).
+var ctStates = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
+
+// CTState asks for conntrack states in ovs-ofctl's form: "+new+trk", "-rpl+est".
+func CTState(s string) Cond {
+	return func(b *ofp.MatchBuilder) {
+		v, m, err := parseFlags(s, ctStates)
+		if err != nil {
+			b.Fail(fmt.Errorf("ct_state: %w", err))
+			return
+		}
+		b.Set(ofp.CTState, ofp.Value{Lo: v}, ofp.Value{Lo: m})
+	}
+}
+
+// parseFlags reads +a-b into value and mask.
+func parseFlags(s string, names []string) (value, mask uint64, err error) {
+	for rest := s; rest != ""; {
+		if rest[0] != '+' && rest[0] != '-' {
+			return 0, 0, fmt.Errorf("%q: want + or - before each flag", s)
+		}
+		end := strings.IndexAny(rest[1:], "+-") + 1
+		if end == 0 {
+			end = len(rest)
+		}
+		bit := uint64(0)
+		for i, n := range names {
+			if n != "" && n == rest[1:end] {
+				bit = 1 << i
+			}
+		}
+		if bit == 0 {
+			return 0, 0, fmt.Errorf("%q: there is no flag %q", s, rest[1:end])
+		}
+		if mask&bit != 0 {
+			return 0, 0, fmt.Errorf("%q: flag %q is given twice", s, rest[1:end])
+		}
+		mask |= bit
+		if rest[0] == '+' {
+			value |= bit
+		}
+		rest = rest[end:]
+	}
+	return value, mask, nil
+}
+
+// Bits is a range of bits in a field; First counts from the least significant bit.
+type Bits struct {
+	Field ofp.Field
+	First int
+	Width int
+}
+
+// Register is one of the 32-bit registers.
+type Register int
+
+// Reg is the register with number n, 0 to 15.
+func Reg(n int) Register { return Register(n) }
+
+// Bits is a range of the register's bits.
+func (r Register) Bits(first, width int) Bits {
+	if r < 0 || r > 15 {
+		return Bits{First: first, Width: width}
+	}
+	return Bits{ofp.Reg0 + ofp.Field(r), first, width}
+}
+
+// CTMarkBits is a range of the connection mark's bits.
+func CTMarkBits(first, width int) Bits { return Bits{ofp.CTMark, first, width} }
+
+// CTLabelBits is a range of the connection label's bits.
+func CTLabelBits(first, width int) Bits { return Bits{ofp.CTLabel, first, width} }
+
+func (r Bits) valid() error { return ofp.Bits(r).Valid() }
+
+// shifted moves v into the range: value and mask of the whole field.
+func (r Bits) shifted(v uint64) (value, mask ofp.Value, err error) {
+	if err := r.valid(); err != nil {
+		return value, mask, err
+	}
+	w := ofp.Value{Lo: v}
+	if w != w.And(ofp.Ones(r.Width)) {
+		return value, mask, fmt.Errorf("%s: %d does not fit into %d bits", r.Field, v, r.Width)
+	}
+	return w.Shl(r.First), ofp.Ones(r.Width).Shl(r.First), nil
+}
+
+// Is asks that the range holds v.
+func (r Bits) Is(v uint64) Cond {
+	return func(b *ofp.MatchBuilder) {
+		value, mask, err := r.shifted(v)
+		if err != nil {
+			b.Fail(err)
+			return
+		}
+		b.Set(r.Field, value, mask)
+	}
+}

@@ -1,0 +1,229 @@
+package ofp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// encoder appends big-endian fields and keeps its first error.
+type encoder struct {
+	b   []byte
+	xid uint32
+	err error
+}
+
+func (e *encoder) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = fmt.Errorf(format, args...)
+	}
+}
+func (e *encoder) u8(v uint8)     { e.b = append(e.b, v) }
+func (e *encoder) u16(v uint16)   { e.b = binary.BigEndian.AppendUint16(e.b, v) }
+func (e *encoder) u32(v uint32)   { e.b = binary.BigEndian.AppendUint32(e.b, v) }
+func (e *encoder) u64(v uint64)   { e.b = binary.BigEndian.AppendUint64(e.b, v) }
+func (e *encoder) bytes(v []byte) { e.b = append(e.b, v...) }
+func (e *encoder) str(v string)   { e.b = append(e.b, v...) }
+func (e *encoder) zero(n int) {
+	for range n {
+		e.b = append(e.b, 0)
+	}
+}
+
+// text writes s into n bytes, NUL-padded.
+func (e *encoder) text(s string, n int) {
+	if len(s) >= n {
+		e.fail("text %q is longer than %d bytes", s, n-1)
+		s = s[:n-1]
+	}
+	e.str(s)
+	e.zero(n - len(s))
+}
+
+// pad8 pads what began at start to a multiple of 8 bytes.
+func (e *encoder) pad8(start int) { e.zero((8 - (len(e.b)-start)%8) % 8) }
+
+// len16 writes the length of what began at start into the two bytes at its offset at.
+func (e *encoder) len16(start, at int) {
+	n := len(e.b) - start
+	if n > 0xffff {
+		e.fail("%d bytes are more than a 16-bit length can say", n)
+	}
+	binary.BigEndian.PutUint16(e.b[start+at:], uint16(n))
+}
+
+// match appends an ofp_match with header and padding.
+func (e *encoder) match(m Match) {
+	e.u16(1) // OFPMT_OXM
+	e.u16(uint16(4 + len(m)))
+	e.str(string(m))
+	e.zero((8 - (4+len(m))%8) % 8)
+}
+
+// DecodeError says where in a message decoding failed.
+type DecodeError struct {
+	Message string // what was decoded, such as "flow_mod"
+	Field   string
+	Offset  int // byte in the whole message
+	Reason  string
+}
+
+// Error is "decode flow_mod at byte 72: match: ct_mark: value has 2 bytes, want 4".
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode %s at byte %d: %s: %s", e.Message, e.Offset, e.Field, e.Reason)
+}
+
+// decoder reads big-endian fields of one message. It keeps the first error, with the offset
+// and the field; after that every read returns zero. Callers check once.
+type decoder struct {
+	what string
+	buf  []byte // what is left of this part
+	off  int    // position in the whole message, for errors
+	deep int    // how many actions we are inside of
+	err  *error
+}
+
+// maxDepth bounds actions within actions (clone, ct, write_actions), as OVS does.
+const maxDepth = 64
+
+func (d *decoder) fail(field, format string, args ...any) {
+	if *d.err == nil {
+		*d.err = &DecodeError{d.what, field, d.off, fmt.Sprintf(format, args...)}
+	}
+}
+func (d *decoder) ok() bool { return *d.err == nil }
+func (d *decoder) left() int {
+	if *d.err != nil {
+		return 0
+	}
+	return len(d.buf)
+}
+
+// take returns the next n bytes without copying them; nil after an error.
+func (d *decoder) take(field string, n int) []byte {
+	if *d.err != nil {
+		return nil
+	}
+	if n < 0 || n > len(d.buf) {
+		d.fail(field, "want %d bytes, %d are left", n, len(d.buf))
+		return nil
+	}
+	p := d.buf[:n:n]
+	d.buf, d.off = d.buf[n:], d.off+n
+	return p
+}
+func (d *decoder) skip(n int) { d.take("padding", n) }
+func (d *decoder) u8(field string) uint8 {
+	if p := d.take(field, 1); p != nil {
+		return p[0]
+	}
+	return 0
+}
+func (d *decoder) u16(field string) uint16 {
+	if p := d.take(field, 2); p != nil {
+		return binary.BigEndian.Uint16(p)
+	}
+	return 0
+}
+func (d *decoder) u32(field string) uint32 {
+	if p := d.take(field, 4); p != nil {
+		return binary.BigEndian.Uint32(p)
+	}
+	return 0
+}
+func (d *decoder) u64(field string) uint64 {
+	if p := d.take(field, 8); p != nil {
+		return binary.BigEndian.Uint64(p)
+	}
+	return 0
+}
+
+// rest returns a copy of what is left.
+func (d *decoder) rest() []byte {
+	p := d.take("data", d.left())
+	if len(p) == 0 {
+		return nil
+	}
+	return append([]byte(nil), p...)
+}
+
+// text reads n bytes up to the first NUL.
+func (d *decoder) text(field string, n int) string {
+	p := d.take(field, n)
+	for i, c := range p {
+		if c == 0 {
+			return string(p[:i])
+		}
+	}
+	return string(p)
+}
+
+// sub is a decoder of the next n bytes; it shares the error.
+func (d *decoder) sub(field string, n int) decoder {
+	s := *d
+	s.buf = d.take(field, n)
+	return s
+}
+
+// match reads an ofp_match with header and padding.
+func (d *decoder) match() Match {
+	typ, n := d.u16("match type"), int(d.u16("match length"))
+	if d.ok() && (typ != 1 || n < 4) {
+		d.fail("match", "type %d with length %d, want type 1 and at least 4", typ, n)
+		return ""
+	}
+	at := *d
+	oxm := d.take("match", n-4)
+	d.skip((8 - n%8) % 8)
+	if !d.ok() {
+		return ""
+	}
+	m, err := canonical(oxm)
+	if err != nil {
+		at.fail("match", "%v", err)
+	}
+	return m
+}
+
+var errShort = errors.New("a message has at least 8 bytes")
+
+// MessageLen is how many bytes the message at the beginning of b has, 0 while b has less than
+// the header's 8 bytes. A reader uses it to cut messages out of a stream.
+func MessageLen(b []byte) int {
+	if len(b) < 8 {
+		return 0
+	}
+	return int(binary.BigEndian.Uint16(b[2:]))
+}
+
+// AppendMessage appends m with its header to b.
+func AppendMessage(b []byte, xid uint32, m Message) ([]byte, error) {
+	e := encoder{b: b, xid: xid}
+	e.message(m)
+	if e.err != nil {
+		return b, fmt.Errorf("encode %s: %w", m.Type(), e.err)
+	}
+	return e.b, nil
+}
+
+func (e *encoder) message(m Message) {
+	start := len(e.b)
+	e.u8(Version)
+	e.u8(uint8(m.Type()))
+	e.u16(0)
+	e.u32(e.xid)
+	m.appendTo(e)
+	e.len16(start, 2)
+}
+
+// DecodeMessage decodes exactly one message. It never panics; messages it does not know are
+// RawMessage, Experimenter or RawMultipart. Errors are of type *DecodeError. A Hello may have
+// any version, everything else must have Version.
+func DecodeMessage(b []byte) (xid uint32, m Message, err error) {
+	d := decoder{what: "message", buf: b, err: &err}
+	m = d.message(&xid)
+	if err != nil {
+		return xid, nil, err
+	}
+	return xid, m, nil
+}

@@ -1,0 +1,190 @@
+package ofp
+
+import "slices"
+
+const (
+	ntrVendor          uint32 = 0x0000154d
+	ntrSelectionMethod uint32 = 1
+)
+
+func (m GroupMod) appendTo(e *encoder) {
+	e.u16(uint16(m.Command))
+	e.u8(uint8(m.GroupType))
+	e.zero(1)
+	e.u32(m.ID)
+	at := len(e.b)
+	e.u16(0)
+	e.zero(2)
+	if m.Command == GroupInsertBucket || m.Command == GroupRemoveBucket {
+		e.u32(m.CommandBucket)
+	} else {
+		e.u32(BucketAll)
+	}
+	start := len(e.b)
+	e.buckets(m.Buckets, m.GroupType)
+	n := len(e.b) - start
+	if n > 0xffff {
+		e.fail("group %d: %d bytes of buckets are too many", m.ID, n)
+	}
+	e.b[at], e.b[at+1] = byte(n>>8), byte(n)
+	e.selection(m.Selection)
+}
+
+func (d *decoder) groupMod() Message {
+	m := GroupMod{Command: GroupCommand(d.u16("command")), GroupType: GroupType(d.u8("group type"))}
+	d.skip(1)
+	m.ID = d.u32("group_id")
+	n := int(d.u16("bucket_array_len"))
+	d.skip(2)
+	m.CommandBucket = d.u32("command_bucket_id")
+	b := d.sub("buckets", n)
+	m.Buckets = b.buckets()
+	m.Selection = d.selection()
+	return m
+}
+
+func (e *encoder) buckets(list []Bucket, t GroupType) {
+	for _, b := range list {
+		start := len(e.b)
+		e.zero(4)
+		e.u32(b.ID)
+		actions := len(e.b)
+		e.actions(b.Actions)
+		n := len(e.b) - actions
+		e.b[start+2], e.b[start+3] = byte(n>>8), byte(n)
+		if t == GroupTypeSelect || b.Weight != 0 {
+			e.prop16(0, b.Weight)
+		}
+		if b.WatchPort != 0 && b.WatchPort != PortAny {
+			p := e.propStart(1)
+			e.u32(uint32(b.WatchPort))
+			e.propEnd(p)
+		}
+		if b.WatchGroup != 0 && b.WatchGroup != GroupAny {
+			p := e.propStart(2)
+			e.u32(b.WatchGroup)
+			e.propEnd(p)
+		}
+		e.len16(start, 0)
+	}
+}
+
+// buckets reads buckets up to the end of d. WatchPort and WatchGroup are 0 where nothing is
+// watched.
+func (d *decoder) buckets() []Bucket {
+	var list []Bucket
+	for d.left() > 0 {
+		at := *d
+		n, actions := int(d.u16("bucket length")), int(d.u16("action_array_len"))
+		if d.ok() && (n < 8 || n%8 != 0) {
+			at.fail("bucket length", "%d is not a multiple of 8 of at least 8", n)
+			return nil
+		}
+		b := Bucket{ID: d.u32("bucket_id")}
+		s := d.sub("bucket", n-8)
+		a := s.sub("bucket actions", actions)
+		b.Actions = a.actions()
+		for s.left() > 0 {
+			typ, p := s.prop("bucket property")
+			switch typ {
+			case 0:
+				b.Weight = p.u16("weight")
+			case 1:
+				b.WatchPort = Port(p.u32("watch_port"))
+			case 2:
+				b.WatchGroup = p.u32("watch_group")
+			}
+		}
+		if b.WatchPort == PortAny {
+			b.WatchPort = 0
+		}
+		if b.WatchGroup == GroupAny {
+			b.WatchGroup = 0
+		}
+		list = append(list, b)
+	}
+	if !d.ok() {
+		return nil
+	}
+	return list
+}
+
+func (e *encoder) selection(s Selection) {
+	if s.Method == "" {
+		if s.Param != 0 || len(s.Fields) != 0 {
+			e.fail("selection: a parameter or fields need a method")
+		}
+		return
+	}
+	p := e.propStart(0xffff)
+	e.u32(ntrVendor)
+	e.u32(ntrSelectionMethod)
+	e.zero(4)
+	e.text(s.Method, 16)
+	e.u64(s.Param)
+	list := s.Fields
+	if !slices.IsSorted(list) {
+		list = slices.Sorted(slices.Values(list))
+	}
+	for _, f := range list {
+		if f == 0 || f >= fieldCount {
+			e.fail("selection: field %d does not exist", f)
+			return
+		}
+		e.header(f)
+		e.b = Ones(f.Bits()).Append(e.b, f.Len())
+	}
+	e.propEnd(p)
+}
+
+// selection reads a group's properties up to the end of d.
+func (d *decoder) selection() Selection {
+	var s Selection
+	for d.left() > 0 {
+		typ, p := d.prop("group property")
+		if typ != 0xffff || p.u32("experimenter") != ntrVendor || p.u32("experimenter type") != ntrSelectionMethod {
+			continue
+		}
+		p.skip(4)
+		s = Selection{Method: p.text("selection_method", 16), Param: p.u64("selection_method_param")}
+		for p.left() > 0 {
+			at := p
+			m, n, err := parseOXM(p.buf)
+			if err != nil {
+				at.fail("selection field", "%v", err)
+				break
+			}
+			p.take("selection field", n)
+			if m.Field != 0 {
+				s.Fields = append(s.Fields, m.Field)
+			}
+		}
+		slices.Sort(s.Fields)
+	}
+	return s
+}
+
+func (m MeterMod) appendTo(e *encoder) {
+	e.u16(uint16(m.Command))
+	e.u16(m.Flags)
+	e.u32(m.ID)
+	e.bands(m.Bands)
+}
+func (e *encoder) bands(list []MeterBand) {
+	for _, b := range list {
+		s := e.propStart(b.Kind)
+		e.u32(b.Rate)
+		e.u32(b.Burst)
+		e.u8(b.PrecLevel)
+		e.zero(3)
+		e.propEnd(s)
+	}
+}
+func (d *decoder) bands() []MeterBand {
+	var list []MeterBand
+	for d.left() > 0 {
+		typ, p := d.prop("meter band")
+		list = append(list, MeterBand{Kind: typ, Rate: p.u32("rate"), Burst: p.u32("burst_size"), PrecLevel: p.u8("prec_level")})
+	}
+	return list
+}
