@@ -1,0 +1,487 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/google/go-cmp/cmp"
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+)
+
+// within runs f in a Pod's namespace.
+func within(t *testing.T, netns string, f func()) {
+	t.Helper()
+	if err := ns.WithNetNSPath(netns, func(ns.NetNS) error { f(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAddMakesWhatItAnswers(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	env := environment("c1", netns)
+	out := r.must("ADD", env, r.conf(map[string]any{"dns": map[string]any{"nameservers": []string{"10.96.0.10"}}}))
+	var got types100.Result
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	port := PortName("web-5d8f7c", "c1", "eth0")
+	if len(got.Interfaces) != 2 || got.Interfaces[0].Name != port || got.Interfaces[0].Sandbox != "" ||
+		got.Interfaces[1].Name != "eth0" || got.Interfaces[1].Sandbox != netns {
+		t.Fatalf("interfaces: %s", out)
+	}
+	if len(got.IPs) != 1 || *got.IPs[0].Interface != 1 || got.IPs[0].Address.String() != "10.10.1.2/24" || got.IPs[0].Gateway.String() != "10.10.1.1" {
+		t.Errorf("ips: %s", out)
+	}
+	if len(got.Routes) != 1 || got.Routes[0].Dst.String() != "0.0.0.0/0" || got.Routes[0].GW.String() != "10.10.1.1" {
+		t.Errorf("routes: %s", out)
+	}
+	if !slices.Equal(got.DNS.Nameservers, []string{"10.96.0.10"}) {
+		t.Errorf("dns: %s", out)
+	}
+
+	host, err := netlink.LinkByName(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host.Attrs().MTU != 1400 || host.Attrs().Flags&net.FlagUp == 0 || host.Attrs().HardwareAddr.String() != got.Interfaces[0].Mac {
+		t.Errorf("host's end: %+v", host.Attrs())
+	}
+	within(t, netns, func() {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if link.Attrs().MTU != 1400 || link.Attrs().HardwareAddr.String() != got.Interfaces[1].Mac || link.Attrs().Flags&net.FlagUp == 0 {
+			t.Errorf("eth0: %+v", link.Attrs())
+		}
+		if routes, err := netlink.RouteGet(net.IPv4(8, 8, 8, 8)); err != nil || routes[0].Gw.String() != "10.10.1.1" {
+			t.Errorf("way to 8.8.8.8: %v %v", routes, err)
+		}
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer e.Close()
+		features, err := e.Features("eth0")
+		if err != nil || features["tx-checksum-ip-generic"] || features["tx-tcp-segmentation"] {
+			t.Errorf("offloads are on: %v %v", features, err)
+		}
+	})
+	want := Attachment{
+		ContainerID: "c1", IfName: "eth0", Netns: netns, PodNamespace: "default", PodName: "web-5d8f7c", PortName: port,
+		MAC: got.Interfaces[1].Mac, IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24")},
+	}
+	if diff := cmp.Diff([]Attachment{want}, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Errorf("attachment (-want +got):\n%s", diff)
+	}
+	r.must("DEL", env, r.conf(nil))
+	r.clean()
+}
+
+func TestEveryVersion(t *testing.T) {
+	r := newRig(t)
+	for _, v := range SupportedVersions {
+		t.Run(v, func(t *testing.T) {
+			netns, _ := r.netns()
+			env := environment("v"+v, netns)
+			conf := map[string]any{"cniVersion": v}
+			out := r.must("ADD", env, r.conf(conf))
+			if !strings.Contains(out, `"cniVersion": "`+v+`"`) {
+				t.Errorf("answer: %s", out)
+			}
+			if v >= "0.4.0" {
+				conf["prevResult"] = json.RawMessage(out)
+				r.must("CHECK", env, r.conf(conf))
+			}
+			r.must("DEL", env, r.conf(conf))
+		})
+	}
+	r.clean()
+}
+
+func TestAddAndDelTwice(t *testing.T) {
+	r := newRig(t)
+	netns, remove := r.netns()
+	env := environment("c1", netns)
+	first := r.must("ADD", env, r.conf(nil))
+	if second := r.must("ADD", env, r.conf(nil)); second != first {
+		t.Errorf("second answer differs:\n%s\n%s", first, second)
+	}
+	r.must("DEL", env, r.conf(nil))
+	r.must("DEL", env, r.conf(nil))
+	remove()
+	r.must("DEL", env, r.conf(nil))
+	delete(env, "CNI_NETNS")
+	r.must("DEL", env, r.conf(nil))
+	r.clean()
+}
+
+func TestDelAfterNamespaceWent(t *testing.T) {
+	r := newRig(t)
+	netns, remove := r.netns()
+	env := environment("c1", netns)
+	r.must("ADD", env, r.conf(nil))
+	remove()
+	r.must("DEL", env, r.conf(nil))
+	r.clean()
+}
+
+func TestFailedAttachIsUndone(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.node.refuse = errors.New("flow refused: bad action")
+	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+	if err == nil || err.Code != 102 || !strings.Contains(err.Msg, "add Pod default/web-5d8f7c") || !strings.Contains(err.Msg, "bad action") {
+		t.Errorf("error: %+v", err)
+	}
+	r.clean()
+	r.node.refuse = nil
+	r.must("ADD", environment("c1", netns), r.conf(nil))
+}
+
+// A runtime that repeats ADD for a running Pod must not lose its interface when that fails.
+func TestFailedRepeatKeepsThePod(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	first := r.must("ADD", environment("c1", netns), r.conf(nil))
+	r.node.refuse = errors.New("not now")
+	if _, err := r.exec("ADD", environment("c1", netns), r.conf(nil)); err == nil {
+		t.Fatal("repeated ADD succeeded")
+	}
+	r.must("CHECK", environment("c1", netns), r.conf(map[string]any{"prevResult": json.RawMessage(first)}))
+}
+
+// Rolling back keeps the address while the switch may still have flows for it.
+func TestAddressStaysWhileFlowsMay(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.node.refuse, r.node.detachErr = errors.New("refused"), errors.New("the switch is away")
+	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+	if err == nil || !strings.Contains(err.Details, "the switch is away") {
+		t.Errorf("error: %+v", err)
+	}
+	if len(r.store.Keys()) != 1 {
+		t.Errorf("addresses on record: %v, want one", r.store.Keys())
+	}
+	if _, err := r.exec("DEL", environment("c1", netns), r.conf(nil)); err == nil {
+		t.Error("DEL succeeded although the switch is away")
+	}
+	r.node.detachErr = nil
+	r.must("DEL", environment("c1", netns), r.conf(nil))
+	r.clean()
+}
+
+func TestStoppedInTheMiddle(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.node.hang = make(chan struct{})
+	answered := make(chan uint)
+	go func() {
+		_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+		if err == nil {
+			answered <- 0
+			return
+		}
+		answered <- err.Code
+	}()
+	<-r.node.hang
+	r.stop()
+	if code := <-answered; code != 11 {
+		t.Errorf("ADD of a stopping agent: code %d, want 11", code)
+	}
+	r.clean()
+	if _, err := r.exec("DEL", environment("c1", netns), r.conf(nil)); err == nil || err.Code != 11 {
+		t.Errorf("DEL without an agent: %+v, want code 11", err)
+	}
+	r.node.hang = nil
+	r.start()
+	r.must("ADD", environment("c1", netns), r.conf(nil))
+}
+
+// What a killed agent leaves, at each point of ADD.
+func TestRecoverAfterKill(t *testing.T) {
+	k := ipam.Key{ContainerID: "c1", IfName: "eth0"}
+	port := PortName("web-5d8f7c", "c1", "eth0")
+	for _, row := range []struct {
+		name        string
+		veth, alias bool
+	}{
+		{name: "after the address"},
+		{name: "after the veth pair, before its alias", veth: true},
+		{name: "after the veth pair", veth: true, alias: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			netns, _ := r.netns()
+			network, _ := r.node.Network(t.Context())
+			ips, err := r.store.Allocate(k, "default/web-5d8f7c", network.ranges())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if row.veth {
+				box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, ips: ips, gateways: network.Gateways, mtu: 1400}
+				if _, _, err := box.setup(); err != nil {
+					t.Fatal(err)
+				}
+				if !row.alias {
+					link, err := netlink.LinkByName(port)
+					if err == nil {
+						err = netlink.LinkSetAlias(link, "")
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			t.Run("retry takes it up", func(t *testing.T) {
+				out := r.must("ADD", environment("c1", netns), r.conf(nil))
+				if !strings.Contains(out, ips[0].String()) {
+					t.Errorf("answer %s, want %s", out, ips[0])
+				}
+				r.node.attached = map[ipam.Key]Attachment{} // killed again, before the port
+			})
+			r.stop()
+			r.start()
+			r.clean()
+			if _, err := netlink.LinkByName(port); !isNotFound(err) {
+				t.Errorf("%s is still there: %v", port, err)
+			}
+		})
+	}
+}
+
+func TestRecoverKeepsAttachedAndDetachesGone(t *testing.T) {
+	r := newRig(t)
+	alive, _ := r.netns()
+	gone, remove := r.netns()
+	first := r.must("ADD", environment("alive", alive), r.conf(nil))
+	r.must("ADD", environment("gone", gone), r.conf(nil))
+	r.stop()
+	remove()
+	r.eventually("the kernel to take the veth pair", func() bool {
+		_, err := netlink.LinkByName(PortName("web-5d8f7c", "gone", "eth0"))
+		return isNotFound(err)
+	})
+	if err := os.Remove(r.dir + "/ipam.json"); err != nil { // rebuilt from the attachments
+		t.Fatal(err)
+	}
+	r.start()
+	r.eventually("the gone Pod to be detached", func() bool { return len(r.node.Attachments()) == 1 && len(r.store.Keys()) == 1 })
+	r.must("CHECK", environment("alive", alive), r.conf(map[string]any{"prevResult": json.RawMessage(first)}))
+	if again := r.must("ADD", environment("alive", alive), r.conf(nil)); again != first {
+		t.Errorf("answer after the restart differs:\n%s\n%s", first, again)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.node.mu.Lock()
+	r.node.network = nil
+	r.node.mu.Unlock()
+	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+	if err == nil || err.Code != 11 || !strings.Contains(err.Details, "the bridge is not there") {
+		t.Errorf("ADD: %+v, want code 11", err)
+	}
+	if _, err := r.exec("STATUS", nil, r.conf(nil)); err == nil || err.Code != 50 {
+		t.Errorf("STATUS: %+v, want code 50", err)
+	}
+	r.clean()
+}
+
+func TestGC(t *testing.T) {
+	r := newRig(t)
+	n1, _ := r.netns()
+	n2, _ := r.netns()
+	r.must("ADD", environment("c1", n1), r.conf(nil))
+	r.must("ADD", environment("c2", n2), r.conf(nil))
+	r.must("GC", nil, r.conf(map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "c2", "ifname": "eth0"}}}))
+	if got := r.leftovers(); len(got) != 3 || got[0] != "address of c2" {
+		t.Errorf("after GC: %v, want c2's alone", got)
+	}
+}
+
+func TestCheckNamesTheDifference(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		spoil func(t *testing.T, r *rig, netns string)
+		code  uint
+		want  string
+	}{
+		{"host interface removed", func(t *testing.T, _ *rig, _ string) {
+			if err := removeLink(PortName("web-5d8f7c", "c1", "eth0")); err != nil {
+				t.Fatal(err)
+			}
+		}, 103, "host interface web-5d8f-"},
+		{"address removed", func(t *testing.T, _ *rig, netns string) {
+			within(t, netns, func() {
+				link, err := netlink.LinkByName("eth0")
+				if err == nil {
+					err = netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("10.10.1.2/24"))})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}, 103, "lacks the address 10.10.1.2/24"},
+		{"route removed", func(t *testing.T, _ *rig, netns string) {
+			within(t, netns, func() {
+				if err := netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))}); err != nil {
+					t.Error(err)
+				}
+			})
+		}, 103, "lacks the route to 0.0.0.0/0 via 10.10.1.1"},
+		{"attachment gone", func(t *testing.T, r *rig, _ string) {
+			r.node.mu.Lock()
+			defer r.node.mu.Unlock()
+			r.node.attached = map[ipam.Key]Attachment{}
+		}, 3, "container c1 has no interface eth0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			netns, _ := r.netns()
+			env := environment("c1", netns)
+			conf := r.conf(map[string]any{"prevResult": json.RawMessage(r.must("ADD", env, r.conf(nil)))})
+			r.must("CHECK", env, conf)
+			row.spoil(t, r, netns)
+			_, err := r.exec("CHECK", env, conf)
+			if err == nil || err.Code != row.code || !strings.Contains(err.Msg, row.want) {
+				t.Errorf("CHECK: %+v, want code %d and %q", err, row.code, row.want)
+			}
+			r.must("DEL", env, r.conf(nil))
+		})
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	good := environment("c1", netns)
+	without := func(key, value string) map[string]string {
+		env := environment("c1", netns)
+		env[key] = value
+		return env
+	}
+	for _, row := range []struct {
+		name    string
+		command string
+		env     map[string]string
+		conf    string
+		code    uint
+		want    string // in message or details
+	}{
+		{"no JSON", "ADD", good, "{", 6, "network configuration"},
+		{"name missing", "ADD", good, r.conf(map[string]any{"name": nil}), 7, "name"},
+		{"version unknown", "ADD", good, r.conf(map[string]any{"cniVersion": "0.9.0"}), 1, `"0.3.0" "0.3.1"`},
+		{"version too old", "ADD", good, r.conf(map[string]any{"cniVersion": "0.2.0"}), 1, `"0.3.0" "0.3.1"`},
+		{"mtu too small", "ADD", good, r.conf(map[string]any{"mtu": 68}), 7, "mtu has 68, want 576 to 65535"},
+		{"mtu of the wrong type", "ADD", good, r.conf(map[string]any{"mtu": "big"}), 6, "mtu has a string"},
+		{"another IPAM", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "dhcp"}}), 2, `ipam.type "dhcp"`},
+		{"ranges of its own", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": "10.1.0.0/24"}}}}}), 2, "ipam.ranges"},
+		{"SR-IOV", "ADD", good, r.conf(map[string]any{"deviceID": "0000:00:01.0"}), 2, "deviceID"},
+		{"chained behind another plugin", "ADD", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{}}}), 2, "put it first in the list"},
+		{"socket of the wrong type", "ADD", good, r.conf(map[string]any{"socket": 7}), 6, "socket"},
+		{"agent not there", "ADD", good, r.conf(map[string]any{"socket": r.dir + "/none.sock"}), 11, "does not answer at " + r.dir + "/none.sock"},
+		{"netns missing", "ADD", without("CNI_NETNS", ""), r.conf(nil), 4, "CNI_NETNS"},
+		{"netns not there", "ADD", without("CNI_NETNS", "/run/nowhere"), r.conf(nil), 4, "CNI_NETNS cannot be used"},
+		{"netns is a file", "ADD", without("CNI_NETNS", plugin), r.conf(nil), 4, "CNI_NETNS cannot be used"},
+		{"netns is the Node's", "ADD", without("CNI_NETNS", "/proc/self/ns/net"), r.conf(nil), 4, "the Node's own network namespace"},
+		{"no Pod named", "ADD", without("CNI_ARGS", "IgnoreUnknown=1"), r.conf(nil), 4, "K8S_POD_NAME"},
+		{"no container", "DEL", without("CNI_CONTAINERID", ""), r.conf(nil), 4, "CNI_CONTAINERID"},
+		{"check without the result", "CHECK", good, r.conf(nil), 7, "prevResult is missing"},
+		{"check of nobody", "CHECK", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}), 3, "container c1"},
+		{"command unknown", "FROB", good, r.conf(nil), 4, "FROB"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := r.exec(row.command, row.env, row.conf)
+			if err == nil {
+				t.Fatal("succeeded")
+			}
+			if err.Code != row.code || !strings.Contains(err.Msg+"; "+err.Details, row.want) {
+				t.Errorf("code %d: %s; %s\nwant code %d and %q", err.Code, err.Msg, err.Details, row.code, row.want)
+			}
+			if err.Details == "" && err.Code != 101 && err.Code != 102 {
+				t.Errorf("no remedy: %+v", err)
+			}
+		})
+	}
+	r.clean()
+}
+
+func TestPodHasAnotherInterface(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	within(t, netns, func() {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "eth0"
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+	if err == nil || err.Code != 102 || !strings.Contains(err.Msg, "interface eth0 already") {
+		t.Errorf("ADD: %+v", err)
+	}
+	r.clean()
+}
+
+func TestExhausted(t *testing.T) {
+	r := newRig(t)
+	r.node.network = newFakeNode("10.20.0.0/30").network
+	n1, _ := r.netns()
+	n2, _ := r.netns()
+	r.must("ADD", environment("c1", n1), r.conf(nil))
+	_, err := r.exec("ADD", environment("c2", n2), r.conf(nil))
+	if err == nil || err.Code != 101 || !strings.Contains(err.Msg, "address range 10.20.0.0/30 exhausted: 1 held") {
+		t.Errorf("ADD: %+v", err)
+	}
+	r.must("DEL", environment("c1", n1), r.conf(nil))
+	r.must("ADD", environment("c2", n2), r.conf(nil))
+}
+
+func TestPortName(t *testing.T) {
+	for _, row := range []struct{ pod, container, ifName, want string }{
+		{"nginx", "abc", "eth0", "nginx-a9993e"},           // SHA-1 of "abc", FIPS 180-2 A.1
+		{"coredns-7d89", "abc", "eth0", "coredns--a9993e"}, // eight characters, its dash among them
+		{"web", "abc", "net1", "web-5ad0c8"},
+	} {
+		got := PortName(row.pod, row.container, row.ifName)
+		if got != row.want {
+			t.Errorf("PortName(%q, %q, %q) = %q, want %q", row.pod, row.container, row.ifName, got, row.want)
+		}
+		if len(got) > 15 {
+			t.Errorf("%q is longer than an interface's name may be", got)
+		}
+	}
+}
+
+func TestExternalIDsRoundTrip(t *testing.T) {
+	a := Attachment{
+		ContainerID: "c", IfName: "net1", Netns: "/run/netns/x", PodNamespace: "ns", PodName: "pod", PortName: "pod-123456", MAC: "02:00:00:00:00:01",
+		IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24"), netip.MustParsePrefix("fd00::2/64")},
+	}
+	got, ok := FromExternalIDs("pod-123456", ExternalIDs(a))
+	if diff := cmp.Diff(a, got, cmp.Comparer(func(x, y netip.Prefix) bool { return x == y })); !ok || diff != "" {
+		t.Errorf("round trip %t (-want +got):\n%s", ok, diff)
+	}
+	if _, ok := FromExternalIDs("antrea-gw0", map[string]string{"antrea-type": "gateway"}); ok {
+		t.Error("the gateway port is no attachment")
+	}
+	if got, ok := FromExternalIDs("p", map[string]string{"antrea-type": "container", "container-id": "c", "ip-address": "10.0.0.1,junk"}); !ok || got.IfName != "eth0" || len(got.IPs) != 1 || got.IPs[0].Bits() != 32 {
+		t.Errorf("record without prefix lengths: %+v %t", got, ok)
+	}
+}
