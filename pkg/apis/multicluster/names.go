@@ -1,0 +1,97 @@
+// Package multicluster has the names that the Antrea Multi-cluster API gives to things:
+// annotations, labels, finalizers, and how the names of derived objects are made.
+package multicluster
+
+import "strings"
+
+// Annotations.
+const (
+	// AnnotationGateway on a Node makes it a candidate for the Multi-cluster Gateway. Its
+	// presence counts, not its value.
+	AnnotationGateway = "multicluster.antrea.io/gateway"
+	// AnnotationGatewayIP on a Node is the address that other clusters reach it by.
+	AnnotationGatewayIP = "multicluster.antrea.io/gateway-ip"
+	// AnnotationImportedService marks Services, Endpoints and ServiceImports that were made
+	// for an import; such a Service is not exported again.
+	AnnotationImportedService = "multicluster.antrea.io/imported-service"
+	// AnnotationImportedACNP marks ClusterNetworkPolicies that were replicated.
+	AnnotationImportedACNP = "multicluster.antrea.io/imported-acnp"
+	// AnnotationClusterID on a ServiceAccount of the Common Area binds it to one member.
+	AnnotationClusterID = "multicluster.antrea.io/cluster-id"
+	// AnnotationCreatedByAntctl marks what the command line tool made and may remove.
+	AnnotationCreatedByAntctl = "multicluster.antrea.io/created-by-antctl"
+	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
+	AnnotationTouchTimestamp = "touch-ts"
+)
+
+// Labels of a ResourceExport.
+const (
+	LabelSourceName      = "sourceName"
+	LabelSourceNamespace = "sourceNamespace"
+	LabelSourceClusterID = "sourceClusterID"
+	LabelSourceKind      = "sourceKind"
+)
+
+// Finalizers.
+const (
+	// ResourceExportFinalizer is on every ResourceExport but those of LabelIdentities; the
+	// leader takes it off when the ResourceImport no longer holds it.
+	ResourceExportFinalizer = "resourceexport.antrea.io/finalizer"
+	// ResourceExportFinalizerOld was used before v2.2 and is still honoured.
+	ResourceExportFinalizerOld = "resourceexport.finalizers.antrea.io"
+	// MemberClusterAnnounceFinalizerPrefix is followed by the member's cluster ID.
+	MemberClusterAnnounceFinalizerPrefix = "memberclusterannounce.finalizer.antrea.io/"
+)
+
+// Kinds of ResourceExports and ResourceImports (spec.kind).
+const (
+	ServiceKind                    = "Service"
+	ServiceImportKind              = "ServiceImport"
+	EndpointsKind                  = "Endpoints"
+	ClusterInfoKind                = "ClusterInfo"
+	LabelIdentityKind              = "LabelIdentity"
+	AntreaClusterNetworkPolicyKind = "AntreaClusterNetworkPolicy"
+)
+
+// Parts of derived names.
+const (
+	ImportedPrefix              = "antrea-mc-"
+	MemberClusterAnnouncePrefix = "member-announce-from-"
+	ServiceSuffix               = "-service"
+	EndpointsSuffix             = "-endpoints"
+	ClusterInfoSuffix           = "-clusterinfo"
+)
+
+// Well-known ClusterClaims. In v1alpha1 the name is a top-level field, and the ClusterSet's
+// claim has a capital S.
+const (
+	ClusterClaimClusterID  = "id.k8s.io"
+	ClusterClaimClusterSet = "clusterset.k8s.io"
+)
+
+// ControllerName is the ServiceAccount and the Deployment of the multi-cluster controller.
+const ControllerName = "antrea-mc-controller"
+
+// MemberRole is the Role in the Common Area that every member is bound to.
+const MemberRole = "antrea-mc-member-cluster-role"
+
+// ResourceExportName returns the name of what a cluster exports for a namespaced object, such
+// as "test-cluster-west-default-nginx-service" for suffix ServiceSuffix.
+func ResourceExportName(clusterID, namespace, name, suffix string) string {
+	return clusterID + "-" + namespace + "-" + name + suffix
+}
+
+// ResourceImportName returns the name of what all exports of one object become, such as
+// "default-nginx-service".
+func ResourceImportName(namespace, name, suffix string) string {
+	return namespace + "-" + name + suffix
+}
+
+// AnnounceName returns the name of a member's MemberClusterAnnounce.
+func AnnounceName(clusterID string) string { return MemberClusterAnnouncePrefix + clusterID }
+
+// IDsConflict reports whether two cluster IDs make ambiguous names: one continues the other
+// after a dash, so that ("east", "1-web") and ("east-1", "web") are exported under one name.
+func IDsConflict(a, b string) bool {
+	return a != b && (strings.HasPrefix(a, b+"-") || strings.HasPrefix(b, a+"-"))
+}

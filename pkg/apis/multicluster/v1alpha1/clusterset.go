@@ -1,0 +1,117 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// ClusterClaim says one fact about its cluster: its ID, or that of its ClusterSet.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced
+type ClusterClaim struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// Name of the claim: "id.k8s.io" or "clusterSet.k8s.io". The object's own name means nothing.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Value of the claim.
+	// +optional
+	Value string `json:"value,omitempty"`
+}
+
+// ClusterClaimList is a list of ClusterClaims.
+//
+// +kubebuilder:object:root=true
+type ClusterClaimList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterClaim `json:"items"`
+}
+
+// MemberCluster is a cluster as a ClusterSet names it.
+type MemberCluster struct {
+	// ClusterID of the cluster.
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+	// Server is the URL of its API server.
+	// +optional
+	Server string `json:"server,omitempty"`
+	// Secret with the token for it, in the ClusterSet's Namespace.
+	// +optional
+	Secret string `json:"secret,omitempty"`
+	// ServiceAccount that the member acts as in the leader.
+	// +optional
+	ServiceAccount string `json:"serviceAccount,omitempty"`
+}
+
+// ClusterSetSpec names the leader and, in old manifests, the members.
+type ClusterSetSpec struct {
+	// Members of the ClusterSet; nothing reads them any more.
+	// +optional
+	Members []MemberCluster `json:"members,omitempty"`
+	// Leaders of the ClusterSet: exactly one.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1
+	Leaders []MemberCluster `json:"leaders"`
+	// Namespace of the Common Area in the leader cluster.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// ClusterSet makes this cluster a part of the ClusterSet of its name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Leader Cluster Namespace",type=string,JSONPath=`.spec.namespace`,description="The leader cluster Namespace for the ClusterSet"
+// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Total number of clusters in the ClusterSet"
+// +kubebuilder:printcolumn:name="Ready Clusters",type=string,JSONPath=`.status.readyClusters`,description="Number of ready clusters in the ClusterSet"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ClusterSetSpec            `json:"spec,omitempty"`
+	Status v1alpha2.ClusterSetStatus `json:"status,omitempty"`
+}
+
+// ClusterSetList is a list of ClusterSets.
+//
+// +kubebuilder:object:root=true
+type ClusterSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterSet `json:"items"`
+}
+
+// MemberClusterAnnounce is how a member says in the Common Area that it is there.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.clusterID`,description="Cluster ID of the member cluster"
+// +kubebuilder:printcolumn:name="ClusterSet ID",type=string,JSONPath=`.clusterSetID`,description="ClusterSet ID"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type MemberClusterAnnounce struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// ClusterID of the member.
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+	// ClusterSetID is the ClusterSet's name.
+	// +optional
+	ClusterSetID string `json:"clusterSetID,omitempty"`
+	// LeaderClusterID is the cluster ID of the leader.
+	// +optional
+	LeaderClusterID string `json:"leaderClusterID,omitempty"`
+}
+
+// MemberClusterAnnounceList is a list of MemberClusterAnnounces.
+//
+// +kubebuilder:object:root=true
+type MemberClusterAnnounceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []MemberClusterAnnounce `json:"items"`
+}

@@ -1,0 +1,111 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Gateway is the Node that carries this cluster's traffic with other clusters. It has the
+// Node's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Gateway IP",type=string,JSONPath=`.gatewayIP`,description="The Gateway IP address of the Gateway"
+// +kubebuilder:printcolumn:name="Internal IP",type=string,JSONPath=`.internalIP`,description="The internal IP address of the Gateway"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Gateway struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// GatewayIP is the address that Gateways of other clusters reach it by.
+	// +optional
+	GatewayIP string `json:"gatewayIP,omitempty"`
+	// InternalIP is the address that Nodes of this cluster reach it by.
+	// +optional
+	InternalIP string `json:"internalIP,omitempty"`
+	// ServiceCIDR is the range of this cluster's ClusterIPs.
+	// +optional
+	ServiceCIDR string `json:"serviceCIDR,omitempty"`
+	// WireGuard is set by the Gateway Node's agent where cross-cluster traffic is encrypted.
+	// +optional
+	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
+}
+
+// GatewayList is a list of Gateways.
+//
+// +kubebuilder:object:root=true
+type GatewayList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Gateway `json:"items"`
+}
+
+// ClusterInfoImportConditionType is a type of condition of a ClusterInfoImport.
+type ClusterInfoImportConditionType string
+
+// ClusterInfoReady is the one condition of a ClusterInfoImport.
+const ClusterInfoReady ClusterInfoImportConditionType = "Ready"
+
+// ClusterInfoImportCondition is a condition of a ClusterInfoImport.
+type ClusterInfoImportCondition struct {
+	Type   ClusterInfoImportConditionType `json:"type,omitempty"`
+	Status corev1.ConditionStatus         `json:"status,omitempty"`
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
+// ClusterInfoImportStatus is the status of a ClusterInfoImport.
+type ClusterInfoImportStatus struct {
+	Conditions []ClusterInfoImportCondition `json:"conditions,omitempty"`
+}
+
+// ClusterInfoImport is what another cluster tells of its network.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster ID of the other cluster"
+// +kubebuilder:printcolumn:name="Service CIDR",type=string,JSONPath=`.spec.serviceCIDR`,description="Service CIDR of the other cluster"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterInfoImport struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ClusterInfo             `json:"spec,omitempty"`
+	Status ClusterInfoImportStatus `json:"status,omitempty"`
+}
+
+// ClusterInfoImportList is a list of ClusterInfoImports.
+//
+// +kubebuilder:object:root=true
+type ClusterInfoImportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterInfoImport `json:"items"`
+}
+
+// LabelIdentity is a set of labels and its number in the ClusterSet.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.label`,description="The normalized label"
+// +kubebuilder:printcolumn:name="ID",type=string,JSONPath=`.spec.id`,description="The number of the label"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type LabelIdentity struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec LabelIdentitySpec `json:"spec,omitempty"`
+}
+
+// LabelIdentityList is a list of LabelIdentities.
+//
+// +kubebuilder:object:root=true
+type LabelIdentityList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []LabelIdentity `json:"items"`
+}

@@ -1,0 +1,255 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+)
+
+// ServiceExport is the payload of a ResourceExport of kind Service.
+type ServiceExport struct {
+	// ServiceSpec of the exported Service; only its ports count.
+	ServiceSpec corev1.ServiceSpec `json:"serviceSpec,omitempty"`
+}
+
+// EndpointsExport is the payload of a ResourceExport of kind Endpoints.
+type EndpointsExport struct {
+	// Subsets are the addresses that other clusters reach the Service by.
+	Subsets []corev1.EndpointSubset `json:"subsets,omitempty"`
+}
+
+// GatewayInfo is one Gateway of a cluster.
+type GatewayInfo struct {
+	// GatewayIP is the address that other clusters reach the Gateway by.
+	GatewayIP string `json:"gatewayIP,omitempty"`
+}
+
+// WireGuardInfo is what a Gateway's peers need to know for WireGuard.
+type WireGuardInfo struct {
+	// PublicKey in base64.
+	PublicKey string `json:"publicKey,omitempty"`
+}
+
+// ClusterInfo is what a cluster tells of its network.
+type ClusterInfo struct {
+	// ClusterID of the cluster.
+	ClusterID string `json:"clusterID,omitempty"`
+	// ServiceCIDR is the range of its ClusterIPs.
+	ServiceCIDR string `json:"serviceCIDR,omitempty"`
+	// PodCIDRs are the ranges of its Pods.
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// GatewayInfos are its Gateways.
+	GatewayInfos []GatewayInfo `json:"gatewayInfos,omitempty"`
+	// WireGuard is set where cross-cluster traffic is encrypted.
+	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
+}
+
+// LabelIdentityExport is the payload of a ResourceExport of kind LabelIdentity.
+type LabelIdentityExport struct {
+	// NormalizedLabel is "ns:<k=v,...>&pod:<k=v,...>".
+	NormalizedLabel string `json:"normalizedLabel,omitempty"`
+}
+
+// RawResource carries anything else.
+type RawResource struct {
+	Data []byte `json:"data,omitempty"`
+}
+
+// ResourceExportSpec says what a member exports.
+type ResourceExportSpec struct {
+	// ClusterID of the exporting member.
+	ClusterID string `json:"clusterID,omitempty"`
+	// Name of the exported object.
+	Name string `json:"name,omitempty"`
+	// Namespace of the exported object.
+	Namespace string `json:"namespace,omitempty"`
+	// Kind of the exported object.
+	Kind string `json:"kind,omitempty"`
+
+	// Service is set for kind Service.
+	// +optional
+	Service *ServiceExport `json:"service,omitempty"`
+	// Endpoints is set for kind Endpoints.
+	// +optional
+	Endpoints *EndpointsExport `json:"endpoints,omitempty"`
+	// ClusterInfo is set for kind ClusterInfo.
+	// +optional
+	ClusterInfo *ClusterInfo `json:"clusterInfo,omitempty"`
+	// ExternalEntity is not used.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ExternalEntity *runtime.RawExtension `json:"externalEntity,omitempty"`
+	// ClusterNetworkPolicy is set for kind AntreaClusterNetworkPolicy: a crd.antrea.io/v1beta1
+	// ClusterNetworkPolicySpec.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ClusterNetworkPolicy *runtime.RawExtension `json:"clusterNetworkPolicy,omitempty"`
+	// LabelIdentity is set for kind LabelIdentity.
+	// +optional
+	LabelIdentity *LabelIdentityExport `json:"labelIdentity,omitempty"`
+	// Raw is not used.
+	// +optional
+	Raw *RawResource `json:"raw,omitempty"`
+}
+
+// ResourceExportConditionType is a type of condition of a ResourceExport.
+type ResourceExportConditionType string
+
+// Conditions of a ResourceExport.
+const (
+	// ResourceExportSucceeded: the export is part of a ResourceImport.
+	ResourceExportSucceeded ResourceExportConditionType = "Succeeded"
+	// ResourceExportFailure: it is not; the message says why.
+	ResourceExportFailure ResourceExportConditionType = "Failure"
+)
+
+// ResourceExportCondition is a condition of a ResourceExport.
+type ResourceExportCondition struct {
+	Type   ResourceExportConditionType `json:"type,omitempty"`
+	Status corev1.ConditionStatus      `json:"status,omitempty"`
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
+// ResourceExportStatus says what became of an export.
+type ResourceExportStatus struct {
+	Conditions []ResourceExportCondition `json:"conditions,omitempty"`
+}
+
+// ResourceExport is something that a member offers to the ClusterSet.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster ID of the exporting cluster"
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the exported resource"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the exported resource"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the exported resource"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ResourceExport struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ResourceExportSpec   `json:"spec,omitempty"`
+	Status ResourceExportStatus `json:"status,omitempty"`
+}
+
+// ResourceExportList is a list of ResourceExports.
+//
+// +kubebuilder:object:root=true
+type ResourceExportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ResourceExport `json:"items"`
+}
+
+// EndpointsImport is the payload of a ResourceImport of kind Endpoints.
+type EndpointsImport struct {
+	// Subsets of all exporting clusters.
+	Subsets []corev1.EndpointSubset `json:"subsets,omitempty"`
+}
+
+// LabelIdentitySpec is a normalized label and its number in the ClusterSet.
+type LabelIdentitySpec struct {
+	// Label is "ns:<k=v,...>&pod:<k=v,...>".
+	Label string `json:"label,omitempty"`
+	// ID is between 1 and 16777214.
+	ID uint32 `json:"id,omitempty"`
+}
+
+// ResourceImportSpec says what a member should have. The lower-case JSON names are the API's.
+type ResourceImportSpec struct {
+	// ClusterIDs of the members that should have it; empty means all.
+	// +optional
+	ClusterIDs []string `json:"clusterID,omitempty"`
+	// Name of the object.
+	Name string `json:"name,omitempty"`
+	// Namespace of the object.
+	Namespace string `json:"namespace,omitempty"`
+	// Kind of the object.
+	Kind string `json:"kind,omitempty"`
+
+	// ServiceImport is set for kind ServiceImport.
+	// +optional
+	ServiceImport *mcsv1alpha1.ServiceImport `json:"serviceImport,omitempty"`
+	// Endpoints is set for kind Endpoints.
+	// +optional
+	Endpoints *EndpointsImport `json:"endpoints,omitempty"`
+	// ClusterInfo is set for kind ClusterInfo.
+	// +optional
+	ClusterInfo *ClusterInfo `json:"clusterinfo,omitempty"`
+	// ExternalEntity is not used.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ExternalEntity *runtime.RawExtension `json:"externalentity,omitempty"`
+	// ClusterNetworkPolicy is set for kind AntreaClusterNetworkPolicy.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ClusterNetworkPolicy *runtime.RawExtension `json:"clusternetworkpolicy,omitempty"`
+	// LabelIdentity is set for kind LabelIdentity.
+	// +optional
+	LabelIdentity *LabelIdentitySpec `json:"labelIdentity,omitempty"`
+	// Raw is not used.
+	// +optional
+	Raw *RawResource `json:"raw,omitempty"`
+}
+
+// ResourceImportConditionType is a type of condition of a ResourceImport.
+type ResourceImportConditionType string
+
+// ResourceImportSucceeded is the one condition of a ResourceImport.
+const ResourceImportSucceeded ResourceImportConditionType = "Succeeded"
+
+// ResourceImportCondition is a condition of a ResourceImport.
+type ResourceImportCondition struct {
+	Type   ResourceImportConditionType `json:"type,omitempty"`
+	Status corev1.ConditionStatus      `json:"status,omitempty"`
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+	// +optional
+	Message string `json:"message,omitempty"`
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
+// ResourceImportClusterStatus says how an import fares in one cluster.
+type ResourceImportClusterStatus struct {
+	ClusterID  string                    `json:"clusterID,omitempty"`
+	Conditions []ResourceImportCondition `json:"conditions,omitempty"`
+}
+
+// ResourceImportStatus says how an import fares.
+type ResourceImportStatus struct {
+	ClusterStatuses []ResourceImportClusterStatus `json:"clusterStatuses,omitempty"`
+}
+
+// ResourceImport is something that every member should have.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the imported resource"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the imported resource"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the imported resource"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ResourceImport struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ResourceImportSpec   `json:"spec,omitempty"`
+	Status ResourceImportStatus `json:"status,omitempty"`
+}
+
+// ResourceImportList is a list of ResourceImports.
+//
+// +kubebuilder:object:root=true
+type ResourceImportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ResourceImport `json:"items"`
+}
