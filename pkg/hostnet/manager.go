@@ -2,44 +2,271 @@ package hostnet
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Options of a Manager.
 type Options struct {
-	Logger *slog.Logger  // may be nil
-	Resync time.Duration // slow compare, default 30 s
+	// Logger is told about changes; nil for silence.
+	Logger *slog.Logger
+	// Resync is how often everything is compared although no event asks for it, because
+	// sysctls and nftables send none; default 30 s.
+	Resync time.Duration
+	// Namespace is the network namespace to configure; nil for the one of the process.
+	Namespace *netns.NsHandle
 }
 
-// Manager brings the kernel's configuration to what was Set, and keeps it there.
+// settle is how long events are gathered before a comparison.
+const settle = 5 * time.Millisecond
+
+// Manager brings the kernel's configuration to what was Set, and keeps it there. All
+// methods may be called at any time, from any goroutine.
 type Manager struct {
-	opts    Options
-	mu      sync.Mutex
-	stats   Stats
+	opts Options
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	want     *Desired // nil until the first Set: then nothing is touched
+	round    uint64
+	done     uint64 // the round of the last comparison
+	pending  []problem.Problem
+	failed   []problem.Problem
+	stats    Stats
+	progress chan struct{} // closed and replaced after each comparison
+
+	bell    chan struct{} // compare what sends events
+	all     chan struct{} // compare everything
 	changed chan struct{}
 }
 
 // New returns a Manager that does nothing until Run.
-func New(opts Options) *Manager { return &Manager{opts: opts, changed: make(chan struct{}, 1)} }
+func New(opts Options) *Manager {
+	if opts.Resync == 0 {
+		opts.Resync = 30 * time.Second
+	}
+	m := &Manager{
+		opts: opts, log: opts.Logger,
+		progress: make(chan struct{}),
+		bell:     make(chan struct{}, 1),
+		all:      make(chan struct{}, 1),
+		changed:  make(chan struct{}, 1),
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	return m
+}
 
-// Run compares and mends until ctx ends.
-func (m *Manager) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Set declares what the Node should have and returns at once. Nothing is touched before
+// the first Set.
+func (m *Manager) Set(d Desired) {
+	d = d.clone()
+	m.mu.Lock()
+	m.want = &d
+	m.round++
+	m.mu.Unlock()
+	ring(m.all)
+}
 
-// Set declares what the Node should have.
-func (m *Manager) Set(d Desired) {}
+// Synced waits until the kernel has all of what was last Set. What the kernel refuses is
+// an error at once; for what is not there yet, such as a link, it waits, and when ctx ends
+// the error says what that is.
+func (m *Manager) Synced(ctx context.Context) error {
+	m.mu.Lock()
+	round := m.round
+	m.mu.Unlock()
+	for {
+		m.mu.Lock()
+		done, failed, pending, progress := m.done >= round, m.failed, m.pending, m.progress
+		m.mu.Unlock()
+		if done && len(failed) > 0 {
+			return asError(failed)
+		}
+		if done && len(pending) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if len(pending) == 0 {
+				return fmt.Errorf("configure the Node's network: %w", context.Cause(ctx))
+			}
+			return fmt.Errorf("configure the Node's network: %w: %w", asError(pending), context.Cause(ctx))
+		case <-progress:
+		}
+	}
+}
 
-// Synced waits until the kernel has what was last Set.
-func (m *Manager) Synced(ctx context.Context) error { return nil }
+// Problems returns what could not be applied, and what is not there yet.
+func (m *Manager) Problems() []problem.Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Concat(m.failed, m.pending)
+}
 
-// Changed rings when links, addresses or routes of the Node have changed.
+// Changed rings when links, addresses or routes of the Node may have changed, whoever did
+// it. It has room for one ring and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// Problems returns what could not be applied, or not yet.
-func (m *Manager) Problems() []problem.Problem { return nil }
+// Stats returns what has been done so far.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stats
+}
 
-// Stats returns counters.
-func (m *Manager) Stats() Stats { return m.stats }
+// Run compares and mends until ctx ends; it returns nil then, and an error if the kernel
+// cannot be asked at all.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.opts.Namespace != nil {
+		// The thread ends with the goroutine since it is never unlocked.
+		runtime.LockOSThread()
+		if err := netns.Set(*m.opts.Namespace); err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer h.Close()
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return fmt.Errorf("subscribe to the kernel's network events: %w", err)
+	}
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		m.listen(ctx, events)
+	}()
+	defer func() {
+		events.Close()
+		<-listening
+	}()
+
+	a := &applier{handle: h, log: m.log}
+	resync := time.NewTicker(m.opts.Resync)
+	defer resync.Stop()
+	ring(m.all)
+	for {
+		everything := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-resync.C:
+			everything = true
+		case <-m.all:
+			everything = true
+		case <-m.bell:
+			select {
+			case <-time.After(settle):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		m.compare(ctx, a, everything)
+	}
+}
+
+// compare makes one comparison. What sends no events is left out unless everything.
+func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
+	m.mu.Lock()
+	want, round := m.want, m.round
+	m.mu.Unlock()
+	if want == nil {
+		return
+	}
+	a.begin(ctx, *want)
+	a.links()
+	a.neighbors()
+	a.routes()
+	a.sysctls()
+	if everything || a.nftUnsettled {
+		a.nftables()
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stats.Compares++
+	m.stats.Changes += uint64(len(a.changes))
+	m.stats.LastError = ""
+	if err := asError(slices.Concat(a.failed, a.pending)); err != nil {
+		m.stats.LastError = err.Error()
+	}
+	if everything || round == m.done {
+		m.done = round
+	}
+	if !slices.Equal(m.failed, a.failed) {
+		for _, p := range a.failed {
+			m.log.Error("Cannot configure the Node's network", "problem", p.String())
+		}
+	}
+	m.failed, m.pending = a.failed, a.pending
+	if len(a.changes) > 0 {
+		m.log.Info("Configured the Node's network", "changes", a.changes)
+	}
+	close(m.progress)
+	m.progress = make(chan struct{})
+}
+
+// listen rings the bells for events until the socket is closed.
+func (m *Manager) listen(ctx context.Context, events *nl.NetlinkSocket) {
+	// Receive has to return now and then to see that the socket is closed.
+	_ = events.SetReceiveTimeout(&unix.Timeval{Sec: 1})
+	for ctx.Err() == nil {
+		messages, _, err := events.Receive()
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS): // events were lost
+			ring(m.all)
+			ring(m.changed)
+			continue
+		case err != nil:
+			if ctx.Err() == nil {
+				m.log.Error("The kernel's network events have ended; only the slow resync is left", "err", err)
+			}
+			return
+		}
+		for _, msg := range messages {
+			switch msg.Header.Type {
+			case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+				// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
+				if len(msg.Data) >= 10 && nl.NativeEndian().Uint16(msg.Data[8:])&netlink.NUD_PERMANENT != 0 || msg.Header.Type == unix.RTM_DELNEIGH {
+					ring(m.bell)
+				}
+			default:
+				ring(m.bell)
+				ring(m.changed)
+			}
+		}
+	}
+}
+
+func asError(problems []problem.Problem) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = errors.New(p.String())
+	}
+	return errors.Join(errs...)
+}
+
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

@@ -1,42 +1,159 @@
 package hostnet
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Transport is an interface that carries the Node's traffic, as the kernel has it.
 type Transport struct {
 	Interface string
-	Addresses []netip.Prefix // global addresses
+	Addresses []netip.Prefix // without link-local IPv6 addresses
 	Routes    []Route        // of the main table, without those that come with the addresses
 	MTU       int
 	MAC       string
 }
 
-// ReadTransport reads an interface of the calling thread's network namespace.
-func ReadTransport(iface string) (Transport, error) { return Transport{}, fmt.Errorf("read %s", iface) }
+// ReadTransport reads an interface in the network namespace of the calling thread.
+func ReadTransport(iface string) (Transport, error) {
+	link, err := netlink.LinkByName(iface)
+	if err != nil {
+		return Transport{}, fmt.Errorf("read interface %s: %w", iface, err)
+	}
+	t := Transport{Interface: iface, MTU: link.Attrs().MTU, MAC: link.Attrs().HardwareAddr.String()}
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return Transport{}, fmt.Errorf("read the addresses of interface %s: %w", iface, err)
+	}
+	for _, a := range addresses {
+		if p, ok := prefixOf(a.IPNet); ok && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
+			t.Addresses = append(t.Addresses, p)
+		}
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN, LinkIndex: link.Attrs().Index},
+		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	if err != nil {
+		return Transport{}, fmt.Errorf("read the routes of interface %s: %w", iface, err)
+	}
+	for _, r := range routes {
+		dst, ok := routeDst(r)
+		if !ok || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL {
+			continue
+		}
+		route := Route{Dst: dst, Link: iface, Metric: metricOf(r), MTU: r.MTU, OnLink: r.Flags&int(netlink.FLAG_ONLINK) != 0}
+		if gw, ok := netip.AddrFromSlice(r.Gw); ok {
+			route.Gateway = gw.Unmap()
+		}
+		if src, ok := netip.AddrFromSlice(r.Src); ok {
+			route.Source = src.Unmap()
+		}
+		t.Routes = append(t.Routes, route)
+	}
+	return t, nil
+}
 
-// InterfaceWith returns the name of the interface that holds an address.
-func InterfaceWith(addr netip.Addr) (string, error) { return "", fmt.Errorf("find %s", addr) }
+// InterfaceWith returns the name of the interface that holds an address, in the network
+// namespace of the calling thread.
+func InterfaceWith(addr netip.Addr) (string, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return "", fmt.Errorf("find the interface with address %s: %w", addr, err)
+	}
+	for _, a := range list {
+		if p, ok := prefixOf(a.IPNet); ok && p.Addr() == addr.Unmap() {
+			link, err := netlink.LinkByIndex(a.LinkIndex)
+			if err != nil {
+				return "", fmt.Errorf("find the interface with address %s: %w", addr, err)
+			}
+			return link.Attrs().Name, nil
+		}
+	}
+	return "", fmt.Errorf("no interface has address %s; set transportInterface in the agent's configuration, or correct the Node's InternalIP", addr)
+}
 
 // Keys in the transport bridge's external_ids under which the uplink's configuration is
-// kept while the bridge has taken it over.
+// kept, as JSON, while the bridge has taken it over. The record is what brings the Node
+// back when ovs-vswitchd has died: the addresses are then on no link at all.
 const (
 	UplinkAddressesKey = "tombolo-uplink-addresses"
 	UplinkRoutesKey    = "tombolo-uplink-routes"
 )
 
 // Uplink says how an interface is moved onto a bridge of the userspace datapath.
+//
+// The bridge (fail_mode standalone, the interface as a port) with ExternalIDs has to be in
+// the database before Links and Routes are applied: from then on only the record remembers
+// the addresses.
 type Uplink struct {
-	ExternalIDs  map[string]string // the record, to be kept on the bridge
-	HardwareAddr string            // the bridge takes over the interface's MAC
-	MTU          int
-	Links        []Link  // the interface without, the bridge with the addresses
-	Routes       []Route // on the bridge
+	ExternalIDs  map[string]string // the record, for the bridge
+	HardwareAddr string            // for the bridge, which takes over the interface's MAC
+	MTU          int               // of both
+	Addresses    []netip.Prefix    // that the bridge's local port has
+	Links        []Link            // the interface without, the bridge's local port with the addresses
+	Routes       []Route           // of the interface, by the bridge
 }
 
-// PlanUplink decides what to keep and what to configure.
+// PlanUplink decides what to keep and what to configure. recorded is the bridge's
+// external_ids, empty before the move; found is the interface as it is now. It gives the
+// same answer before the move, after it, and at any point between, so it can be asked
+// again after every restart.
+//
+// Addresses on the interface that the record does not know replace the record: somebody
+// has configured the interface anew.
 func PlanUplink(bridge string, recorded map[string]string, found Transport) (Uplink, error) {
-	return Uplink{}, fmt.Errorf("plan %s", bridge)
+	var addresses []netip.Prefix
+	var routes []Route
+	for key, into := range map[string]any{UplinkAddressesKey: &addresses, UplinkRoutesKey: &routes} {
+		if text := recorded[key]; text != "" {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				return Uplink{}, fmt.Errorf("bridge %s: external_ids:%s: %w; remove the key and give the addresses back to %s", bridge, key, err, found.Interface)
+			}
+		}
+	}
+	anew := slices.ContainsFunc(found.Addresses, func(p netip.Prefix) bool { return !slices.Contains(addresses, p) })
+	if anew {
+		addresses, routes = slices.Clone(found.Addresses), nil
+	}
+	for _, r := range found.Routes {
+		r.Link = bridge
+		i := slices.IndexFunc(routes, func(old Route) bool { return old.Dst == r.Dst && old.Metric == r.Metric })
+		if i >= 0 {
+			routes[i] = r
+		} else {
+			routes = append(routes, r)
+		}
+	}
+	if len(addresses) == 0 {
+		return Uplink{}, fmt.Errorf("interface %s cannot be moved onto bridge %s: it has no address and none is recorded; configure it, or set another transportInterface", found.Interface, bridge)
+	}
+	if routes == nil {
+		routes = []Route{} // recorded as [], not null
+	}
+	for i := range routes {
+		routes[i].Link = bridge
+	}
+	u := Uplink{
+		ExternalIDs:  map[string]string{},
+		HardwareAddr: found.MAC,
+		MTU:          found.MTU,
+		Addresses:    addresses,
+		Links: []Link{
+			{Name: found.Interface, MTU: found.MTU, Up: true, NoAddresses: true},
+			{Name: bridge, MTU: found.MTU, Up: true, Addresses: addresses, Shared: true},
+		},
+		Routes: routes,
+	}
+	for key, value := range map[string]any{UplinkAddressesKey: addresses, UplinkRoutesKey: routes} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return Uplink{}, fmt.Errorf("bridge %s: record %s: %w", bridge, key, err)
+		}
+		u.ExternalIDs[key] = string(text)
+	}
+	return u, nil
 }

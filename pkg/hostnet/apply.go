@@ -1,0 +1,250 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Reasons of the problems that a Manager reports.
+const (
+	reasonPending = "Pending" // something it depends on is not there yet
+	reasonRefused = "Refused" // the kernel refuses it
+	reasonTaken   = "Taken"   // somebody else's configuration is in the way
+)
+
+// applier makes one comparison after the other. After begin, each part reads its share of
+// the kernel's state and sends what differs; a part that fails does not stop the others.
+type applier struct {
+	handle *netlink.Handle
+	log    *slog.Logger
+	nft    *ruleset // nil until the first use
+	// nftUnsettled says that the last attempt at nftables failed.
+	nftUnsettled bool
+
+	ctx     context.Context
+	want    Desired
+	index   map[string]netlink.Link // links that exist
+	changes []string
+	pending []problem.Problem
+	failed  []problem.Problem
+}
+
+func (a *applier) begin(ctx context.Context, want Desired) {
+	a.ctx, a.want = ctx, want
+	a.changes, a.pending, a.failed = nil, nil, nil
+	a.index = map[string]netlink.Link{}
+}
+
+// change counts and describes a change that was sent, or the kernel's refusal.
+func (a *applier) change(err error, object, field, format string, args ...any) bool {
+	text := fmt.Sprintf(format, args...)
+	if err != nil {
+		a.failed = append(a.failed, problem.Problem{Object: object, Field: field, Reason: reasonRefused, Message: fmt.Sprintf("%s: %v", text, err)})
+		return false
+	}
+	a.changes = append(a.changes, object+": "+text)
+	return true
+}
+
+func (a *applier) wait(object, field, format string, args ...any) {
+	a.pending = append(a.pending, problem.Problem{Object: object, Field: field, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
+}
+
+// link returns a link by name, nil when there is none.
+func (a *applier) link(name string) netlink.Link {
+	if l, ok := a.index[name]; ok {
+		return l
+	}
+	l, err := a.handle.LinkByName(name)
+	if err != nil {
+		var missing netlink.LinkNotFoundError
+		if !errors.As(err, &missing) {
+			a.change(err, "link "+name, "", "read it")
+		}
+		l = nil
+	}
+	a.index[name] = l
+	return l
+}
+
+func (a *applier) links() {
+	// Addresses leave one link before they come to another.
+	ordered := slices.Clone(a.want.Links)
+	slices.SortStableFunc(ordered, func(x, y Link) int {
+		switch {
+		case x.NoAddresses == y.NoAddresses:
+			return 0
+		case x.NoAddresses:
+			return -1
+		}
+		return 1
+	})
+	for _, want := range ordered {
+		object := "link " + want.Name
+		have := a.link(want.Name)
+		if have == nil {
+			a.wait(object, "", "it does not exist yet")
+			continue
+		}
+		if attrs := have.Attrs(); want.MTU != 0 && attrs.MTU != want.MTU {
+			a.change(a.handle.LinkSetMTU(have, want.MTU), object, "mtu", "set MTU %d, was %d", want.MTU, attrs.MTU)
+		}
+		if want.Up && have.Attrs().Flags&net.FlagUp == 0 {
+			a.change(a.handle.LinkSetUp(have), object, "up", "bring it up")
+		}
+		a.addresses(want, have)
+	}
+}
+
+func (a *applier) addresses(want Link, link netlink.Link) {
+	if len(want.Addresses) == 0 && !want.NoAddresses {
+		return
+	}
+	object := "link " + want.Name
+	have, err := a.handle.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		a.change(err, object, "addresses", "read addresses")
+		return
+	}
+	families := map[bool]bool{true: want.NoAddresses, false: want.NoAddresses} // key: is IPv4
+	for _, p := range want.Addresses {
+		families[p.Addr().Is4()] = true
+	}
+	there := map[netip.Prefix]bool{}
+	for _, addr := range have {
+		p, ok := prefixOf(addr.IPNet)
+		if !ok || p.Addr().IsLinkLocalUnicast() && p.Addr().Is6() {
+			continue
+		}
+		there[p] = true
+		if slices.Contains(want.Addresses, p) || want.Shared || !families[p.Addr().Is4()] {
+			continue
+		}
+		err := a.handle.AddrDel(link, &addr)
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue // a secondary address has gone with its primary
+		}
+		a.change(err, object, "addresses", "remove address %s", p)
+	}
+	for _, p := range want.Addresses {
+		if !there[p] {
+			a.change(a.handle.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p)}), object, "addresses", "add address %s", p)
+		}
+	}
+}
+
+// neighbors keeps permanent entries. On a link that has one of ours, others that are
+// permanent are removed: nobody else has a reason to put any there.
+func (a *applier) neighbors() {
+	byLink := map[string][]Neighbor{}
+	for _, n := range a.want.Neighbors {
+		byLink[n.Link] = append(byLink[n.Link], n)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byLink)) {
+		link := a.link(name)
+		if link == nil {
+			a.wait("neighbours of "+name, "", "the link does not exist yet")
+			continue
+		}
+		a.neighborsOn(name, link, byLink[name])
+	}
+}
+
+func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
+	object := "neighbours of " + name
+	list, err := a.handle.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		a.change(err, object, "", "read them")
+		return
+	}
+	have := map[netip.Addr]string{}
+	for _, n := range list {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State&netlink.NUD_PERMANENT != 0 {
+			have[addr.Unmap()] = n.HardwareAddr.String()
+		}
+	}
+	for _, n := range want {
+		mac, err := net.ParseMAC(n.MAC)
+		if err != nil {
+			a.change(err, object, "mac", "set %s to %q", n.Address, n.MAC)
+			continue
+		}
+		if have[n.Address] != mac.String() {
+			err := a.handle.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: n.Address.AsSlice(), HardwareAddr: mac})
+			a.change(err, object, "", "set %s to %s", n.Address, mac)
+		}
+		delete(have, n.Address)
+	}
+	for _, addr := range slices.SortedFunc(maps.Keys(have), netip.Addr.Compare) {
+		if addr.IsMulticast() {
+			continue // the kernel's own
+		}
+		err := a.handle.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice()})
+		a.change(err, object, "", "remove %s", addr)
+	}
+}
+
+// sysctls writes what differs. Paths of /proc/sys/net are those of the network namespace
+// of the calling thread.
+func (a *applier) sysctls() {
+	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
+		want := a.want.Sysctls[key]
+		object := "sysctl " + key
+		path := filepath.Join("/proc/sys", filepath.Clean("/"+key))
+		have, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			a.wait(object, "", "it does not exist yet")
+			continue
+		}
+		if err != nil {
+			a.change(err, object, "", "read it")
+			continue
+		}
+		if strings.TrimSpace(string(have)) == want {
+			continue
+		}
+		a.change(os.WriteFile(path, []byte(want), 0), object, "", "set %s, was %s", want, strings.TrimSpace(string(have)))
+	}
+}
+
+func (d Desired) clone() Desired {
+	d.Links = slices.Clone(d.Links)
+	for i, l := range d.Links {
+		d.Links[i].Addresses = slices.Clone(l.Addresses)
+	}
+	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
+	d.Sysctls = maps.Clone(d.Sysctls)
+	d.Masquerade.Sources, d.Masquerade.Except = slices.Clone(d.Masquerade.Sources), slices.Clone(d.Masquerade.Except)
+	return d
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits == 0 {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(addr.Unmap(), ones), true
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,309 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netns"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// enter makes a network namespace and puts the test's thread into it. The namespace has no
+// name: it ends with the test.
+func enter(t *testing.T) netns.NsHandle {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatalf("make a network namespace (root is needed): %v", err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	sh(t, "ip link set lo up")
+	return ns
+}
+
+// sh runs a command line, which has to succeed, in the namespace of the test's thread.
+func sh(t testing.TB, line string) string {
+	t.Helper()
+	out, err := try(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func try(line string) (string, error) {
+	out, err := exec.Command("sh", "-c", line).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", line, err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// run starts a manager in a namespace.
+func run(t *testing.T, ns netns.NsHandle, resync time.Duration) *Manager {
+	t.Helper()
+	m := New(Options{Namespace: &ns, Resync: resync})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func trySync(m *Manager, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return m.Synced(ctx)
+}
+
+func synced(t *testing.T, m *Manager) {
+	t.Helper()
+	if err := trySync(m, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node is what the agent declares for a Node.
+func node() Desired {
+	vip := netip.MustParseAddr("169.254.0.253")
+	own := netip.MustParseAddr("10.10.0.1")
+	return Desired{
+		Links: []Link{{Name: "gw0", MTU: 1450, Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own, 24)}}},
+		Routes: []Route{
+			{Dst: netip.MustParsePrefix("10.96.0.0/16"), Gateway: vip, Link: "gw0", Source: own, OnLink: true},
+			{Dst: netip.MustParsePrefix("10.10.1.0/24"), Gateway: vip, Link: "gw0", Source: own, OnLink: true},
+			{Dst: netip.PrefixFrom(vip, 32), Link: "gw0", Source: own},
+		},
+		Neighbors: []Neighbor{{Link: "gw0", Address: vip, MAC: "aa:bb:cc:dd:ee:ff"}},
+		Sysctls:   map[string]string{"net/ipv4/ip_forward": "1", "net/ipv4/conf/gw0/rp_filter": "2"},
+		Masquerade: Masquerade{
+			Sources:    []netip.Prefix{netip.PrefixFrom(vip, 32), netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("10.10.0.0/25")},
+			Except:     []netip.Prefix{netip.MustParsePrefix("10.10.0.0/16")},
+			ExceptLink: "gw0",
+		},
+	}
+}
+
+// kernel is all that node() asks for, as the system's own tools print it.
+func kernel() string {
+	var b strings.Builder
+	for _, line := range []string{
+		"ip -br addr show dev gw0 | sed 's/@[^ ]*//; s/fe80[^ ]*//'",
+		"ip -o link show dev gw0 | grep -o 'mtu [0-9]*'",
+		"ip route show proto 0x74 | sort",
+		"ip neigh show nud permanent dev gw0",
+		"cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/gw0/rp_filter",
+		"nft list table ip tombolo | grep -v '^table'",
+	} {
+		out, err := try(line)
+		if err != nil {
+			out = err.Error()
+		}
+		b.WriteString(out + "\n")
+	}
+	return b.String()
+}
+
+const addGateway = "ip link add gw0 type veth peer name gw0p && ip link set gw0p up"
+
+func TestNode(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, time.Hour)
+	m.Set(node())
+
+	// The link is missing: everything else is done, and the wait says what for.
+	if err := trySync(m, 300*time.Millisecond); err == nil || !strings.Contains(err.Error(), "link gw0: it does not exist yet") {
+		t.Errorf("error is %v", err)
+	}
+	if got := sh(t, "cat /proc/sys/net/ipv4/ip_forward"); got != "1" {
+		t.Errorf("ip_forward is %s", got)
+	}
+
+	sh(t, addGateway)
+	synced(t, m)
+	want := kernel()
+	for _, part := range []string{
+		"10.10.0.1/24", "mtu 1450",
+		"10.96.0.0/16 via 169.254.0.253 dev gw0 src 10.10.0.1 onlink",
+		"169.254.0.253 dev gw0 scope link src 10.10.0.1",
+		"169.254.0.253 lladdr aa:bb:cc:dd:ee:ff",
+		`oifname != "gw0" ip saddr @sources ip daddr != @except masquerade fully-random`,
+		"elements = { 10.10.0.0/24, 169.254.0.253 }",
+	} {
+		if !strings.Contains(want, part) {
+			t.Errorf("kernel lacks %q:\n%s", part, want)
+		}
+	}
+
+	// The second time there is nothing to do, nor for a manager that starts anew.
+	changes := m.Stats().Changes
+	m.Set(node())
+	synced(t, m)
+	if n := m.Stats().Changes - changes; n != 0 {
+		t.Errorf("the second sync made %d changes", n)
+	}
+	second := run(t, ns, time.Hour)
+	second.Set(node())
+	synced(t, second)
+	if n := second.Stats().Changes; n != 0 {
+		t.Errorf("a new manager made %d changes", n)
+	}
+	if p := second.Problems(); len(p) != 0 {
+		t.Errorf("problems: %v", p)
+	}
+}
+
+func TestLinkComesBack(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, time.Hour)
+	m.Set(node())
+	sh(t, addGateway)
+	synced(t, m)
+	want := kernel()
+
+	var slowest time.Duration
+	for range 5 {
+		sh(t, "ip link del gw0")
+		sh(t, addGateway)
+		began := time.Now()
+		ovstest.Eventually(t, "gw0 has its routes again", func() error {
+			_, err := try("ip route get 10.96.0.10 | grep -q 'dev gw0'")
+			return err
+		})
+		slowest = max(slowest, time.Since(began))
+		ovstest.Eventually(t, "gw0 is as before", func() error {
+			return difference(want, kernel())
+		})
+	}
+	t.Logf("slowest: %v", slowest)
+	if slowest > 2*time.Second {
+		t.Errorf("the routes were back after %v only", slowest)
+	}
+}
+
+func difference(want, have string) error {
+	if diff := cmp.Diff(want, have); diff != "" {
+		return fmt.Errorf("-want +have:\n%s", diff)
+	}
+	return nil
+}
+
+// TestForeignChanges lets somebody else change everything in random order.
+func TestForeignChanges(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, 200*time.Millisecond)
+	m.Set(node())
+	sh(t, addGateway)
+	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up && ip link set otherp up")
+	sh(t, "ip route add 10.50.0.0/16 via 172.16.0.2 proto static && ip route add 10.51.0.0/16 via 172.16.0.2 proto 0x75")
+	sh(t, "nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'")
+	sh(t, "ip neigh add 172.16.0.9 lladdr 02:00:00:00:00:09 dev other")
+	synced(t, m)
+	want := kernel()
+
+	vandalism := []string{
+		"ip addr del 10.10.0.1/24 dev gw0",
+		"ip addr add 10.10.0.77/24 dev gw0",
+		"ip addr add 10.99.0.1/16 dev gw0",
+		"ip link set gw0 mtu 1300",
+		"ip link set gw0 down",
+		"ip route del 10.96.0.0/16",
+		"ip route change 10.96.0.0/16 via 169.254.0.253 dev gw0 proto 0x74 onlink",
+		"ip route add 10.97.0.0/16 dev gw0 proto 0x74",
+		"ip neigh del 169.254.0.253 dev gw0",
+		"ip neigh replace 169.254.0.253 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
+		"echo 0 > /proc/sys/net/ipv4/ip_forward",
+		"nft flush ruleset ip; nft add table ip theirs && nft add chain ip theirs input '{ type filter hook input priority 0; }'",
+		"nft flush chain ip tombolo postrouting",
+		"nft delete element ip tombolo except '{ 10.10.0.0/16 }'",
+		"nft add element ip tombolo sources '{ 10.0.7.0/24 }'",
+		"nft add rule ip tombolo postrouting accept",
+		"ip link del gw0 && " + addGateway,
+	}
+	rnd := rand.New(rand.NewPCG(5, 6))
+	rnd.Shuffle(len(vandalism), func(i, j int) { vandalism[i], vandalism[j] = vandalism[j], vandalism[i] })
+	for _, act := range vandalism {
+		sh(t, act)
+		ovstest.Eventually(t, act+" is mended", func() error { return difference(want, kernel()) })
+	}
+	for _, theirs := range []string{
+		"ip route show 10.50.0.0/16 | grep static", "ip route show 10.51.0.0/16 | grep 172.16.0.2",
+		"ip addr show dev other | grep 172.16.0.1/24", "nft list chain ip theirs input", "ip neigh show dev other | grep 172.16.0.9",
+	} {
+		sh(t, theirs)
+	}
+
+	// Wanting nothing removes our routes and table, and nothing else.
+	m.Set(Desired{})
+	synced(t, m)
+	ovstest.Eventually(t, "routes and table are gone", func() error {
+		if out, _ := try("ip route show proto 0x74; nft list table ip tombolo 2>/dev/null"); out != "" {
+			return fmt.Errorf("left: %s", out)
+		}
+		return nil
+	})
+	sh(t, "ip route show 10.50.0.0/16 | grep static")
+	sh(t, "nft list chain ip theirs input")
+}
+
+func TestRefusedAndTaken(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	sh(t, addGateway)
+	sh(t, "ip link add other type veth peer name otherp && ip addr add 172.16.0.1/24 dev other && ip link set other up && ip link set otherp up")
+	sh(t, "ip route add 10.96.0.0/16 via 172.16.0.2")
+	m := run(t, ns, time.Hour)
+	d := node()
+	d.Neighbors[0].MAC = "nonsense"
+	d.Links[0].MTU = 1 << 20
+	m.Set(d)
+	err := trySync(m, 20*time.Second)
+	if err == nil {
+		t.Fatal("Synced succeeded")
+	}
+	for _, want := range []string{
+		"link gw0: mtu: set MTU 1048576, was 1500: ",
+		"route 10.96.0.0/16: somebody else has a route for it (protocol 3, ",
+		`neighbours of gw0: mac: set 169.254.0.253 to "nonsense": `,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q:\n%v", want, err)
+		}
+	}
+	if out := sh(t, "ip route show 10.10.1.0/24"); !strings.Contains(out, "dev gw0") {
+		t.Errorf("the other routes were held up: %q", out)
+	}
+	if out := sh(t, "ip route show 10.96.0.0/16"); !strings.Contains(out, "172.16.0.2") {
+		t.Errorf("their route is %q", out)
+	}
+	if n := len(m.Problems()); n != 3 {
+		t.Errorf("problems: %v", m.Problems())
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		fmt.Fprintln(os.Stderr, "these tests make network namespaces: run them as root")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}

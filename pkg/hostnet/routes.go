@@ -1,0 +1,190 @@
+package hostnet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// routeKey is what makes two routes of the main table the same route for the kernel.
+type routeKey struct {
+	dst    netip.Prefix
+	metric int
+}
+
+func (k routeKey) String() string {
+	if k.metric == 0 {
+		return k.dst.String()
+	}
+	return fmt.Sprintf("%s metric %d", k.dst, k.metric)
+}
+
+// routes adds and replaces routes, and removes those of ours that are no longer wanted. A
+// destination that somebody else has a route for is left to them.
+func (a *applier) routes() {
+	ours, others, err := a.readRoutes()
+	if err != nil {
+		a.change(err, "routes", "", "read the main table")
+		return
+	}
+	wanted := map[routeKey]bool{}
+	// Connected routes first: gateways may be reached by them.
+	ordered := slices.Clone(a.want.Routes)
+	slices.SortStableFunc(ordered, func(x, y Route) int {
+		return cmp.Compare(b2i(x.Gateway.IsValid()), b2i(y.Gateway.IsValid()))
+	})
+	for _, want := range ordered {
+		key := routeKey{want.Dst.Masked(), want.Metric}
+		wanted[key] = true
+		object := "route " + key.String()
+		link := a.link(want.Link)
+		if link == nil {
+			a.wait(object, "", "its link %s does not exist yet", want.Link)
+			continue
+		}
+		route := netlinkRoute(want, link.Attrs().Index)
+		if have, ok := ours[key]; ok && sameRoute(have, route) {
+			continue
+		}
+		if other, ok := others[key]; ok {
+			if !sameRoute(other, route) {
+				a.failed = append(a.failed, problem.Problem{Object: object, Reason: reasonTaken,
+					Message: fmt.Sprintf("somebody else has a route for it (protocol %d, link number %d, gateway %v): remove that route", other.Protocol, other.LinkIndex, other.Gw)})
+			}
+			continue
+		}
+		err := a.handle.RouteReplace(&route)
+		switch {
+		case errors.Is(err, unix.ENETDOWN):
+			a.wait(object, "", "its link %s is down", want.Link)
+		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL) && want.Source.IsValid() && !a.hasAddress(link, want.Source):
+			a.wait(object, "", "its gateway %s or source %s cannot be used on link %s yet: %v", text(want.Gateway), text(want.Source), want.Link, err)
+		default:
+			a.change(err, object, "", "%s", routeText(want))
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(ours), compareKeys) {
+		if wanted[key] {
+			continue
+		}
+		route := ours[key]
+		if err := a.handle.RouteDel(&route); !errors.Is(err, unix.ESRCH) {
+			a.change(err, "route "+key.String(), "", "remove it")
+		}
+	}
+}
+
+// readRoutes returns the unicast routes of the main table.
+func (a *applier) readRoutes() (ours, others map[routeKey]netlink.Route, err error) {
+	ours, others = map[routeKey]netlink.Route{}, map[routeKey]netlink.Route{}
+	list, err := a.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range list {
+		dst, ok := routeDst(r)
+		if !ok || r.Type != unix.RTN_UNICAST {
+			continue
+		}
+		key := routeKey{dst, metricOf(r)}
+		if r.Protocol == RouteProtocol {
+			ours[key] = r
+		} else {
+			others[key] = r
+		}
+	}
+	return ours, others, nil
+}
+
+func (a *applier) hasAddress(link netlink.Link, addr netip.Addr) bool {
+	list, err := a.handle.AddrList(link, netlink.FAMILY_ALL)
+	return err == nil && slices.ContainsFunc(list, func(have netlink.Addr) bool {
+		p, ok := prefixOf(have.IPNet)
+		return ok && p.Addr() == addr
+	})
+}
+
+// netlinkRoute translates; what it leaves zero the kernel chooses.
+func netlinkRoute(r Route, index int) netlink.Route {
+	n := netlink.Route{
+		LinkIndex: index,
+		Dst:       ipNet(r.Dst.Masked()),
+		Table:     unix.RT_TABLE_MAIN,
+		Type:      unix.RTN_UNICAST,
+		Protocol:  RouteProtocol,
+		Priority:  r.Metric,
+		MTU:       r.MTU,
+		Scope:     netlink.SCOPE_UNIVERSE,
+	}
+	if r.Gateway.IsValid() {
+		n.Gw = r.Gateway.AsSlice()
+	} else if r.Dst.Addr().Is4() {
+		n.Scope = netlink.SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		n.Src = r.Source.AsSlice()
+	}
+	if r.OnLink {
+		n.Flags = int(netlink.FLAG_ONLINK)
+	}
+	return n
+}
+
+// sameRoute compares what a Route can say.
+func sameRoute(a, b netlink.Route) bool {
+	return a.LinkIndex == b.LinkIndex && a.Gw.Equal(b.Gw) && a.Src.Equal(b.Src) && a.Scope == b.Scope &&
+		a.MTU == b.MTU && a.Flags&int(netlink.FLAG_ONLINK) == b.Flags&int(netlink.FLAG_ONLINK) && len(a.MultiPath) == len(b.MultiPath)
+}
+
+// routeDst returns a route's destination; the kernel's default routes may have none.
+func routeDst(r netlink.Route) (netip.Prefix, bool) {
+	if r.Dst == nil {
+		if r.Family == netlink.FAMILY_V6 {
+			return netip.PrefixFrom(netip.IPv6Unspecified(), 0), true
+		}
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), true
+	}
+	return prefixOf(r.Dst)
+}
+
+// metricOf hides that IPv6 routes without a metric are given 1024.
+func metricOf(r netlink.Route) int {
+	if r.Family == netlink.FAMILY_V6 && r.Priority == 1024 {
+		return 0
+	}
+	return r.Priority
+}
+
+func compareKeys(a, b routeKey) int {
+	return cmp.Or(a.dst.Addr().Compare(b.dst.Addr()), cmp.Compare(a.dst.Bits(), b.dst.Bits()), cmp.Compare(a.metric, b.metric))
+}
+
+func routeText(r Route) string {
+	s := "set it to link " + r.Link
+	if r.Gateway.IsValid() {
+		s += " by " + r.Gateway.String()
+	}
+	return s
+}
+
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return "(none)"
+	}
+	return a.String()
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

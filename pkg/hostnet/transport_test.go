@@ -1,0 +1,239 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	var result []netip.Prefix
+	for _, t := range texts {
+		result = append(result, netip.MustParsePrefix(t))
+	}
+	return result
+}
+
+func TestPlanUplink(t *testing.T) {
+	t.Parallel()
+	route := func(link string) []Route {
+		return []Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.168.77.1"), Link: link}}
+	}
+	const (
+		oneAddress  = `["192.168.77.101/24"]`
+		twoAddress  = `["192.168.77.101/24","192.168.77.102/24"]`
+		defaultOnly = `[{"dst":"0.0.0.0/0","gateway":"192.168.77.1","link":"br-eth1"}]`
+	)
+	for _, row := range []struct {
+		name      string
+		recorded  map[string]string
+		found     Transport
+		addresses []netip.Prefix
+		routes    []Route
+		err       string
+	}{
+		{
+			name:      "first start: the interface has it all",
+			found:     Transport{Addresses: prefixes("192.168.77.101/24"), Routes: route("eth1")},
+			addresses: prefixes("192.168.77.101/24"), routes: route("br-eth1"),
+		},
+		{
+			name:      "moved: the record has it all",
+			recorded:  map[string]string{UplinkAddressesKey: oneAddress, UplinkRoutesKey: defaultOnly},
+			addresses: prefixes("192.168.77.101/24"), routes: route("br-eth1"),
+		},
+		{
+			name:      "half moved: one address is still on the interface",
+			recorded:  map[string]string{UplinkAddressesKey: twoAddress, UplinkRoutesKey: defaultOnly},
+			found:     Transport{Addresses: prefixes("192.168.77.102/24")},
+			addresses: prefixes("192.168.77.101/24", "192.168.77.102/24"), routes: route("br-eth1"),
+		},
+		{
+			name:      "readdressed: the record is out of date",
+			recorded:  map[string]string{UplinkAddressesKey: twoAddress, UplinkRoutesKey: defaultOnly},
+			found:     Transport{Addresses: prefixes("192.168.80.5/24")},
+			addresses: prefixes("192.168.80.5/24"), routes: nil,
+		},
+		{
+			name: "nothing to move",
+			err:  "interface eth1 cannot be moved onto bridge br-eth1: it has no address and none is recorded",
+		},
+		{
+			name:     "spoilt record",
+			recorded: map[string]string{UplinkAddressesKey: "{"},
+			err:      "bridge br-eth1: external_ids:" + UplinkAddressesKey,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.found.Interface, row.found.MTU, row.found.MAC = "eth1", 1500, "02:00:00:00:00:01"
+			u, err := PlanUplink("br-eth1", row.recorded, row.found)
+			if row.err != "" {
+				if err == nil || !strings.Contains(err.Error(), row.err) {
+					t.Fatalf("error is %v, want %q", err, row.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			comparable := []cmp.Option{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
+			if diff := cmp.Diff(row.addresses, u.Addresses, comparable...); diff != "" {
+				t.Errorf("addresses: -want +have:\n%s", diff)
+			}
+			if diff := cmp.Diff(row.routes, u.Routes, comparable...); diff != "" {
+				t.Errorf("routes: -want +have:\n%s", diff)
+			}
+			// Asked again with nothing but its own record, it says the same.
+			again, err := PlanUplink("br-eth1", u.ExternalIDs, Transport{Interface: "eth1", MTU: 1500, MAC: "02:00:00:00:00:01"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(u, again, comparable...); diff != "" {
+				t.Errorf("asked again: -first +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUplinkMoves puts an interface onto a bridge of the userspace datapath, as the agent
+// does, and kills ovs-vswitchd, which takes the bridge's device and with it the Node's
+// address along.
+func TestUplinkMoves(t *testing.T) {
+	t.Parallel()
+	router := enter(t)
+	node := enter(t)
+	sh(t, "ip link add eth1 type veth peer name uplink")
+	uplinkTo(t, node, router)
+	sh(t, "ip addr add 192.168.77.101/24 dev eth1 && ip link set eth1 up && ip route add default via 192.168.77.1")
+	ping := func() error {
+		for _, target := range []string{"192.168.77.1", "10.9.9.9"} {
+			out, err := try("ping -n -c 2 -i 0.2 -W 1 " + target)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(out, "DUP!") {
+				return fmt.Errorf("the host answers or hears twice: %s", out)
+			}
+		}
+		return nil
+	}
+	ovstest.Eventually(t, "ping before the move", ping)
+
+	s := ovstest.Start(t, "--disable-system")
+	bridges, stop := runBridges(t, s)
+	host := run(t, node, time.Hour)
+	apply := func() {
+		t.Helper()
+		found, err := ReadTransport("eth1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := PlanUplink("br-eth1", bridges.State().Bridges["br-eth1"].ExternalIDs, found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		bridges.Set([]bridge.Bridge{{
+			Name: "br-eth1", DatapathType: "netdev", FailMode: "standalone",
+			HardwareAddr: u.HardwareAddr, ExternalIDs: u.ExternalIDs,
+			Ports: []bridge.Port{{Name: "eth1", ExternalIDs: map[string]string{bridge.TypeKey: "uplink"}}},
+		}})
+		if err := bridges.Synced(ctx); err != nil {
+			t.Fatal(err)
+		}
+		host.Set(Desired{Links: u.Links, Routes: u.Routes})
+		if err := host.Synced(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	ovstest.Eventually(t, "ping after the move", ping)
+	if name, err := InterfaceWith(netip.MustParseAddr("192.168.77.101")); err != nil || name != "br-eth1" {
+		t.Errorf("the address is on %q, %v", name, err)
+	}
+	if out := sh(t, "ip -4 addr show dev eth1"); out != "" {
+		t.Errorf("eth1 still has %s", out)
+	}
+	changes, transactions := host.Stats().Changes, bridges.Stats().Transactions
+	apply()
+	if a, b := host.Stats().Changes, bridges.Stats().Transactions; a != changes || b > transactions+1 {
+		t.Errorf("asked again: %d changes of the kernel, %d transactions", a-changes, b-transactions)
+	}
+
+	// ovs-vswitchd dies and comes back; nobody else is told.
+	s.StopDaemon()
+	ovstest.Eventually(t, "the bridge's device is gone", func() error {
+		if _, err := try("ip link show dev br-eth1"); err == nil {
+			return fmt.Errorf("still there")
+		}
+		return nil
+	})
+	s.StartDaemon()
+	began := time.Now()
+	ovstest.Eventually(t, "ping after ovs-vswitchd's restart", ping)
+	t.Logf("back after %v", time.Since(began))
+
+	// Both die: only the record in the database knows the address.
+	s.StopDaemon()
+	stop()
+	s.StartDaemon()
+	bridges, _ = runBridges(t, s)
+	apply()
+	ovstest.Eventually(t, "ping after everybody's restart", ping)
+}
+
+// uplinkTo moves the far end of eth1 to the router's namespace and configures it there.
+func uplinkTo(t *testing.T, node, router netns.NsHandle) {
+	t.Helper()
+	link, err := netlink.LinkByName("uplink")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetNsFd(link, int(router)); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Set(router); err != nil {
+		t.Fatal(err)
+	}
+	sh(t, "ip addr add 192.168.77.1/24 dev uplink && ip link set uplink up && ip addr add 10.9.9.9/32 dev lo")
+	if err := netns.Set(node); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runBridges starts a bridge manager; stop ends it before the test does.
+func runBridges(t *testing.T, s *ovstest.Switch) (m *bridge.Manager, stop func()) {
+	t.Helper()
+	m = bridge.New(bridge.Options{Endpoint: s.Endpoint()})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	ended := false
+	stop = func() {
+		if !ended {
+			ended = true
+			cancel()
+			<-done
+		}
+	}
+	t.Cleanup(stop)
+	ovstest.Eventually(t, "the database is read", func() error {
+		if !m.State().Connected {
+			return fmt.Errorf("not connected")
+		}
+		return nil
+	})
+	return m, stop
+}
