@@ -1,0 +1,48 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	const head = "apiVersion: multicluster.crd.antrea.io/v1alpha1\nkind: MultiClusterConfig\n"
+	for _, tc := range []struct {
+		name, text string
+		wantErr    string
+		check      func(Config) bool
+	}{
+		{name: "empty is the default", text: "", check: func(c Config) bool {
+			return c.Health.HealthProbeBindAddress == ":8080" && c.Metrics.BindAddress == "0" && c.Webhook.Port == 9443 &&
+				c.EndpointIPType == "ClusterIP" && c.GatewayIPPrecedence == "private"
+		}},
+		{name: "the documented file with leaderElection", text: head + "health:\n  healthProbeBindAddress: :8080\nmetrics:\n  bindAddress: \"0\"\n" +
+			"webhook:\n  port: 9443\nleaderElection:\n  leaderElect: false\nserviceCIDR: \"\"\npodCIDRs:\n  - \"\"\ngatewayIPPrecedence: \"private\"\n" +
+			"endpointIPType: \"PodIP\"\nenableStretchedNetworkPolicy: true\n",
+			check: func(c Config) bool {
+				return len(c.PodCIDRs) == 0 && c.EndpointIPType == "PodIP" && c.EnableStretchedNetworkPolicy
+			}},
+		{name: "host bits are cut off", text: head + "podCIDRs:\n  - \"10.10.1.1/16\"\n", check: func(c Config) bool { return c.PodCIDRs[0] == "10.10.0.0/16" }},
+		{name: "a stray dot after a string", text: head + "podCIDRs:\n  - \"10.118.96.0/22\". # range\n", wantErr: "line 3"},
+		{name: "unknown key", text: head + "endpointIpTypo: PodIP\n", wantErr: `unknown field "endpointIpTypo"`},
+		{name: "unknown type", text: head + "endpointIPType: NodeIP\n", wantErr: `endpointIPType: "NodeIP" is not one of ClusterIP, PodIP`},
+		{name: "not a range", text: head + "serviceCIDR: 10.300.0.0/16\n", wantErr: `serviceCIDR: "10.300.0.0/16" is not a CIDR`},
+		{name: "another kind", text: "kind: ConfigMap\n", wantErr: "is not MultiClusterConfig"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := Parse([]byte(tc.text))
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Fatalf("error %v, want one with %q", err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !tc.check(c) {
+				t.Errorf("not as expected: %+v", c)
+			}
+		})
+	}
+}
