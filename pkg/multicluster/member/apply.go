@@ -1,0 +1,173 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+const (
+	reasonWriteFailed = "WriteFailed"
+	triesBeforeEvent  = 5 // for failures that mostly pass, such as a conflict
+)
+
+// apply does the writes. One that fails is tried again later, each with its own back-off, and
+// does not stop the others; when it was refused, or keeps failing, it becomes a Problem. lost
+// says that the API server could not be reached, which ends the round.
+func (c *controller) apply(ctx context.Context, to client.Client, writes []Write, patience patience) (again time.Time, problems []problem.Problem, lost bool) {
+	wanted := map[string]bool{}
+	for _, w := range writes {
+		wanted[w.String()] = true
+	}
+	patience.keep(wanted)
+	for _, w := range writes {
+		what := w.String()
+		if until := patience.waits(what, time.Now()); !until.IsZero() {
+			again = earlier(again, until)
+			if failure := patience[what].failure; failure != nil {
+				problems = append(problems, *failure)
+			}
+			continue
+		}
+		err := write(ctx, to, w)
+		if err == nil {
+			delete(patience, what)
+			c.log.Info("wrote", "what", what)
+			continue
+		}
+		if ctx.Err() != nil {
+			return again, problems, true
+		}
+		tries := patience.failed(what, time.Now())
+		again = earlier(again, patience[what].until)
+		if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+			c.log.Error("write", "what", what, "error", err)
+			return again, problems, true
+		}
+		if !passing(err) || tries >= triesBeforeEvent {
+			p := problem.Problem{Object: w.About, Reason: writeFailedReason(w), Message: fmt.Sprintf("%s: %v", what, err)}
+			patience.blame(what, p)
+			problems = append(problems, p)
+		} else {
+			c.log.Debug("write is tried again", "what", what, "error", err)
+		}
+	}
+	return again, problems, false
+}
+
+func writeFailedReason(w Write) string {
+	if w.Kind == "ResourceExport" {
+		return reasonResourceExportFailed
+	}
+	return reasonWriteFailed
+}
+
+// passing says whether an API server's refusal is one that comes from an old view of things,
+// or from load.
+func passing(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+}
+
+func write(ctx context.Context, to client.Client, w Write) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
+	// The client fills in what the server answers, and the plan's objects are not to change.
+	o := w.Object.DeepCopyObject().(client.Object)
+	switch w.Verb {
+	case Create:
+		return to.Create(ctx, o)
+	case Update:
+		return to.Update(ctx, o)
+	case UpdateStatus:
+		return to.Status().Update(ctx, o)
+	case Delete:
+		uid, version := o.GetUID(), o.GetResourceVersion()
+		return client.IgnoreNotFound(to.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version}))
+	}
+	return fmt.Errorf("%s: unknown verb", w)
+}
+
+// reporter turns Problems into Events on their objects, once for as long as they last.
+type reporter struct {
+	recorder events.EventRecorder
+	log      *slog.Logger
+	active   map[problem.Problem]bool
+}
+
+func newReporter(recorder events.EventRecorder, log *slog.Logger) *reporter {
+	return &reporter{recorder: recorder, log: log, active: map[problem.Problem]bool{}}
+}
+
+func (r *reporter) report(v View, problems []problem.Problem) {
+	now := map[problem.Problem]bool{}
+	for _, p := range problems {
+		if now[p] {
+			continue
+		}
+		now[p] = true
+		if r.active[p] {
+			continue
+		}
+		r.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		if ref := reference(v, p.Object); ref != nil {
+			note := p.Message
+			if p.Field != "" {
+				note = p.Field + ": " + note
+			}
+			if len(note) > 1024 { // the API's limit
+				note = strings.ToValidUTF8(note[:1021], "") + "..."
+			}
+			r.recorder.Eventf(ref, nil, corev1.EventTypeWarning, p.Reason, "Plan", "%s", note)
+		}
+	}
+	r.active = now
+}
+
+// reference finds the object a Problem names, with its UID, by which Events are shown.
+func reference(v View, name string) *corev1.ObjectReference {
+	kind, rest, _ := strings.Cut(name, " ")
+	switch kind {
+	case "ClusterSet":
+		return find(v.ClusterSets, kind, rest, mcv1alpha2.GroupVersion.String())
+	case "ServiceExport":
+		return find(v.ServiceExports, kind, rest, mcsv1alpha1.GroupVersion.String())
+	case "ServiceImport":
+		return find(v.ServiceImports, kind, rest, mcsv1alpha1.GroupVersion.String())
+	case "ClusterInfoImport":
+		return find(v.ClusterInfoImports, kind, rest, mcv1alpha1.GroupVersion.String())
+	case "Service":
+		return find(v.Services, kind, rest, corev1.SchemeGroupVersion.String())
+	case "Endpoints":
+		return find(v.Endpoints, kind, rest, corev1.SchemeGroupVersion.String())
+	case "Node":
+		return find(v.Nodes, kind, rest, corev1.SchemeGroupVersion.String())
+	}
+	return nil
+}
+
+func find[T metav1.Object](objects []T, kind, name, version string) *corev1.ObjectReference {
+	for _, o := range objects {
+		if object(kind, o.GetNamespace(), o.GetName()) == kind+" "+name {
+			return &corev1.ObjectReference{
+				APIVersion: version, Kind: kind,
+				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+			}
+		}
+	}
+	return nil
+}

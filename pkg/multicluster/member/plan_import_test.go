@@ -1,0 +1,180 @@
+package member
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+func importOf(ns, name string) *mcv1alpha1.ResourceImport {
+	return &mcv1alpha1.ResourceImport{
+		ObjectMeta: meta("antrea-multicluster", ns+"-"+name+"-service"),
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: "ServiceImport", Namespace: ns, Name: name,
+			ServiceImport: &mcsv1alpha1.ServiceImport{Spec: mcsv1alpha1.ServiceImportSpec{
+				Type: mcsv1alpha1.ClusterSetIP, Ports: []mcsv1alpha1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}},
+		},
+	}
+}
+
+func endpointsOf(ns, name string, ips ...string) *mcv1alpha1.ResourceImport {
+	s := subset{Ports: []port{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}
+	for _, ip := range ips {
+		s.Addresses = append(s.Addresses, address{IP: ip})
+	}
+	return &mcv1alpha1.ResourceImport{
+		ObjectMeta: meta("antrea-multicluster", ns+"-"+name+"-endpoints"),
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: "Endpoints", Namespace: ns, Name: name, Endpoints: &mcv1alpha1.EndpointsImport{Subsets: []subset{s}},
+		},
+	}
+}
+
+func clusterInfoOf(id, serviceCIDR, gatewayIP string) *mcv1alpha1.ResourceImport {
+	return &mcv1alpha1.ResourceImport{
+		ObjectMeta: meta("antrea-multicluster", id+"-clusterinfo"),
+		Spec: mcv1alpha1.ResourceImportSpec{
+			Kind: "ClusterInfo", Namespace: "antrea-multicluster", Name: id + "-clusterinfo",
+			ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: serviceCIDR, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gatewayIP}}},
+		},
+	}
+}
+
+// writes lists a change in words.
+func writes(c []Write) []string {
+	var s []string
+	for _, w := range c {
+		if w.Kind != "ClusterSet" {
+			s = append(s, w.String())
+		}
+	}
+	return s
+}
+
+func TestPlanImports(t *testing.T) {
+	importedService := func() *corev1.Service {
+		return &corev1.Service{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.9",
+			Ports: []corev1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}}
+	}
+	//nolint:staticcheck // see View
+	importedEndpoints := func() *corev1.Endpoints {
+		return &corev1.Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+	}
+	for _, row := range []struct {
+		name     string
+		change   func(*View)
+		writes   []string
+		problems []string
+	}{
+		{name: "new import: the ServiceImport waits for the address",
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
+		{name: "the Service has its address", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+		}, writes: []string{"create ServiceImport default/db"}},
+		{name: "another endpoint", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.96.0.7")
+		}, writes: []string{"update Endpoints default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "somebody gave our Service a selector", change: func(v *View) {
+			s := importedService()
+			s.Spec.Selector = map[string]string{"app": "db"}
+			v.Services = append(v.Services, s)
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+		}, writes: []string{"update Service default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "Namespace missing", change: func(v *View) { v.Namespaces = nil },
+			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
+		{name: "Namespace being deleted", change: func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
+			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
+		{name: "a user's Service is in the way", change: func(v *View) {
+			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
+		}, problems: []string{"Service default/antrea-mc-db: NotImported"}},
+		{name: "a user's Endpoints are in the way", change: func(v *View) {
+			v.Endpoints = append(v.Endpoints, &corev1.Endpoints{ObjectMeta: meta("default", "antrea-mc-db")}) //nolint:staticcheck // see View
+		}, problems: []string{"Endpoints default/antrea-mc-db: NotImported"}},
+		{name: "a user's ServiceImport is in the way", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")})
+		}, problems: []string{"ServiceImport default/db: NotImported"}},
+		{name: "the import is gone: all three go, the user's own stay", change: func(v *View) {
+			v.Leader.ResourceImports = nil
+			v.Services = append(v.Services, importedService(), &corev1.Service{ObjectMeta: meta("default", "antrea-mc-mine")})
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db")},
+				&mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "mine")})
+		}, writes: []string{"delete Service default/antrea-mc-db", "delete Endpoints default/antrea-mc-db", "delete ServiceImport default/db"}},
+		{name: "the leader has not been read yet: nothing goes", change: func(v *View) {
+			v.Leader.Synced, v.Leader.ResourceImports = false, nil
+			v.Services = append(v.Services, importedService())
+		}},
+		{name: "another leader has not been read yet: nothing goes", change: func(v *View) {
+			v.ClusterSets[0].Spec.Leaders[0].Server = "https://172.30.0.99:6443"
+			v.Services = append(v.Services, importedService())
+		}},
+		{name: "the Secret is gone: nothing goes", change: func(v *View) {
+			v.Secrets, v.Leader.ResourceImports = nil, nil
+			v.Services = append(v.Services, importedService())
+		}, problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+		{name: "the ClusterSet is gone: all goes", change: func(v *View) {
+			v.ClusterSets, v.Leader = nil, Leader{}
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db")})
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west-clusterinfo")}}
+		}, writes: []string{"delete Gateway kube-system/node-1", "delete ClusterInfoImport kube-system/west-clusterinfo",
+			"delete Service default/antrea-mc-db", "delete Endpoints default/antrea-mc-db", "delete ServiceImport default/db"}},
+		{name: "other kinds are left alone", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
+				{ObjectMeta: meta("antrea-multicluster", "0123"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "LabelIdentity"}},
+				{ObjectMeta: meta("antrea-multicluster", "x"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "AntreaClusterNetworkPolicy"}}}
+		}},
+		{name: "meant for other clusters", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west"} }},
+		{name: "meant for this cluster", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west", "east"} },
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
+		{name: "garbage does not stop the others", change: func(v *View) {
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, &mcv1alpha1.ResourceImport{
+				ObjectMeta: meta("antrea-multicluster", "bad"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "ServiceImport"}})
+		}, writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"},
+			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "ClusterInfo of another cluster and of this one", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
+				clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"), clusterInfoOf("east", "10.97.0.0/16", "192.168.78.101")}
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo"}},
+		{name: "ClusterInfo with a Service range that overlaps ours", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{clusterInfoOf("west", "10.97.128.0/17", "192.168.79.101")}
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo"},
+			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ServiceCIDROverlap"}},
+		{name: "malformed ClusterInfo", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{clusterInfoOf("west", "ten", "nowhere")}
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo"},
+			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ResourceImportInvalid", "ClusterInfoImport kube-system/west-clusterinfo: ResourceImportInvalid"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, ps := Plan(v)
+			expect(t, "writes", writes(Diff(v, d).Local), row.writes)
+			expect(t, "problems", problems(ps), row.problems)
+		})
+	}
+}
+
+func TestSameSubsets(t *testing.T) {
+	p80, p81 := port{Name: "a", Port: 80}, port{Name: "b", Port: 81, Protocol: corev1.ProtocolTCP}
+	one, two := address{IP: "10.0.0.1"}, address{IP: "10.0.0.2"}
+	a := []subset{{Addresses: []address{one, two}, Ports: []port{p80, p81}}}
+	b := []subset{{Addresses: []address{two}, Ports: []port{p81, p80}}, {Addresses: []address{one}, Ports: []port{p80, p81}}}
+	expect(t, "regrouped", sameSubsets(a, b), true)
+	expect(t, "one less", sameSubsets(a, b[:1]), false)
+}

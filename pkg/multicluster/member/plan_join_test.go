@@ -1,0 +1,296 @@
+package member
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+)
+
+// node is a Ready Node with the gateway annotation and an InternalIP.
+func node(name, internalIP string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"multicluster.antrea.io/gateway": "true"}},
+		Status: corev1.NodeStatus{
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: internalIP}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}
+
+func notReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
+
+func TestPlanGateway(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		change   func(v *View)
+		want     string // "Node gatewayIP internalIP serviceCIDR"; empty for no Gateway
+		problems []string
+	}{
+		{name: "the first candidate by name", want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "the present one stays", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "of two present ones the older stays", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}, {ObjectMeta: meta("kube-system", "node-2")}}
+			v.Gateways[0].CreationTimestamp = metav1.Time{Time: now}
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "the present one is NotReady: another takes over", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			notReady(v.Nodes[0])
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "the present one lost its annotation", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Nodes[0].Annotations = nil
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "its Node is gone", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-0")}}
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "all NotReady", change: func(v *View) { notReady(v.Nodes[0]); notReady(v.Nodes[1]) }},
+		{name: "no annotation anywhere", change: func(v *View) { v.Nodes[0].Annotations, v.Nodes[1].Annotations = nil, nil }},
+		{name: "the annotation's value does not matter", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway"] = ""
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "annotated address", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "203.0.113.5"
+		}, want: "node-1 203.0.113.5 10.0.0.1 10.97.0.0/16"},
+		{name: "unusable annotated address: the next one", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "gw.example"
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "IPv6 annotated address", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "only an IPv6 address", change: func(v *View) { v.Nodes[0].Status.Addresses[0].Address = "fd00::1" },
+			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "public", change: func(v *View) {
+			v.Config.GatewayIPPrecedence = config.PrecedencePublic
+			v.Nodes[1].Status.Addresses = append(v.Nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
+		}, want: "node-2 203.0.113.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "public, annotated", change: func(v *View) {
+			v.Config.GatewayIPPrecedence = config.PrecedenceExternal
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "203.0.113.1"
+			v.Nodes = v.Nodes[:1]
+		}, want: "node-1 203.0.113.1 10.0.0.1 10.97.0.0/16"},
+		{name: "while the leader is away", change: func(v *View) { v.Leader = Leader{}; notReady(v.Nodes[0]) },
+			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "Service range unknown", change: func(v *View) { v.ServiceCIDR = "" }, want: "node-1 10.0.0.1 10.0.0.1 ",
+			problems: []string{"ClusterSet kube-system/set: ServiceCIDRUnknown"}},
+		{name: "no ClusterSet", change: func(v *View) { v.ClusterSets = nil }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Nodes = []*corev1.Node{node("node-2", "10.0.0.2"), node("node-1", "10.0.0.1")}
+			v.Nodes[0], v.Nodes[1] = v.Nodes[1], v.Nodes[0]
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, ps := Plan(v)
+			have := ""
+			for _, g := range d.Gateways {
+				have += strings.Join([]string{g.Name, g.GatewayIP, g.InternalIP, g.ServiceCIDR}, " ")
+			}
+			expect(t, "Gateway", have, row.want)
+			expect(t, "problems", problems(ps), row.problems)
+			info := ""
+			for _, re := range d.ResourceExports {
+				info = re.Name + " " + re.Spec.ClusterInfo.ServiceCIDR + " " + re.Spec.ClusterInfo.GatewayInfos[0].GatewayIP
+			}
+			if f := strings.Split(row.want, " "); len(f) == 4 && f[3] != "" {
+				expect(t, "ClusterInfo", info, "east-clusterinfo "+f[3]+" "+f[1])
+			} else {
+				expect(t, "ClusterInfo", info, "")
+			}
+		})
+	}
+}
+
+func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
+	v := joinedView()
+	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+	v.Config.PodCIDRs = []string{"10.11.0.0/16"}
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.9", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}}}
+	d, _ := Plan(v)
+	expect(t, "ClusterInfo", d.ResourceExports[0].Spec.ClusterInfo, &mcv1alpha1.ClusterInfo{
+		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"},
+		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}}, WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
+	for _, w := range Diff(v, d).Local {
+		if g, ok := w.Object.(*mcv1alpha1.Gateway); ok {
+			expect(t, "the Gateway keeps its key", g.WireGuard, &mcv1alpha1.WireGuardInfo{PublicKey: "k"})
+		}
+	}
+}
+
+func TestPlanClusterSetStatus(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		announcement Announcement
+		change       func(*View)
+		ready        int32
+		leader       string // Ready, IsLeader, overall: "status/reason/message" each on a line
+	}{
+		{name: "just connected", leader: `
+Ready Unknown//Leader cluster added
+IsLeader False//
+overall False//Disconnected from leader`},
+		{name: "announced, not seen by the leader yet", announcement: Announcement{Tried: now, Done: now}, ready: 1, leader: `
+Ready True//
+IsLeader False//
+overall Unknown//Leader not yet connected`},
+		{name: "joined", announcement: Announcement{Tried: now, Done: now, Found: true}, ready: 1, leader: `
+Ready True//
+IsLeader True//This leader cluster is the leader for local cluster
+overall True//`},
+		{name: "the leader is lost", announcement: Announcement{Tried: now, Done: now.Add(-time.Hour), Found: true, Error: "refused"}, leader: `
+Ready False/Disconnected/refused
+IsLeader True//This leader cluster is the leader for local cluster
+overall False//Disconnected from leader`},
+		{name: "never reached", announcement: Announcement{Tried: now, Error: "Unauthorized"}, leader: `
+Ready False/Disconnected/Unauthorized
+IsLeader False//
+overall False//Disconnected from leader`},
+		{name: "the Secret has no token", change: func(v *View) { delete(v.Secrets[0].Data, "token") }, leader: `
+Ready False/Disconnected/Secret kube-system/token has no key token; copy ca.crt and token from the ServiceAccount's Secret in the leader
+IsLeader False//
+overall False//Disconnected from leader`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Leader.Announcement = row.announcement
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, _ := Plan(v)
+			s := d.ClusterSet.Status
+			have := ""
+			for _, c := range s.ClusterStatuses[0].Conditions {
+				have += "\n" + string(c.Type) + " " + string(c.Status) + "/" + c.Reason + "/" + c.Message
+			}
+			for _, c := range s.Conditions {
+				have += "\noverall " + string(c.Status) + "/" + c.Reason + "/" + c.Message
+			}
+			expect(t, "conditions", have, row.leader)
+			expect(t, "cluster", s.ClusterStatuses[0].ClusterID, "north")
+			expect(t, "counts", []int32{s.TotalClusters, s.ReadyClusters}, []int32{1, row.ready})
+			expect(t, "observedGeneration", s.ObservedGeneration, int64(3))
+
+			// An hour later with nothing new, transition times stay; and a restarted
+			// controller leaves the status alone until it knows better.
+			v.ClusterSets = []*mcv1alpha2.ClusterSet{d.ClusterSet}
+			v.Now = now.Add(time.Hour)
+			again, _ := Plan(v)
+			expect(t, "status later", again.ClusterSet.Status, s)
+			if row.change == nil {
+				v.Leader = Leader{}
+				again, _ = Plan(v)
+				expect(t, "status after a restart", again.ClusterSet.Status, s)
+			}
+		})
+	}
+}
+
+func TestPlanClusterID(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		change   func(*View)
+		want     string
+		problems []string
+	}{
+		{name: "from the ClusterSet", want: "east"},
+		{name: "from a claim named id.k8s.io", change: func(v *View) {
+			v.ClusterSets[0].Spec.ClusterID = ""
+			v.ClusterClaims = []*mcv1alpha2.ClusterClaim{{ObjectMeta: meta("kube-system", "clusterset.k8s.io"), Value: "set"},
+				{ObjectMeta: meta("kube-system", "id.k8s.io"), Value: "east"}}
+		}, want: "east"},
+		{name: "from a claim of the old shape", change: func(v *View) {
+			v.ClusterSets[0].Spec.ClusterID = ""
+			v.ClusterClaims = []*mcv1alpha2.ClusterClaim{{ObjectMeta: meta("kube-system", "clusterset-id"), ClaimName: "clusterSet.k8s.io", Value: "set"},
+				{ObjectMeta: meta("kube-system", "east-membercluster-id"), ClaimName: "id.k8s.io", Value: "east"}}
+		}, want: "east"},
+		{name: "from nowhere", change: func(v *View) { v.ClusterSets[0].Spec.ClusterID = "" },
+			problems: []string{"ClusterSet kube-system/set: ClusterIDMissing"}},
+		{name: "a second ClusterSet", change: func(v *View) {
+			second := v.ClusterSets[0].DeepCopy()
+			second.Name, second.Spec.ClusterID, second.CreationTimestamp = "another", "x", metav1.Time{Time: now}
+			v.ClusterSets = append(v.ClusterSets, second)
+		}, want: "east", problems: []string{"ClusterSet kube-system/another: MultipleClusterSets"}},
+		{name: "no leader", change: func(v *View) { v.ClusterSets[0].Spec.Leaders = nil }, want: "east",
+			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+		{name: "no server", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "" }, want: "east",
+			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+		{name: "no Secret", change: func(v *View) { v.Secrets = nil }, want: "east",
+			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, ps := Plan(v)
+			have := ""
+			if d.ClusterSet != nil {
+				have = d.ClusterSet.Spec.ClusterID
+			}
+			expect(t, "cluster ID", have, row.want)
+			expect(t, "problems", problems(ps), row.problems)
+			if d.Leave {
+				t.Error("a ClusterSet with an error is no reason to leave")
+			}
+			change := Diff(v, d).Local
+			if written := len(change) > 0 && change[0].Verb == Update; written != (v.ClusterSets[0].Spec.ClusterID != row.want) {
+				t.Errorf("cluster ID written back: %v", written)
+			}
+		})
+	}
+}
+
+func TestPlanHeartbeat(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		last Announcement
+		in   time.Duration // until the next; zero for now
+	}{
+		{name: "the first, at once"},
+		{name: "after the first, to see the leader's answer", last: Announcement{Tried: now, Done: now}, in: 2 * time.Second},
+		{name: "every ten seconds", last: Announcement{Tried: now.Add(-4 * time.Second), Done: now, Found: true}, in: 6 * time.Second},
+		{name: "due", last: Announcement{Tried: now.Add(-10 * time.Second), Done: now, Found: true}},
+		{name: "soon after a failure", last: Announcement{Tried: now.Add(-time.Second), Done: now, Found: true, Error: "x"}, in: time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Leader.Announcement = row.last
+			d, _ := Plan(v)
+			if row.in == 0 {
+				expect(t, "announcement", d.Announce, &mcv1alpha1.MemberClusterAnnounce{
+					ObjectMeta: meta("antrea-multicluster", "member-announce-from-east"),
+					ClusterID:  "east", ClusterSetID: "set", LeaderClusterID: "north",
+				})
+				return
+			}
+			if d.Announce != nil || !d.Again.Equal(now.Add(row.in)) {
+				t.Errorf("announce %v, again %v, want in %v", d.Announce, d.Again, row.in)
+			}
+		})
+	}
+}
+
+func TestServiceCIDRFromError(t *testing.T) {
+	cidr, err := serviceCIDRFromError(`Service "invalid-svc" is invalid: spec.clusterIPs: Invalid value: []string{"0.0.0.0"}: failed to allocate IP 0.0.0.0: the provided IP (0.0.0.0) is not in the valid range. The range of valid IPs is 10.96.0.0/12`)
+	if err != nil || cidr != "10.96.0.0/12" {
+		t.Errorf("have %q, %v", cidr, err)
+	}
+	if _, err := serviceCIDRFromError("the server is on fire"); err == nil {
+		t.Error("no error for a message without a range")
+	}
+}
+
+func TestCredentialsAreNotPrinted(t *testing.T) {
+	if s := joinedView().Leader.Area.String(); strings.Contains(s, "abc") {
+		t.Errorf("%s contains the token", s)
+	}
+}

@@ -1,0 +1,112 @@
+package member
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+//nolint:staticcheck // the documented objects carry core/v1 EndpointSubsets
+type (
+	subset  = corev1.EndpointSubset
+	address = corev1.EndpointAddress
+	port    = corev1.EndpointPort
+)
+
+// podSubsets are the ready IPv4 addresses of EndpointSlices with their ports: one subset for
+// each set of ports, each address once, in a fixed order.
+func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
+	ports := map[string][]port{}
+	addresses := map[string]map[string]bool{}
+	for _, s := range endpointSlices {
+		if s.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		var ps []port
+		for _, p := range s.Ports {
+			if p.Port == nil {
+				continue // "all ports" has no form in a subset
+			}
+			one := port{Port: *p.Port, Protocol: corev1.ProtocolTCP}
+			if p.Name != nil {
+				one.Name = *p.Name
+			}
+			if p.Protocol != nil {
+				one.Protocol = *p.Protocol
+			}
+			ps = append(ps, one)
+		}
+		slices.SortFunc(ps, func(a, b port) int { return cmp.Compare(portText(a), portText(b)) })
+		texts := make([]string, len(ps))
+		for i, p := range ps {
+			texts[i] = portText(p)
+		}
+		id := strings.Join(texts, ",")
+		for _, e := range s.Endpoints {
+			if !ready(e) {
+				continue
+			}
+			for _, a := range e.Addresses {
+				if !isIPv4(a) {
+					continue
+				}
+				if addresses[id] == nil {
+					ports[id], addresses[id] = ps, map[string]bool{}
+				}
+				addresses[id][a] = true
+			}
+		}
+	}
+	var subsets []subset
+	for _, id := range slices.Sorted(maps.Keys(addresses)) {
+		one := subset{Ports: ports[id]}
+		for _, a := range slices.Sorted(maps.Keys(addresses[id])) {
+			one.Addresses = append(one.Addresses, address{IP: a})
+		}
+		subsets = append(subsets, one)
+	}
+	return subsets
+}
+
+func portText(p port) string {
+	return fmt.Sprintf("%s/%s/%d", p.Name, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port)
+}
+
+// sameSubsets says whether two lists of subsets mean the same endpoints. API servers may
+// group and sort subsets anew, so the addresses with their ports are compared.
+func sameSubsets(a, b []subset) bool {
+	return maps.Equal(flatten(a), flatten(b))
+}
+
+func flatten(subsets []subset) map[string]bool {
+	m := map[string]bool{}
+	for _, s := range subsets {
+		texts := make([]string, len(s.Ports))
+		for i, p := range s.Ports {
+			texts[i] = portText(p)
+		}
+		if len(texts) == 0 {
+			texts = []string{"none"}
+		}
+		for _, t := range texts {
+			for _, a := range s.Addresses {
+				m["ready "+a.IP+" "+t] = true
+			}
+			for _, a := range s.NotReadyAddresses {
+				m["not ready "+a.IP+" "+t] = true
+			}
+		}
+	}
+	return m
+}
+
+func isIPv4(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is4()
+}
