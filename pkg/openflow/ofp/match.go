@@ -499,3 +499,13 @@ var byName = func() map[string]Field {
 	m["OXM_OF_IP_ECN"], m["OXM_OF_IPV6_FLABEL"] = IPECN, IPv6Label
 	return m
 }()
+
+// Peek returns what has been set of a field so far.
+func (b *MatchBuilder) Peek(f Field) (MatchField, bool) {
+	for i := range b.set {
+		if b.set[i].Field == f {
+			return b.set[i], true
+		}
+	}
+	return MatchField{}, false
+}
