@@ -102,6 +102,14 @@ func Open(path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("open address record: %w", err)
 	}
+	// What an interrupted write left.
+	litter, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-*"))
+	for _, name := range litter {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open address record: %w", err)
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil

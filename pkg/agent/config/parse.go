@@ -66,7 +66,7 @@ func malformed(err error) error {
 	if m != nil {
 		e.Message = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
-			return &Error{Line: n, Message: "malformed YAML: " + e.Message + "; look for wrong indentation, tabs and stray characters on this line and the one before"}
+			return &Error{Line: n, Message: "malformed YAML: " + e.Message + "; look for wrong indentation, tabs and stray characters on this line or beside it"}
 		}
 	}
 	e.Message += "; look for wrong indentation, tabs and stray characters"

@@ -1,0 +1,165 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDefaults(t *testing.T) {
+	for _, text := range []string{"", "---\n", "# nothing\n", "ovsBridge:\nantreaProxy:\n"} {
+		c, warnings, err := Parse([]byte(text))
+		if err != nil || len(warnings) != 0 {
+			t.Fatalf("%q: %v %v", text, warnings, err)
+		}
+		if diff := cmp.Diff(Default(), c); diff != "" {
+			t.Errorf("%q differs from the default (-want +got):\n%s", text, diff)
+		}
+	}
+	c := Default()
+	got := []any{
+		c.OVSBridge, c.OVSDatapathType, c.HostGateway, c.TrafficEncapMode, c.TunnelType, c.TunnelPort, c.DefaultMTU, c.NoSNAT, c.APIPort,
+		c.EnablePrometheusMetrics, c.AntreaProxy.Enable, c.AntreaProxy.ProxyLoadBalancerIPs, c.Multicluster.EnableGateway, c.Multicluster.WireGuard.Port,
+		c.FlowExporter.FlowPollInterval, c.Multicast.IGMPQueryVersions, c.NodePortLocal.PortRange, c.Enabled("Multicluster"), c.Enabled("AntreaProxy"),
+	}
+	want := []any{
+		"br-int", "system", "antrea-gw0", "encap", "geneve", 0, 0, false, 10350,
+		true, true, true, false, 51821,
+		5 * time.Second, []int{1, 2, 3}, "61000-62000", false, true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("documented defaults (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "antrea-agent.conf")
+	text := `featureGates:
+  Multicluster: true
+  AntreaPolicy: true
+ovsDatapathType: netdev
+transportInterface: eth1
+tunnelType: VXLAN
+kubeAPIServerOverride: "https://172.30.0.10:6443"
+multicluster:
+  enable: true
+  namespace: kube-system
+  enableStretchedNetworkPolicy: true
+nodePortLocal:
+  enable: true
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, warnings, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.OVSDatapathType != "netdev" || c.TransportInterface != "eth1" || c.TunnelType != "vxlan" || c.KubeAPIServerOverride != "https://172.30.0.10:6443" ||
+		!c.MulticlusterGateway() || c.Multicluster.Namespace != "kube-system" {
+		t.Errorf("got %+v", c)
+	}
+	var got []string
+	for _, w := range warnings {
+		got = append(got, w.String())
+	}
+	want := []string{
+		"line 3: featureGates.AntreaPolicy: network policies are NOT enforced by this version",
+		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
+		"line 11: multicluster.enableStretchedNetworkPolicy: has no effect: network policies across clusters are not enforced by this version",
+		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+	if _, _, err := Load(path + ".none"); err == nil {
+		t.Error("a missing file was accepted")
+	}
+}
+
+func TestGateOff(t *testing.T) {
+	c, warnings, err := Parse([]byte("multicluster:\n  enableGateway: true\n  trafficEncryptionMode: wireGuard\n"))
+	if err != nil || c.MulticlusterGateway() || c.Multicluster.EnableGateway || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "the feature gate Multicluster is off") {
+		t.Errorf("%+v %v %v", c.Multicluster, warnings, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	const on = "featureGates: {Multicluster: true}\n"
+	for _, row := range []struct{ name, text, want string }{
+		{"unknown key", "a: 1\n", "line 1: a: unknown key; correct or remove it"},
+		{"misspelled key", "ovsBrige: br-int\n", "line 1: ovsBrige: unknown key; did you mean ovsBridge?; correct or remove it"},
+		{"wrong case", "\ndefaultMtu: 1400\n", "line 2: defaultMtu: unknown key; did you mean defaultMTU?"},
+		{"misspelled below a section", "multicluster:\n  enableGatway: true\n", "line 2: multicluster.enableGatway: unknown key; did you mean enableGateway?"},
+		{"section forgotten", "enablePodToPodConnectivity: true\n", "it belongs under multicluster;"},
+		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
+		{"twice", "noSNAT: true\n\nnoSNAT: false\n", "line 3: noSNAT: set twice, first on line 1; remove one"},
+		{"old name and new", on + "multicluster:\n  enable: true\n  enableGateway: true\n", "line 4: multicluster.enableGateway: set twice, first on line 3"},
+		{"malformed", "multicluster:\n  a: b\n c: d\n", "line 2: malformed YAML: "},
+		{"stray tab", "noSNAT: true\n\tx: y\n", "malformed YAML"},
+		{"not keys", "- a\n", "has a list, want keys with values below it"},
+		{"not keys in a section", "multicluster: yes\n", `line 1: multicluster: has "yes", want keys`},
+		{"not a list", "transportInterfaceCIDRs: 10.0.0.0/8\n", `has "10.0.0.0/8", want a list`},
+		{"not a bool", "noSNAT: maybe\n", `line 1: noSNAT: has "maybe", want true or false`},
+		{"quoted bool", `noSNAT: "true"`, `noSNAT: has "true", want true or false`},
+		{"not a number", "tunnelPort: many\n", `tunnelPort: has "many", want a whole number`},
+		{"number too large", "tunnelPort: 65536\n", "tunnelPort: has 65536, want 0 to 65535"},
+		{"number too small", "packetInRate: -1\n", "packetInRate: has -1, want 0 or more"},
+		{"not a duration", "flowExporter: {flowPollInterval: 5}\n", `flowExporter.flowPollInterval: has "5", want a duration`},
+		{"list where a text belongs", "ovsBridge: [a]\n", "ovsBridge: has a list, want a text"},
+		{"value not allowed", "ovsDatapathType: kernel\n", `ovsDatapathType: has "kernel", want one of system, netdev`},
+		{"name too long", "ovsBridge: a-very-long-bridge\n", "at most 15 characters"},
+		{"name empty", "hostGateway: ''\n", "hostGateway: is empty; remove it for the default, antrea-gw0"},
+		{"same names", "hostGateway: br-int\n", `hostGateway: has "br-int", the name of the bridge`},
+		{"not a range", "serviceCIDR: 10.96.0.0\n", `serviceCIDR: has "10.96.0.0", want an address range`},
+		{"IPv6 range", "serviceCIDR: fd00::/108\n", "want an IPv4 range"},
+		{"not a URL", "kubeAPIServerOverride: 10.0.0.1:6443\n", "want the API server's URL such as https://"},
+		{"MTU too small", "defaultMTU: 100\n", "defaultMTU: has 100, want 0 (discover) or at least 576"},
+		{"unknown gate", "featureGates:\n  TraceFlow: true\n", "line 2: featureGates.TraceFlow: unknown feature gate; did you mean Traceflow?; remove it"},
+		{"gate not a bool", "featureGates: {Multicluster: on please}\n", `featureGates.Multicluster: has "on please", want true or false`},
+		{"locked gate", "featureGates: {EndpointSlice: false}\n", "featureGates.EndpointSlice: is always true and cannot be changed"},
+		{"encap mode", "trafficEncapMode: noEncap\n", "line 1: trafficEncapMode: noEncap is not in this version; set it to encap"},
+		{"IPsec", "trafficEncryptionMode: ipsec\n", "ipsec is not in this version: traffic would go unencrypted"},
+		{"stt", "tunnelType: stt\n", "stt is not in Open vSwitch any more"},
+		{"port of gre", "tunnelType: gre\ntunnelPort: 5000\n", "gre has no ports"},
+		{"bridging mode", "enableBridgingMode: true\n", "bridging mode is not in this version"},
+		{"no proxy", "antreaProxy: {enable: false}\n", "antreaProxy.enable: Services are always served by the agent"},
+		{"skipped Services", "antreaProxy: {skipServices: [a/b]}\n", "antreaProxy.skipServices"},
+		{"stretched without gateway", on + "multicluster: {enableStretchedNetworkPolicy: true}\n", "line 2: multicluster.enableStretchedNetworkPolicy: Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy"},
+		{"WireGuard between clusters", on + "multicluster: {enableGateway: true, trafficEncryptionMode: wireguard}\n", "wireGuard between clusters is not in this version"},
+		{"WireGuard twice", on + "trafficEncryptionMode: ipsec\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n", "does not support in-cluster encryption mode ipsec"},
+		{"gateway and WireGuard", on + "trafficEncryptionMode: wireGuard\nmulticluster: {enableGateway: true}\n", "doesn't support in-cluster WireGuard encryption"},
+		{"bad port", "multicluster: {wireGuard: {port: 0}}\n", "multicluster.wireGuard.port: has 0, want 1 to 65535"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, _, err := Parse([]byte(row.text))
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s\nerror: %v\nwant:  %s", row.text, err, row.want)
+			}
+		})
+	}
+}
+
+func TestAllErrorsAtOnce(t *testing.T) {
+	_, _, err := Parse([]byte("ovsBrige: a\nnoSNAT: 7\nfeatureGates: {Nope: true}\n"))
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("want three lines: %v", err)
+	}
+}
+
+// FuzzParse looks for input that panics, or that is accepted without what the agent needs.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"", "a: [1, {b: c}]", "&a {x: *a}", "featureGates: &g {A: true}\nmulticluster: *g", "ovsBridge: !!binary aGk=", "? [a]\n: b", "x: &x [*x]"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, _, err := Parse(b)
+		if err == nil && (c.OVSBridge == "" || c.HostGateway == "") {
+			t.Errorf("accepted without a bridge: %q", b)
+		}
+	})
+}

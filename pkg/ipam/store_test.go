@@ -1,0 +1,212 @@
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func key(i int) Key { return Key{ContainerID: fmt.Sprintf("c%03d", i), IfName: "eth0"} }
+
+// node is a Node's range with its gateway.
+func node(cidr string) []Range {
+	p := netip.MustParsePrefix(cidr)
+	return []Range{{Prefix: p, Reserved: []netip.Addr{p.Masked().Addr().Next()}}}
+}
+
+func open(t *testing.T, path string) *Store {
+	t.Helper()
+	s, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func allocate(t *testing.T, s *Store, k Key, ranges []Range) string {
+	t.Helper()
+	ips, err := s.Allocate(k, "default/"+k.ContainerID, ranges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(ips)
+}
+
+func TestAllocate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sub", "ipam.json")
+	s := open(t, path)
+	for i, want := range []string{"[10.10.1.2/24]", "[10.10.1.3/24]", "[10.10.1.4/24]"} {
+		if got := allocate(t, s, key(i), node("10.10.1.0/24")); got != want {
+			t.Errorf("allocation %d: %s, want %s", i, got, want)
+		}
+	}
+	if got := allocate(t, s, key(1), node("10.10.1.0/24")); got != "[10.10.1.3/24]" {
+		t.Errorf("second allocation for the same key: %s", got)
+	}
+	if freed, err := s.Release(key(1)); !freed || err != nil {
+		t.Errorf("Release: %t %v", freed, err)
+	}
+	if freed, err := s.Release(key(1)); freed || err != nil {
+		t.Errorf("second Release: %t %v", freed, err)
+	}
+	// A restart remembers, and goes on behind the address given out last.
+	s = open(t, path)
+	if got := s.Keys(); !slices.Equal(got, []Key{key(0), key(2)}) {
+		t.Errorf("keys after a restart: %v", got)
+	}
+	if got := allocate(t, s, key(3), node("10.10.1.0/24")); got != "[10.10.1.5/24]" {
+		t.Errorf("after a restart: %s, want the next one, not the freed one", got)
+	}
+	if got := allocate(t, s, key(0), node("10.20.0.0/24")); got != "[10.20.0.2/24]" {
+		t.Errorf("after the Node's range changed: %s", got)
+	}
+}
+
+func TestDualStack(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ipam.json"))
+	ranges := append(node("10.10.1.0/24"), node("fd00:10::/64")...)
+	if got := allocate(t, s, key(0), ranges); got != "[10.10.1.2/24 fd00:10::2/64]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestExhausted(t *testing.T) {
+	for _, row := range []struct {
+		cidr string
+		held int
+	}{
+		{"10.10.1.0/24", 253}, // less network, gateway, broadcast
+		{"10.10.1.0/30", 1},
+		{"10.10.1.4/31", 0},
+		{"10.10.1.4/32", 0},
+		{"fd00::/126", 2}, // less subnet router, gateway
+	} {
+		t.Run(row.cidr, func(t *testing.T) {
+			dir := t.TempDir()
+			s := open(t, filepath.Join(dir, "ipam.json"))
+			seen := map[string]bool{}
+			for i := range row.held {
+				got := allocate(t, s, key(i), node(row.cidr))
+				if seen[got] {
+					t.Fatalf("%s given out twice", got)
+				}
+				seen[got] = true
+			}
+			_, err := s.Allocate(key(999), "", node(row.cidr))
+			var exhausted *ExhaustedError
+			if !errors.As(err, &exhausted) || exhausted.Held != row.held || !strings.Contains(err.Error(), fmt.Sprintf("address range %s exhausted: %d held; ", row.cidr, row.held)) {
+				t.Fatalf("error: %v", err)
+			}
+			if row.held == 0 {
+				return
+			}
+			if _, err := s.Release(key(0)); err != nil {
+				t.Fatal(err)
+			}
+			allocate(t, s, key(999), node(row.cidr))
+		})
+	}
+}
+
+func TestBadFile(t *testing.T) {
+	for _, row := range []struct{ name, text, want string }{
+		{"cut off", `{"version": 1, "rec`, "unexpected end"},
+		{"of another version", `{"version": 9}`, "its version is 9, this program knows 1"},
+		{"one address twice", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`, "address 10.0.0.2 is held by default/old since 10:04:00"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ipam.json")
+			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(path)
+			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "move the file away") {
+				t.Errorf("error: %v", err)
+			}
+		})
+	}
+}
+
+// What was interrupted while it was written leaves the old record, and no litter.
+func TestInterruptedWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ipam.json")
+	allocate(t, open(t, path), key(0), node("10.10.1.0/24"))
+	if err := os.WriteFile(filepath.Join(dir, ".ipam.json-123"), []byte(`{"vers`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := open(t, path).Keys(); len(got) != 1 {
+		t.Errorf("keys: %v", got)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("files: %v %v, want the record alone", entries, err)
+	}
+}
+
+// A write that fails changes nothing, in memory either.
+func TestFailedWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	s := open(t, filepath.Join(dir, "ipam.json"))
+	allocate(t, s, key(0), node("10.10.1.0/24"))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Allocate(key(1), "", node("10.10.1.0/24")); err == nil {
+		t.Error("Allocate succeeded")
+	}
+	if _, err := s.Release(key(0)); err == nil {
+		t.Error("Release succeeded")
+	}
+	if _, err := s.GC(func(Key) bool { return false }); err == nil {
+		t.Error("GC succeeded")
+	}
+	if got := s.Keys(); !slices.Equal(got, []Key{key(0)}) {
+		t.Errorf("keys: %v", got)
+	}
+}
+
+func TestRebuildAndGC(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "ipam.json"))
+	allocate(t, s, key(0), node("10.10.1.0/24")) // .2, never attached
+	allocate(t, s, key(1), node("10.10.1.0/24")) // .3, attached
+	ip := netip.MustParsePrefix
+	err := s.Rebuild([]Record{
+		{Key: key(1), IPs: []netip.Prefix{ip("10.10.1.3/24")}},
+		{Key: key(2), IPs: []netip.Prefix{ip("10.10.1.2/24")}, Owner: "default/web"},
+		{Key: key(3), IPs: []netip.Prefix{ip("10.10.1.3/24")}, Owner: "default/double"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "address record of default/double: address 10.10.1.3 is held by") {
+		t.Errorf("error: %v", err)
+	}
+	if got := s.Keys(); !slices.Equal(got, []Key{key(1), key(2)}) {
+		t.Errorf("keys: %v", got)
+	}
+	freed, err := s.GC(func(k Key) bool { return k == key(2) })
+	if err != nil || len(freed) != 1 || freed[0].Key != key(1) {
+		t.Errorf("GC: %v %v", freed, err)
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ipam.json")
+	s := open(t, path)
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if _, err := s.Allocate(key(i), "", node("10.10.1.0/24")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := len(open(t, path).Keys()); got != 40 {
+		t.Errorf("%d keys on disk, want 40", got)
+	}
+}
