@@ -1,0 +1,69 @@
+package datapath
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// purposes says in a sentence what each table does.
+var purposes = map[ofp.Table]string{
+	Classify:       "What kind of port did the packet come from? A Pod may use its own MAC and addresses only, in IP and in ARP.",
+	ARP:            "Answers requests for Pods of this Node, for the gateway port and for the Service address; nothing is flooded.",
+	UnSNAT:         "Replies to connections whose source was translated here get their destination back.",
+	Conntrack:      "Looks the connection up and repeats or undoes its destination translation.",
+	ConntrackState: "Known connections go on to Route, invalid packets end, new connections need a choice.",
+	Service:        "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
+	Route:          "Chooses the next hop: a Pod, the host, another Node, another cluster.",
+	Commit:         "Remembers new connections that table Service has not.",
+	SNAT:           "Translates the source of connections between clusters (on the Gateway) and of those that leave by the port they came from.",
+	Output:         "Sends the packet.",
+}
+
+// Markdown is the text of docs/pipeline.md, made from the declarations of this package.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("<!-- Code generated from pkg/datapath. DO NOT EDIT. -->\n# The pipeline\n\n")
+	b.WriteString("A packet meets the tables from top to bottom. What matches nothing is dropped, or goes on to the\nnext table where that is said.\n\n")
+	b.WriteString("| number | table | what it does | no match |\n|---|---|---|---|\n")
+	for _, t := range Program.Tables() {
+		miss := "dropped"
+		if Program[t].Miss == flow.Next {
+			miss = "goes on to " + Program.Name(t+1)
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s |\n", t, Program.Name(t), purposes[t], miss)
+	}
+	b.WriteString("\n## What a packet and a connection carry\n\n| name | bits | meaning | values |\n|---|---|---|---|\n")
+	for _, f := range bitFields {
+		values := strings.Join(f.values, ", ")
+		if values == "" && f.bits.Width == 1 {
+			values = "1 yes"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.name, rangeText(f.bits), f.means, values)
+	}
+	b.WriteString("\n## Numbers\n\n| what | value |\n|---|---|\n")
+	for _, row := range [][2]string{
+		{"ct zone of every connection, with its destination translation", fmt.Sprint(mainZone)},
+		{"ct zone of connections whose source is translated", fmt.Sprint(snatZone)},
+		{"destination MAC of packets between Nodes of the cluster", inClusterMAC.String()},
+		{"destination MAC of packets between clusters", crossClusterMAC.String()},
+		{"priorities", fmt.Sprintf("%d special case, %d normal, %d fallback, %d everything else, 0 no match", high, normal, low, last)},
+		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Multicluster, %d Node", KindPod, KindService, KindMulticluster, KindNode)},
+	} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
+	}
+	return b.String()
+}
+
+// rangeText writes a range as ovs-ofctl does, without the class prefix.
+func rangeText(r flow.Bits) string {
+	switch {
+	case r.First == 0 && r.Width == 32:
+		return r.Field.String()
+	case r.Width == 1:
+		return fmt.Sprintf("%s[%d]", r.Field, r.First)
+	}
+	return fmt.Sprintf("%s[%d..%d]", r.Field, r.First, r.First+r.Width-1)
+}

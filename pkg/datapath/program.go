@@ -1,0 +1,124 @@
+package datapath
+
+import (
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Tables in the order a packet meets them. A goto can only move down this list; a packet
+// that went through connection tracking goes on where the ct action says.
+const (
+	Classify       ofp.Table = iota // what kind of port did it come from, may it use this source?
+	ARP                             // answer for the addresses that the switch knows
+	UnSNAT                          // undo the translation of a source address, for replies
+	Conntrack                       // look the connection up, undo or repeat its translation
+	ConntrackState                  // known connections need no choice, invalid packets end here
+	Service                         // choose an endpoint
+	Route                           // choose the next hop
+	Commit                          // remember a new connection
+	SNAT                            // translate the source address where replies must come back here
+	Output                          // send it
+)
+
+// Program says what each table is called and what happens when nothing matches.
+var Program = flow.Program{
+	Classify:       {Name: "Classify", Miss: flow.Drop},
+	ARP:            {Name: "ARP", Miss: flow.Drop},
+	UnSNAT:         {Name: "UnSNAT", Miss: flow.Next},
+	Conntrack:      {Name: "Conntrack", Miss: flow.Drop},
+	ConntrackState: {Name: "ConntrackState", Miss: flow.Next},
+	Service:        {Name: "Service", Miss: flow.Next},
+	Route:          {Name: "Route", Miss: flow.Drop},
+	Commit:         {Name: "Commit", Miss: flow.Next},
+	SNAT:           {Name: "SNAT", Miss: flow.Next},
+	Output:         {Name: "Output", Miss: flow.Drop},
+}
+
+// Priorities within a table. A table's miss flow has priority 0.
+const (
+	last   uint16 = 180 // where everything else goes
+	low    uint16 = 190
+	normal uint16 = 200
+	high   uint16 = 210 // a special case of a normal flow
+)
+
+// What a packet carries from table to table: first bit, then width. Registers survive
+// recirculation, ct_state and ct_mark do not survive a ct action in the same pass.
+// TestProgram fails when a range leaves its register or meets another one.
+var (
+	source    = flow.Reg(0).Bits(0, 4)  // kind of port it came from
+	snat      = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
+	generated = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
+	committed = flow.Reg(0).Bits(7, 1)  // its connection was remembered in table Service
+	outPort   = flow.Reg(1).Bits(0, 32) // the port it will leave by
+)
+
+// What a connection carries for its whole life, in zone mainZone.
+var (
+	markSource  = flow.CTMarkBits(0, 4) // source of its first packet
+	markService = flow.CTMarkBits(4, 1) // it goes to a Service
+)
+
+// Values of source.
+const (
+	fromTunnel  = 1
+	fromGateway = 2
+	fromPod     = 3
+)
+
+// Values of snat.
+const (
+	snatCross   = 1 // this Gateway's address: the far cluster answers to it
+	snatHairpin = 2 // the Service address: whoever gets its own packet back answers to the switch
+)
+
+// Zones of connection tracking.
+const (
+	mainZone uint16 = 65520 // every connection; destination translation
+	snatZone uint16 = 65521 // connections whose source is translated
+)
+
+// MACs that stand for the switch. A packet for another Node carries inClusterMAC in the
+// tunnel; one that comes from, or is for, another cluster carries crossClusterMAC, by which
+// gateways of this and other implementations know it.
+var (
+	inClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	crossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
+)
+
+// Kinds of owners; they stand in the cookies of their flows.
+const (
+	KindPod          flow.Kind = 1
+	KindService      flow.Kind = 3
+	KindMulticluster flow.Kind = 6
+	KindNode         flow.Kind = 9
+)
+
+// bitField describes a range for the documentation and for TestProgram.
+type bitField struct {
+	name   string
+	bits   flow.Bits
+	means  string
+	values []string // "value name"
+}
+
+var bitFields = []bitField{
+	{"source", source, "kind of port the packet came from", []string{"1 tunnel", "2 gateway", "3 Pod"}},
+	{"snat", snat, "which source address it gets", []string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
+	{"generated", generated, "made by the agent to refuse a connection", nil},
+	{"committed", committed, "its connection was remembered when its endpoint was chosen", nil},
+	{"outPort", outPort, "the port it will leave by", nil},
+	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
+	{"markService", markService, "the connection goes to a Service", nil},
+}
+
+// program adds what happens to packets that no other flow of a table is for.
+func (p *planner) program() {
+	for _, t := range Program.Tables() {
+		f := flow.Flow{Table: t}
+		if Program[t].Miss == flow.Next {
+			f.Actions = flow.Do(flow.Goto(t + 1))
+		}
+		p.add(NodeOwner(p.Node.Name), "Node "+p.Node.Name, f)
+	}
+}

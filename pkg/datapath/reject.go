@@ -1,0 +1,63 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// ErrNotAnswered is what Reject returns for packets that ask for no answer: those that are
+// no request to a Service without endpoints, and those that must not be answered (RFC 9293
+// 3.10.7.1, RFC 1122 3.2.2).
+var ErrNotAnswered = errors.New("packet asks for no answer")
+
+// Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP
+// with ICMP port unreachable. The answer comes from the Service's address and takes the way
+// of a reply: it enters the switch in table Route.
+func Reject(pkt ofp.PacketIn2, s State) (ofp.PacketOut, error) {
+	if string(pkt.Userdata) != rejectUserdata {
+		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)
+	}
+	in, err := parsePacket(pkt.Data)
+	if err != nil {
+		return ofp.PacketOut{}, fmt.Errorf("reject: %w", err)
+	}
+	if err := s.refused(in); err != nil {
+		return ofp.PacketOut{}, err
+	}
+	var out []byte
+	if in.protocol == protoTCP {
+		if out, err = in.reset(); err != nil {
+			return ofp.PacketOut{}, err
+		}
+	} else {
+		out = in.unreachable()
+	}
+	return ofp.PacketOut{
+		BufferID: ofp.NoBuffer,
+		InPort:   ofp.PortController,
+		Actions:  flow.Do(flow.Load(generated, 1), flow.Resubmit(Route)),
+		Data:     out,
+	}, nil
+}
+
+// refused checks that the packet is for a frontend that has no endpoints now.
+func (s State) refused(in packet) error {
+	protocol := map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}[in.protocol]
+	vip := netip.AddrPortFrom(in.dst, in.dstPort)
+	for _, f := range s.Frontends {
+		if f.VIP != vip || f.Protocol != protocol {
+			continue
+		}
+		if len(f.Endpoints) > 0 {
+			return fmt.Errorf("%w: %s has endpoints now", ErrNotAnswered, f)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: no Service has address %s/%s", ErrNotAnswered, vip, protocol)
+}

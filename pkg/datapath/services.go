@@ -1,0 +1,118 @@
+package datapath
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// maxID is the largest number that groups and buckets may have (OFPG_MAX, OFPG15_BUCKET_MAX).
+const maxID = 0xffffff00
+
+// rejectUserdata tells the agent why it gets a packet.
+const rejectUserdata = "reject"
+
+// frontendKey names a frontend for good: its group has the same number after a restart.
+func frontendKey(f service.Frontend) string {
+	return fmt.Sprintf("%s/%s/%s/%s/%s", f.Namespace, f.Service, f.Port, f.Protocol, f.VIP)
+}
+
+// services adds what each Service needs: a flow for each address and port, and behind it a
+// group with a bucket for each endpoint.
+func (p *planner) services() {
+	groups := ids{}
+	for _, f := range p.Frontends {
+		object := "Service " + f.Namespace + "/" + f.Service
+		owner := ServiceOwner(f.Namespace, f.Service)
+		match, ok := frontendMatch(f)
+		if !ok {
+			p.report(object, "", "InvalidFrontend", "%s is not served: it is not an IPv4 address with TCP, UDP or SCTP", f)
+			continue
+		}
+		if len(f.Endpoints) == 0 {
+			p.add(owner, object, refuse(match))
+			continue
+		}
+		g := balance(groups.take(frontendKey(f)), f)
+		if p.add(owner, object, choose(match, g.ID)) {
+			e := p.out[owner]
+			e.Groups = append(e.Groups, g)
+			p.out[owner] = e
+		}
+	}
+}
+
+// frontendMatch is a new connection to a frontend.
+func frontendMatch(f service.Frontend) (flow.Match, bool) {
+	var proto, port flow.Cond
+	switch f.Protocol {
+	case corev1.ProtocolTCP:
+		proto, port = flow.TCP(), flow.TCPDst(f.VIP.Port())
+	case corev1.ProtocolUDP:
+		proto, port = flow.UDP(), flow.UDPDst(f.VIP.Port())
+	case corev1.ProtocolSCTP:
+		proto, port = flow.SCTP(), flow.SCTPDst(f.VIP.Port())
+	}
+	if proto == nil || !f.VIP.Addr().Is4() {
+		return flow.Match{}, false
+	}
+	return flow.All(flow.CTState("+new+trk"), proto, flow.IPDst(host(f.VIP.Addr())), port), true
+}
+
+// choose gives a new connection to the group of its frontend.
+func choose(match flow.Match, group uint32) flow.Flow {
+	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: flow.Do(flow.ToGroup(group))}
+}
+
+// refuse asks the agent to answer a connection to a Service without endpoints.
+func refuse(match flow.Match) flow.Flow {
+	return flow.Flow{
+		Table: Service, Priority: normal, Match: match,
+		Actions: flow.Do(flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: rejectUserdata})),
+	}
+}
+
+// balance is the group of a frontend. The datapath's own hash of the connection chooses the
+// bucket, so that many connections share one megaflow.
+func balance(id uint32, f service.Frontend) flow.Group {
+	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
+	buckets := ids{}
+	for _, e := range f.Endpoints {
+		g.Buckets = append(g.Buckets, flow.Bucket{
+			ID:      buckets.take(e.Addr.String()),
+			Weight:  e.Weight,
+			Actions: flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e))),
+		})
+	}
+	return g
+}
+
+// toEndpoint remembers the choice of an endpoint for the connection and goes on to it.
+func toEndpoint(e service.Endpoint) ofp.CT {
+	ip := string(e.Addr.Addr().AsSlice())
+	return ofp.CT{
+		Flags: ofp.CTCommit, Zone: mainZone, Table: Route,
+		NAT:  &ofp.NAT{Flags: ofp.NATDst, IPMin: ip, IPMax: ip, PortMin: e.Addr.Port(), PortMax: e.Addr.Port()},
+		Exec: flow.Do(flow.Load(markService, 1), flow.Move(source, markSource)),
+	}
+}
+
+// ids gives numbers to names. A number depends on the name alone, except where two names
+// have one hash: then the one that is asked for first has it, so ask in a fixed order.
+type ids map[uint32]bool
+
+func (t ids) take(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	id := h.Sum32() % maxID
+	for id == 0 || t[id] {
+		id = (id + 1) % maxID
+	}
+	t[id] = true
+	return id
+}
