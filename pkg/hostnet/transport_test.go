@@ -107,8 +107,8 @@ func TestPlanUplink(t *testing.T) {
 }
 
 // TestUplinkMoves puts an interface onto a bridge of the userspace datapath, as the agent
-// does, and kills ovs-vswitchd, which takes the bridge's device and with it the Node's
-// address along.
+// does, and kills ovs-vswitchd, with and without the bridge's device and the Node's address
+// on it.
 func TestUplinkMoves(t *testing.T) {
 	t.Parallel()
 	router := enter(t)
@@ -116,19 +116,8 @@ func TestUplinkMoves(t *testing.T) {
 	sh(t, "ip link add eth1 type veth peer name uplink")
 	uplinkTo(t, node, router)
 	sh(t, "ip addr add 192.168.77.101/24 dev eth1 && ip link set eth1 up && ip route add default via 192.168.77.1")
-	ping := func() error {
-		for _, target := range []string{"192.168.77.1", "10.9.9.9"} {
-			out, err := try("ping -n -c 2 -i 0.2 -W 1 " + target)
-			if err != nil {
-				return err
-			}
-			if strings.Contains(out, "DUP!") {
-				return fmt.Errorf("the host answers or hears twice: %s", out)
-			}
-		}
-		return nil
-	}
-	ovstest.Eventually(t, "ping before the move", ping)
+	reach := func() error { return ping("192.168.77.1", "10.9.9.9") }
+	ovstest.Eventually(t, "ping before the move", reach)
 
 	s := ovstest.Start(t, "--disable-system")
 	bridges, stop := runBridges(t, s)
@@ -159,39 +148,101 @@ func TestUplinkMoves(t *testing.T) {
 		}
 	}
 	apply()
-	ovstest.Eventually(t, "ping after the move", ping)
+	ovstest.Eventually(t, "ping after the move", reach)
 	if name, err := InterfaceWith(netip.MustParseAddr("192.168.77.101")); err != nil || name != "br-eth1" {
 		t.Errorf("the address is on %q, %v", name, err)
 	}
 	if out := sh(t, "ip -4 addr show dev eth1"); out != "" {
 		t.Errorf("eth1 still has %s", out)
 	}
+	// The host hears each packet once, although the kernel sees it on eth1 too.
+	inside(t, router, node, func() {
+		if err := ping("192.168.77.101"); err != nil {
+			t.Errorf("from the router: %v", err)
+		}
+	})
 	changes, transactions := host.Stats().Changes, bridges.Stats().Transactions
 	apply()
 	if a, b := host.Stats().Changes, bridges.Stats().Transactions; a != changes || b > transactions+1 {
 		t.Errorf("asked again: %d changes of the kernel, %d transactions", a-changes, b-transactions)
 	}
 
-	// ovs-vswitchd dies and comes back; nobody else is told.
-	s.StopDaemon()
-	ovstest.Eventually(t, "the bridge's device is gone", func() error {
-		if _, err := try("ip link show dev br-eth1"); err == nil {
-			return fmt.Errorf("still there")
+	// ovs-vswitchd dies and comes back; nobody else is told. Its devices are persistent
+	// (TUNSETPERSIST) and survive a crash, but not an orderly removal.
+	for _, device := range []string{"stays", "goes"} {
+		s.StopDaemon()
+		if device == "goes" {
+			sh(t, "ip link del br-eth1")
 		}
-		return nil
-	})
-	s.StartDaemon()
-	began := time.Now()
-	ovstest.Eventually(t, "ping after ovs-vswitchd's restart", ping)
-	t.Logf("back after %v", time.Since(began))
+		if err := ping("192.168.77.1"); err == nil {
+			t.Error("ping works without ovs-vswitchd")
+		}
+		s.StartDaemon()
+		began := time.Now()
+		ovstest.Eventually(t, "ping after ovs-vswitchd's restart", reach)
+		t.Logf("the device %s: back after %v", device, time.Since(began))
+	}
 
 	// Both die: only the record in the database knows the address.
 	s.StopDaemon()
 	stop()
+	sh(t, "ip link del br-eth1")
 	s.StartDaemon()
 	bridges, _ = runBridges(t, s)
 	apply()
-	ovstest.Eventually(t, "ping after everybody's restart", ping)
+	ovstest.Eventually(t, "ping after everybody's restart", reach)
+}
+
+// TestGatewayPort restarts ovs-vswitchd, whose tap is the gateway port of the userspace
+// datapath: it has to come back with its MAC, address, MTU and routes.
+func TestGatewayPort(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	s := ovstest.Start(t, "--disable-system")
+	bridges, _ := runBridges(t, s)
+	mac := bridge.RandomMAC()
+	bridges.Set([]bridge.Bridge{{
+		Name: "br-int", DatapathType: "netdev", FailMode: "secure",
+		Ports: []bridge.Port{{Name: "gw0", Type: "internal", OFPort: 32769, MAC: mac, MTU: 1450, ExternalIDs: map[string]string{bridge.TypeKey: "gateway"}}},
+	}})
+	host := run(t, ns, time.Hour)
+	host.Set(node())
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := bridges.Synced(ctx); err != nil {
+		t.Fatal(err)
+	}
+	synced(t, host)
+	all := func() string { return kernel() + sh(t, "cat /sys/class/net/gw0/address") }
+	want := all()
+	if !strings.Contains(want, mac) {
+		t.Errorf("gw0's MAC is not %s:\n%s", mac, want)
+	}
+	for _, device := range []string{"stays", "goes"} {
+		s.StopDaemon()
+		if device == "goes" {
+			sh(t, "ip link del gw0")
+		}
+		s.StartDaemon()
+		began := time.Now()
+		ovstest.Eventually(t, "gw0 is as before", func() error { return difference(want, all()) })
+		t.Logf("the device %s: back after %v", device, time.Since(began))
+		if err := bridges.Synced(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// inside runs f in another network namespace.
+func inside(t *testing.T, other, back netns.NsHandle, f func()) {
+	t.Helper()
+	if err := netns.Set(other); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	if err := netns.Set(back); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // uplinkTo moves the far end of eth1 to the router's namespace and configures it there.
@@ -204,13 +255,9 @@ func uplinkTo(t *testing.T, node, router netns.NsHandle) {
 	if err := netlink.LinkSetNsFd(link, int(router)); err != nil {
 		t.Fatal(err)
 	}
-	if err := netns.Set(router); err != nil {
-		t.Fatal(err)
-	}
-	sh(t, "ip addr add 192.168.77.1/24 dev uplink && ip link set uplink up && ip addr add 10.9.9.9/32 dev lo")
-	if err := netns.Set(node); err != nil {
-		t.Fatal(err)
-	}
+	inside(t, router, node, func() {
+		sh(t, "ip addr add 192.168.77.1/24 dev uplink && ip link set uplink up && ip addr add 10.9.9.9/32 dev lo")
+	})
 }
 
 // runBridges starts a bridge manager; stop ends it before the test does.
