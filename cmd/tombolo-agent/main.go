@@ -1,0 +1,147 @@
+// Command tombolo-agent is the daemon of one Node: it owns the Node's Open vSwitch bridge,
+// serves CNI, and turns what the cluster says into flows, ports and routes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/tombolo-net/tombolo/pkg/agent"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni/install"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "tombolo-agent:", err)
+		return 1
+	}
+	return 0
+}
+
+type flags struct {
+	config     string
+	kubeconfig string
+	verbose    bool
+	ovsRunDir  string
+	runDir     string
+	stateDir   string
+}
+
+func command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:           "tombolo-agent",
+		Short:         "The daemon of one Node: Open vSwitch flows, CNI, Services and other clusters",
+		Version:       version.String(),
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), f) },
+	}
+	cmd.Flags().StringVar(&f.config, "config", "/etc/tombolo/antrea-agent.conf", "configuration file")
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; the Pod's ServiceAccount when empty")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "explain decisions in the log")
+	cmd.Flags().StringVar(&f.ovsRunDir, "ovs-run-dir", "/var/run/openvswitch", "where Open vSwitch has its sockets")
+	cmd.Flags().StringVar(&f.runDir, "run-dir", "/var/run/tombolo", "where the agent has its sockets")
+	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
+	cmd.AddCommand(installCNI())
+	return cmd
+}
+
+// installCNI puts the CNI plugin and its configuration where the container runtime looks.
+func installCNI() *cobra.Command {
+	o := install.Options{}
+	cmd := &cobra.Command{
+		Use:   "install-cni",
+		Short: "Install the CNI plugin and its configuration on the Node",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return install.Run(o) },
+	}
+	cmd.Flags().StringVar(&o.Plugin, "plugin", "/usr/local/bin/tombolo-cni", "the plugin's executable")
+	cmd.Flags().StringVar(&o.BinDir, "bin-dir", "/host/opt/cni/bin", "the runtime's directory of plugins, as mounted here")
+	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
+	return cmd
+}
+
+func serve(ctx context.Context, f flags) error {
+	level := slog.LevelInfo
+	if f.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(log)
+	ctrl.SetLogger(klog.Background())
+
+	conf, warnings, err := config.Load(f.config)
+	if err != nil {
+		return fmt.Errorf("configuration %s: %w", f.config, err)
+	}
+	for _, w := range warnings {
+		log.Warn("configuration", "file", f.config, "warning", w.String())
+	}
+	node := os.Getenv("NODE_NAME")
+	if node == "" {
+		return errors.New("the environment variable NODE_NAME is empty: set it from spec.nodeName in the DaemonSet")
+	}
+	namespace := os.Getenv("POD_NAMESPACE")
+	if namespace == "" {
+		namespace = "kube-system"
+	}
+	rc, err := restConfig(f.kubeconfig, conf.KubeAPIServerOverride)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	log.Info("starting", "version", version.String(), "node", node, "datapath", conf.OVSDatapathType)
+	return agent.Run(ctx, agent.Options{
+		Config:     conf,
+		NodeName:   node,
+		REST:       rc,
+		Namespace:  namespace,
+		OVSRunDir:  f.ovsRunDir,
+		RunDir:     f.runDir,
+		StateDir:   f.stateDir,
+		Logger:     log,
+		Registerer: registry,
+		Gatherer:   registry,
+	})
+}
+
+// restConfig says how to reach the API server. The override is for Nodes without
+// kube-proxy, where the `kubernetes` Service answers only once this agent runs.
+func restConfig(kubeconfig, override string) (*rest.Config, error) {
+	rc, err := clientcmd.BuildConfigFromFlags(override, kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	if kubeconfig == "" && override != "" {
+		// BuildConfigFromFlags drops the ServiceAccount when a server is named.
+		if rc, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("reach the API server %s (kubeAPIServerOverride): %w", override, err)
+		}
+		rc.Host = override
+	}
+	rc.QPS, rc.Burst = 50, 100
+	rc.UserAgent = "tombolo-agent/" + version.String()
+	return rc, nil
+}

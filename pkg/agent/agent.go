@@ -1,0 +1,305 @@
+// Package agent is the per-Node daemon's core: it watches the cluster and the Node, plans
+// what the Node should have, and hands that to the one writer of each system: flowsync for
+// the switch's tables, bridge for the OVSDB, hostnet for the host's network stack.
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Options is what the agent's process was started with.
+type Options struct {
+	Config     config.Config
+	NodeName   string
+	REST       *rest.Config
+	Namespace  string // the agent's own
+	OVSRunDir  string // "/var/run/openvswitch"
+	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
+	StateDir   string // of the IPAM record, "/var/lib/tombolo"
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+}
+
+// Agent is the daemon of one Node.
+type Agent struct {
+	options Options
+	config  config.Config
+	log     *slog.Logger
+	runner  *runner
+
+	cluster     *cluster
+	sources     []source
+	switchPorts *bridge.Manager
+	flows       *flowsync.Syncer
+	host        *hostnet.Manager
+	tracer      appctl.Client
+	attachments *attachments
+	ipam        *ipam.Store
+	rejects     *rate.Limiter
+	started     time.Time
+
+	mu         sync.Mutex
+	desired    Desired
+	problems   []problem.Problem
+	changed    chan struct{} // closed and replaced at each plan
+	released   bool          // the first complete plan was applied: removals are allowed
+	gatewayMAC string
+}
+
+// Run is the agent's life. It returns when ctx ends or something failed for good.
+func Run(ctx context.Context, o Options) error {
+	a := &Agent{
+		options: o,
+		config:  o.Config,
+		log:     o.Logger,
+		runner:  newRunner(),
+		changed: make(chan struct{}),
+		rejects: rate.NewLimiter(200, 200),
+		started: time.Now(),
+		tracer:  appctl.Client{RunDir: o.OVSRunDir},
+	}
+	namespace := a.config.Multicluster.Namespace
+	if namespace == "" {
+		namespace = o.Namespace
+	}
+	var err error
+	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.ring); err != nil {
+		return err
+	}
+	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
+		return fmt.Errorf("open the record of addresses: %w", err)
+	}
+	a.switchPorts = bridge.New(bridge.Options{Endpoint: "unix:" + filepath.Join(o.OVSRunDir, "db.sock"), Logger: a.log})
+	a.host = hostnet.New(hostnet.Options{Logger: a.log})
+	a.flows = flowsync.New(flowsync.Options{
+		Dial:       ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt")),
+		Instance:   instance,
+		Logger:     a.log,
+		Program:    datapath.Program,
+		PacketIn:   a.packetIn,
+		Registerer: o.Registerer,
+	})
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return ignoreEnd(ctx, a.switchPorts.Run(ctx)) })
+	g.Go(func() error { return ignoreEnd(ctx, a.host.Run(ctx)) })
+	g.Go(func() error { return ignoreEnd(ctx, a.flows.Run(ctx)) })
+	g.Go(func() error { return a.cluster.run(ctx, a.sources) })
+	g.Go(func() error { return a.serveDebug(ctx) })
+	g.Go(func() error { return a.reconcile(ctx) })
+	return g.Wait()
+}
+
+// ignoreEnd drops the error of something that ended because ctx did.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// reconcile waits for everything a plan is made from, then plans and applies for ever.
+func (a *Agent) reconcile(ctx context.Context) error {
+	if err := a.load(ctx); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-a.switchPorts.Changed():
+			case <-a.host.Changed():
+			}
+			a.runner.ring()
+		}
+	}()
+	server := cni.NewServer(cni.Options{
+		Node:   a,
+		IPAM:   a.ipam,
+		Logger: a.log,
+		Socket: filepath.Join(a.options.RunDir, "cni.sock"),
+	})
+	if err := server.Recover(ctx, a.attachments.list()); err != nil {
+		a.log.Error("some leftovers of Pods could not be cleared away; trying again at the next start", "error", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return ignoreEnd(ctx, server.Run(ctx)) })
+	g.Go(func() error {
+		a.runner.ring()
+		a.runner.run(ctx, a.pass)
+		return nil
+	})
+	return g.Wait()
+}
+
+// load reads the OVSDB's record of who is attached. The switch keeps forwarding by the
+// flows it has while this waits.
+func (a *Agent) load(ctx context.Context) error {
+	for {
+		state := a.switchPorts.State()
+		if state.Connected {
+			br := state.Bridges[a.config.OVSBridge]
+			var list []cni.Attachment
+			for name, p := range br.Ports {
+				if at, ok := cni.FromExternalIDs(name, p.ExternalIDs); ok {
+					list = append(list, at)
+				}
+			}
+			a.attachments = newAttachments(list)
+			gateway := br.Ports[a.config.HostGateway]
+			a.gatewayMAC = cmp.Or(gateway.MACWanted, gateway.MAC, bridge.RandomMAC())
+			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", a.gatewayMAC)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.switchPorts.Changed():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// errWaiting makes the runner look again soon without a log line.
+var errWaiting = errors.New("waiting")
+
+// pass plans once and applies the plan.
+func (a *Agent) pass(ctx context.Context) error {
+	if !a.cluster.ready() {
+		return errWaiting
+	}
+	view, err := a.view(ctx)
+	if err != nil {
+		a.log.Error("look at the cluster and the Node", "error", err)
+		return err
+	}
+	desired, problems := Plan(view)
+	a.tell(problems)
+	if desired.Bridges == nil {
+		a.publish(desired, problems)
+		return errWaiting // the Node's own object is not there
+	}
+	a.switchPorts.Set(desired.Bridges)
+	a.host.Set(desired.Host)
+	a.flows.SetAll(desired.Flows)
+	a.publish(desired, problems)
+
+	// Every source has loaded and is in the plan. Ports that are still being made are
+	// added when they are there; nothing that serves traffic is missing from the plan.
+	if !a.released && len(desired.Waiting) == 0 {
+		a.switchPorts.Release()
+		a.flows.Release()
+		a.mu.Lock()
+		a.released = true
+		a.mu.Unlock()
+		a.log.Info("first complete plan applied", "owners", len(desired.Flows), "attachments", len(view.Attachments))
+		a.publish(desired, problems)
+	}
+	return nil
+}
+
+// view copies out what a plan is made from.
+func (a *Agent) view(ctx context.Context) (View, error) {
+	v := View{
+		Config:      a.config,
+		NodeName:    a.options.NodeName,
+		Attachments: a.attachments.list(),
+		Switch:      a.switchPorts.State(),
+		GatewayMAC:  a.gatewayMAC,
+	}
+	if err := a.cluster.fill(ctx, &v); err != nil {
+		return v, err
+	}
+	return v, a.underlay(&v)
+}
+
+// tell logs problems that are new and says when one is over.
+func (a *Agent) tell(problems []problem.Problem) {
+	a.mu.Lock()
+	before := a.problems
+	a.mu.Unlock()
+	had := map[problem.Problem]bool{}
+	for _, p := range before {
+		had[p] = true
+	}
+	for _, p := range problems {
+		if !had[p] {
+			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		}
+		delete(had, p)
+	}
+	for p := range had {
+		a.log.Info("no longer: "+p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+	}
+}
+
+// publish makes a plan the current one and wakes who waits for it.
+func (a *Agent) publish(d Desired, problems []problem.Problem) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.desired, a.problems = d, problems
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// current returns the latest plan, and a channel that is closed when there is a newer one.
+func (a *Agent) current() (Desired, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.desired, a.changed
+}
+
+// ready reports whether a complete plan was applied once.
+func (a *Agent) ready() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.released
+}
+
+// packetIn answers packets that the switch asks about: connections to Services without
+// endpoints. Its rate is bounded, a flood of them is a flood of nothing.
+func (a *Agent) packetIn(p ofp.PacketIn2) {
+	if !a.rejects.Allow() {
+		return
+	}
+	d, _ := a.current()
+	out, err := datapath.Reject(p, d.State)
+	if err != nil {
+		a.log.Debug("packet left unanswered", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := a.flows.PacketOut(ctx, out); err != nil {
+		a.log.Debug("reject not sent", "error", err)
+	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+// serveDebug serves the debug API and the metrics on a unix socket that only root may open.
+func (a *Agent) serveDebug(ctx context.Context) error {
+	path := filepath.Join(a.options.RunDir, "debug.sock")
+	if err := os.MkdirAll(a.options.RunDir, 0o755); err != nil {
+		return fmt.Errorf("serve the debug API: %w", err)
+	}
+	// A killed agent leaves its socket; only one agent runs on a Node.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("serve the debug API: %w", err)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("serve the debug API: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("serve the debug API: %w", err)
+	}
+	server := &http.Server{Handler: a.debugHandler(), ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the debug API: %w", err)
+	}
+	return nil
+}
+
+func (a *Agent) debugHandler() http.Handler {
+	mux := http.NewServeMux()
+	answer := func(path string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			body, err := f(r)
+			w.Header().Set("Content-Type", "application/json")
+			if err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				body = api.Error{Error: err.Error()}
+			}
+			if err := json.NewEncoder(w).Encode(body); err != nil {
+				a.log.Debug("debug API: write answer", "path", path, "error", err)
+			}
+		})
+	}
+	answer(api.PathFlows, a.debugFlows)
+	answer(api.PathGroups, a.debugGroups)
+	answer(api.PathPorts, a.debugPorts)
+	answer(api.PathPeers, a.debugPeers)
+	answer(api.PathStatus, a.debugStatus)
+	answer(api.PathTrace, a.debugTrace)
+	if a.options.Gatherer != nil {
+		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
+	}
+	return mux
+}
+
+func (a *Agent) debugFlows(r *http.Request) (any, error) {
+	dump, err := a.flows.Dump(r.Context())
+	if err != nil {
+		return nil, fmt.Errorf("read the switch's flows: %w", err)
+	}
+	table, owner := r.URL.Query().Get("table"), r.URL.Query().Get("owner")
+	list := api.FlowList{Flows: []api.Flow{}}
+	for _, f := range dump.Flows {
+		out := api.Flow{
+			Table:    datapath.Program.Name(f.Flow.Table),
+			TableID:  uint8(f.Flow.Table),
+			Priority: f.Flow.Priority,
+			Match:    f.Flow.Match.String(),
+			Actions:  f.Flow.Actions.StringWith(datapath.Program),
+			Text:     f.Flow.StringWith(datapath.Program),
+			Cookie:   f.Flow.Cookie,
+			Packets:  f.Packets,
+			Bytes:    f.Bytes,
+			Duration: f.Duration.Seconds(),
+		}
+		if f.Owner != (flow.Owner{}) {
+			out.Owner = strings.TrimSpace(f.Owner.Kind.String() + " " + f.Owner.Name)
+		}
+		if table != "" && !strings.EqualFold(table, out.Table) && table != itoa(int(out.TableID)) {
+			continue
+		}
+		if owner != "" && !strings.EqualFold(owner, f.Owner.Kind.String()) {
+			continue
+		}
+		list.Flows = append(list.Flows, out)
+	}
+	return list, nil
+}
+
+func (a *Agent) debugGroups(r *http.Request) (any, error) {
+	dump, err := a.flows.Dump(r.Context())
+	if err != nil {
+		return nil, fmt.Errorf("read the switch's groups: %w", err)
+	}
+	list := api.GroupList{Groups: []api.Group{}}
+	for _, g := range dump.Groups {
+		out := api.Group{
+			ID:      g.Group.ID,
+			Type:    g.Group.Type.String(),
+			Method:  g.Group.Selection.Method,
+			Buckets: []api.Bucket{},
+			Text:    g.Group.String(),
+		}
+		if g.Owner != (flow.Owner{}) {
+			out.Owner = strings.TrimSpace(g.Owner.Kind.String() + " " + g.Owner.Name)
+		}
+		for _, b := range g.Group.Buckets {
+			out.Buckets = append(out.Buckets, api.Bucket{ID: b.ID, Weight: b.Weight, Actions: b.Actions.StringWith(datapath.Program)})
+		}
+		list.Groups = append(list.Groups, out)
+	}
+	return list, nil
+}
+
+func (a *Agent) debugPorts(*http.Request) (any, error) {
+	state := a.switchPorts.State()
+	if !state.Connected {
+		return nil, errors.New("no connection to the OVSDB: is the tombolo-ovs Pod of this Node running?")
+	}
+	list := api.PortList{Ports: []api.Port{}}
+	for name, p := range state.Bridges[a.config.OVSBridge].Ports {
+		out := api.Port{Name: name, OFPort: int64(p.OFPort), Type: p.ExternalIDs[externalIDType], MAC: p.MAC, Error: p.Error}
+		if p.Error != "" && p.OFPort == 0 {
+			out.OFPort = -1
+		}
+		if at, ok := cni.FromExternalIDs(name, p.ExternalIDs); ok {
+			out.Pod = at.PodNamespace + "/" + at.PodName
+			out.MAC, out.IfName, out.ContainerID = at.MAC, at.IfName, at.ContainerID
+			for _, ip := range at.IPs {
+				out.IPs = append(out.IPs, ip.Addr().String())
+			}
+		}
+		list.Ports = append(list.Ports, out)
+	}
+	slices.SortFunc(list.Ports, func(x, y api.Port) int {
+		return cmp.Or(cmp.Compare(uint64(x.OFPort), uint64(y.OFPort)), strings.Compare(x.Name, y.Name))
+	})
+	return list, nil
+}
+
+func (a *Agent) debugPeers(*http.Request) (any, error) {
+	d, _ := a.current()
+	list := api.PeerList{Peers: []api.Peer{}}
+	for _, n := range d.State.RemoteNodes {
+		list.Peers = append(list.Peers, api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()})
+	}
+	nodes := len(list.Peers)
+	for _, p := range d.State.Peering.Peers {
+		list.Peers = append(list.Peers, api.Peer{
+			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways),
+			Via: p.Via.String(), Role: d.State.Peering.Role.String(),
+		})
+	}
+	byName := func(x, y api.Peer) int { return strings.Compare(x.Name, y.Name) }
+	slices.SortFunc(list.Peers[:nodes], byName)
+	slices.SortFunc(list.Peers[nodes:], byName)
+	return list, nil
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = v.String()
+	}
+	return out
+}
+
+func (a *Agent) debugStatus(*http.Request) (any, error) {
+	d, _ := a.current()
+	a.mu.Lock()
+	problems, released := a.problems, a.released
+	a.mu.Unlock()
+	state, stats := a.switchPorts.State(), a.flows.Stats()
+	s := api.Status{
+		Node:     a.options.NodeName,
+		Version:  version.String(),
+		Started:  a.started,
+		Datapath: a.config.OVSDatapathType,
+		OVS:      state.OVSVersion,
+		OpenFlow: api.OpenFlow{
+			Connected:    stats.Connected,
+			Connections:  stats.Connections,
+			MessagesSent: stats.Sent,
+			FlowMods:     stats.FlowMods,
+			GroupMods:    stats.GroupMods,
+			Bundles:      stats.Bundles,
+			Mended:       stats.Mended,
+			Flows:        stats.Flows,
+			Groups:       stats.Groups,
+			LastError:    stats.LastError,
+			Refused:      stats.Refused,
+		},
+		Problems: []api.Problem{},
+	}
+	if p := d.State.Peering; p.Role != peering.None {
+		s.Gateway, s.Role = p.Gateway, p.Role.String()
+	}
+	if !a.cluster.ready() {
+		s.Waiting = append(s.Waiting, "the API server has not told everything yet")
+	}
+	if !state.Connected {
+		s.Waiting = append(s.Waiting, "no connection to the OVSDB")
+	}
+	if !stats.Connected {
+		s.Waiting = append(s.Waiting, "no OpenFlow connection to the switch")
+	}
+	if d.Network == nil {
+		s.Waiting = append(s.Waiting, "the Node's podCIDR or its underlay is not known yet")
+	}
+	for port := range d.Waiting {
+		s.Waiting = append(s.Waiting, "port "+port+" has no OpenFlow number yet")
+	}
+	slices.Sort(s.Waiting)
+	s.Ready = released && stats.Connected && state.Connected && d.Network != nil
+	for _, p := range problems {
+		s.Problems = append(s.Problems, api.Problem(p))
+	}
+	return s, nil
+}
+
+func (a *Agent) debugTrace(r *http.Request) (any, error) {
+	text := r.URL.Query().Get("flow")
+	if text == "" {
+		return nil, errors.New("the query has no flow: give one in ovs-ofctl's text, such as in_port=3,tcp,nw_src=10.10.0.5,nw_dst=10.96.0.1,tp_dst=443")
+	}
+	output, err := a.tracer.Trace(r.Context(), a.config.OVSBridge, text)
+	if err != nil {
+		return nil, fmt.Errorf("trace %q: %w", text, err)
+	}
+	tables := map[string]string{}
+	for t := range datapath.Program {
+		tables[itoa(t)] = datapath.Program.Name(flow.Table(t))
+	}
+	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
+}

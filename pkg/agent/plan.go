@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// Names and numbers of the Node's own things.
+const (
+	TunnelPortName = "tombolo-tun0"
+
+	tunnelOFPort  = 32768
+	gatewayOFPort = 32769
+
+	instance = 1 // of the cookies; see docs/design/0001-cookies.md
+
+	// Keys in a port's external_ids (contract: OVSDB record of who is attached).
+	externalIDType = "antrea-type"
+	typeGateway    = "gateway"
+	typeTunnel     = "tunnel"
+	typeUplink     = "uplink"
+)
+
+// serviceVIP is the next hop of the host for Services and remote Pods, and the source
+// address of connections that hairpin through a port.
+var serviceVIP = netip.MustParseAddr("169.254.0.253")
+
+// virtualMAC answers for serviceVIP: whatever the host sends there is routed by the switch.
+const virtualMAC = "aa:bb:cc:dd:ee:ff"
+
+// overhead is what each tunnel type adds to a packet over an IPv4 underlay, in bytes.
+var overhead = map[string]int{"geneve": 50, "vxlan": 50, "gre": 42}
+
+// Desired is everything this Node should have.
+type Desired struct {
+	Bridges []bridge.Bridge
+	Host    hostnet.Desired
+	Flows   map[flow.Owner]flow.Entries
+
+	// State is what Flows were made from; it answers rejects and the debug API.
+	State datapath.State
+	// Network is what a new Pod gets; nil while the Node has no podCIDR.
+	Network *cni.Network
+	// Waiting are the attachments whose port has no number yet, by port name.
+	Waiting map[string]bool
+}
+
+// Plan says what this Node should have for a view. It uses no client, clock or cache.
+func Plan(v View) (Desired, []problem.Problem) {
+	var problems []problem.Problem
+	report := func(object, field, reason, format string, args ...any) {
+		problems = append(problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+
+	node := v.self()
+	if node == nil {
+		report("Node "+v.NodeName, "", "NodeNotFound", "the API server knows no Node of this name: check the agent's NODE_NAME")
+		return Desired{}, problems
+	}
+	ranges, err := podCIDRs(node)
+	if err != nil {
+		report("Node "+v.NodeName, "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
+	}
+	if len(ranges) == 0 {
+		report("Node "+v.NodeName, "spec.podCIDRs", "NoPodCIDR",
+			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
+	}
+
+	d := Desired{Waiting: map[string]bool{}}
+	mtu := v.podMTU()
+	serviceCIDRs := v.serviceCIDRs()
+	d.Bridges = v.bridges(mtu)
+	d.Host = v.host(ranges, serviceCIDRs, mtu)
+	if v.Underlay.Uplink != nil {
+		if err := d.takeOver(v); err != nil {
+			report("Node "+v.NodeName, "transportInterface", "UplinkNotTakenOver",
+				"%v: give interface %s an address, or name another in antrea-agent.conf", err, v.Config.TransportInterface)
+		}
+	}
+
+	state := datapath.State{Node: datapath.Node{
+		Name:        v.NodeName,
+		GatewayPort: gatewayOFPort,
+		TunnelPort:  tunnelOFPort,
+		PodCIDRs:    ranges,
+		ServiceVIP:  serviceVIP,
+	}}
+	if mac, err := ofp.ParseMAC(v.GatewayMAC); err == nil {
+		state.Node.GatewayMAC = mac
+	}
+	for _, r := range ranges {
+		state.Node.GatewayIPs = append(state.Node.GatewayIPs, gatewayOf(r))
+	}
+	d.pods(v, &state, report)
+	v.remoteNodes(&state, report)
+
+	frontends, ps := service.Plan(service.View{
+		Services: v.Services,
+		Slices:   v.EndpointSlices,
+		NodeName: v.NodeName,
+		// The userspace datapath's connection tracker has no SCTP helper (OVS 3.1
+		// lib/conntrack.c); the kernel's has.
+		SCTP: v.Config.OVSDatapathType == "system",
+	})
+	problems = append(problems, ps...)
+	state.Frontends = frontends
+
+	if v.Config.MulticlusterGateway() {
+		p, ps := peering.Plan(peering.View{
+			NodeName:           v.NodeName,
+			Gateways:           v.Gateways,
+			ClusterInfoImports: v.ClusterInfoImports,
+			Own:                peering.Own{ServiceCIDRs: serviceCIDRs, PodCIDRs: v.allPodCIDRs()},
+			PodToPod:           v.Config.Multicluster.EnablePodToPodConnectivity,
+		})
+		problems = append(problems, ps...)
+		state.Peering = p
+	}
+
+	flows, ps := datapath.Plan(state)
+	problems = append(problems, ps...)
+	d.Flows, d.State = flows, state
+
+	if len(ranges) > 0 && mtu > 0 && v.GatewayMAC != "" {
+		d.Network = &cni.Network{
+			PodCIDRs:   ranges,
+			Gateways:   state.Node.GatewayIPs,
+			MTU:        mtu,
+			GatewayMAC: v.GatewayMAC,
+			// The userspace datapath forwards a packet as it was written to the veth; a
+			// checksum left to hardware would never be computed.
+			DisableTXChecksum: v.Config.OVSDatapathType == "netdev" || v.Config.DisableTXChecksumOffload,
+		}
+	}
+	return d, problems
+}
+
+// podMTU is the MTU of Pods and of the gateway port: what the configuration says, else the
+// underlay's less the tunnel's overhead; 0 while the underlay is not known.
+func (v View) podMTU() int {
+	switch {
+	case v.Config.DefaultMTU > 0:
+		return v.Config.DefaultMTU
+	case v.Underlay.MTU == 0:
+		return 0
+	}
+	return min(v.Underlay.MTU-overhead[v.Config.TunnelType], 65000)
+}
+
+// allPodCIDRs returns the podCIDRs of every Node of the cluster.
+func (v View) allPodCIDRs() []netip.Prefix {
+	var out []netip.Prefix
+	for _, n := range v.Nodes {
+		ranges, err := podCIDRs(n)
+		if err == nil {
+			out = append(out, ranges...)
+		}
+	}
+	return out
+}
+
+// pods adds the Pods attached to this Node. One whose port has no number yet has no flows.
+func (d *Desired) pods(v View, state *datapath.State, report func(object, field, reason, format string, args ...any)) {
+	ports := v.Switch.Bridges[v.Config.OVSBridge].Ports
+	for _, a := range v.Attachments {
+		object := "Pod " + a.PodNamespace + "/" + a.PodName
+		mac, err := ofp.ParseMAC(a.MAC)
+		if err != nil {
+			report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
+			continue
+		}
+		port, ok := ports[a.PortName]
+		if ok && port.Error != "" {
+			// Nothing waits for it: its Pod is gone, or the CNI call that made it tells.
+			report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
+			continue
+		}
+		if !ok || port.OFPort == 0 || port.OFPort >= uint32(ofp.PortMax) {
+			d.Waiting[a.PortName] = true
+			continue
+		}
+		pod := datapath.Pod{
+			Namespace: a.PodNamespace,
+			Name:      a.PodName,
+			Interface: a.PortName,
+			MAC:       mac,
+			Port:      ofp.Port(port.OFPort),
+		}
+		for _, ip := range a.IPs {
+			pod.IPs = append(pod.IPs, ip.Addr())
+		}
+		state.Pods = append(state.Pods, pod)
+	}
+}
+
+// remoteNodes adds the other Nodes of this cluster that have Pods and an address.
+func (v View) remoteNodes(state *datapath.State, report func(object, field, reason, format string, args ...any)) {
+	for _, n := range v.Nodes {
+		if n.Name == v.NodeName {
+			continue
+		}
+		ranges, err := podCIDRs(n)
+		if err != nil {
+			report("Node "+n.Name, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
+			continue
+		}
+		ip, ok := internalIP(n)
+		if !ok || len(ranges) == 0 {
+			continue // a Node that is still being set up
+		}
+		state.RemoteNodes = append(state.RemoteNodes, datapath.RemoteNode{Name: n.Name, PodCIDRs: ranges, Address: ip})
+	}
+}

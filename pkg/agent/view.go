@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+)
+
+// View is everything a decision of the agent may depend on, copied out of the caches and
+// read from the Node.
+type View struct {
+	Config   config.Config
+	NodeName string
+
+	// From the API server.
+	Nodes              []*corev1.Node
+	Services           []*corev1.Service
+	EndpointSlices     []*discoveryv1.EndpointSlice
+	ServiceCIDRs       []*networkingv1.ServiceCIDR
+	Gateways           []*mcv1alpha1.Gateway
+	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
+
+	// From the Node.
+	Attachments []cni.Attachment
+	Switch      bridge.State
+	// Underlay is the interface that carries the Node's InternalIP.
+	Underlay Underlay
+	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
+	// the OVSDB.
+	GatewayMAC string
+}
+
+// Underlay is what the Node says about its way to the other Nodes.
+type Underlay struct {
+	// Uplink is the interface that the switch takes over (userspace datapath with a
+	// transportInterface); nil when the kernel keeps it.
+	Uplink *hostnet.Transport
+	// MTU of the interface that carries the Node's InternalIP, 0 when it is not known yet.
+	MTU int
+}
+
+// self returns this Node's object, or nil while it is not known.
+func (v View) self() *corev1.Node {
+	for _, n := range v.Nodes {
+		if n.Name == v.NodeName {
+			return n
+		}
+	}
+	return nil
+}
+
+// internalIP returns the first IPv4 InternalIP of a Node.
+func internalIP(n *corev1.Node) (netip.Addr, bool) {
+	for _, a := range n.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() {
+			return ip, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// podCIDRs returns a Node's IPv4 podCIDRs in their normal form.
+func podCIDRs(n *corev1.Node) ([]netip.Prefix, error) {
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	var out []netip.Prefix
+	for _, t := range texts {
+		p, err := netip.ParsePrefix(t)
+		if err != nil {
+			return nil, err
+		}
+		if p.Addr().Is4() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out, nil
+}
+
+// gatewayOf returns the gateway address of a podCIDR: its first usable address.
+func gatewayOf(p netip.Prefix) netip.Addr {
+	return p.Masked().Addr().Next()
+}
+
+// serviceCIDRs returns the IPv4 ranges that ClusterIPs come from: what the configuration
+// says, else the cluster's ServiceCIDR objects (KEP-1880), else the smallest range that
+// covers the ClusterIPs in use, for API servers that have no such objects.
+func (v View) serviceCIDRs() []netip.Prefix {
+	if p, err := netip.ParsePrefix(v.Config.ServiceCIDR); err == nil {
+		return []netip.Prefix{p.Masked()}
+	}
+	var out []netip.Prefix
+	for _, sc := range v.ServiceCIDRs {
+		for _, text := range sc.Spec.CIDRs {
+			if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() {
+				out = append(out, p.Masked())
+			}
+		}
+	}
+	if len(out) == 0 {
+		out = coverClusterIPs(v.Services)
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(out)
+}
+
+// coverClusterIPs returns the smallest IPv4 prefix that holds every ClusterIP.
+func coverClusterIPs(services []*corev1.Service) []netip.Prefix {
+	var cover netip.Prefix
+	for _, s := range services {
+		ip, err := netip.ParseAddr(s.Spec.ClusterIP)
+		if err != nil || !ip.Is4() {
+			continue
+		}
+		if !cover.IsValid() {
+			cover = netip.PrefixFrom(ip, 32)
+			continue
+		}
+		for !cover.Contains(ip) {
+			cover = netip.PrefixFrom(cover.Addr(), cover.Bits()-1).Masked()
+		}
+	}
+	if !cover.IsValid() {
+		return nil
+	}
+	return []netip.Prefix{cover}
+}

@@ -1,0 +1,235 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// source is one kind of object that the agent watches.
+type source struct {
+	object client.Object
+	list   client.ObjectList
+	// optional sources may not be served by the API server (their CRD is not installed
+	// yet). An API server that says so has told all there is: the source counts as loaded.
+	optional bool
+}
+
+// cluster is what the API server says, kept current by watches. It keeps what it knows
+// while the API server is away.
+type cluster struct {
+	cache  cache.Cache
+	log    *slog.Logger
+	notify func()
+
+	mu     sync.Mutex
+	served map[string]bool // kinds whose informer has synced
+	loaded bool            // every source has said all it has once
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := mcv1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	return scheme, nil
+}
+
+// newCluster prepares the watches. The multi-cluster kinds are watched in one Namespace.
+func newCluster(config *rest.Config, multiclusterNamespace string, multicluster bool, log *slog.Logger, notify func()) (*cluster, []source, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, nil, err
+	}
+	sources := []source{
+		{object: &corev1.Node{}, list: &corev1.NodeList{}},
+		{object: &corev1.Service{}, list: &corev1.ServiceList{}},
+		{object: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{}},
+		{object: &networkingv1.ServiceCIDR{}, list: &networkingv1.ServiceCIDRList{}, optional: true},
+	}
+	byObject := map[client.Object]cache.ByObject{}
+	if multicluster {
+		own := cache.ByObject{Namespaces: map[string]cache.Config{multiclusterNamespace: {}}}
+		gateway, info := &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{}
+		byObject[gateway], byObject[info] = own, own
+		sources = append(sources,
+			source{object: gateway, list: &mcv1alpha1.GatewayList{}, optional: true},
+			source{object: info, list: &mcv1alpha1.ClusterInfoImportList{}, optional: true})
+	}
+	c, err := cache.New(config, cache.Options{
+		Scheme:   scheme,
+		ByObject: byObject,
+		// Managed fields are half of an object's size and nothing here reads them.
+		DefaultTransform:             cache.TransformStripManagedFields(),
+		DefaultUnsafeDisableDeepCopy: new(true),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare watches: %w", err)
+	}
+	return &cluster{cache: c, log: log, notify: notify, served: map[string]bool{}}, sources, nil
+}
+
+// run starts the watches and keeps trying those whose kind is not served yet. It returns
+// when ctx ends.
+func (c *cluster) run(ctx context.Context, sources []source) error {
+	errc := make(chan error, 1)
+	go func() { errc <- c.cache.Start(ctx) }()
+
+	pending := sources
+	told := map[string]string{}
+	for {
+		var missing []source
+		loaded := true
+		for _, s := range pending {
+			kind := kindOf(s.object)
+			err := c.watch(ctx, s)
+			switch {
+			case err == nil:
+				c.log.Info("watching", "kind", kind)
+				delete(told, kind)
+				continue
+			case s.optional && meta.IsNoMatchError(err):
+			default:
+				loaded = false
+			}
+			missing = append(missing, s)
+			if told[kind] != err.Error() && ctx.Err() == nil {
+				told[kind] = err.Error()
+				c.log.Info("not watching yet", "kind", kind, "error", err)
+			}
+		}
+		pending = missing
+		c.mu.Lock()
+		first := loaded && !c.loaded
+		c.loaded = c.loaded || loaded
+		c.mu.Unlock()
+		if first {
+			c.notify()
+		}
+		wait := time.Second
+		if len(pending) == 0 {
+			wait = time.Hour // nothing left to try
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case err := <-errc:
+			timer.Stop()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("watch the API server: %w", err)
+		case <-timer.C:
+		}
+	}
+}
+
+// watch starts one informer and waits until it has listed everything.
+func (c *cluster) watch(ctx context.Context, s source) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	informer, err := c.cache.GetInformer(ctx, s.object)
+	if err != nil {
+		return err
+	}
+	handler := toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { c.notify() },
+		UpdateFunc: func(any, any) { c.notify() },
+		DeleteFunc: func(any) { c.notify() },
+	}
+	if _, err := informer.AddEventHandler(handler); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.served[kindOf(s.object)] = true
+	c.mu.Unlock()
+	return nil
+}
+
+func kindOf(o client.Object) string { return fmt.Sprintf("%T", o) }
+
+// ready reports whether every source has said all it has once.
+func (c *cluster) ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.loaded
+}
+
+// fill copies the objects of the served kinds into a View.
+func (c *cluster) fill(ctx context.Context, v *View) error {
+	c.mu.Lock()
+	served := map[string]bool{}
+	for k, ok := range c.served {
+		served[k] = ok
+	}
+	c.mu.Unlock()
+
+	list := func(o client.Object, l client.ObjectList) error {
+		if !served[kindOf(o)] {
+			return nil
+		}
+		if err := c.cache.List(ctx, l); err != nil {
+			return fmt.Errorf("list %s from the cache: %w", kindOf(o), err)
+		}
+		return nil
+	}
+	var (
+		nodes    corev1.NodeList
+		services corev1.ServiceList
+		slices   discoveryv1.EndpointSliceList
+		cidrs    networkingv1.ServiceCIDRList
+		gateways mcv1alpha1.GatewayList
+		infos    mcv1alpha1.ClusterInfoImportList
+	)
+	for _, s := range []struct {
+		object client.Object
+		list   client.ObjectList
+	}{
+		{&corev1.Node{}, &nodes},
+		{&corev1.Service{}, &services},
+		{&discoveryv1.EndpointSlice{}, &slices},
+		{&networkingv1.ServiceCIDR{}, &cidrs},
+		{&mcv1alpha1.Gateway{}, &gateways},
+		{&mcv1alpha1.ClusterInfoImport{}, &infos},
+	} {
+		if err := list(s.object, s.list); err != nil {
+			return err
+		}
+	}
+	v.Nodes = pointers(nodes.Items)
+	v.Services = pointers(services.Items)
+	v.EndpointSlices = pointers(slices.Items)
+	v.ServiceCIDRs = pointers(cidrs.Items)
+	v.Gateways = pointers(gateways.Items)
+	v.ClusterInfoImports = pointers(infos.Items)
+	return nil
+}
+
+// pointers returns a pointer to each element of list.
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package leader
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// object is what an export is of.
+type object struct{ namespace, name string }
+
+// imports decides what the members import. Deleted exports do not count any more.
+func (p *planner) imports() {
+	existing := map[string]*mcv1alpha1.ResourceImport{}
+	for _, ri := range p.ResourceImports {
+		existing[ri.Name] = ri
+	}
+	leaving := map[string]bool{}
+	for _, name := range p.desired.DeleteExports {
+		leaving[name] = true
+	}
+	services, endpoints := map[string][]*mcv1alpha1.ResourceExport{}, map[string][]*mcv1alpha1.ResourceExport{}
+	var names []string
+	for _, re := range p.ResourceExports {
+		if re.DeletionTimestamp != nil {
+			if slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld) {
+				p.desired.ReleaseExports = append(p.desired.ReleaseExports, re.Name)
+			}
+			continue
+		}
+		if leaving[re.Name] {
+			continue
+		}
+		switch re.Spec.Kind {
+		case multicluster.ServiceKind:
+			name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, "")
+			if services[name] == nil {
+				names = append(names, name)
+			}
+			services[name] = append(services[name], re)
+		case multicluster.EndpointsKind:
+			name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, "")
+			endpoints[name] = append(endpoints[name], re)
+		case multicluster.ClusterInfoKind:
+			p.clusterInfo(re)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		of, converged := p.service(existing[name+multicluster.ServiceSuffix], services[name])
+		p.endpoints(of, converged, endpoints[name])
+		delete(endpoints, name)
+	}
+	for _, orphans := range endpoints {
+		for _, re := range orphans {
+			p.fail(re, "its Service is not exported by cluster %s", re.Spec.ClusterID)
+		}
+	}
+}
+
+func (p *planner) succeed(re *mcv1alpha1.ResourceExport) {
+	p.condition(re, mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue})
+}
+
+// fail keeps an export out of its import, and says why.
+func (p *planner) fail(re *mcv1alpha1.ResourceExport, format string, args ...any) {
+	p.condition(re, mcv1alpha1.ResourceExportCondition{
+		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure",
+		Message: "the ResourceExport cannot be converged to a ResourceImport: " + fmt.Sprintf(format, args...),
+	})
+}
+
+func (p *planner) condition(re *mcv1alpha1.ResourceExport, c mcv1alpha1.ResourceExportCondition) {
+	c.LastTransitionTime = metav1.NewTime(p.Now)
+	for _, old := range re.Status.Conditions {
+		if old.Type == c.Type && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	p.desired.Conditions[re.Name] = c
+}
+
+// service merges the exports of one Service. Who is imported already stays as long as
+// somebody exports it so; else the oldest export decides. The others have to agree.
+func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alpha1.ResourceExport) (object, map[string]bool) {
+	var candidates []*mcv1alpha1.ResourceExport
+	for _, re := range exports {
+		if re.Spec.Service == nil {
+			p.fail(re, "spec.service is missing")
+			continue
+		}
+		candidates = append(candidates, re)
+	}
+	if len(candidates) == 0 {
+		return object{}, nil
+	}
+	first := candidates[0]
+	of := object{first.Spec.Namespace, first.Spec.Name}
+	if current != nil {
+		for _, re := range candidates {
+			if re.Spec.Namespace == current.Spec.Namespace && re.Spec.Name == current.Spec.Name {
+				of = object{re.Spec.Namespace, re.Spec.Name}
+				break
+			}
+		}
+	}
+	var ports []mcsv1alpha1.ServicePort
+	decided, decidedBy := false, ""
+	if current != nil && current.Spec.ServiceImport != nil {
+		for _, re := range candidates {
+			if (object{re.Spec.Namespace, re.Spec.Name}) == of && samePorts(servicePorts(re), current.Spec.ServiceImport.Spec.Ports) {
+				ports, decided, decidedBy = servicePorts(re), true, re.Spec.ClusterID
+				break
+			}
+		}
+	}
+	converged := map[string]bool{}
+	for _, re := range candidates {
+		switch {
+		case (object{re.Spec.Namespace, re.Spec.Name}) != of:
+			p.fail(re, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
+				re.Spec.Namespace, re.Spec.Name, of.namespace, of.name)
+			continue
+		case !decided:
+			ports, decided, decidedBy = servicePorts(re), true, re.Spec.ClusterID
+		case !samePorts(servicePorts(re), ports):
+			p.fail(re, "ports %s differ from %s as exported by cluster %s; make the Services' ports equal (name, protocol, number, order)",
+				portsText(servicePorts(re)), portsText(ports), decidedBy)
+			continue
+		}
+		converged[re.Spec.ClusterID] = true
+		p.succeed(re)
+	}
+	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.ServiceSuffix), converged, mcv1alpha1.ResourceImportSpec{
+		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
+		ServiceImport: &mcsv1alpha1.ServiceImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: of.namespace, Name: of.name},
+			Spec:       mcsv1alpha1.ServiceImportSpec{Ports: ports, Type: mcsv1alpha1.ClusterSetIP},
+		},
+	})
+	return of, converged
+}
+
+// endpoints puts the addresses of all clusters whose Service has converged together, in the
+// order of their IDs.
+func (p *planner) endpoints(of object, converged map[string]bool, exports []*mcv1alpha1.ResourceExport) {
+	exports = slices.Clone(exports)
+	slices.SortStableFunc(exports, func(a, b *mcv1alpha1.ResourceExport) int { return strings.Compare(a.Spec.ClusterID, b.Spec.ClusterID) })
+	var subsets []corev1.EndpointSubset
+	from := map[string]bool{}
+	for _, re := range exports {
+		switch {
+		case re.Spec.Endpoints == nil:
+			p.fail(re, "spec.endpoints is missing")
+		case (object{re.Spec.Namespace, re.Spec.Name}) != of || !converged[re.Spec.ClusterID]:
+			p.fail(re, "the Service export of cluster %s has not been converged", re.Spec.ClusterID)
+		case from[re.Spec.ClusterID]:
+			p.fail(re, "cluster %s exports these Endpoints twice", re.Spec.ClusterID)
+		default:
+			from[re.Spec.ClusterID] = true
+			subsets = append(subsets, re.Spec.Endpoints.Subsets...)
+			p.succeed(re)
+		}
+	}
+	if len(from) == 0 {
+		return
+	}
+	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.EndpointsSuffix), from, mcv1alpha1.ResourceImportSpec{
+		Namespace: of.namespace, Name: of.name, Kind: multicluster.EndpointsKind,
+		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: subsets},
+	})
+}
+
+// clusterInfo passes a cluster's network information on.
+func (p *planner) clusterInfo(re *mcv1alpha1.ResourceExport) {
+	if re.Spec.ClusterInfo == nil {
+		p.fail(re, "spec.clusterInfo is missing")
+		return
+	}
+	p.want(re.Name, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
+		Namespace: p.Namespace, Name: re.Name, Kind: multicluster.ClusterInfoKind,
+		ClusterInfo: re.Spec.ClusterInfo.DeepCopy(),
+	})
+}
+
+// want adds a ResourceImport with its exporters' status.
+func (p *planner) want(name string, from map[string]bool, spec mcv1alpha1.ResourceImportSpec) {
+	ri := &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name}, Spec: spec}
+	var clusters []string
+	for id := range from {
+		clusters = append(clusters, id)
+	}
+	slices.Sort(clusters)
+	for _, id := range clusters {
+		ri.Status.ClusterStatuses = append(ri.Status.ClusterStatuses, mcv1alpha1.ResourceImportClusterStatus{
+			ClusterID: id,
+			Conditions: []mcv1alpha1.ResourceImportCondition{{
+				Type: mcv1alpha1.ResourceImportSucceeded, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now),
+				Message: "update is successful",
+			}},
+		})
+	}
+	p.desired.Imports[name] = ri
+}
+
+// kept reports whether this controller keeps ResourceImports of a kind.
+func kept(kind string) bool {
+	switch kind {
+	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind:
+		return true
+	}
+	return false
+}
+
+func servicePorts(re *mcv1alpha1.ResourceExport) []mcsv1alpha1.ServicePort {
+	var out []mcsv1alpha1.ServicePort
+	for _, p := range re.Spec.Service.ServiceSpec.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port})
+	}
+	return out
+}
+
+func samePorts(a, b []mcsv1alpha1.ServicePort) bool {
+	return len(a) == len(b) && equality.Semantic.DeepEqual(a, b)
+}
+
+func portsText(ports []mcsv1alpha1.ServicePort) string {
+	var out []string
+	for _, p := range ports {
+		out = append(out, strings.TrimPrefix(fmt.Sprintf("%s:%s/%d", p.Name, p.Protocol, p.Port), ":"))
+	}
+	return "[" + strings.Join(out, " ") + "]"
+}

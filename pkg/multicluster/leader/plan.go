@@ -1,0 +1,228 @@
+// Package leader is the leader's side of a ClusterSet: in the Common Area, one Namespace, it
+// turns what the members export into what they import, and says which members are alive.
+//
+// Plan decides from what exists, so nothing has to be cleaned up apart: an import whose last
+// export is gone is not in the next plan.
+package leader
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+const (
+	// disconnectAfter is how long a member may be silent before it counts as disconnected.
+	disconnectAfter = 30 * time.Second
+	// expireAfter is how long a member may be silent before it and its exports are removed.
+	expireAfter = 24 * time.Hour
+)
+
+// View is everything the leader's decisions depend on: the Common Area.
+type View struct {
+	Namespace       string
+	Now             time.Time
+	ClusterSets     []*mcv1alpha2.ClusterSet
+	ClusterClaims   []*mcv1alpha2.ClusterClaim
+	Announces       []*mcv1alpha1.MemberClusterAnnounce
+	ResourceExports []*mcv1alpha1.ResourceExport
+	ResourceImports []*mcv1alpha1.ResourceImport
+	// Seen is when this controller last saw each MemberClusterAnnounce change, by name and
+	// by its own clock: members' clocks may be off.
+	Seen map[string]time.Time
+}
+
+// Desired is what the Common Area should hold.
+type Desired struct {
+	// ClusterSet with its cluster ID and status; nil if there is none.
+	ClusterSet *mcv1alpha2.ClusterSet
+	// Imports are all ResourceImports of the kinds that this controller keeps.
+	Imports map[string]*mcv1alpha1.ResourceImport
+	// Conditions of ResourceExports, by name.
+	Conditions map[string]mcv1alpha1.ResourceExportCondition
+	// DeleteExports are those of members that have left.
+	DeleteExports []string
+	// ReleaseExports are deleted ones, to be let go once the imports are written.
+	ReleaseExports []string
+	// HoldAnnounces need their finalizer, ReleaseAnnounces are to be let go, DeleteAnnounces
+	// have expired.
+	HoldAnnounces, ReleaseAnnounces, DeleteAnnounces []string
+}
+
+type planner struct {
+	View
+	desired  Desired
+	problems []problem.Problem
+}
+
+// Plan decides what the Common Area should hold.
+func Plan(v View) (Desired, []problem.Problem) {
+	p := &planner{View: v, desired: Desired{
+		Imports:    map[string]*mcv1alpha1.ResourceImport{},
+		Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
+	}}
+	p.ResourceExports = inOrder(v.ResourceExports)
+	p.members()
+	p.imports()
+	p.clusterSet()
+	return p.desired, p.problems
+}
+
+// inOrder sorts by age, then name: the order in which exports win conflicts.
+func inOrder[T metav1.Object](objects []T) []T {
+	sorted := slices.Clone(objects)
+	slices.SortFunc(sorted, func(a, b T) int {
+		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return sorted
+}
+
+func (p *planner) problem(object, field, reason, format string, args ...any) {
+	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+// members decides about the announcements, and takes the exports of members that leave out
+// of what is imported.
+func (p *planner) members() {
+	for _, a := range inOrder(p.Announces) {
+		finalizer := announceFinalizer(a)
+		switch {
+		case a.DeletionTimestamp != nil:
+			left := 0
+			for _, re := range p.ResourceExports {
+				if re.Spec.ClusterID != a.ClusterID {
+					continue
+				}
+				left++
+				if re.DeletionTimestamp == nil {
+					p.desired.DeleteExports = append(p.desired.DeleteExports, re.Name)
+				}
+			}
+			if left == 0 && slices.Contains(a.Finalizers, finalizer) {
+				p.desired.ReleaseAnnounces = append(p.desired.ReleaseAnnounces, a.Name)
+			}
+		case p.Now.Sub(lastSign(a)) > expireAfter:
+			p.desired.DeleteAnnounces = append(p.desired.DeleteAnnounces, a.Name)
+		case !slices.Contains(a.Finalizers, finalizer):
+			p.desired.HoldAnnounces = append(p.desired.HoldAnnounces, a.Name)
+		}
+	}
+}
+
+func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
+	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
+}
+
+// lastSign is the last sign of life that the announcement itself tells of. One without a
+// readable time stamp is as old as the object.
+func lastSign(a *mcv1alpha1.MemberClusterAnnounce) time.Time {
+	last := a.CreationTimestamp.Time
+	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil && t.After(last) {
+		last = t
+	}
+	return last
+}
+
+// clusterSet decides the cluster's ID and the status.
+func (p *planner) clusterSet() {
+	sets := inOrder(p.ClusterSets)
+	if len(sets) == 0 {
+		return
+	}
+	for _, extra := range sets[1:] {
+		p.problem("ClusterSet "+extra.Namespace+"/"+extra.Name, "metadata.name", "MultipleClusterSets",
+			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
+	}
+	set := sets[0].DeepCopy()
+	if set.Spec.ClusterID == "" {
+		for _, claim := range inOrder(p.ClusterClaims) {
+			if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
+				set.Spec.ClusterID = claim.Value
+				break
+			}
+		}
+	}
+	object := "ClusterSet " + set.Namespace + "/" + set.Name
+	switch {
+	case set.Spec.ClusterID == "":
+		p.problem(object, "spec.clusterID", "ClusterIDMissing",
+			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set spec.clusterID to this cluster's ID",
+			multicluster.ClusterClaimClusterID, set.Namespace)
+		return
+	case len(set.Spec.Leaders) == 0 || set.Spec.Leaders[0].ClusterID != set.Spec.ClusterID:
+		p.problem(object, "spec.leaders", "NotLeader",
+			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the ClusterSet where the member controller runs",
+			set.Spec.ClusterID, set.Name)
+		return
+	}
+	p.status(set)
+	p.desired.ClusterSet = set
+}
+
+// status writes the members' state into the ClusterSet's status.
+func (p *planner) status(set *mcv1alpha2.ClusterSet) {
+	old := map[string][]mcv1alpha2.ClusterCondition{}
+	for _, s := range set.Status.ClusterStatuses {
+		old[s.ClusterID] = s.Conditions
+	}
+	status := mcv1alpha2.ClusterSetStatus{Conditions: set.Status.Conditions, ObservedGeneration: set.Generation}
+	var silent []string
+	announces := slices.Clone(p.Announces)
+	slices.SortFunc(announces, func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+	for _, a := range announces {
+		if a.DeletionTimestamp != nil {
+			continue
+		}
+		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}
+		seen := p.Seen[a.Name]
+		if p.Now.Sub(seen) > disconnectAfter {
+			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
+			c.Message = "No MemberClusterAnnounce update after " + seen.UTC().Format(time.UnixDate)
+			silent = append(silent, a.ClusterID)
+		} else {
+			status.ReadyClusters++
+		}
+		c.LastTransitionTime = metav1.NewTime(p.Now)
+		for _, o := range old[a.ClusterID] {
+			if o.Type == c.Type && o.Status == c.Status {
+				c.LastTransitionTime = o.LastTransitionTime
+				if c.Status == corev1.ConditionFalse {
+					c.Message = o.Message // since when it is silent does not change
+				}
+			}
+		}
+		status.TotalClusters++
+		status.ClusterStatuses = append(status.ClusterStatuses, mcv1alpha2.ClusterStatus{ClusterID: a.ClusterID, Conditions: []mcv1alpha2.ClusterCondition{c}})
+	}
+
+	all := mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady}
+	switch {
+	case status.TotalClusters == 0:
+		all.Status, all.Reason, all.Message = corev1.ConditionUnknown, "NoReadyCluster", "No member cluster has joined"
+	case status.ReadyClusters == status.TotalClusters:
+		all.Status = corev1.ConditionTrue
+	case status.ReadyClusters == 0:
+		all.Status, all.Reason, all.Message = corev1.ConditionFalse, "NoReadyCluster", "No member cluster is connected"
+	default:
+		all.Status, all.Reason = corev1.ConditionFalse, "ClustersDisconnected"
+		all.Message = "Disconnected: " + strings.Join(silent, ", ")
+	}
+	all.LastTransitionTime = metav1.NewTime(p.Now)
+	for _, o := range status.Conditions {
+		if o.Type == all.Type && o.Status == all.Status {
+			all.LastTransitionTime = o.LastTransitionTime
+		}
+	}
+	status.Conditions = []mcv1alpha2.ClusterSetCondition{all}
+	set.Status = status
+}

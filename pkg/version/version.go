@@ -1,0 +1,8 @@
+// Package version says which version of Tombolo this is.
+package version
+
+// version is set by the linker: -X github.com/tombolo-net/tombolo/pkg/version.version=v1.2.3
+var version = "v0.1.0-dev"
+
+// String returns the version, such as "v0.1.0".
+func String() string { return version }

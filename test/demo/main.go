@@ -1,0 +1,194 @@
+// Command demo does Tombolo's main job before your eyes: it brings up three real clusters,
+// follows the user guide, and lets a Pod in one cluster ask a Service of another.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+const labName = "demo"
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	d := &demo{start: time.Now()}
+	err := d.run(ctx)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "\ndemo: %v\nThe lab is left as it is; look into it with bin/tombolo-lab, remove it with: make demo-down\n", err)
+		return 1
+	}
+	return 0
+}
+
+type demo struct {
+	start time.Time
+	world *scenario.Scenario
+}
+
+// say prints one line of progress with the time since the start.
+func (d *demo) say(format string, args ...any) {
+	fmt.Printf("%6.1fs  %s\n", time.Since(d.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (d *demo) run(ctx context.Context) error {
+	// A demo that was stopped half way is no reason to fail.
+	if old, err := lab.Open(labName); err == nil {
+		d.say("removing the lab of an earlier demo")
+		if err := old.Down(ctx); err != nil {
+			return err
+		}
+	}
+	l, err := lab.Up(ctx, lab.Config{
+		Name:     labName,
+		Clusters: []string{"north", "east", "west"},
+		Nodes:    2,
+		Progress: func(s string) { d.say("%s", s) },
+	})
+	if err != nil {
+		return err
+	}
+	d.say("installing Tombolo: deploy/agent/tombolo.yml, deploy/multicluster/antrea-multicluster-*.yml")
+	if err := l.Install(ctx); err != nil {
+		return err
+	}
+	d.world = &scenario.Scenario{Lab: l, Progress: d.say}
+	d.say("joining: the user guide's ServiceAccounts, token Secrets, RoleBindings and ClusterSets")
+	if err := errors.Join(d.world.Access(ctx), d.world.Join(ctx)); err != nil {
+		return err
+	}
+	for _, cluster := range d.world.Members() {
+		d.say("kubectl annotate node node-1 multicluster.antrea.io/gateway=true   # in %s", cluster)
+		if err := d.world.ChooseGateway(ctx, cluster, "node-1"); err != nil {
+			return err
+		}
+	}
+	d.say("west: Deployment and Service nginx, ServiceExport default/nginx")
+	if err := d.world.Nginx(ctx, "west", 2); err != nil {
+		return err
+	}
+	if err := d.world.Export(ctx, "west"); err != nil {
+		return err
+	}
+	d.say("east: a client Pod on node-2, which is not the Gateway")
+	if err := d.world.ClientPod(ctx, "east", "client", "node-2"); err != nil {
+		return err
+	}
+	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	if err != nil {
+		return err
+	}
+	url := "http://" + ip + "/"
+	var out string
+	if err := scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		_, err := d.world.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "1", "--timeout", "2s")
+		return err
+	}); err != nil {
+		return err
+	}
+	d.say("20 requests from default/client in east to %s (default/antrea-mc-nginx)", url)
+	if out, err = d.world.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "20"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	d.say("done")
+	return d.report(ctx, ip, out)
+}
+
+// report shows what happened, in tables.
+func (d *demo) report(ctx context.Context, ip, answers string) error {
+	section := func(title string) { fmt.Printf("\n== %s\n", title) }
+	show := func(cluster string, args ...string) error {
+		out, err := d.world.Kubectl(ctx, cluster, args...)
+		fmt.Printf("-- %s\n%s", cluster, out)
+		return err
+	}
+	section("Clusters")
+	if out, err := d.world.Lab.Tool(ctx, "north", "tombolo", "mc", "get", "clusterset", scenario.ClusterSet, "-n", scenario.LeaderNamespace); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	} else {
+		fmt.Print(out)
+	}
+	for _, table := range []struct{ title, kind, namespace string }{
+		{"Gateways", "gateway", scenario.MemberNamespace},
+		{"ClusterInfoImports", "clusterinfoimport", scenario.MemberNamespace},
+		{"ServiceImports", "serviceimport", "default"},
+	} {
+		section(table.title)
+		for _, cluster := range d.world.Members() {
+			if err := show(cluster, "get", table.kind, "-n", table.namespace); err != nil {
+				return err
+			}
+		}
+	}
+	section("20 requests, by the server that answered (cluster/Node/Pod)")
+	fmt.Print(answers)
+	section("The packet's way (from the Open vSwitch of each Node)")
+	if err := d.way(ctx, ip); err != nil {
+		return err
+	}
+	section("What to try next")
+	fmt.Print(`bin/tombolo-lab --name demo kubectl east get pods -A -o wide
+bin/tombolo-lab --name demo kubectl east exec client -- /echo get ` + "http://" + ip + `/ --count 5
+bin/tombolo-lab --name demo exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
+bin/tombolo-lab --name demo kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
+make demo-down
+`)
+	return nil
+}
+
+// way shows, for the four Nodes that a request passes, which flows it hit: those whose
+// packet counters moved between two dumps around some requests.
+func (d *demo) way(ctx context.Context, ip string) error {
+	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx",
+		"-o", `jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("default/client on east/node-2 -> east/node-1 (Gateway) -> west/node-1 (Gateway) -> %s on west/node-2\n", strings.TrimSpace(server))
+	hops := []struct{ cluster, node string }{{"east", "node-2"}, {"east", "node-1"}, {"west", "node-1"}, {"west", "node-2"}}
+	before := make([]map[string]uint64, len(hops))
+	for i, h := range hops {
+		if before[i], err = d.tables(ctx, h.cluster, h.node); err != nil {
+			return err
+		}
+	}
+	if out, err := d.world.Exec(ctx, "east", "client", "/echo", "get", "http://"+ip+"/", "--count", "20"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for i, h := range hops {
+		h := h
+		var met []string
+		err := scenario.Eventually(ctx, 10*time.Second, func(ctx context.Context) error {
+			after, err := d.tables(ctx, h.cluster, h.node)
+			if err != nil {
+				return err
+			}
+			met = met[:0]
+			for _, t := range order {
+				if after[t] > before[i][t] {
+					met = append(met, t)
+				}
+			}
+			if len(met) < 4 {
+				return fmt.Errorf("%s/%s: counters of Open vSwitch have not moved yet", h.cluster, h.node)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("  %-12s  %s\n", h.cluster+"/"+h.node, strings.Join(met, " -> "))
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// exportCondition waits until a ServiceExport of default has the reason.
+func exportCondition(t *testing.T, cluster, name, reason string) {
+	t.Helper()
+	eventually(t, 20*time.Second, func(ctx context.Context) error {
+		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o", `jsonpath={.status.conditions[?(@.type=="Valid")].reason}`)
+		if err == nil && out != reason {
+			err = fmt.Errorf("ServiceExport %s: reason %q, want %s", name, out, reason)
+		}
+		return err
+	})
+}
+
+// testBadInput makes the mistakes that people make. Each has its answer, and what worked
+// goes on working.
+func testBadInput(t *testing.T) {
+	ctx := testContext(t)
+	url := serviceURL(t)
+
+	t.Run("exports that cannot be", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: v1
+kind: Service
+metadata: {name: headless, namespace: default}
+spec: {clusterIP: None, selector: {app: nginx}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata: {name: headless, namespace: default}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata: {name: missing, namespace: default}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata: {name: antrea-mc-nginx, namespace: default}
+`))
+		exportCondition(t, "west", "headless", "ServiceNoClusterIP")
+		exportCondition(t, "west", "missing", "ServiceNotFound")
+		exportCondition(t, "west", "antrea-mc-nginx", "ImportedService")
+		kubectl(t, "west", "delete", "serviceexport", "-n", "default", "headless", "missing", "antrea-mc-nginx")
+		kubectl(t, "west", "delete", "service", "-n", "default", "headless")
+	})
+
+	t.Run("ports that conflict", func(t *testing.T) {
+		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":81}]`)
+		must(t, world.Export(ctx, "east"))
+		eventually(t, 20*time.Second, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "north", "get", "resourceexport", "-n", "antrea-multicluster", "test-cluster-east-default-nginx-service",
+				"-o", `jsonpath={.status.conditions[?(@.type=="Failure")].reason}`)
+			if err == nil && out != "ConvergeFailure" {
+				err = fmt.Errorf("reason %q, want ConvergeFailure", out)
+			}
+			return err
+		})
+		kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
+		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":80}]`)
+	})
+
+	t.Run("a second ClusterSet in a Namespace", func(t *testing.T) {
+		err := world.Apply(ctx, "east", `
+apiVersion: multicluster.crd.antrea.io/v1alpha2
+kind: ClusterSet
+metadata: {name: another, namespace: kube-system}
+spec:
+  clusterID: test-cluster-east
+  leaders: [{clusterID: test-cluster-north, secret: member-east-token, server: "https://192.0.2.1:6443"}]
+  namespace: antrea-multicluster
+`)
+		if err == nil || !strings.Contains(err.Error(), "ClusterSet") {
+			t.Fatalf("want a refusal that names ClusterSet, got %v", err)
+		}
+	})
+
+	t.Run("cluster information that cannot be used", func(t *testing.T) {
+		// The member would put these right, so it is the agent's Problem list that tells.
+		must(t, world.Apply(ctx, "east", `
+apiVersion: multicluster.crd.antrea.io/v1alpha1
+kind: ClusterInfoImport
+metadata: {name: bad-overlap, namespace: kube-system}
+spec: {clusterID: zz-overlap, serviceCIDR: 10.98.0.0/16, gatewayInfos: [{gatewayIP: 192.0.2.7}]}
+---
+apiVersion: multicluster.crd.antrea.io/v1alpha1
+kind: ClusterInfoImport
+metadata: {name: bad-cidr, namespace: kube-system}
+spec: {clusterID: zz-cidr, serviceCIDR: 10.300.0.0/16, gatewayInfos: [{gatewayIP: 192.0.2.8}]}
+---
+apiVersion: multicluster.crd.antrea.io/v1alpha1
+kind: ClusterInfoImport
+metadata: {name: bad-gateway, namespace: kube-system}
+spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewayIP: nonsense}]}
+`))
+		eventually(t, 20*time.Second, func(ctx context.Context) error {
+			s, err := status(ctx, world.Lab.Cluster("east").Node("node-2"))
+			if err != nil {
+				return err
+			}
+			text := fmt.Sprint(s.Problems)
+			for _, name := range []string{"bad-overlap", "bad-cidr", "bad-gateway"} {
+				if !strings.Contains(text, name) {
+					return fmt.Errorf("no Problem names %s: %s", name, text)
+				}
+			}
+			return nil
+		})
+		ask(t, "east", "client", url+"/", 10)
+		kubectl(t, "east", "delete", "clusterinfoimport", "-n", "kube-system", "--ignore-not-found", "bad-overlap", "bad-cidr", "bad-gateway")
+	})
+
+	t.Run("a Gateway with an unusable address", func(t *testing.T) {
+		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip=nonsense")
+		eventually(t, 20*time.Second, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "north", "get", "events", "-A", "--field-selector", "involvedObject.kind=Node,type=Warning", "-o", "jsonpath={.items[*].message}")
+			if err == nil && !strings.Contains(out, "nonsense") {
+				err = fmt.Errorf("no Event on the Node names the address: %s", out)
+			}
+			return err
+		})
+		kubectl(t, "north", "annotate", "node", "node-1", "multicluster.antrea.io/gateway-ip-")
+		must(t, world.ChooseGateway(ctx, "north", "node-1"))
+	})
+
+	t.Run("a wrong token", func(t *testing.T) {
+		good := kubectl(t, "north", "get", "secret", "member-north-token", "-n", "kube-system", "-o", "jsonpath={.data.token}")
+		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"bm9uc2Vuc2U="}}`)
+		ready := func(want, word string) {
+			eventually(t, time.Minute, func(ctx context.Context) error {
+				out, err := world.Kubectl(ctx, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o", "jsonpath={.status}")
+				if err == nil && (!strings.Contains(out, word) || world.WaitStatus(ctx, "north", want) != nil) {
+					err = fmt.Errorf("want Ready=%s and %q in the status, got %s", want, word, out)
+				}
+				return err
+			})
+		}
+		ready("False", "Disconnected")
+		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"`+good+`"}}`)
+		ready("True", "")
+	})
+	ask(t, "east", "client", url+"/", 10)
+}

@@ -1,0 +1,208 @@
+// Package e2e runs the whole way through: three clusters of two Nodes each, joined by the
+// manifests of the users' documents, with real Pods, real Open vSwitch and real packets.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// world is the lab that the tests of this package share: it takes a minute to come up.
+var world *scenario.Scenario
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
+	defer cancel()
+	start := time.Now()
+	say := func(format string, args ...any) {
+		fmt.Printf("%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+	}
+	l, err := lab.Up(ctx, lab.Config{
+		Name:     fmt.Sprintf("e2e%d", os.Getpid()),
+		Clusters: []string{"north", "east", "west"},
+		Nodes:    2,
+		Progress: func(s string) { say("%s", s) },
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bring up the lab:", err)
+		if l != nil {
+			err = l.Down(context.Background())
+			fmt.Fprintln(os.Stderr, "take it down:", err)
+		}
+		return 1
+	}
+	defer func() {
+		if os.Getenv("TOMBOLO_KEEP_LAB") != "" {
+			fmt.Println("the lab stays up: TOMBOLO_KEEP_LAB is set")
+			return
+		}
+		if err := l.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "take the lab down:", err)
+			code = 1
+		}
+	}()
+	if err := l.Install(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "install Tombolo:", err)
+		return 1
+	}
+	world = &scenario.Scenario{Lab: l, Progress: say}
+	say("Tombolo is installed in three clusters")
+	return m.Run()
+}
+
+// TestClusterSet goes through the life of a ClusterSet. Its steps build on each other, so
+// the first one that fails ends it.
+func TestClusterSet(t *testing.T) {
+	steps := []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"InCluster", testInCluster},
+		{"GuideOfV15", testGuideOfV15},
+		{"Tanzuhispano", testTanzuhispano},
+		{"Join", testJoin},
+		{"Gateways", testGateways},
+		{"Export", testExport},
+		{"SecondExporter", testSecondExporter},
+		{"BadInput", testBadInput},
+		{"AgentsKilled", testAgentsKilled},
+		{"FlowsDeleted", testFlowsDeleted},
+		{"SwitchKilled", testSwitchKilled},
+		{"LeaderAway", testLeaderAway},
+		{"GatewayDies", testGatewayDies},
+		{"Unexport", testUnexport},
+		{"Leave", testLeave},
+	}
+	for _, step := range steps {
+		if !t.Run(step.name, step.run) {
+			diagnose(t)
+			t.FailNow()
+		}
+	}
+}
+
+// testContext ends a minute before the test binary does.
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubectl runs kubectl and fails the test when it fails.
+func kubectl(t *testing.T, cluster string, args ...string) string {
+	t.Helper()
+	out, err := world.Kubectl(testContext(t), cluster, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s in %s: %v\n%s", strings.Join(args, " "), cluster, err, out)
+	}
+	return out
+}
+
+// eventually fails the test when f does not return nil within limit.
+func eventually(t *testing.T, limit time.Duration, f func(ctx context.Context) error) {
+	t.Helper()
+	must(t, scenario.Eventually(t.Context(), limit, f))
+}
+
+// answers is the summary that the echo client prints: how many answers by which server.
+type answers struct {
+	ok, failed int
+	by         map[string]int // "cluster/node/pod"
+}
+
+// get asks a URL from a Pod count times, each on a new connection.
+func get(ctx context.Context, cluster, pod, url string, count int, extra ...string) (answers, error) {
+	args := append([]string{"/echo", "get", url, "--count", strconv.Itoa(count)}, extra...)
+	out, err := world.Exec(ctx, cluster, pod, args...)
+	return parseAnswers(out), err
+}
+
+var (
+	answerLine  = regexp.MustCompile(`(?m)^\s*(\d+)\s+(\S+/\S+/\S+)\s*$`)
+	summaryLine = regexp.MustCompile(`(?m)^(\d+) answered, (\d+) failed`)
+)
+
+func parseAnswers(out string) answers {
+	a := answers{by: map[string]int{}}
+	for _, m := range answerLine.FindAllStringSubmatch(out, -1) {
+		n, _ := strconv.Atoi(m[1])
+		a.by[m[2]] += n
+	}
+	if m := summaryLine.FindStringSubmatch(out); m != nil {
+		a.ok, _ = strconv.Atoi(m[1])
+		a.failed, _ = strconv.Atoi(m[2])
+	}
+	return a
+}
+
+// share counts the answers of servers whose name begins with prefix.
+func (a answers) share(prefix string) int {
+	n := 0
+	for server, count := range a.by {
+		if strings.HasPrefix(server, prefix) {
+			n += count
+		}
+	}
+	return n
+}
+
+// ask asks a URL and fails the test unless every request is answered.
+func ask(t *testing.T, cluster, pod, url string, count int) answers {
+	t.Helper()
+	a, err := get(testContext(t), cluster, pod, url, count)
+	if err != nil || a.ok != count || a.failed != 0 {
+		t.Fatalf("%d requests from %s/%s to %s: %d answered, %d failed: %v", count, cluster, pod, url, a.ok, a.failed, err)
+	}
+	return a
+}
+
+// nodeExec runs a command on a Node.
+func nodeExec(t *testing.T, cluster, node string, args ...string) string {
+	t.Helper()
+	out, err := world.Lab.Cluster(cluster).Node(node).Exec(testContext(t), args...)
+	if err != nil {
+		t.Fatalf("%s on %s/%s: %v\n%s", strings.Join(args, " "), cluster, node, err, out)
+	}
+	return out
+}
+
+// diagnose prints what one would look at first.
+func diagnose(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	for _, cluster := range world.Members() {
+		for _, args := range [][]string{
+			{"get", "pods", "-A", "-o", "wide"},
+			{"get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A"},
+			{"get", "events", "-A", "--field-selector", "type=Warning"},
+			{"logs", "-n", "kube-system", "-l", "app=tombolo,component=tombolo-agent", "--tail=25"},
+			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=25"},
+		} {
+			out, err := world.Kubectl(ctx, cluster, args...)
+			t.Logf("%s: kubectl %s (%v)\n%s", cluster, strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// errNotYet is for conditions that need no more words.
+var errNotYet = errors.New("not yet")

@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/test/lab"
+)
+
+// everyNode calls f for each Node on the way from east to west and back.
+func everyNode(f func(cluster string, n *lab.Node)) {
+	for _, cluster := range []string{"east", "west"} {
+		for _, name := range []string{"node-1", "node-2"} {
+			f(cluster, world.Lab.Cluster(cluster).Node(name))
+		}
+	}
+}
+
+// status asks an agent how it is.
+func status(ctx context.Context, n *lab.Node) (api.Status, error) {
+	out, err := n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathStatus)
+	if err != nil {
+		return api.Status{}, fmt.Errorf("%w: %s", err, out)
+	}
+	var s api.Status
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		return api.Status{}, fmt.Errorf("status: %w: %s", err, out)
+	}
+	return s, nil
+}
+
+// serviceURL is the imported Service as a client in east sees it.
+func serviceURL(t *testing.T) string {
+	t.Helper()
+	ip, err := world.ImportedIP(testContext(t), "east", "antrea-mc-nginx", 1, time.Minute)
+	must(t, err)
+	return "http://" + ip
+}
+
+// background runs one command of the echo client while a test goes on; its result is
+// checked by the function that is returned.
+func background(t *testing.T, args ...string) func() {
+	t.Helper()
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result, 1)
+	ctx := testContext(t)
+	go func() {
+		out, err := world.Exec(ctx, "east", "client", args...)
+		done <- result{out, err}
+	}()
+	return func() {
+		t.Helper()
+		r := <-done
+		if r.err != nil {
+			t.Errorf("%s: %v\n%s", strings.Join(args, " "), r.err, r.out)
+		} else {
+			t.Logf("%s:\n%s", strings.Join(args, " "), r.out)
+		}
+	}
+}
+
+// testAgentsKilled kills each agent in turn while requests and a download go on for a
+// minute. Nothing may fail, and an agent that comes back sends no flow-mod.
+func testAgentsKilled(t *testing.T) {
+	url := serviceURL(t)
+	requests := background(t, "/echo", "get", url+"/", "--count", "600", "--interval", "100ms", "--timeout", "3s")
+	download := background(t, "/echo", "download", url+"/download?bytes=6000000&rate=100000")
+	everyNode(func(cluster string, n *lab.Node) {
+		before, err := status(t.Context(), n)
+		must(t, err)
+		nodeExec(t, cluster, n.Name(), "pkill", "-KILL", "-x", "tombolo-agent")
+		eventually(t, 60*time.Second, func(ctx context.Context) error {
+			s, err := status(ctx, n)
+			switch {
+			case err != nil:
+				return err
+			case !s.Started.After(before.Started):
+				return fmt.Errorf("agent of %s/%s: the old one still answers", cluster, n.Name())
+			case !s.Ready:
+				return fmt.Errorf("agent of %s/%s is not ready: %v", cluster, n.Name(), s.Waiting)
+			}
+			return nil
+		})
+		s, err := status(t.Context(), n)
+		must(t, err)
+		if s.OpenFlow.FlowMods != 0 || s.OpenFlow.GroupMods != 0 {
+			t.Errorf("agent of %s/%s sent %d flow-mods and %d group-mods after its restart, want none (sent: %v)",
+				cluster, n.Name(), s.OpenFlow.FlowMods, s.OpenFlow.GroupMods, s.OpenFlow.MessagesSent)
+		}
+	})
+	requests()
+	download()
+}
+
+// testFlowsDeleted takes the flows away behind the agent's back, adds one under our cookie
+// and one under a foreign cookie.
+func testFlowsDeleted(t *testing.T) {
+	url := serviceURL(t)
+	ofctl := func(args ...string) string {
+		return nodeExec(t, "east", "node-2", append([]string{"ovs-ofctl", "-O", "OpenFlow15"}, args...)...)
+	}
+	count := func(out string) int { return strings.Count(out, "table=") }
+	want := count(ofctl("dump-flows", "br-int"))
+
+	ofctl("del-flows", "br-int")
+	eventually(t, 2*time.Second, func(ctx context.Context) error {
+		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		if err == nil && count(out) != want {
+			err = fmt.Errorf("%d flows, want %d", count(out), want)
+		}
+		return err
+	})
+	ask(t, "east", "client", url+"/", 5)
+
+	ofctl("add-flow", "br-int", "cookie=0x0001030000000099,table=5,priority=77,ip,nw_dst=192.0.2.1,actions=drop")
+	ofctl("add-flow", "br-int", "cookie=0xabcd,table=5,priority=78,ip,nw_dst=192.0.2.2,actions=drop")
+	eventually(t, 2*time.Second, func(ctx context.Context) error {
+		out, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		if err == nil && strings.Contains(out, "192.0.2.1") {
+			err = errNotYet
+		}
+		return err
+	})
+	if !strings.Contains(ofctl("dump-flows", "br-int"), "192.0.2.2") {
+		t.Error("the flow under a foreign cookie was removed")
+	}
+	ofctl("del-flows", "br-int", "cookie=0xabcd/-1")
+}
+
+// testSwitchKilled kills ovs-vswitchd on a Node of each cluster.
+func testSwitchKilled(t *testing.T) {
+	url := serviceURL(t)
+	for _, cluster := range []string{"east", "west"} {
+		nodeExec(t, cluster, "node-1", "pkill", "-KILL", "-x", "ovs-vswitchd")
+		n := world.Lab.Cluster(cluster).Node("node-1")
+		eventually(t, 90*time.Second, func(ctx context.Context) error {
+			out, err := n.Exec(ctx, "ovs-appctl", "version")
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		back := time.Now()
+		eventually(t, 5*time.Second, func(ctx context.Context) error {
+			_, err := get(ctx, "east", "client", url+"/", 1, "--timeout", "500ms")
+			return err
+		})
+		t.Logf("%s/node-1: first answer %.1f s after ovs-vswitchd was back", cluster, time.Since(back).Seconds())
+	}
+	ask(t, "east", "client", url+"/", 20)
+}
+
+// testLeaderAway stops the leader's API server for a minute. An export made meanwhile
+// arrives when it is back.
+func testLeaderAway(t *testing.T) {
+	url := serviceURL(t)
+	ctx := testContext(t)
+	must(t, world.Lab.Cluster("north").StopAPIServer(ctx))
+	stopped := time.Now()
+	requests := background(t, "/echo", "get", url+"/", "--count", "550", "--interval", "100ms", "--timeout", "3s")
+	must(t, world.Export(ctx, "east"))
+	requests()
+	if rest := time.Minute - time.Since(stopped); rest > 0 {
+		timer := time.NewTimer(rest)
+		<-timer.C
+	}
+	must(t, world.Lab.Cluster("north").StartAPIServer(ctx))
+	for _, cluster := range world.Members() {
+		_, err := world.ImportedIP(ctx, cluster, "antrea-mc-nginx", 2, 90*time.Second)
+		must(t, err)
+	}
+	kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
+	_, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	must(t, err)
+}
+
+// testGatewayDies switches a gateway Node off for good. The other candidate takes over.
+func testGatewayDies(t *testing.T) {
+	url := serviceURL(t)
+	ctx := testContext(t)
+	gateway := strings.TrimSpace(kubectl(t, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}"))
+	other := map[string]string{"node-1": "node-2", "node-2": "node-1"}[gateway]
+	if other == "" {
+		t.Fatalf("west's Gateways are %q, want one of node-1, node-2", gateway)
+	}
+	must(t, world.Lab.Cluster("west").Node(gateway).KillAll(ctx))
+	start := time.Now()
+	eventually(t, 3*time.Minute, func(ctx context.Context) error {
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}")
+		if err == nil && strings.TrimSpace(out) != other {
+			err = fmt.Errorf("west's Gateways are %q, want %s", out, other)
+		}
+		return err
+	})
+	took := time.Since(start)
+	eventually(t, 2*time.Minute, func(ctx context.Context) error {
+		a, err := get(ctx, "east", "client", url+"/", 10, "--timeout", "2s")
+		if err == nil && a.ok != 10 {
+			err = fmt.Errorf("%d of 10 answered", a.ok)
+		}
+		return err
+	})
+	t.Logf("gateway %s switched off: %s is the Gateway after %.1f s, requests succeed after %.1f s", gateway, other, took.Seconds(), time.Since(start).Seconds())
+}

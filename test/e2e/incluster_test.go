@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testInCluster is the CNI's own work, in one cluster: Pods on one Node and on two,
+// Services, the host, the outside.
+func testInCluster(t *testing.T) {
+	ctx := testContext(t)
+	must(t, world.Nginx(ctx, "west", 2))
+	must(t, world.ClientPod(ctx, "west", "client-1", "node-1"))
+	must(t, world.ClientPod(ctx, "west", "client-2", "node-2"))
+
+	t.Run("Pod to Pod", func(t *testing.T) {
+		ips := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.podIP}"))
+		if len(ips) != 2 {
+			t.Fatalf("nginx has Pod addresses %v, want 2", ips)
+		}
+		for _, ip := range ips {
+			for _, client := range []string{"client-1", "client-2"} {
+				ask(t, "west", client, "http://"+ip+":8080/", 3)
+			}
+		}
+	})
+
+	ip := kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+	t.Run("Service from a Pod", func(t *testing.T) {
+		a := ask(t, "west", "client-1", "http://"+ip+"/", 60)
+		for _, node := range []string{"node-1", "node-2"} {
+			if a.share("test-cluster-west/"+node) == 0 {
+				t.Errorf("60 requests, none answered on %s: %v", node, a.by)
+			}
+		}
+	})
+	t.Run("Service from the Node", func(t *testing.T) {
+		for _, node := range []string{"node-1", "node-2"} {
+			for range 4 {
+				nodeExec(t, "west", node, "curl", "-sS", "--max-time", "5", "http://"+ip+"/")
+			}
+		}
+	})
+	t.Run("API server by its Service", func(t *testing.T) {
+		// The endpoint is outside the Pod network: from the Node it leaves by the port it
+		// came in by.
+		api := kubectl(t, "west", "get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+		nodeExec(t, "west", "node-1", "curl", "-ksS", "--max-time", "5", "https://"+api+"/version")
+	})
+	t.Run("Pod to itself by its Service", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: v1
+kind: Service
+metadata: {name: client-1, namespace: default}
+spec:
+  selector: {run: client-1}
+  ports: [{port: 80, targetPort: 8080}]
+`))
+		kubectl(t, "west", "label", "pod", "client-1", "-n", "default", "run=client-1")
+		own := kubectl(t, "west", "get", "service", "client-1", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+		eventually(t, 15*time.Second, func(ctx context.Context) error {
+			a, err := get(ctx, "west", "client-1", "http://"+own+"/", 2)
+			if err == nil && a.ok != 2 {
+				err = fmt.Errorf("%d of 2 answered", a.ok)
+			}
+			return err
+		})
+		kubectl(t, "west", "delete", "service", "client-1", "-n", "default")
+	})
+	t.Run("no endpoint is refused at once", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: v1
+kind: Service
+metadata: {name: nobody, namespace: default}
+spec:
+  selector: {app: nobody}
+  ports: [{port: 80}]
+`))
+		nobody := kubectl(t, "west", "get", "service", "nobody", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+		eventually(t, 15*time.Second, func(ctx context.Context) error {
+			out, err := world.Exec(ctx, "west", "client-1", "/echo", "get", "http://"+nobody+"/", "--count", "1", "--timeout", "3s")
+			if err == nil {
+				return fmt.Errorf("answered: %s", out)
+			}
+			if !strings.Contains(out+err.Error(), "refused") {
+				return fmt.Errorf("want connection refused, got: %w %s", err, out)
+			}
+			return nil
+		})
+		kubectl(t, "west", "delete", "service", "nobody", "-n", "default")
+	})
+	t.Run("outside", func(t *testing.T) {
+		out, err := world.Exec(ctx, "west", "client-2", "/echo", "get", "http://"+world.Lab.Outside()+":8080/", "--count", "2")
+		if err != nil {
+			t.Fatalf("ask the host outside: %v\n%s", err, out)
+		}
+	})
+	t.Run("someone else's address is dropped", func(t *testing.T) {
+		pid := strings.TrimSpace(nodeExec(t, "west", "node-1", "sh", "-c", "ls /var/run/netns | head -1"))
+		if pid == "" {
+			t.Fatal("node-1 has no Pod network namespace")
+		}
+		before := classifyDrops(t)
+		_, err := world.Lab.Cluster("west").Node("node-1").Exec(ctx, "nsenter", "--net=/var/run/netns/"+pid, "sh", "-c",
+			"ip address add 10.12.99.99/32 dev eth0; ping -c 2 -W 1 -I 10.12.99.99 "+ip+"; rc=$?; ip address del 10.12.99.99/32 dev eth0; exit $rc")
+		if err == nil {
+			t.Fatal("a packet from an address that is not the Pod's was answered")
+		}
+		if after := classifyDrops(t); after <= before {
+			t.Errorf("no packet was dropped in Classify: %d before, %d after", before, after)
+		}
+	})
+}
+
+// classifyDrops counts packets that no flow of the Classify table took, by the switch's
+// own lookup and match counters.
+func classifyDrops(t *testing.T) int {
+	t.Helper()
+	out := nodeExec(t, "west", "node-1", "ovs-ofctl", "-O", "OpenFlow15", "dump-tables", "br-int")
+	var lookup, matched int
+	for _, line := range strings.Split(out, "\n") {
+		if i := strings.Index(line, "lookup="); i >= 0 {
+			if _, err := fmt.Sscanf(strings.TrimSpace(line[i:]), "lookup=%d, matched=%d", &lookup, &matched); err != nil {
+				t.Fatalf("read %q: %v", line, err)
+			}
+			break
+		}
+	}
+	return lookup - matched
+}

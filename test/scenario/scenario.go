@@ -1,0 +1,222 @@
+// Package scenario walks through the user guide on a lab: it joins the clusters into a
+// ClusterSet, chooses Gateways and exports a Service, with the manifests of the users'
+// documents. The demo and the end-to-end tests are made of its steps.
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/seeds"
+)
+
+// Names that the user guide uses.
+const (
+	ClusterSet      = "test-clusterset"
+	LeaderNamespace = "antrea-multicluster"
+	MemberNamespace = "kube-system"
+	Leader          = "north"
+)
+
+// ClusterID returns the ID that the user guide gives a cluster of the lab.
+func ClusterID(cluster string) string { return "test-cluster-" + cluster }
+
+// Scenario is a lab on its way through the guide.
+type Scenario struct {
+	Lab      *lab.Lab
+	Progress func(format string, args ...any)
+}
+
+func (s *Scenario) say(format string, args ...any) {
+	if s.Progress != nil {
+		s.Progress(format, args...)
+	}
+}
+
+// Members returns the names of all clusters: each is a member, the leader too.
+func (s *Scenario) Members() []string {
+	var names []string
+	for _, c := range s.Lab.Clusters() {
+		names = append(names, c.Name())
+	}
+	return names
+}
+
+// Kubectl runs kubectl in a cluster and returns what it printed.
+func (s *Scenario) Kubectl(ctx context.Context, cluster string, args ...string) (string, error) {
+	return s.Lab.Cluster(cluster).Kubectl(ctx, args...)
+}
+
+// Apply applies a manifest in a cluster.
+func (s *Scenario) Apply(ctx context.Context, cluster, manifest string) error {
+	out, err := s.Lab.Cluster(cluster).KubectlInput(ctx, manifest, "apply", "-f", "-")
+	if err != nil {
+		return fmt.Errorf("apply in cluster %s: %w\n%s", cluster, err, out)
+	}
+	return nil
+}
+
+// Access follows "Set up Access to Leader Cluster" for each member: ServiceAccount, token
+// Secret and RoleBinding in the leader, and the token brought to the member the way the
+// guide's shell pipeline does it.
+func (s *Scenario) Access(ctx context.Context) error {
+	guide, err := seeds.UserGuide()
+	if err != nil {
+		return err
+	}
+	manifest, err := guide.Manifest("kind: ServiceAccount", "name: member-east")
+	if err != nil {
+		return err
+	}
+	for _, member := range s.Members() {
+		if err := s.Apply(ctx, Leader, strings.ReplaceAll(manifest, "east", member)); err != nil {
+			return err
+		}
+		name := "member-" + member + "-token"
+		token, err := s.TokenSecret(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := s.Apply(ctx, member, token); err != nil {
+			return err
+		}
+		s.say("%s may join: Secret %s", member, name)
+	}
+	return nil
+}
+
+// TokenSecret returns the leader's token Secret as the manifest that the guide's
+// `kubectl get secret | grep | sed` makes of it. It waits until the token is there.
+func (s *Scenario) TokenSecret(ctx context.Context, name string) (string, error) {
+	var manifest string
+	err := Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		out, err := s.Kubectl(ctx, Leader, "get", "secret", name, "-n", LeaderNamespace, "-o", "yaml")
+		if err != nil {
+			return err
+		}
+		var kept []string
+		token := false
+		for _, line := range strings.Split(out, "\n") {
+			if keepLine(line) {
+				line = strings.ReplaceAll(line, "kubernetes.io/service-account-token", "Opaque")
+				line = strings.ReplaceAll(line, LeaderNamespace, MemberNamespace)
+				kept = append(kept, line)
+			}
+			token = token || strings.HasPrefix(line, "  token:")
+		}
+		if !token {
+			return fmt.Errorf("secret %s has no token yet", name)
+		}
+		manifest = strings.Join(kept, "\n") + "\n"
+		return nil
+	})
+	return manifest, err
+}
+
+// keepLine is the guide's grep -w -e '^apiVersion' -e '^data' -e '^metadata' -e '^ *name:'
+// -e '^kind' -e '  ca.crt' -e '  token:' -e '^type' -e '  namespace'.
+func keepLine(line string) bool {
+	for _, p := range []string{"apiVersion:", "data:", "metadata:", "kind:", "type:"} {
+		if strings.HasPrefix(line, p) {
+			return true
+		}
+	}
+	trimmed := strings.TrimLeft(line, " ")
+	return strings.HasPrefix(trimmed, "name:") ||
+		strings.HasPrefix(line, "  ca.crt:") || strings.HasPrefix(line, "  token:") || strings.HasPrefix(line, "  namespace:")
+}
+
+// Join follows "Initialize ClusterSet" and "for a Dual-role Cluster".
+func (s *Scenario) Join(ctx context.Context) error {
+	guide, err := seeds.UserGuide()
+	if err != nil {
+		return err
+	}
+	leader, err := guide.Manifest("kind: ClusterSet", "namespace: antrea-multicluster\nspec:", "clusterID: test-cluster-north")
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(ctx, Leader, leader); err != nil {
+		return err
+	}
+	server := s.Lab.Cluster(Leader).Server()
+	for _, member := range s.Members() {
+		manifest, err := guide.Manifest("kind: ClusterSet", "namespace: kube-system", "clusterID: "+ClusterID(member)+"\n")
+		if err != nil {
+			return err
+		}
+		manifest = strings.ReplaceAll(manifest, "https://172.18.0.1:6443", server)
+		if err := s.Apply(ctx, member, manifest); err != nil {
+			return err
+		}
+	}
+	for _, member := range s.Members() {
+		if err := s.WaitJoined(ctx, member, ClusterSet, time.Minute); err != nil {
+			return err
+		}
+		s.say("%s has joined", ClusterID(member))
+	}
+	return nil
+}
+
+// WaitJoined waits until a member's ClusterSet is Ready.
+func (s *Scenario) WaitJoined(ctx context.Context, member, clusterSet string, limit time.Duration) error {
+	return Eventually(ctx, limit, func(ctx context.Context) error {
+		out, err := s.Kubectl(ctx, member, "get", "clusterset", clusterSet, "-n", MemberNamespace,
+			"-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err != nil {
+			return err
+		}
+		if out != "True" {
+			return fmt.Errorf("ClusterSet %s in %s: Ready is %q, want True", clusterSet, member, out)
+		}
+		return nil
+	})
+}
+
+// ChooseGateway follows "Multi-cluster Gateway Configuration" with the given Nodes as
+// candidates, and waits until every other member knows the cluster.
+func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...string) error {
+	for _, node := range nodes {
+		if _, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", node, "multicluster.antrea.io/gateway=true"); err != nil {
+			return err
+		}
+	}
+	return Eventually(ctx, time.Minute, func(ctx context.Context) error {
+		for _, other := range s.Members() {
+			if other == cluster {
+				continue
+			}
+			if _, err := s.Kubectl(ctx, other, "get", "clusterinfoimport", "-n", MemberNamespace, ClusterID(cluster)+"-clusterinfo"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Eventually calls f until it returns nil. After limit it returns f's last error.
+func Eventually(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %s still: %w", limit, last)
+		case <-tick.C:
+		}
+	}
+}

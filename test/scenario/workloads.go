@@ -1,0 +1,110 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// echoImage is the lab's test image: an HTTP server and client in one binary.
+const echoImage = "tombolo/echo:dev"
+
+// Nginx deploys a Deployment and Service named nginx in default: what the guide exports.
+func (s *Scenario) Nginx(ctx context.Context, cluster string, replicas int) error {
+	manifest := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: nginx, namespace: default}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: nginx}}
+  template:
+    metadata: {labels: {app: nginx}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: nginx}}}
+      containers:
+        - name: echo
+          image: %s
+          imagePullPolicy: Never
+          args: [serve]
+          env:
+            - {name: CLUSTER, value: %s}
+            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+            - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+          ports: [{containerPort: 8080}]
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 2}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nginx, namespace: default}
+spec:
+  selector: {app: nginx}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+`, replicas, echoImage, ClusterID(cluster))
+	if err := s.Apply(ctx, cluster, manifest); err != nil {
+		return err
+	}
+	_, err := s.Kubectl(ctx, cluster, "rollout", "status", "deployment/nginx", "-n", "default", "--timeout=90s")
+	return err
+}
+
+// ClientPod runs a Pod that waits for commands on one Node.
+func (s *Scenario) ClientPod(ctx context.Context, cluster, name, node string) error {
+	manifest := fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: default, labels: {app: client}}
+spec:
+  nodeName: %s
+  terminationGracePeriodSeconds: 1
+  tolerations: [{operator: Exists}]
+  containers:
+    - {name: echo, image: %s, imagePullPolicy: Never, args: [serve]}
+`, name, node, echoImage)
+	if err := s.Apply(ctx, cluster, manifest); err != nil {
+		return err
+	}
+	_, err := s.Kubectl(ctx, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", "default", "--timeout=60s")
+	return err
+}
+
+// Exec runs a command in a Pod of the default Namespace.
+func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...string) (string, error) {
+	args := append([]string{"exec", "-n", "default", pod, "--"}, command...)
+	return s.Kubectl(ctx, cluster, args...)
+}
+
+// Export applies the guide's ServiceExport of default/nginx.
+func (s *Scenario) Export(ctx context.Context, cluster string) error {
+	return s.Apply(ctx, cluster, `
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata:
+  name: nginx
+  namespace: default
+`)
+}
+
+// ImportedIP waits for the ClusterIP of an imported Service whose Endpoints hold n addresses.
+func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n int, limit time.Duration) (string, error) {
+	var ip string
+	err := Eventually(ctx, limit, func(ctx context.Context) error {
+		out, err := s.Kubectl(ctx, cluster, "get", "service", service, "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+		if err != nil {
+			return err
+		}
+		ip = out
+		out, err = s.Kubectl(ctx, cluster, "get", "endpoints", service, "-n", "default", "-o", "jsonpath={.subsets[*].addresses[*].ip}")
+		if err != nil {
+			return err
+		}
+		if got := len(strings.Fields(out)); got != n {
+			return fmt.Errorf("endpoints %s in %s has %d addresses (%s), want %d", service, cluster, got, out, n)
+		}
+		return nil
+	})
+	return ip, err
+}
