@@ -104,8 +104,8 @@ func node() Desired {
 func kernel() string {
 	var b strings.Builder
 	for _, line := range []string{
-		"ip -br addr show dev gw0 | sed 's/@[^ ]*//; s/fe80[^ ]*//'",
-		"ip -o link show dev gw0 | grep -o 'mtu [0-9]*'",
+		"ip -4 -o addr show dev gw0 | grep -o 'inet [^ ]*'",
+		"ip -o link show up dev gw0 | grep -o 'mtu [0-9]*'",
 		"ip route show proto 0x74 | sort",
 		"ip neigh show nud permanent dev gw0",
 		"cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/gw0/rp_filter",

@@ -213,7 +213,10 @@ func TestGatewayPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	synced(t, host)
-	all := func() string { return kernel() + sh(t, "cat /sys/class/net/gw0/address") }
+	all := func() string {
+		address, _ := try("ip -o link show dev gw0 | grep -o 'link/ether [^ ]*'")
+		return kernel() + address
+	}
 	want := all()
 	if !strings.Contains(want, mac) {
 		t.Errorf("gw0's MAC is not %s:\n%s", mac, want)
