@@ -1,0 +1,48 @@
+# Tombolo. `make` alone says what there is.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+export CGO_ENABLED := 0
+ROOT := $(CURDIR)
+BIN := $(ROOT)/bin
+CACHE ?= $(HOME)/.cache/tombolo
+export TOMBOLO_REPO := $(ROOT)
+export TOMBOLO_KUBERNETES := $(BIN)/kubernetes
+PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
+LDFLAGS := -s -w
+
+.DEFAULT_GOAL := help
+.PHONY: help build images lab-binaries packages demo demo-down check test generate verify
+
+help: ## say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
+
+build: ## compile the programs into bin/
+	@build/programs $(BIN)
+
+images: build ## make the container images, bin/images/*.tar, without a registry
+	@go run ./build/images $(BIN) $(BIN)/images
+
+lab-binaries: ## compile what the lab runs (Kubernetes, containerd; cached in ~/.cache/tombolo)
+	@build/lab-binaries $(CACHE) $(BIN)
+
+packages: ## install the Debian packages that tests and demo need
+	@build/packages
+
+demo: packages lab-binaries images ## bring up three clusters joined by Tombolo and show a request
+	@$(BIN)/tombolo-lab demo
+
+demo-down: ## remove the demo's clusters
+	@if [ -x $(BIN)/tombolo-lab ]; then $(BIN)/tombolo-lab down; else go run ./cmd/tombolo-lab down; fi
+
+check: ## format, vet, lint and unit tests: under a minute
+	@build/check
+
+test: packages lab-binaries images ## all tests, the lab's included
+	go test -p 2 -count=1 -timeout 60m ./...
+
+generate: ## write generated files anew
+	go generate ./...
+
+verify: generate ## fail when generated files are not what `make generate` writes
+	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'gofmt these:'; gofmt -l $$(git ls-files '*.go'); exit 1; }

@@ -1,0 +1,84 @@
+// Command echo is the tests' server and client in one: it says who answers, and counts who
+// did.
+//
+//	echo serve [--http :8080] [--udp :8080]
+//	echo get URL [--count N] [--interval D] [--timeout D]
+//	echo udp HOST:PORT [--count N] [--interval D] [--timeout D]
+//	echo download URL
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(serveCommand(), getCommand(), udpCommand(), downloadCommand())
+	if err := root.ExecuteContext(ctx); err != nil {
+		if !errors.Is(err, errSaid) {
+			fmt.Fprintln(os.Stderr, "echo:", err)
+		}
+		return 1
+	}
+	return 0
+}
+
+// errSaid is an error whose details are in the output already.
+var errSaid = errors.New("not all was answered")
+
+func serveCommand() *cobra.Command {
+	var s server
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Answer HTTP and UDP with this server's name", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVar(&s.http, "http", ":8080", "address to serve HTTP on")
+	cmd.Flags().StringVar(&s.udp, "udp", ":8080", "address to serve UDP on")
+	return cmd
+}
+
+func (c *client) flags(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().IntVar(&c.count, "count", 1, "how many requests")
+	cmd.Flags().DurationVar(&c.interval, "interval", 0, "time from one request to the next")
+	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Second, "time that one request may take")
+	return cmd
+}
+
+func getCommand() *cobra.Command {
+	var c client
+	return c.flags(&cobra.Command{
+		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), func(ctx context.Context) (string, error) { return askHTTP(ctx, args[0]) })
+		},
+	})
+}
+
+func udpCommand() *cobra.Command {
+	var c client
+	return c.flags(&cobra.Command{
+		Use: "udp HOST:PORT", Short: "The same with one datagram from a new port each time", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), func(ctx context.Context) (string, error) { return askUDP(ctx, args[0]) })
+		},
+	})
+}
+
+func downloadCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "download URL", Short: "Read all of one answer, and check that nothing is missing", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return download(cmd.Context(), args[0]) },
+	}
+}

@@ -1,0 +1,62 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Environment variables that say where the lab's binaries and images are, for programs
+// that run outside the repository.
+const (
+	EnvRepo     = "TOMBOLO_REPO"       // the repository; found from the working directory
+	EnvBinaries = "TOMBOLO_KUBERNETES" // directory of kube-apiserver, kubelet, containerd, ...
+)
+
+// Repo returns the repository that this program is of: above the working directory.
+func Repo() (string, error) {
+	if dir := os.Getenv(EnvRepo); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "test/lab/kubernetes/go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("the working directory is not in Tombolo's repository: go there, or set %s", EnvRepo)
+		}
+	}
+}
+
+// binaries says where programs are.
+type binaries struct {
+	kubernetes string // Kubernetes, containerd and CNI plugins: what others made
+	own        string // ours
+}
+
+func findBinaries() (binaries, error) {
+	repo, err := Repo()
+	if err != nil {
+		return binaries{}, err
+	}
+	b := binaries{kubernetes: os.Getenv(EnvBinaries), own: filepath.Join(repo, "bin")}
+	if b.kubernetes == "" {
+		// `make lab-binaries` leaves a link to the cache.
+		b.kubernetes = filepath.Join(b.own, "kubernetes")
+	}
+	if b.kubernetes, err = filepath.EvalSymlinks(b.kubernetes); err != nil {
+		return b, fmt.Errorf("the lab's binaries are missing, run `make lab-binaries`: %w", err)
+	}
+	for _, path := range []string{b.kubernetes + "/kube-apiserver", b.kubernetes + "/kubelet", b.kubernetes + "/containerd",
+		b.kubernetes + "/loopback", b.own + "/nodeinit", b.own + "/echo", b.own + "/pause"} {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return b, fmt.Errorf("the lab's binary %s is missing, run `make lab-binaries`", path)
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,171 @@
+// Package lab makes whole Kubernetes clusters on one machine: real control planes, and
+// Nodes that are network, mount, PID and UTS namespaces with a real kubelet and containerd
+// each. It needs root, and nothing that `make lab-binaries` does not build.
+//
+// All that a lab consists of can be found from its name: network namespaces called
+// <lab>-..., the processes inside them, its directory, its cgroups and its link to the
+// host. Nothing depends on a record of process IDs, so Down works from any state.
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Config says which lab to make.
+type Config struct {
+	Name     string       // "demo" when empty; a word of lower-case letters and digits
+	Dir      string       // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
+	Clusters []string     // their names, in the order of their addresses
+	Nodes    int          // Nodes in each cluster, called node-1, node-2, ...
+	Progress func(string) `json:"-"` // told what happens; may be nil
+}
+
+const (
+	// DefaultName is the lab that is meant when none is named.
+	DefaultName = "demo"
+
+	stateRoot = "/var/lib/tombolo-lab"
+	maxLabs   = 16 // labs side by side: each has a /20 of 172.30.0.0/16
+	maxNodes  = 99
+	// Subnets 14 and 15 of the lab's /20 are etcd's and the host's.
+	maxClusters = 14
+)
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9]{0,15}$`)
+
+func (c *Config) check() error {
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.Dir == "" {
+		c.Dir = filepath.Join(stateRoot, c.Name)
+	}
+	if !nameForm.MatchString(c.Name) {
+		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", c.Name)
+	}
+	if len(c.Clusters) == 0 || len(c.Clusters) > maxClusters {
+		return fmt.Errorf("lab %s has %d clusters: want 1 to %d", c.Name, len(c.Clusters), maxClusters)
+	}
+	for i, name := range c.Clusters {
+		if !nameForm.MatchString(name) {
+			return fmt.Errorf("cluster name %q: use up to 16 lower-case letters and digits, a letter first", name)
+		}
+		if slices.Contains(c.Clusters[:i], name) {
+			return fmt.Errorf("cluster %s is named twice", name)
+		}
+	}
+	if c.Nodes < 1 || c.Nodes > maxNodes {
+		return fmt.Errorf("lab %s has %d Nodes in each cluster: want 1 to %d", c.Name, c.Nodes, maxNodes)
+	}
+	return nil
+}
+
+// record is what lab.json keeps.
+type record struct {
+	Config
+	Index int // which /20 of 172.30.0.0/16
+}
+
+func recordPath(name string) string { return filepath.Join(stateRoot, name, "lab.json") }
+
+// claim makes the lab's directory and gives it an index that no other lab has and whose
+// range the machine has no route to.
+func claim(c Config) (record, error) {
+	if err := os.MkdirAll(stateRoot, 0o755); err != nil {
+		return record{}, err
+	}
+	lock, err := os.OpenFile(filepath.Join(stateRoot, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return record{}, err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return record{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Lstat(filepath.Join(stateRoot, c.Name)); err == nil {
+		return record{}, fmt.Errorf("lab %s exists: take it down first, or choose another name", c.Name)
+	}
+	used, err := usedIndexes()
+	if err != nil {
+		return record{}, err
+	}
+	for index := range maxLabs {
+		if used[index] {
+			continue
+		}
+		r := record{Config: c, Index: index}
+		if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+			return record{}, err
+		}
+		if link := filepath.Join(stateRoot, c.Name); link != c.Dir {
+			if err := os.Symlink(c.Dir, link); err != nil {
+				return record{}, err
+			}
+		}
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return record{}, err
+		}
+		return r, os.WriteFile(recordPath(c.Name), text, 0o644)
+	}
+	return record{}, fmt.Errorf("no range of 172.30.0.0/16 is free for lab %s: take another lab down (see %s)", c.Name, stateRoot)
+}
+
+func usedIndexes() (map[int]bool, error) {
+	used, err := routedIndexes()
+	if err != nil {
+		return nil, err
+	}
+	names, err := Names()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if r, err := readRecord(name); err == nil {
+			used[r.Index] = true
+		}
+	}
+	return used, nil
+}
+
+// Names returns the labs that exist on this machine, in whatever state.
+func Names() ([]string, error) {
+	entries, err := os.ReadDir(stateRoot)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func readRecord(name string) (record, error) {
+	text, err := os.ReadFile(recordPath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, fmt.Errorf("there is no lab %s: `tombolo-lab up` makes one", name)
+	}
+	if err != nil {
+		return record{}, err
+	}
+	var r record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return record{}, fmt.Errorf("read %s: %w", recordPath(name), err)
+	}
+	return r, nil
+}

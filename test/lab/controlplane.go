@@ -1,0 +1,280 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Name returns the cluster's name.
+func (c *Cluster) Name() string { return c.name }
+
+// Server returns the URL of the cluster's API server, reachable from all Nodes of the lab
+// and from the machine itself.
+func (c *Cluster) Server() string {
+	return fmt.Sprintf("https://%s:6443", c.lab.plan().controlPlane(c.index))
+}
+
+// Kubeconfig returns the path of the administrator's kubeconfig. Its context is named
+// after the cluster.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir(), "kubeconfig") }
+
+// RESTConfig returns the administrator's client configuration.
+func (c *Cluster) RESTConfig() (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+}
+
+// Nodes returns the cluster's Nodes, node-1 first.
+func (c *Cluster) Nodes() []*Node { return c.nodes }
+
+// Node returns a Node by name. It panics when there is none.
+func (c *Cluster) Node(name string) *Node {
+	for _, n := range c.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	panic(fmt.Sprintf("cluster %s has no Node %s", c.name, name))
+}
+
+func (c *Cluster) dir() string  { return filepath.Join(c.lab.Dir(), c.name) }
+func (c *Cluster) place() place { return place{fmt.Sprintf("%s-%s-control", c.lab.Name(), c.name)} }
+
+func (c *Cluster) file(name string) string { return filepath.Join(c.dir(), name) }
+
+// up brings the control plane, then the Nodes, and waits until all are registered and have
+// a range of Pod addresses.
+func (c *Cluster) up(ctx context.Context) error {
+	if err := os.MkdirAll(c.dir(), 0o755); err != nil {
+		return err
+	}
+	if err := c.pki(); err != nil {
+		return err
+	}
+	if err := c.place().create(); err != nil {
+		return err
+	}
+	p := c.lab.plan()
+	err := c.lab.router().plug(cable{bridge: mgmtBridge(c.index), port: fmt.Sprintf("m%d-control", c.index),
+		to: c.place(), name: "eth0", address: on(p.controlPlane(c.index), p.mgmt(c.index)),
+		routes: []route{{everywhere, host(p.mgmt(c.index), 1)}}})
+	if err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := c.component("kube-controller-manager", c.controllerManagerFlags()); err != nil {
+		return err
+	}
+	if err := c.component("kube-scheduler", c.schedulerFlags()); err != nil {
+		return err
+	}
+	c.lab.say("%s: control plane is up", c.name)
+	g, gctx := errgroup.WithContext(ctx)
+	for _, n := range c.nodes {
+		g.Go(func() error {
+			if err := n.PowerOn(gctx); err != nil {
+				return fmt.Errorf("Node %s: %w", n.name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := c.registered(ctx); err != nil {
+		return err
+	}
+	c.lab.say("%s: %d Nodes are registered", c.name, len(c.nodes))
+	return nil
+}
+
+func (c *Cluster) component(name string, flags []string) error {
+	cmd := exec.Command(filepath.Join(c.lab.bin.kubernetes, name), flags...)
+	return start(c.place(), c.file(name+".log"), cmd)
+}
+
+func (c *Cluster) apiServerFlags() []string {
+	p := c.lab.plan()
+	return []string{
+		"--advertise-address=" + p.controlPlane(c.index).String(),
+		"--secure-port=6443",
+		"--etcd-servers=http://" + p.etcd().String() + ":2379",
+		"--etcd-prefix=/" + c.name,
+		"--service-cluster-ip-range=" + p.services(c.index).String(),
+		"--allow-privileged",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--enable-aggregator-routing", // no kube-proxy here: webhooks are called at their endpoints
+		"--kubelet-preferred-address-types=InternalIP",
+		"--client-ca-file=" + c.file("ca.crt"),
+		"--tls-cert-file=" + c.file("apiserver.crt"),
+		"--tls-private-key-file=" + c.file("apiserver.key"),
+		"--kubelet-client-certificate=" + c.file("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + c.file("apiserver-kubelet-client.key"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.file("sa.pub"),
+		"--service-account-signing-key-file=" + c.file("sa.key"),
+		"--requestheader-client-ca-file=" + c.file("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file=" + c.file("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + c.file("front-proxy-client.key"),
+		"--endpoint-reconciler-type=lease",
+	}
+}
+
+func (c *Cluster) controllerManagerFlags() []string {
+	p, config := c.lab.plan(), c.file("controller-manager.kubeconfig")
+	return []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		"--bind-address=127.0.0.1",
+		"--leader-elect=false",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.file("sa.key"),
+		"--root-ca-file=" + c.file("ca.crt"),
+		"--allocate-node-cidrs",
+		"--cluster-cidr=" + p.pods(c.index).String(),
+		"--service-cluster-ip-range=" + p.services(c.index).String(),
+		"--node-cidr-mask-size=24",
+		"--node-monitor-period=2s",
+		"--node-monitor-grace-period=12s",
+	}
+}
+
+func (c *Cluster) schedulerFlags() []string {
+	config := c.file("scheduler.kubeconfig")
+	return []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		"--bind-address=127.0.0.1",
+		"--leader-elect=false",
+	}
+}
+
+// StartAPIServer starts the API server and waits until it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if err := c.component("kube-apiserver", c.apiServerFlags()); err != nil {
+		return err
+	}
+	config, err := c.RESTConfig()
+	if err != nil {
+		return err
+	}
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return err
+	}
+	err = eventually(ctx, 60*time.Second, func(ctx context.Context) error {
+		if _, running, err := named(c.place(), "kube-apiserver"); err == nil && !running {
+			return fmt.Errorf("it has ended:\n%s", tail(c.file("kube-apiserver.log")))
+		}
+		return healthy(ctx, c.Server()+"/readyz", tlsConfig)
+	})
+	if err != nil {
+		return fmt.Errorf("API server of cluster %s is not ready: %w", c.name, err)
+	}
+	return nil
+}
+
+// StopAPIServer stops the API server as a restart of its host would: it gets SIGKILL.
+func (c *Cluster) StopAPIServer(ctx context.Context) error {
+	return killInside(ctx, c.place(), unix.SIGKILL, func(p process) bool { return p.name() == "kube-apiserver" })
+}
+
+// healthy asks a URL and wants status 200.
+func healthy(ctx context.Context, url string, tlsConfig *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// registered waits for the Nodes' objects and their Pod ranges, and gives the control plane
+// routes to these, so that the API server reaches webhooks in Pods.
+func (c *Cluster) registered(ctx context.Context) error {
+	config, err := c.RESTConfig()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	return eventually(ctx, 90*time.Second, func(ctx context.Context) error {
+		for _, n := range c.nodes {
+			node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+			if err != nil {
+				return fmt.Errorf("%w; kubelet says:\n%s", err, tail(n.file("kubelet.log")))
+			}
+			if node.Spec.PodCIDR == "" {
+				return fmt.Errorf("Node %s has no podCIDR yet", n.name)
+			}
+			to, via := prefix("%s", node.Spec.PodCIDR), c.lab.plan().nodeMgmt(c.index, n.number)
+			if err := c.place().do(func() error { return addRoute("eth0", route{to, via}) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Kubectl runs kubectl as the cluster's administrator and returns what it printed.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.KubectlInput(ctx, "", args...)
+}
+
+// KubectlInput is Kubectl with text on its standard input.
+func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := c.KubectlCommand(ctx, args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := output(cmd)
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s in cluster %s: %w", strings.Join(args, " "), c.name, err)
+	}
+	return out, nil
+}
+
+// KubectlCommand returns the command, for callers that want its streams.
+func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)
+	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.kubernetes, "kubectl"), args...)
+}
+
+// Tool runs one of the repository's programs (bin/<name>) as the cluster's administrator.
+func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.own, name), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Cluster(cluster).Kubeconfig())
+	out, err := output(cmd)
+	if err != nil {
+		return out, fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return out, nil
+}

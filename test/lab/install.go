@@ -1,0 +1,154 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Install brings Tombolo to all clusters as a user would: the images, then the rendered
+// manifests of deploy/ by kubectl, with the settings in them that a user would edit. The
+// first cluster gets the leader too. It returns when all Nodes are Ready and all of
+// Tombolo runs.
+func (l *Lab) Install(ctx context.Context) error {
+	if err := l.LoadImages(ctx); err != nil {
+		return err
+	}
+	l.say("images are on all Nodes")
+	g, gctx := errgroup.WithContext(ctx)
+	for _, c := range l.clusters {
+		g.Go(func() error { return c.install(gctx) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return l.InstallLeader(ctx, "")
+}
+
+// InstallLeader installs the multi-cluster controller as leader in the first cluster, in
+// the Namespace of the manifest or, when one is named, in that one.
+func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
+	manifest, err := manifests("leader")
+	if err != nil {
+		return err
+	}
+	if manifest == "" {
+		return errors.New("deploy/leader has no manifest")
+	}
+	if namespace != "" {
+		manifest = strings.ReplaceAll(manifest, "antrea-multicluster", namespace)
+	} else {
+		namespace = "antrea-multicluster"
+	}
+	c := l.clusters[0]
+	if err := c.apply(ctx, manifest, "--server-side"); err != nil {
+		return err
+	}
+	l.say("%s: leader is installed in Namespace %s", c.name, namespace)
+	return c.rolledOut(ctx, namespace)
+}
+
+// install applies what every cluster needs, and waits until it runs.
+func (c *Cluster) install(ctx context.Context) error {
+	for _, part := range []string{"crds", "agent", "member"} {
+		manifest, err := manifests(part)
+		if err != nil {
+			return err
+		}
+		if part == "agent" {
+			if manifest, err = c.settings(manifest); err != nil {
+				return err
+			}
+		}
+		if manifest == "" {
+			return fmt.Errorf("deploy/%s has no manifest", part)
+		}
+		if err := c.apply(ctx, manifest, "--server-side"); err != nil {
+			return fmt.Errorf("install deploy/%s: %w", part, err)
+		}
+	}
+	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s"); err != nil {
+		return err
+	}
+	c.lab.say("%s: Nodes are Ready", c.name)
+	return c.rolledOut(ctx, "kube-system")
+}
+
+// apply applies a manifest. It tries again for a while, as users do when a CRD or a
+// webhook of the same manifest was not yet served.
+func (c *Cluster) apply(ctx context.Context, manifest string, args ...string) error {
+	return eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		_, err := c.KubectlInput(ctx, manifest, append([]string{"apply", "-f", "-"}, args...)...)
+		return err
+	})
+}
+
+// rolledOut waits until the DaemonSets and Deployments of a Namespace run.
+func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
+	out, err := c.Kubectl(ctx, "get", "daemonsets,deployments", "-n", namespace, "-o", "name")
+	if err != nil {
+		return err
+	}
+	for _, object := range strings.Fields(out) {
+		if _, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout=120s"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manifests returns the YAML of one part of deploy/.
+func manifests(part string) (string, error) {
+	repo, err := Repo()
+	if err != nil {
+		return "", err
+	}
+	paths, err := filepath.Glob(filepath.Join(repo, "deploy", part, "*.yml"))
+	if err != nil {
+		return "", err
+	}
+	more, err := filepath.Glob(filepath.Join(repo, "deploy", part, "*.yaml"))
+	if err != nil {
+		return "", err
+	}
+	paths = append(paths, more...)
+	slices.Sort(paths)
+	var texts []string
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		texts = append(texts, string(text))
+	}
+	return strings.Join(texts, "\n---\n"), nil
+}
+
+// settings are what a user of these clusters edits in the agent's ConfigMap: there is no
+// kube-proxy to start behind, and the machine's kernel may lack the Open vSwitch module.
+func (c *Cluster) settings(manifest string) (string, error) {
+	for key, value := range map[string]string{
+		"kubeAPIServerOverride": c.Server(),
+		"transportInterface":    "eth1",
+		"ovsDatapathType":       "netdev",
+	} {
+		line := regexp.MustCompile(`(?m)^(\s*)#?\s?` + key + `:.*$`)
+		if n := len(line.FindAllString(manifest, -1)); n != 1 {
+			return "", fmt.Errorf("deploy/agent: the key %s is there %d times, want one line to edit", key, n)
+		}
+		manifest = line.ReplaceAllString(manifest, "${1}"+key+": "+value)
+	}
+	return manifest, nil
+}

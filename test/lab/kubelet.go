@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// containerdConfig: the Node's runtime. What differs from the defaults is what a machine
+// without CAP_SYS_RESOURCE needs, and images that come from no registry.
+const containerdConfig = `version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.tracing"]
+
+[grpc]
+  address = "/run/containerd/containerd.sock"
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "docker.io/tombolo/pause:dev"
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  enable_unprivileged_ports = false
+  enable_unprivileged_icmp = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "runc"
+      SystemdCgroup = false
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["/opt/cni/bin"]
+    conf_dir = "/etc/cni/net.d"
+`
+
+// kubeletConfig: a kubelet that shares its machine with others. It may not reserve or
+// evict for memory and disk that are not its alone. The short lease makes a dead Node
+// NotReady in seconds.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {enabled: true}
+  x509: {clientCAFile: CLUSTER/ca.crt}
+authorization: {mode: Webhook}
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+cgroupRoot: CGROUP
+evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+nodeLeaseDurationSeconds: 12
+resolvConf: ""
+clusterDomain: cluster.local
+oomScoreAdj: 0
+rotateCertificates: false
+serializeImagePulls: true
+volumePluginDir: /var/lib/kubelet/volumeplugins
+staticPodPath: ""
+shutdownGracePeriod: 0s
+readOnlyPort: 0
+`
+
+func (n *Node) cgroup() string {
+	return fmt.Sprintf("%s/%s-%s", cgroupOf(n.cluster.lab.Name()), n.cluster.name, n.name)
+}
+
+func (n *Node) writeConfigs() error {
+	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "CGROUP", n.cgroup()).Replace(kubeletConfig)
+	if err := os.WriteFile(n.file("kubelet.yml"), []byte(kubelet), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(n.file("containerd.toml"), []byte(containerdConfig), 0o644)
+}
+
+// daemon starts a program on the Node and leaves it running.
+func (n *Node) daemon(name string, args ...string) error {
+	cmd, err := n.command(context.Background(), append([]string{filepath.Join(n.cluster.lab.bin.kubernetes, name)}, args...)...)
+	if err != nil {
+		return err
+	}
+	cmd.Cancel, cmd.WaitDelay = nil, 0
+	return start(n.place(), n.file(name+".log"), cmd)
+}
+
+func (n *Node) startContainerd(ctx context.Context) error {
+	if err := n.daemon("containerd", "--config", n.file("containerd.toml"), "--log-level", "warn"); err != nil {
+		return err
+	}
+	err := eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		_, err := n.Exec(ctx, "ctr", "--timeout", "2s", "version")
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("containerd does not answer: %w\n%s", err, tail(n.file("containerd.log")))
+	}
+	return n.LoadImage(ctx, n.cluster.lab.pausePath())
+}
+
+func (n *Node) startKubelet(context.Context) error {
+	// A cgroup that a kubelet calls its root must be there.
+	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if err != nil {
+		return err
+	}
+	for _, h := range hierarchies {
+		if err := n.makeCgroup(filepath.Dir(h)); err != nil {
+			return err
+		}
+	}
+	return n.daemon("kubelet",
+		"--config="+n.file("kubelet.yml"),
+		"--kubeconfig="+n.cluster.file(n.name+".kubeconfig"),
+		"--hostname-override="+n.name,
+		"--node-ip="+n.InternalIP(),
+		"--root-dir=/var/lib/kubelet",
+		"--v=1",
+	)
+}
+
+// makeCgroup makes the Node's cgroup in one hierarchy. cpuset's begin empty and must be
+// filled from above before a process can enter.
+func (n *Node) makeCgroup(hierarchy string) error {
+	dir := hierarchy
+	for _, part := range strings.Split(strings.Trim(n.cgroup(), "/"), "/") {
+		parent := dir
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			value, err := os.ReadFile(filepath.Join(parent, file))
+			if err != nil {
+				continue // not a cpuset hierarchy
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
+				return fmt.Errorf("fill %s of cgroup %s: %w", file, dir, err)
+			}
+		}
+	}
+	return nil
+}

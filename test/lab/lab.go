@@ -1,0 +1,318 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// Lab is a set of clusters on this machine and the network between them.
+type Lab struct {
+	record   record
+	bin      binaries
+	clusters []*Cluster
+	progress func(string)
+}
+
+// Cluster is one Kubernetes cluster of a lab.
+type Cluster struct {
+	lab   *Lab
+	name  string
+	index int
+	nodes []*Node
+}
+
+func newLab(r record, progress func(string)) *Lab {
+	l := &Lab{record: r, progress: progress}
+	for i, name := range r.Clusters {
+		c := &Cluster{lab: l, name: name, index: i}
+		for n := range r.Nodes {
+			c.nodes = append(c.nodes, &Node{cluster: c, number: n + 1, name: fmt.Sprintf("node-%d", n+1)})
+		}
+		l.clusters = append(l.clusters, c)
+	}
+	return l
+}
+
+func (l *Lab) plan() plan { return plan{l.record.Index} }
+
+func (l *Lab) say(format string, args ...any) {
+	if l.progress != nil {
+		l.progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Name returns the lab's name.
+func (l *Lab) Name() string { return l.record.Name }
+
+// Dir returns the directory that holds the lab's files: a folder per cluster with its
+// kubeconfig and logs.
+func (l *Lab) Dir() string { return l.record.Dir }
+
+// Clusters returns all clusters in the order of Config.Clusters.
+func (l *Lab) Clusters() []*Cluster { return l.clusters }
+
+// Cluster returns a cluster by name. It panics when there is none: the caller named the
+// clusters itself.
+func (l *Lab) Cluster(name string) *Cluster {
+	for _, c := range l.clusters {
+		if c.name == name {
+			return c
+		}
+	}
+	panic(fmt.Sprintf("lab %s has no cluster %s", l.Name(), name))
+}
+
+// Outside returns the address of a host that is no part of any cluster. It serves the
+// echo program on port 8080, and answers Nodes only: it knows no way to a Pod.
+func (l *Lab) Outside() string { return outsideAddress }
+
+// Places outside the clusters.
+func (l *Lab) router() place  { return place{l.Name() + "-router"} }
+func (l *Lab) etcd() place    { return place{l.Name() + "-etcd"} }
+func (l *Lab) outside() place { return place{l.Name() + "-outside"} }
+
+// memory is where etcd keeps its data: it syncs each write, and a lab need not survive a
+// power cut.
+func (l *Lab) memory() string { return "/dev/shm/tombolo-lab-" + l.Name() }
+
+// Up makes a lab. Its Nodes are registered and NotReady, since no network is installed.
+// When it fails it returns what it made so that the caller may look, and take it Down.
+func Up(ctx context.Context, config Config) (*Lab, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	bin, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	r, err := claim(config)
+	if err != nil {
+		return nil, err
+	}
+	l := newLab(r, config.Progress)
+	l.bin = bin
+	if err := l.writePause(); err != nil {
+		return l, err
+	}
+	if err := l.network(); err != nil {
+		return l, fmt.Errorf("lab %s: network: %w", l.Name(), err)
+	}
+	l.say("network is there: %d clusters behind one router", len(l.clusters))
+	if err := l.startShared(ctx); err != nil {
+		return l, fmt.Errorf("lab %s: %w", l.Name(), err)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, c := range l.clusters {
+		g.Go(func() error {
+			if err := c.up(gctx); err != nil {
+				return fmt.Errorf("cluster %s: %w", c.name, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return l, fmt.Errorf("lab %s: %w", l.Name(), err)
+	}
+	return l, nil
+}
+
+// Open returns a lab that exists.
+func Open(name string) (*Lab, error) {
+	r, err := readRecord(name)
+	if err != nil {
+		return nil, err
+	}
+	l := newLab(r, nil)
+	if l.bin, err = findBinaries(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// SetProgress says whom to tell what happens; for a lab that was opened.
+func (l *Lab) SetProgress(f func(string)) { l.progress = f }
+
+// network makes the router with a subnet for the host, etcd, the outside, and two for each
+// cluster.
+func (l *Lab) network() error {
+	p, router := l.plan(), l.router()
+	for _, pl := range []place{router, l.etcd(), l.outside()} {
+		if err := pl.create(); err != nil {
+			return err
+		}
+	}
+	err := router.do(func() error { return sysctl("net/ipv4/ip_forward", "1") })
+	if err != nil {
+		return err
+	}
+	if err := p.connectHost(router); err != nil {
+		return err
+	}
+	etcdRouter, outNet := host(p.etcdNet(), 1), netip.MustParsePrefix(outsideRouter+"/24")
+	if err := router.bridge("etcd", on(etcdRouter, p.etcdNet())); err != nil {
+		return err
+	}
+	if err := router.bridge("outside", outNet); err != nil {
+		return err
+	}
+	if err := router.plug(cable{bridge: "etcd", port: "etcd-0", to: l.etcd(), name: "eth0",
+		address: on(p.etcd(), p.etcdNet()), routes: []route{{everywhere, etcdRouter}}}); err != nil {
+		return err
+	}
+	out := cable{bridge: "outside", port: "outside-0", to: l.outside(), name: "eth0", address: netip.MustParsePrefix(outsideAddress + "/24")}
+	for i := range l.clusters {
+		out.routes = append(out.routes,
+			route{p.transport(i), outNet.Addr()}, route{p.mgmt(i), outNet.Addr()})
+	}
+	if err := router.plug(out); err != nil {
+		return err
+	}
+	for i := range l.clusters {
+		if err := router.bridge(mgmtBridge(i), on(host(p.mgmt(i), 1), p.mgmt(i))); err != nil {
+			return err
+		}
+		if err := router.bridge(transportBridge(i), on(host(p.transport(i), 1), p.transport(i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mgmtBridge(cluster int) string      { return fmt.Sprintf("m%d", cluster) }
+func transportBridge(cluster int) string { return fmt.Sprintf("t%d", cluster) }
+
+// startShared starts what all clusters share: etcd, and the host outside.
+func (l *Lab) startShared(ctx context.Context) error {
+	if err := os.MkdirAll(l.memory(), 0o700); err != nil {
+		return err
+	}
+	url := fmt.Sprintf("http://%s:2379", l.plan().etcd())
+	log := filepath.Join(l.Dir(), "etcd.log")
+	etcd := exec.Command("etcd", "--name", l.Name(), "--data-dir", filepath.Join(l.memory(), "etcd"),
+		"--listen-client-urls", url, "--advertise-client-urls", url,
+		"--listen-peer-urls", "http://127.0.0.1:2380", "--log-level", "warn")
+	if err := start(l.etcd(), log, etcd); err != nil {
+		return err
+	}
+	echo := exec.Command(filepath.Join(l.bin.own, "echo"), "serve")
+	echo.Env = append(os.Environ(), "CLUSTER=outside", "NODE_NAME=outside", "POD_NAME=outside")
+	if err := start(l.outside(), filepath.Join(l.Dir(), "outside.log"), echo); err != nil {
+		return err
+	}
+	err := eventually(ctx, 20*time.Second, func(ctx context.Context) error { return healthy(ctx, url+"/health", nil) })
+	if err != nil {
+		return fmt.Errorf("etcd does not answer: %w\n%s", err, tail(log))
+	}
+	return nil
+}
+
+// Down removes everything that the lab consists of. It goes on after an error, and may be
+// called again.
+func (l *Lab) Down(ctx context.Context) error {
+	err := Remove(ctx, l.Name())
+	if err == nil {
+		l.say("lab %s is gone", l.Name())
+	}
+	return err
+}
+
+// Remove takes down the lab of that name in whatever state it is, also one that Open
+// cannot read. A lab that does not exist is no error.
+func Remove(ctx context.Context, name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("lab name %q: not a name that a lab can have", name)
+	}
+	found, err := places(name)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	g := new(errgroup.Group)
+	for _, p := range found {
+		g.Go(func() error { return killInside(ctx, p, unix.SIGKILL, nil) })
+	}
+	errs = append(errs, g.Wait(), killStrays(ctx, name))
+	r, recordErr := readRecord(name)
+	if recordErr == nil {
+		errs = append(errs, plan{r.Index}.disconnectHost())
+	}
+	for _, p := range found {
+		errs = append(errs, p.remove())
+	}
+	errs = append(errs, removeCgroups(ctx, name), os.RemoveAll("/dev/shm/tombolo-lab-"+name))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("take down lab %s: %w", name, err) // the record stays, for the next try
+	}
+	if recordErr == nil && r.Dir != filepath.Join(stateRoot, name) {
+		if err := os.RemoveAll(r.Dir); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(filepath.Join(stateRoot, name))
+}
+
+// killStrays kills Nodes' first processes whose network namespace has lost its name, and
+// so everything in their PID namespaces.
+func killStrays(ctx context.Context, name string) error {
+	return eventually(ctx, 20*time.Second, func(context.Context) error {
+		inits, err := nodeInits(name)
+		for _, pid := range inits {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err == nil && len(inits) > 0 {
+			err = fmt.Errorf("%d Nodes still run", len(inits))
+		}
+		return err
+	})
+}
+
+// cgroupOf is the cgroup of a lab in each hierarchy.
+func cgroupOf(lab string) string { return "/tombolo-lab-" + lab }
+
+// removeCgroups removes the lab's cgroups from every hierarchy, deepest first.
+func removeCgroups(ctx context.Context, lab string) error {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupOf(lab))
+	if err != nil {
+		return err
+	}
+	roots = append(roots, "/sys/fs/cgroup"+cgroupOf(lab)) // the unified hierarchy alone
+	return eventually(ctx, 10*time.Second, func(context.Context) error {
+		for _, root := range roots {
+			if err := removeCgroup(root); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove cgroup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,338 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const netnsDir = "/run/netns"
+
+// place is a network namespace of the lab, under its name in /run/netns.
+type place struct{ name string }
+
+func (p place) path() string { return filepath.Join(netnsDir, p.name) }
+
+// inode identifies the namespace; processes in it show the same number.
+func (p place) inode() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(p.path(), &st); err != nil {
+		return 0, fmt.Errorf("network namespace %s: %w", p.name, err)
+	}
+	return st.Ino, nil
+}
+
+func (p place) create() error {
+	return onThread(func() error {
+		ns, err := netns.NewNamed(p.name)
+		if err != nil {
+			return fmt.Errorf("make network namespace %s: %w", p.name, err)
+		}
+		defer ns.Close()
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(lo); err != nil {
+			return err
+		}
+		// The machine's own defaults are inherited and may be anything.
+		for _, conf := range []string{"all", "default"} {
+			if err := sysctl("net/ipv4/conf/"+conf+"/rp_filter", "0"); err != nil {
+				return err
+			}
+			if err := sysctl("net/ipv6/conf/"+conf+"/disable_ipv6", "1"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// remove deletes the name; the namespace goes with its last process.
+func (p place) remove() error {
+	if err := unix.Unmount(p.path(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", p.path(), err)
+	}
+	if err := os.Remove(p.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// do runs f inside the namespace.
+func (p place) do(f func() error) error {
+	return onThread(func() error {
+		ns, err := netns.GetFromPath(p.path())
+		if err != nil {
+			return fmt.Errorf("network namespace %s: %w", p.name, err)
+		}
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", p.name, err)
+		}
+		return f()
+	})
+}
+
+// onThread runs f on a thread of its own, which ends afterwards: whatever namespace f
+// entered, no other goroutine will find itself in it.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread dies with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+func sysctl(path, value string) error {
+	path = filepath.Join("/proc/sys", path)
+	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// bridge makes a subnet of the router: a bridge with the router's address.
+func (p place) bridge(name string, address netip.Prefix) error {
+	return p.do(func() error {
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		if err := netlink.LinkAdd(br); err != nil {
+			return fmt.Errorf("add bridge %s: %w", name, err)
+		}
+		if err := addAddress(br, address); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(br)
+	})
+}
+
+// cable is a link between a port of a bridge in the router and an interface elsewhere.
+type cable struct {
+	bridge, port string       // in the router
+	to           place        // where the other end is
+	name         string       // its interface there
+	address      netip.Prefix // and address
+	routes       []route
+}
+
+type route struct {
+	to  netip.Prefix
+	via netip.Addr
+}
+
+var everywhere = netip.MustParsePrefix("0.0.0.0/0")
+
+// plug lays the cable.
+func (p place) plug(c cable) error {
+	err := p.do(func() error {
+		far, err := netns.GetFromPath(c.to.path())
+		if err != nil {
+			return fmt.Errorf("network namespace %s: %w", c.to.name, err)
+		}
+		defer far.Close()
+		veth := &netlink.Veth{
+			LinkAttrs:     netlink.LinkAttrs{Name: c.port},
+			PeerName:      c.name,
+			PeerNamespace: netlink.NsFd(int(far)),
+		}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return fmt.Errorf("add link %s to %s of %s: %w", c.port, c.name, c.to.name, err)
+		}
+		br, err := netlink.LinkByName(c.bridge)
+		if err != nil {
+			return fmt.Errorf("bridge %s: %w", c.bridge, err)
+		}
+		if err := netlink.LinkSetMaster(veth, br); err != nil {
+			return err
+		}
+		if err := likeAWire(c.port); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(veth)
+	})
+	if err != nil {
+		return err
+	}
+	return c.to.do(func() error { return configure(c.name, c.address, c.routes) })
+}
+
+// configure sets address and routes of an interface of the current namespace.
+func configure(name string, address netip.Prefix, routes []route) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := addAddress(link, address); err != nil {
+		return err
+	}
+	if err := likeAWire(name); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return err
+	}
+	for _, r := range routes {
+		if err := addRoute(name, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addRoute sets a route on an interface of the current namespace.
+func addRoute(name string, r route) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(r.to), Gw: r.via.AsSlice()}); err != nil {
+		return fmt.Errorf("route %s via %s on %s: %w", r.to, r.via, name, err)
+	}
+	return nil
+}
+
+// likeAWire makes a veth carry whole packets with complete checksums, as a wire does. A
+// userspace switch at one end sees the packets as they are, not the kernel's promises.
+func likeAWire(name string) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("ethtool: %w", err)
+	}
+	defer e.Close()
+	off := map[string]bool{
+		"tx-checksum-ip-generic": false, "tx-tcp-segmentation": false,
+		"tx-generic-segmentation": false, "rx-gro": false,
+	}
+	if err := e.Change(name, off); err != nil {
+		return fmt.Errorf("switch off the offloads of %s: %w", name, err)
+	}
+	return nil
+}
+
+func addAddress(link netlink.Link, p netip.Prefix) error {
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}}); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", p, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+}
+
+// carrier raises or drops a router's port, as if its cable was plugged or pulled.
+func (p place) carrier(port string, up bool) error {
+	return p.do(func() error {
+		link, err := netlink.LinkByName(port)
+		if err != nil {
+			return fmt.Errorf("port %s of the router: %w", port, err)
+		}
+		if up {
+			return netlink.LinkSetUp(link)
+		}
+		return netlink.LinkSetDown(link)
+	})
+}
+
+// unplug removes a router's port and with it the interface at the other end.
+func (p place) unplug(port string) error {
+	return p.do(func() error {
+		link, err := netlink.LinkByName(port)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	})
+}
+
+// hostLink is the name of the lab's link in the machine's own network namespace.
+func (p plan) hostLink() string { return fmt.Sprintf("tombolo%d", p.index) }
+
+// connectHost lets the machine itself reach the control planes, for kubectl.
+func (p plan) connectHost(router place) error {
+	far, err := netns.GetFromPath(router.path())
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: p.hostLink()}, PeerName: "host", PeerNamespace: netlink.NsFd(int(far))}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add link %s: %w", p.hostLink(), err)
+	}
+	gateway := host(p.hostNet(), 1)
+	if err := router.do(func() error { return configure("host", on(gateway, p.hostNet()), nil) }); err != nil {
+		return err
+	}
+	return configure(p.hostLink(), on(host(p.hostNet(), 2), p.hostNet()), []route{{p.all(), gateway}})
+}
+
+func (p plan) disconnectHost() error {
+	link, err := netlink.LinkByName(p.hostLink())
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(link)
+}
+
+// routedIndexes returns the labs' ranges that this machine has a route into, other than
+// the default route.
+func routedIndexes() (map[int]bool, error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	used := map[int]bool{}
+	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(r.Dst.IP.To4())
+		bits, _ := r.Dst.Mask.Size()
+		if !ok || bits == 0 {
+			continue
+		}
+		for index := range maxLabs {
+			if (plan{index}).all().Overlaps(netip.PrefixFrom(addr, bits)) {
+				used[index] = true
+			}
+		}
+	}
+	return used, nil
+}
+
+// places returns the names of the lab's network namespaces that exist.
+func places(lab string) ([]place, error) {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var found []place
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), lab+"-") {
+			found = append(found, place{e.Name()})
+		}
+	}
+	return found, nil
+}
