@@ -59,6 +59,7 @@ func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*co
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"MemberClusterAnnounce", "ResourceExport", "ResourceImport"} {
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
+		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
 	a := &commonArea{area: area, http: httpClient}
 	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}); err != nil {
