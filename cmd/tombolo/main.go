@@ -1,0 +1,95 @@
+// Command tombolo shows what Tombolo does: on a Node, from the agent's debug API; for a
+// cluster, from its API server. Called as kubectl-tombolo it is a kubectl plugin, and called
+// as antctl it answers the documented `antctl mc` commands.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run is main with everything given; it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	name := "tombolo"
+	if len(args) > 0 {
+		name = strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+		args = args[1:]
+	}
+	root := command(name)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", root.DisplayName(), err)
+		return 1
+	}
+	return 0
+}
+
+// command returns the tree of commands for the name that the program was called by.
+func command(name string) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "tombolo",
+		Short:         "Look at Tombolo: a Node's flows, groups, ports and peers; a ClusterSet's clusters",
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	switch name {
+	case "antctl":
+		root.Use = name
+		root.Short = "The documented `antctl mc` commands, answered by Tombolo"
+		root.AddCommand(multicluster())
+		return root
+	case "kubectl-tombolo":
+		root.Use = name
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tombolo"}
+	}
+	n := &node{}
+	get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
+	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status())
+	all := []*cobra.Command{get, n.trace(), n.check()}
+	for _, c := range all {
+		c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+		c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
+	}
+	root.AddCommand(all...)
+	root.AddCommand(multicluster())
+	return root
+}
+
+// help is what a command that only has others below it does.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// noCommand refuses words that are no command, naming those that are.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	return fmt.Errorf("%s does not know %q; it knows %s", cmd.CommandPath(), args[0], strings.Join(known, ", "))
+}

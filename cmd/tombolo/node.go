@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// node is the agent of this Node, behind its debug socket.
+type node struct {
+	socket  string
+	timeout time.Duration
+}
+
+// ask reads one path of the debug API into v.
+func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", n.socket)
+		},
+	}}
+	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return n.silent(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return n.silent(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		var e api.Error
+		if json.Unmarshal(body, &e) != nil || e.Error == "" {
+			return fmt.Errorf("the agent's debug socket %s answered %s for %s: are this command and the agent of one version?", n.socket, response.Status, path)
+		}
+		return errors.New(e.Error)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?", path, err)
+	}
+	return nil
+}
+
+// silent explains why there was no answer.
+func (n *node) silent(err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("the agent's debug socket %s may only be opened by root: use sudo, or run this in the tombolo-agent Pod", n.socket)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the agent's debug socket %s did not answer within %s: look at the log of tombolo-agent on this Node", n.socket, n.timeout)
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node?", n.socket)
+	}
+	return fmt.Errorf("the agent's debug socket %s does not answer: is tombolo-agent running on this Node? (%w)", n.socket, err)
+}
+
+func (n *node) flows() *cobra.Command {
+	var (
+		table, owner string
+		stats        bool
+		out          format
+	)
+	cmd := &cobra.Command{
+		Use:     "flows",
+		Aliases: []string{"flow"},
+		Short:   "Flows in the switch, with tables by name",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			if table != "" {
+				query.Set("table", table)
+			}
+			if owner != "" {
+				query.Set("owner", owner)
+			}
+			var list api.FlowList
+			if err := n.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				head := []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "MATCH", "ACTIONS"}
+				if stats {
+					head = []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "BYTES", "AGE", "MATCH", "ACTIONS"}
+				}
+				t := rows{head}
+				for _, f := range list.Flows {
+					row := []string{f.Table, strconv.Itoa(int(f.Priority)), or(f.Owner, "-"), strconv.FormatUint(f.Packets, 10)}
+					if stats {
+						row = append(row, strconv.FormatUint(f.Bytes, 10), seconds(f.Duration))
+					}
+					t.add(append(row, or(f.Match, "any"), or(f.Actions, "drop"))...)
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
+	cmd.Flags().StringVar(&owner, "owner", "", "only flows that this kind of thing wants, such as Pod, Service or Multicluster")
+	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
+	out.flag(cmd)
+	return cmd
+}
+
+// seconds shortens a duration of any size.
+func seconds(s float64) string {
+	if s < 0 || s > 1e9 { // no time.Duration, or the switch's own confusion
+		return "-"
+	}
+	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
+}
+
+func (n *node) groups() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "groups",
+		Aliases: []string{"group"},
+		Short:   "Groups in the switch: the choice of endpoints",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list api.GroupList
+			if err := n.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"GROUP", "TYPE", "OWNER", "BUCKET", "WEIGHT", "ACTIONS"}}
+				for _, g := range list.Groups {
+					id, kind, owner := strconv.FormatUint(uint64(g.ID), 10), g.Type, or(g.Owner, "-")
+					if len(g.Buckets) == 0 {
+						t.add(id, kind, owner, "none")
+					}
+					for _, b := range g.Buckets {
+						t.add(id, kind, owner, strconv.FormatUint(uint64(b.ID), 10), strconv.Itoa(int(b.Weight)), b.Actions)
+						id, kind, owner = "", "", ""
+					}
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+func (n *node) ports() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "ports",
+		Aliases: []string{"port"},
+		Short:   "Ports of the bridge and the Pods behind them",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list api.PortList
+			if err := n.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"PORT", "NAME", "TYPE", "POD", "IP", "MAC", "CONTAINER", "ERROR"}}
+				for _, p := range list.Ports {
+					container := p.ContainerID
+					if len(container) > 11 {
+						container = container[:11]
+					}
+					t.add(strconv.FormatInt(p.OFPort, 10), p.Name, or(p.Type, "-"), or(p.Pod, "-"), or(strings.Join(p.IPs, ","), "-"), or(p.MAC, "-"), or(container, "-"), p.Error)
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+func (n *node) peers() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "peers",
+		Aliases: []string{"peer"},
+		Short:   "Where this Node tunnels to: other Nodes and other clusters",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list api.PeerList
+			if err := n.ask(cmd.Context(), api.PathPeers, nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
+				for _, p := range list.Peers {
+					t.add(p.Kind, p.Name, or(p.Via, "-"), or(strings.Join(p.CIDRs, ","), "-"), or(strings.Join(p.Gateways, ","), "-"), or(p.Role, "-"))
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+func (n *node) status() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Whether this Node's network works and, when not, why",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s api.Status
+			if err := n.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), s, func() error { return printStatus(cmd.OutOrStdout(), s) })
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, s api.Status) error {
+	yes := map[bool]string{true: "yes", false: "no"}
+	of := s.OpenFlow
+	t := rows{
+		{"Node:", or(s.Node, "-")},
+		{"Version:", or(s.Version, "-")},
+		{"Ready:", yes[s.Ready]},
+	}
+	for _, what := range s.Waiting {
+		t.add("", "waiting: "+what)
+	}
+	t.add("Datapath:", or(s.Datapath, "-")+", Open vSwitch "+or(s.OVS, "unknown"))
+	if s.Role != "" {
+		t.add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, or(s.Gateway, "none")))
+	}
+	t.add("OpenFlow:", fmt.Sprintf("connected: %s; connections made: %d", yes[of.Connected], of.Connections))
+	t.add("", fmt.Sprintf("%d flows and %d groups wanted", of.Flows, of.Groups))
+	t.add("", fmt.Sprintf("%d flow-mods and %d group-mods sent in %d bundles; %d foreign changes mended", of.FlowMods, of.GroupMods, of.Bundles, of.Mended))
+	for _, name := range slices.Sorted(maps.Keys(of.MessagesSent)) {
+		t.add("", fmt.Sprintf("sent %s: %d", name, of.MessagesSent[name]))
+	}
+	if of.LastError != "" {
+		t.add("", "last error: "+of.LastError)
+	}
+	for _, f := range of.Refused {
+		t.add("", "refused: "+f)
+	}
+	if err := t.write(w, "  ", false); err != nil {
+		return err
+	}
+	if len(s.Problems) == 0 {
+		_, err := fmt.Fprintln(w, "Problems:  none")
+		return err
+	}
+	p := rows{{"OBJECT", "FIELD", "REASON", "MESSAGE"}}
+	for _, x := range s.Problems {
+		p.add(x.Object, or(x.Field, "-"), x.Reason, x.Message)
+	}
+	if _, err := fmt.Fprintln(w, "Problems:"); err != nil {
+		return err
+	}
+	return p.write(w, "  ", false)
+}
+
+// check is for probes: silent and 0 when the Node's network works.
+func (n *node) check() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check",
+		Short: "Exit with 0 when this Node's network is ready (for probes)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var s api.Status
+			if err := n.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
+				return err
+			}
+			if s.Ready {
+				return nil
+			}
+			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node, or(strings.Join(s.Waiting, "; "), "it does not say why"))
+		},
+	}
+}
