@@ -49,8 +49,9 @@ func (n *node) trace() *cobra.Command {
 var (
 	traceBridge = regexp.MustCompile(`^\s*bridge\("([^"]+)"\)`)
 	traceStep   = regexp.MustCompile(`^(\s*)(\d+)\. `)
-	// Tables in actions: goto_table:3, resubmit(,3), resubmit(port,3), ct(...table=3...).
-	traceTable = regexp.MustCompile(`(goto_table:|resubmit\([^,()]*,|table=)(\d+)\b`)
+	// Tables in actions and remarks: goto_table:3, resubmit(,3), resubmit(port,3),
+	// ct(...table=3...), "resumed at table 3".
+	traceTable = regexp.MustCompile(`(goto_table:|resubmit\([^,()]*,|table=|(?:resumed at|Resuming from) table )(\d+)\b`)
 )
 
 // readable puts tables' names into ofproto/trace's text and ends it with the tables met.
@@ -69,7 +70,8 @@ func readable(output string, tables map[string]string) string {
 		if current == first {
 			if m := traceStep.FindStringSubmatch(line); m != nil {
 				if name := tables[m[2]]; name != "" {
-					line = m[1] + name + ": " + line[len(m[0]):]
+					// Numbers are aligned to the right, four columns a level.
+					line = m[1][:len(m[1])/4*4] + name + ": " + line[len(m[0]):]
 					met = append(met, name)
 				} else {
 					met = append(met, m[2])

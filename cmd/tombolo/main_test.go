@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// tombolo runs a command line and returns what it printed.
+func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), words, &out, &err)
+	return out.String(), err.String(), code
+}
+
+// golden compares with testdata/name.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); run with -update if this is meant:\n%s", path, diff)
+	}
+}
+
+// agent serves a debug API with fixed answers and returns its socket.
+func agent(t *testing.T, answers map[string]any) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "debug.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.RequestURI()]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		if e, bad := answer.(api.Error); bad {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			answer = e
+		}
+		if text, raw := answer.(string); raw {
+			_, _ = w.Write([]byte(text))
+			return
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close(); <-done })
+	return socket
+}
+
+var flows = api.FlowList{Flows: []api.Flow{
+	{Table: "Classify", TableID: 0, Priority: 200, Match: "in_port=3,ip,nw_src=10.10.1.2", Actions: "goto_table:Conntrack", Text: "Classify: priority=200,in_port=3,ip,nw_src=10.10.1.2 actions=goto_table:Conntrack", Owner: "Pod web-5d8f-a9993e", Cookie: 0x1000100000000, Packets: 12, Bytes: 1176, Duration: 61.4},
+	{Table: "Classify", TableID: 0, Priority: 0, Actions: "", Text: "Classify: priority=0 actions=drop", Cookie: 7, Duration: 1e30},
+}}
+
+var status = api.Status{
+	Node: "node-1", Version: "v0.1.0", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Ready: true, Datapath: "netdev", OVS: "3.1.0",
+	Gateway: "node-2", Role: "Regular",
+	OpenFlow: api.OpenFlow{Connected: true, Connections: 1, MessagesSent: map[string]uint64{"HELLO": 1, "BUNDLE_ADD_MESSAGE": 40}, FlowMods: 38, GroupMods: 2, Bundles: 3, Flows: 38, Groups: 2, Refused: []string{"Service: priority=200 actions=bad: OFPBAC_BAD_TYPE"}},
+	Problems: []api.Problem{{Object: "ClusterInfoImport kube-system/west-clusterinfo", Field: "spec.serviceCIDR", Reason: "Overlap", Message: "cluster west ignored: its Service range 10.97.0.0/16 overlaps cluster east"}},
+}
+
+func TestNodeCommands(t *testing.T) {
+	socket := agent(t, map[string]any{
+		"/v1/flows":                          flows,
+		"/v1/flows?owner=Pod&table=Classify": api.FlowList{Flows: flows.Flows[:1]},
+		"/v1/groups": api.GroupList{Groups: []api.Group{
+			{ID: 1, Type: "select", Method: "dp_hash", Owner: "Service default/web:http", Buckets: []api.Bucket{{ID: 0, Weight: 100, Actions: "resubmit(,Route)"}, {ID: 1, Weight: 50, Actions: "resubmit(,Route)"}}},
+			{ID: 9, Type: "all"},
+		}},
+		"/v1/ports": api.PortList{Ports: []api.Port{
+			{Name: "web-5d8f-a9993e", OFPort: 3, Type: "container", Pod: "default/web-5d8f7c", IPs: []string{"10.10.1.2"}, MAC: "02:00:00:00:00:02", IfName: "eth0", ContainerID: "0123456789abcdef"},
+			{Name: "antrea-gw0", OFPort: 32769, Type: "gateway", MAC: "02:00:00:00:00:01"},
+			{Name: "lost-000000", OFPort: -1, Type: "container", Error: "could not open network device lost-000000 (No such device)"},
+		}},
+		"/v1/peers": api.PeerList{Peers: []api.Peer{
+			{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
+			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"}, Via: "192.168.77.102", Role: "Regular"},
+		}},
+		"/v1/status":                      status,
+		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced, Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
+	})
+	for _, row := range []struct {
+		golden string
+		words  []string
+	}{
+		{"flows.txt", []string{"tombolo", "get", "flows"}},
+		{"flows-filtered.txt", []string{"tombolo", "get", "flows", "-T", "Classify", "--owner", "Pod", "--stats"}},
+		{"flows.json", []string{"tombolo", "get", "flows", "-o", "json"}},
+		{"groups.txt", []string{"kubectl-tombolo", "get", "groups"}},
+		{"ports.txt", []string{"tombolo", "get", "ports"}},
+		{"peers.txt", []string{"tombolo", "get", "peers"}},
+		{"peers.yaml", []string{"tombolo", "get", "peers", "-o", "yaml"}},
+		{"status.txt", []string{"tombolo", "get", "status"}},
+		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
+	} {
+		t.Run(row.golden, func(t *testing.T) {
+			out, stderr, code := tombolo(t, append(row.words, "--socket", socket)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			golden(t, row.golden, out)
+		})
+	}
+	if out, _, code := tombolo(t, "tombolo", "trace", "in_port=3,ip", "--raw", "--socket", socket); code != 0 || out != traced {
+		t.Errorf("--raw changed the text, code %d:\n%s", code, out)
+	}
+	if out, stderr, code := tombolo(t, "tombolo", "check", "--socket", socket); code != 0 || out+stderr != "" {
+		t.Errorf("check of a ready Node: code %d, %q", code, out+stderr)
+	}
+}
+
+// traced is ofproto/trace's text of a packet that is recirculated and leaves by a tunnel.
+const traced = `Flow: ip,in_port=3,nw_proto=0
+
+bridge("br-int")
+----------------
+ 0. ip,in_port=3, priority 200, cookie 0x1000100000000
+    goto_table:1
+ 1. ip, priority 100, cookie 0x1000000000000
+    ct(table=2,zone=65520,nat)
+    nat
+     -> A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table 2.
+
+===============================================================================
+recirc(0x1) - resume conntrack with default ct_state=trk|new (use --ct-next to customize)
+===============================================================================
+
+bridge("br-int")
+----------------
+    thaw
+        Resuming from table 2
+ 2. ip, priority 100
+    resubmit(,12)
+12. priority 0
+    output:32768
+     -> output to native tunnel
+
+bridge("br-eth1")
+-----------------
+ 0. priority 0
+    NORMAL
+
+Datapath actions: 4
+`
+
+func TestNodeErrors(t *testing.T) {
+	socket := agent(t, map[string]any{
+		"/v1/status": api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"}, Problems: []api.Problem{}},
+		"/v1/groups": api.Error{Error: "read the switch's groups: no connection"},
+		"/v1/peers":  "junk",
+	})
+	for _, row := range []struct {
+		name  string
+		words []string
+		want  string
+	}{
+		{"agent not there", []string{"tombolo", "get", "flows", "--socket", "/run/none.sock"}, "tombolo: the agent's debug socket /run/none.sock does not answer: is tombolo-agent running on this Node?"},
+		{"agent's own error", []string{"tombolo", "get", "groups", "--socket", socket}, "tombolo: read the switch's groups: no connection"},
+		{"junk", []string{"tombolo", "get", "peers", "--socket", socket}, "are this command and the agent of one version?"},
+		{"path unknown", []string{"tombolo", "get", "ports", "--socket", socket}, "answered 404 Not Found for /v1/ports"},
+		{"not ready", []string{"tombolo", "check", "--socket", socket}, "the network of Node node-1 is not ready: no connection to the OVSDB"},
+		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, peers, ports, status`},
+		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
+		{"trace of nothing", []string{"kubectl-tombolo", "trace"}, "kubectl tombolo: trace takes one FLOW"},
+		{"antctl has no get", []string{"antctl", "get", "flows"}, "unknown command"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			out, stderr, code := tombolo(t, row.words...)
+			if code != 1 || !strings.Contains(stderr, row.want) || out != "" {
+				t.Errorf("code %d, stdout %q\nstderr: %swant:   %s", code, out, stderr, row.want)
+			}
+		})
+	}
+}
+
+// apiServer serves ClusterSets and returns a kubeconfig for it.
+func apiServer(t *testing.T, answers map[string]string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			http.Error(w, "404 page not found", http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(answer, `"kind":"Status"`) {
+			var s struct{ Code int }
+			if err := json.Unmarshal([]byte(answer), &s); err != nil {
+				t.Error(err)
+			}
+			w.WriteHeader(s.Code)
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(server.Close)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	leaderSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"tanzuhispano-clusterset","namespace":"antrea-multicluster","managedFields":[{"manager":"x"}]},` +
+		`"spec":{"clusterID":"tanzuhispano-cluster-01","leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},"status":{"totalClusters":2,"readyClusters":2,"clusterStatuses":[` +
+		`{"clusterID":"tanzuhispano-cluster-02","conditions":[{"type":"Ready","status":"True","reason":"Connected"}]},` +
+		`{"clusterID":"tanzuhispano-cluster-01","conditions":[{"type":"Ready","status":"True","reason":"Connected"}]}]}}`
+	memberSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"tanzuhispano-clusterset","namespace":"kube-system"},` +
+		`"spec":{"leaders":[{"clusterID":"tanzuhispano-cluster-01"}]},"status":{"clusterStatuses":[{"clusterID":"tanzuhispano-cluster-01","conditions":[{"type":"Ready","status":"False","reason":"Disconnected"},{"type":"IsLeader","status":"True"}]}]}}`
+	newSet = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSet","metadata":{"name":"new","namespace":"other"},"spec":{"leaders":[]}}`
+	sets   = "/apis/multicluster.crd.antrea.io/v1alpha2/"
+)
+
+func setList(items ...string) string {
+	return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha2","kind":"ClusterSetList","metadata":{},"items":[` + strings.Join(items, ",") + `]}`
+}
+
+func TestClusterSets(t *testing.T) {
+	kubeconfig := apiServer(t, map[string]string{
+		sets + "namespaces/antrea-multicluster/clustersets/tanzuhispano-clusterset": leaderSet,
+		sets + "clustersets":                             setList(memberSet, newSet, leaderSet),
+		sets + "namespaces/default/clustersets":          setList(),
+		sets + "namespaces/kube-system/clustersets":      setList(memberSet),
+		sets + "namespaces/kube-system/clustersets/none": `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"not found","details":{"name":"none","group":"multicluster.crd.antrea.io","kind":"clustersets"}}`,
+		sets + "namespaces/secret/clustersets":           `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"clustersets is forbidden"}`,
+	})
+	for _, row := range []struct {
+		golden string
+		words  []string
+	}{
+		{"clusterset.txt", []string{"antctl", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster"}},
+		{"clusterset-all.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
+		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster", "-o", "json"}},
+		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},
+		{"clusterset-none.txt", []string{"tombolo", "mc", "get", "clusterset"}},
+	} {
+		t.Run(row.golden, func(t *testing.T) {
+			out, stderr, code := tombolo(t, append(row.words, "-k", kubeconfig)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			golden(t, row.golden, out)
+		})
+	}
+	for _, row := range []struct {
+		name  string
+		words []string
+		want  string
+	}{
+		{"by name everywhere", []string{"x", "-A"}, "a resource cannot be retrieved by name across all Namespaces"},
+		{"not there", []string{"none", "-n", "kube-system"}, `ClusterSet "none" is not in Namespace kube-system`},
+		{"kind unknown", []string{"-n", "uninstalled"}, "this cluster does not know ClusterSets"},
+		{"kind unknown, by name", []string{"x", "-n", "uninstalled"}, "this cluster does not know ClusterSets"},
+		{"forbidden", []string{"-n", "secret"}, "use a kubeconfig that may get and list"},
+		{"no API server", []string{"-s", "http://127.0.0.1:1"}, "reach the API server"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, stderr, code := tombolo(t, append([]string{"tombolo", "mc", "get", "clusterset", "-k", kubeconfig}, row.words...)...)
+			if code != 1 || !strings.Contains(stderr, row.want) {
+				t.Errorf("code %d: %swant: %s", code, stderr, row.want)
+			}
+		})
+	}
+	if _, stderr, code := tombolo(t, "tombolo", "mc", "get", "clusterset", "-k", "/run/none"); code != 1 || !strings.Contains(stderr, "name one with --kubeconfig") {
+		t.Errorf("kubeconfig missing: code %d: %s", code, stderr)
+	}
+}
