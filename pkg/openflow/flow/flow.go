@@ -41,6 +41,9 @@ func (f Flow) Err() error {
 	if err := f.Actions.Err(); err != nil {
 		return fmt.Errorf("flow %q: %w", f, err)
 	}
+	if err := ofp.CheckPrerequisites(f.Match.oxm, f.Actions); err != nil {
+		return fmt.Errorf("flow %q: %w", f, err)
+	}
 	for _, a := range f.Actions {
 		if g, ok := a.(ofp.GotoTable); ok && g.Table <= f.Table {
 			return fmt.Errorf("flow %q: goto_table:%d is not after table %d", f, g.Table, f.Table)

@@ -73,6 +73,20 @@ func flagsText(v, mask uint64, names []string) string {
 	return s.String()
 }
 
+// flagNamesText is the names of the set bits, for a match on all of them.
+func flagNamesText(v uint64, names []string) string {
+	var on []string
+	for i, n := range names {
+		if v&(1<<i) != 0 {
+			on = append(on, n)
+		}
+	}
+	if len(on) == 0 {
+		return "0"
+	}
+	return strings.Join(on, "|")
+}
+
 var (
 	tcpFlags = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}
 	tunFlags = []string{"oam"}
@@ -132,6 +146,9 @@ func valueText(f ofp.Field, v, mask ofp.Value) string {
 	case ofp.FormatCTState:
 		return flagsText(v.Lo, mask.Lo, ctStates)
 	case ofp.FormatTCPFlags:
+		if full {
+			return flagNamesText(v.Lo, tcpFlags)
+		}
 		return flagsText(v.Lo, mask.Lo, tcpFlags)
 	case ofp.FormatTunFlags:
 		return flagsText(v.Lo, mask.Lo, tunFlags)
@@ -189,16 +206,7 @@ func (p *printer) match(m Match) {
 	value("actset_output", ofp.ActsetOutput)
 	field("ct_state", ofp.CTState, func(v, mask ofp.Value) string {
 		if mask.Lo == 0xff || mask == ofp.Ones(32) {
-			if v.Lo == 0 {
-				return "0"
-			}
-			var on []string
-			for i, n := range ctStates {
-				if v.Lo&(1<<i) != 0 {
-					on = append(on, n)
-				}
-			}
-			return strings.Join(on, "|")
+			return flagNamesText(v.Lo, ctStates)
 		}
 		return flagsText(v.Lo, mask.Lo, ctStates)
 	})
@@ -357,9 +365,6 @@ func (p *printer) vlan(vid, vidMask, pcp, pcpMask uint64) {
 		return
 	}
 	tci, tciMask := vid|pcp<<13, vidMask|pcpMask<<13
-	if vid == 0 && vidMask == 0x1fff && pcpMask == 0 {
-		tciMask = 0xffff // no tag at all
-	}
 	if tciMask == 0xffff {
 		p.f("vlan_tci=0x%04x,", tci)
 	} else {

@@ -131,9 +131,12 @@ func (e *encoder) action(a Action) {
 // instructions appends a flow's list: actions wrapped in Apply-Actions, then instructions.
 func (e *encoder) instructions(list []Action) {
 	start := -1
-	for _, a := range list {
+	for i, a := range list {
 		if isInstruction(a) {
 			continue
+		}
+		if _, ok := a.(Meter); ok && i > 0 {
+			e.fail("meter: stands before all other actions, once")
 		}
 		if start < 0 {
 			start = e.actionStart(insApplyActions)

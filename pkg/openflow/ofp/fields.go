@@ -186,7 +186,7 @@ var fields = [fieldCount]fieldInfo{
 	TunIPv4Dst:   {name: "tun_dst", class: classNicira1, id: 32, bits: 32, maskable: true, format: formatIPv4},
 	TunIPv6Src:   {name: "tun_ipv6_src", class: classNicira1, id: 109, bits: 128, maskable: true, format: formatIPv6},
 	TunIPv6Dst:   {name: "tun_ipv6_dst", class: classNicira1, id: 110, bits: 128, maskable: true, format: formatIPv6},
-	TunFlags:     {name: "tun_flags", class: classNicira1, id: 104, bits: 16, maskable: true, format: formatTunFlags},
+	TunFlags:     {name: "tun_flags", class: classNicira1, id: 104, bits: 1, maskable: true, format: formatTunFlags},
 	TunGBPID:     {name: "tun_gbp_id", class: classNicira1, id: 38, bits: 16, maskable: true, format: formatDecimal},
 	TunGBPFlags:  {name: "tun_gbp_flags", class: classNicira1, id: 39, bits: 8, maskable: true, format: formatHex},
 	PktMark:      {name: "pkt_mark", class: classNicira1, id: 33, bits: 32, maskable: true, format: formatHex},

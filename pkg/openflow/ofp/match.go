@@ -428,6 +428,9 @@ func (f Field) Bits() int {
 
 // Len is how many bytes the field takes on the wire.
 func (f Field) Len() int {
+	if f == TunFlags {
+		return 2
+	}
 	switch n := (f.Bits() + 7) / 8; n {
 	case 3:
 		return 4

@@ -1,0 +1,83 @@
+package ofp
+
+import "fmt"
+
+// CheckPrerequisites says which action would work on a field that packets of the match need
+// not have; the switch refuses such flows (OFPBAC_MATCH_INCONSISTENT).
+func CheckPrerequisites(m Match, actions []Action) error {
+	var b MatchBuilder
+	for f := range m.All() {
+		if f.Field != 0 {
+			b.set = append(b.set, f)
+		}
+	}
+	return b.checkActions(actions)
+}
+
+func (b *MatchBuilder) checkActions(actions []Action) error {
+	for i, a := range actions {
+		if err := b.checkAction(a); err != nil {
+			return fmt.Errorf("action %d: %w", i+1, err)
+		}
+		switch a.(type) {
+		case PushVLAN:
+			b.Exact(VLANVID, Value{Lo: 0x1000})
+		case PopVLAN:
+			return nil // what lies below is not known
+		}
+	}
+	return nil
+}
+
+// needsMet says whether the match has what the field needs.
+func (b *MatchBuilder) needsMet(f Field) error {
+	if f == 0 || f >= fieldCount {
+		return nil
+	}
+	one := MatchBuilder{set: append(append([]MatchField(nil), b.set...), MatchField{Field: f})}
+	if f == VLANPCP && !b.Has(VLANVID) {
+		return fmt.Errorf("%s: only has a meaning together with vlan_vid", f)
+	}
+	return one.check()
+}
+
+func (b *MatchBuilder) checkAction(a Action) error {
+	eth, _ := b.value(EthType)
+	ip := eth == 0x0800 || eth == 0x86dd
+	switch a := a.(type) {
+	case SetField:
+		if a.Field == CTMark || a.Field == CTLabel {
+			return fmt.Errorf("%s can only be set within ct(commit,exec(...))", a.Field)
+		}
+		return b.needsMet(a.Field)
+	case RegMove:
+		if err := b.needsMet(a.Src.Field); err != nil {
+			return err
+		}
+		return b.needsMet(a.Dst.Field)
+	case OutputReg:
+		return b.needsMet(a.Src.Field)
+	case DecTTL, SetTTL:
+		if !ip {
+			return fmt.Errorf("the TTL only has a meaning together with ip or ipv6")
+		}
+	case CT:
+		if !ip {
+			return fmt.Errorf("ct only has a meaning together with ip or ipv6")
+		}
+		if a.NAT != nil && (len(a.NAT.IPMin) == 4 && eth != 0x0800 || len(a.NAT.IPMin) == 16 && eth != 0x86dd) {
+			return fmt.Errorf("nat to an address of the other version of IP")
+		}
+		for _, x := range a.Exec {
+			if m, ok := x.(RegMove); ok {
+				if err := b.checkAction(m); err != nil {
+					return err
+				}
+			}
+		}
+	case Clone:
+		c := MatchBuilder{set: append([]MatchField(nil), b.set...)}
+		return c.checkActions(a.Actions)
+	}
+	return nil
+}
