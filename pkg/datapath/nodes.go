@@ -96,8 +96,7 @@ func (n Node) hairpin() []flow.Flow {
 
 // translateSource gives a connection a source address that replies come back to.
 func translateSource(to netip.Addr) ofp.Action {
-	ip := string(to.AsSlice())
-	return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: snatZone, Table: Output, NAT: &ofp.NAT{Flags: ofp.NATSrc, IPMin: ip, IPMax: ip}})
+	return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: snatZone, Table: Output, NAT: &ofp.NAT{Flags: ofp.NATSrc, IPMin: string(to.AsSlice())}})
 }
 
 // restoreSource undoes translateSource for a reply.

@@ -94,10 +94,9 @@ func balance(id uint32, f service.Frontend) flow.Group {
 
 // toEndpoint remembers the choice of an endpoint for the connection and goes on to it.
 func toEndpoint(e service.Endpoint) ofp.CT {
-	ip := string(e.Addr.Addr().AsSlice())
 	return ofp.CT{
 		Flags: ofp.CTCommit, Zone: mainZone, Table: Route,
-		NAT:  &ofp.NAT{Flags: ofp.NATDst, IPMin: ip, IPMax: ip, PortMin: e.Addr.Port(), PortMax: e.Addr.Port()},
+		NAT:  &ofp.NAT{Flags: ofp.NATDst, IPMin: string(e.Addr.Addr().AsSlice()), PortMin: e.Addr.Port()},
 		Exec: flow.Do(flow.Load(markService, 1), flow.Move(source, markSource)),
 	}
 }

@@ -15,10 +15,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ImportedAnnotation marks a Service that multi-cluster imported from the leader; its
-// endpoints are ClusterIPs of the member clusters, this one's own among them.
-const ImportedAnnotation = "multicluster.antrea.io/imported-service"
-
 // View is everything that the load balancing of a Node depends on.
 type View struct {
 	Services []*corev1.Service

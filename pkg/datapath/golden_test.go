@@ -1,0 +1,112 @@
+package datapath
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.flows anew")
+
+// TestGolden compares the flows of each kind of owner with testdata/*.flows, which people
+// review in changes, and has the real parser read them.
+func TestGolden(t *testing.T) {
+	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
+	for _, test := range []struct {
+		name    string
+		entries map[flow.Owner]flow.Entries
+		owner   flow.Owner
+	}{
+		{"node", regular, NodeOwner("node-1")},
+		{"remote-node", regular, NodeOwner("node-2")},
+		{"pod", regular, PodOwner("pod1-a1b2c3")},
+		{"service", regular, ServiceOwner("default", "web")},
+		{"service-empty", regular, ServiceOwner("default", "empty")},
+		{"service-udp", regular, ServiceOwner("default", "dns")},
+		{"multicluster-regular", regular, MulticlusterOwner()},
+		{"multicluster-gateway", gateway, MulticlusterOwner()},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			have := text(t, test.entries[test.owner])
+			file := filepath.Join("testdata", test.name+".flows")
+			if *update {
+				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatalf("%v; run go test ./pkg/datapath -run TestGolden -update", err)
+			}
+			if diff := cmp.Diff(string(want), have); diff != "" {
+				t.Errorf("%s (-want +have):\n%s", file, diff)
+			}
+			parse(t, have)
+		})
+	}
+}
+
+// text lists entries, table by table with its name, then the groups as comments.
+func text(t *testing.T, e flow.Entries) string {
+	t.Helper()
+	set := setOf(t, map[flow.Owner]flow.Entries{{}: e})
+	var b strings.Builder
+	table := ""
+	for f := range set.Flows() {
+		if name := Program.Name(f.Table); name != table {
+			table = name
+			fmt.Fprintf(&b, "# %s\n", table)
+		}
+		fmt.Fprintln(&b, f)
+	}
+	for g := range set.Groups() {
+		fmt.Fprintf(&b, "# group\n# %s\n", g)
+	}
+	return b.String()
+}
+
+// parse has ovs-ofctl read flows; it must agree about each of them.
+func parse(t *testing.T, flows string) {
+	t.Helper()
+	cmd := exec.Command("ovs-ofctl", "-O", "OpenFlow15", "parse-flows", "-")
+	cmd.Stdin = strings.NewReader(flows)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("ovs-ofctl parse-flows: %v\n%s", err, out)
+	}
+}
+
+// TestGroups has ovs-ofctl's parser and the switch's rules read every group.
+func TestGroups(t *testing.T) {
+	for g := range setOf(t, mustPlan(t, onNode(1))).Groups() {
+		if err := g.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOrder plans the same state in many orders: the result depends on the state alone.
+func TestOrder(t *testing.T) {
+	want := setOf(t, mustPlan(t, onNode(2)))
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s := onNode(2)
+		r.Shuffle(len(s.Pods), func(i, j int) { s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i] })
+		r.Shuffle(len(s.Frontends), func(i, j int) { s.Frontends[i], s.Frontends[j] = s.Frontends[j], s.Frontends[i] })
+		r.Shuffle(len(s.RemoteNodes), func(i, j int) { s.RemoteNodes[i], s.RemoteNodes[j] = s.RemoteNodes[j], s.RemoteNodes[i] })
+		peers := s.Peering.Peers
+		r.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+		if change := flow.Diff(want, setOf(t, mustPlan(t, s))); !change.Empty() {
+			t.Fatalf("seed %d: another order gives other flows:\n%s", seed, change)
+		}
+	}
+}

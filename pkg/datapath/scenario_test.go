@@ -1,0 +1,123 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// The scenario of this package's tests is cluster east, whose Nodes have Pods in
+// 10.11.<n>.0/24 and Services in 10.97.0.0/16, and its peers:
+//
+//	                  transport        gateway   Services
+//	east/node-1       192.168.78.101   regular   10.97.0.0/16
+//	east/node-2       192.168.78.102   Gateway   10.97.0.0/16
+//	west              192.168.77.101   Gateway   10.96.0.0/16
+//	north             192.168.79.101   Gateway   10.98.0.0/16
+//
+// Each Node of east has pod1 and pod2 at ports 1 and 2, addresses .2 and .3.
+const (
+	tunnelPort  ofp.Port = 32768
+	gatewayPort ofp.Port = 32769
+)
+
+var (
+	vip       = netip.MustParseAddr("169.254.0.253")
+	eastOne   = netip.MustParseAddr("192.168.78.101")
+	eastTwo   = netip.MustParseAddr("192.168.78.102")
+	westGW    = netip.MustParseAddr("192.168.77.101")
+	northGW   = netip.MustParseAddr("192.168.79.101")
+	addrOf    = netip.MustParseAddr
+	rangeOf   = netip.MustParsePrefix
+	gwMAC     = ofp.MAC{0x0e, 0, 0, 0, 0, 0x01}
+	podMACOne = ofp.MAC{0x0a, 0, 0, 0, 0, 0x02}
+	podMACTwo = ofp.MAC{0x0a, 0, 0, 0, 0, 0x03}
+)
+
+// onNode is the state of east/node-<n>.
+func onNode(n int) State {
+	cidr := []netip.Prefix{rangeOf("10.11.0.0/24"), rangeOf("10.11.1.0/24")}
+	address := []netip.Addr{eastOne, eastTwo}
+	self, other := n-1, 2-n
+	at := func(last byte) netip.Addr {
+		a := cidr[self].Addr().As4()
+		a[3] = last
+		return netip.AddrFrom4(a)
+	}
+	names := []string{"node-1", "node-2"}
+	s := State{
+		Node: Node{
+			Name: names[self], GatewayMAC: gwMAC, GatewayIPs: []netip.Addr{at(1)},
+			GatewayPort: gatewayPort, TunnelPort: tunnelPort, PodCIDRs: cidr[self : self+1], ServiceVIP: vip,
+		},
+		Pods: []Pod{
+			{Namespace: "default", Name: "pod1", Interface: "pod1-a1b2c3", MAC: podMACOne, IPs: []netip.Addr{at(2)}, Port: 1},
+			{Namespace: "default", Name: "pod2", Interface: "pod2-d4e5f6", MAC: podMACTwo, IPs: []netip.Addr{at(3)}, Port: 2},
+		},
+		RemoteNodes: []RemoteNode{{Name: names[other], PodCIDRs: cidr[other : other+1], Address: address[other]}},
+		Frontends: []service.Frontend{
+			frontend("web", corev1.ProtocolTCP, "10.97.0.10:80", "10.11.0.2:8080", "10.11.1.3:8080"),
+			frontend("self", corev1.ProtocolTCP, "10.97.0.11:80", cidrHost(cidr[self], 2)+":8080"),
+			frontend("dns", corev1.ProtocolUDP, "10.97.0.12:53", "10.11.0.3:5353"),
+			frontend("empty", corev1.ProtocolTCP, "10.97.0.13:80"),
+			frontend("kubernetes", corev1.ProtocolTCP, "10.97.0.1:443", "172.30.1.10:6443"),
+			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80"),
+		},
+		Peering: peering.Peering{
+			Role: peering.Regular, Gateway: "node-2", GatewayIP: eastTwo, InternalIP: eastTwo,
+			Peers: []peering.Peer{
+				{ClusterID: "north", CIDRs: []netip.Prefix{rangeOf("10.98.0.0/16")}, Gateways: []netip.Addr{northGW}, Via: eastTwo},
+				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Via: eastTwo},
+			},
+		},
+	}
+	if n == 2 {
+		s.Peering.Role = peering.Gateway
+		for i := range s.Peering.Peers {
+			s.Peering.Peers[i].Via = s.Peering.Peers[i].Gateways[0]
+		}
+	}
+	return s
+}
+
+func cidrHost(p netip.Prefix, last byte) string {
+	a := p.Addr().As4()
+	a[3] = last
+	return netip.AddrFrom4(a).String()
+}
+
+func frontend(name string, protocol corev1.Protocol, vip string, endpoints ...string) service.Frontend {
+	f := service.Frontend{Namespace: "default", Service: name, Protocol: protocol, VIP: netip.MustParseAddrPort(vip)}
+	for _, e := range endpoints {
+		f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: netip.MustParseAddrPort(e), Weight: 1})
+	}
+	return f
+}
+
+// mustPlan plans a state that has no problems.
+func mustPlan(t *testing.T, s State) map[flow.Owner]flow.Entries {
+	t.Helper()
+	out, problems := Plan(s)
+	for _, p := range problems {
+		t.Errorf("unexpected problem: %s", p)
+	}
+	return out
+}
+
+// setOf is everything that all owners want.
+func setOf(t *testing.T, entries map[flow.Owner]flow.Entries) *flow.Set {
+	t.Helper()
+	set := flow.NewSet()
+	for o, e := range entries {
+		if err := set.AddEntries(e); err != nil {
+			t.Fatalf("owner %s: %v", o, err)
+		}
+	}
+	return set
+}

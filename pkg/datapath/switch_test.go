@@ -1,0 +1,63 @@
+package datapath
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+)
+
+// dummyBridge is br-int of a dummy switch with the ports of the scenario.
+func dummyBridge(t *testing.T) *openVSwitch {
+	t.Helper()
+	o := startOVS(t, "")
+	o.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=dummy", "fail_mode=secure",
+		"--", "add-port", "br-int", "pod1", "--", "set", "interface", "pod1", "type=dummy", "ofport_request=1",
+		"--", "add-port", "br-int", "pod2", "--", "set", "interface", "pod2", "type=dummy", "ofport_request=2",
+		"--", "add-port", "br-int", "gw", "--", "set", "interface", "gw", "type=dummy", "ofport_request=32769",
+		"--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow", "options:key=flow", "ofport_request=32768")
+	return o
+}
+
+// TestSwitchAccepts puts complete states into a real switch in one bundle each, and reads back
+// what was put in: the switch holds exactly the wish.
+func TestSwitchAccepts(t *testing.T) {
+	o := dummyBridge(t)
+	for _, n := range []int{1, 2} {
+		target := filepath.Join(o.dir, "br-int.mgmt")
+		o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", target)
+		o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", target)
+		want := setOf(t, mustPlan(t, onNode(n)))
+		o.program(t, "br-int", want)
+		have := flow.NewSet()
+		dump := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "--no-names", "dump-flows", target)
+		for line := range strings.Lines(dump) {
+			line = strings.TrimSpace(line)
+			if line == "" {
+				continue
+			}
+			f, err := flow.ParseFlow(line)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, line)
+			}
+			if err := have.Add(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for g := range want.Groups() {
+			if err := have.AddGroup(g); err != nil { // compared as text below
+				t.Fatal(err)
+			}
+		}
+		if change := flow.Diff(have, want); !change.Empty() {
+			t.Errorf("node %d: the switch does not hold the wish:\n%s", n, change)
+		}
+		groups := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", target)
+		for g := range want.Groups() {
+			if !strings.Contains(groups, g.String()) {
+				t.Errorf("node %d: the switch does not hold %s:\n%s", n, g, groups)
+			}
+		}
+	}
+}
