@@ -17,7 +17,7 @@ import (
 // openVSwitch is a real Open vSwitch of one test, with a directory of its own.
 type openVSwitch struct {
 	dir   string
-	netns string // where vswitchd runs, "" for the test's
+	netns string // path of the network namespace that vswitchd runs in, "" for the test's
 }
 
 // startOVS starts ovsdb-server and ovs-vswitchd and stops them when the test ends. Without a
@@ -103,7 +103,7 @@ func eventually(t *testing.T, what string, check func() error) {
 
 func (o *openVSwitch) command(netns, name string, args ...string) *exec.Cmd {
 	if netns != "" {
-		args = append([]string{"--net=/var/run/netns/" + netns, name}, args...)
+		args = append([]string{"--net=" + netns, name}, args...)
 		name = "nsenter"
 	}
 	cmd := exec.Command(name, args...)

@@ -1,0 +1,201 @@
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netns"
+)
+
+// namespace is a network namespace that lives as long as a process of the test's does, so
+// that nothing of it stays behind however the test ends.
+type namespace struct{ pid int }
+
+func newNamespace(t *testing.T) namespace {
+	t.Helper()
+	cmd := exec.Command("unshare", "--net", "sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("make a network namespace: %v", err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	n := namespace{cmd.Process.Pid}
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the namespace is made", func() error {
+		link, err := os.Readlink(n.path())
+		if err == nil && link == own {
+			err = errors.New("it is still the test's own")
+		}
+		return err
+	})
+	n.ip(t, "link set lo up")
+	return n
+}
+
+func (n namespace) path() string { return fmt.Sprintf("/proc/%d/ns/net", n.pid) }
+
+// ip runs ip(8) inside.
+func (n namespace) ip(t *testing.T, args string) {
+	t.Helper()
+	n.run(t, append([]string{"ip"}, strings.Fields(args)...)...)
+}
+
+func (n namespace) run(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.Command("nsenter", append([]string{"--net=" + n.path()}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// do calls f in the namespace. Sockets that f makes stay there.
+func (n namespace) do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	there, err := netns.GetFromPath(n.path())
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	if err := netns.Set(there); err != nil {
+		return err
+	}
+	defer func() {
+		if err := netns.Set(home); err != nil {
+			panic(err) // the thread must not be used again
+		}
+	}()
+	return f()
+}
+
+// wholeChecksums makes the kernel compute checksums itself: the userspace datapath sends on
+// what it reads.
+func (n namespace) wholeChecksums(t *testing.T, link string) {
+	t.Helper()
+	err := n.do(func() error {
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		return e.Change(link, map[string]bool{"tx-checksum-ip-generic": false})
+	})
+	if err != nil {
+		t.Fatalf("turn checksum offload of %s off: %v", link, err)
+	}
+}
+
+// serve answers each connection, or datagram, with the server's name and the client's address.
+func (n namespace) serve(t *testing.T, network, address, name string) {
+	t.Helper()
+	err := n.do(func() error {
+		if network == "udp" {
+			c, err := net.ListenPacket("udp4", address)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { c.Close() })
+			go func() {
+				buf := make([]byte, 100)
+				for {
+					_, from, err := c.ReadFrom(buf)
+					if err != nil {
+						return
+					}
+					_, _ = c.WriteTo(greeting(name, from), from)
+				}
+			}()
+			return nil
+		}
+		l, err := net.Listen("tcp4", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					r := bufio.NewReader(c)
+					for {
+						if _, err := r.ReadString('\n'); err != nil {
+							return
+						}
+						if _, err := c.Write(greeting(name, c.RemoteAddr())); err != nil {
+							return
+						}
+					}
+				}()
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("serve %s %s: %v", network, address, err)
+	}
+}
+
+func greeting(name string, from net.Addr) []byte {
+	return []byte(name + " " + netip.MustParseAddrPort(from.String()).Addr().String() + "\n")
+}
+
+// dial connects from the namespace.
+func (n namespace) dial(network, address string) (net.Conn, error) {
+	var c net.Conn
+	err := n.do(func() error {
+		var err error
+		c, err = net.DialTimeout(network+"4", address, 2*time.Second)
+		return err
+	})
+	return c, err
+}
+
+// ask connects, sends two lines one after the other and returns the answer, which must be the
+// same both times: the second goes through an established connection.
+func (n namespace) ask(network, address string) (string, error) {
+	c, err := n.dial(network, address)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	var answers [2]string
+	r := bufio.NewReader(c)
+	for i := range answers {
+		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return "", err
+		}
+		if _, err := c.Write([]byte("who are you, and who am I?\n")); err != nil {
+			return "", err
+		}
+		if answers[i], err = r.ReadString('\n'); err != nil {
+			return "", err
+		}
+	}
+	if answers[0] != answers[1] {
+		return "", fmt.Errorf("the connection was answered %q and then %q", answers[0], answers[1])
+	}
+	return strings.TrimSpace(answers[0]), nil
+}

@@ -1,0 +1,174 @@
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// realNode is a Node with a real userspace datapath in a network namespace, which is its host.
+type realNode struct {
+	host namespace
+	pods []namespace // as in State.Pods
+	ovs  *openVSwitch
+}
+
+// newNode makes a Node, its Pods and its link to the underlay, and programs its state.
+func newNode(t *testing.T, underlay namespace, s State, name string, address netip.Addr, serviceCIDR string) *realNode {
+	t.Helper()
+	n := &realNode{host: newNamespace(t)}
+	n.ovs = startOVS(t, n.host.path())
+	n.host.ip(t, fmt.Sprintf("link add uplink type veth peer name %s netns %d", name, underlay.pid))
+	n.host.ip(t, "link set uplink up")
+	underlay.ip(t, "link set "+name+" master hub up")
+	n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev", "--", "add-port", "br-phy", "uplink")
+	n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address))
+	n.host.ip(t, "link set br-phy up")
+	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure",
+		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal", fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
+		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
+	gateway := s.Node.GatewayIPs[0]
+	n.host.ip(t, "link set gw0 up")
+	n.host.ip(t, fmt.Sprintf("address add %s/24 dev gw0", gateway))
+	n.host.ip(t, fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip, inClusterMAC))
+	n.host.ip(t, fmt.Sprintf("route add %s dev gw0 src %s", vip, gateway))
+	remote := []string{serviceCIDR}
+	for _, r := range s.RemoteNodes {
+		remote = append(remote, r.PodCIDRs[0].String())
+	}
+	for _, r := range remote {
+		n.host.ip(t, fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", r, vip, gateway))
+	}
+	for _, p := range s.Pods {
+		ns := newNamespace(t)
+		link := fmt.Sprintf("pod%d", p.Port)
+		n.host.ip(t, fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, ns.pid))
+		n.host.ip(t, "link set "+link+" up")
+		n.ovs.vsctl(t, "add-port", "br-int", link, "--", "set", "interface", link, fmt.Sprintf("ofport_request=%d", p.Port))
+		ns.ip(t, "link set eth0 address "+p.MAC.String())
+		ns.ip(t, fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]))
+		ns.ip(t, "link set eth0 up")
+		ns.ip(t, fmt.Sprintf("route add default via %s", gateway))
+		ns.wholeChecksums(t, "eth0")
+		n.pods = append(n.pods, ns)
+	}
+	n.ovs.program(t, "br-int", setOf(t, mustPlan(t, s)))
+	return n
+}
+
+// westNode is a Node of cluster west: node-1 is its Gateway. Pod pod1 of each is a server of
+// Service nginx, which the other clusters know by 10.96.0.20.
+func westNode(n int) State {
+	s := onNode(1)
+	cidrs := []netip.Prefix{rangeOf("10.10.0.0/24"), rangeOf("10.10.1.0/24")}
+	self, other := n-1, 2-n
+	s.Node.Name = []string{"node-1", "node-2"}[self]
+	s.Node.PodCIDRs = cidrs[self : self+1]
+	s.Node.GatewayIPs = []netip.Addr{addrOf(cidrHost(cidrs[self], 1))}
+	s.Pods = s.Pods[:1]
+	s.Pods[0].IPs = []netip.Addr{addrOf(cidrHost(cidrs[self], 2))}
+	s.RemoteNodes = []RemoteNode{{
+		Name: []string{"node-1", "node-2"}[other], PodCIDRs: cidrs[other : other+1],
+		Address: []netip.Addr{westGW, addrOf("192.168.77.102")}[other],
+	}}
+	s.Frontends = []service.Frontend{
+		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
+		frontend("node", corev1.ProtocolTCP, "10.96.0.21:80", "192.168.77.101:9090"),
+	}
+	s.Peering = peering.Peering{
+		Role: peering.Gateway, Gateway: "node-1", GatewayIP: westGW, InternalIP: westGW,
+		Peers: []peering.Peer{{ClusterID: "east", CIDRs: []netip.Prefix{rangeOf("10.97.0.0/16")}, Gateways: []netip.Addr{eastTwo}, Via: eastTwo}},
+	}
+	if n == 2 {
+		s.Peering.Role, s.Peering.Peers[0].Via = peering.Regular, westGW
+	}
+	return s
+}
+
+// TestTraffic sends real connections through real userspace datapaths: two Nodes of east, two
+// of west, joined by an underlay.
+func TestTraffic(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge")
+	underlay.ip(t, "link set hub up")
+	east := func(n int) State {
+		s := onNode(n)
+		s.Frontends = append(s.Frontends,
+			frontend("host", corev1.ProtocolTCP, "10.97.0.15:80", "192.168.78.102:9090"),
+			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"))
+		return s
+	}
+	east1 := newNode(t, underlay, east(1), "east1", eastOne, "10.97.0.0/16")
+	east2 := newNode(t, underlay, east(2), "east2", eastTwo, "10.97.0.0/16")
+	west1 := newNode(t, underlay, westNode(1), "west1", westGW, "10.96.0.0/16")
+	west2 := newNode(t, underlay, westNode(2), "west2", addrOf("192.168.77.102"), "10.96.0.0/16")
+
+	east1.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
+	east1.pods[1].serve(t, "udp", ":5353", "east1/pod2")
+	east2.pods[0].serve(t, "tcp", ":8080", "east2/pod1")
+	east2.pods[1].serve(t, "tcp", ":8080", "east2/pod2")
+	east2.host.serve(t, "tcp", "192.168.78.102:9090", "east2")
+	west1.pods[0].serve(t, "tcp", ":8080", "west1/pod1")
+	west2.pods[0].serve(t, "tcp", ":8080", "west2/pod1")
+	west1.host.serve(t, "tcp", "192.168.77.101:9090", "west1")
+
+	for _, test := range []struct {
+		name    string
+		from    namespace
+		network string
+		to      string
+		want    []string // every one of these answers, and no other; "server client"
+	}{
+		{"Pod to Pod on one Node", east2.pods[0], "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.1.2"}},
+		{"Pod to Pod of another Node", east2.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
+		{"host to Pod of its Node", east2.host, "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.1.1"}},
+		{"host to Pod of another Node", east2.host, "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.1"}},
+		{"Pod to a Service on both Nodes", east2.pods[0], "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
+		{"host to a Service on both Nodes", east1.host, "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.0.1", "east2/pod2 10.11.0.1"}},
+		{"Pod to itself by a Service", east2.pods[0], "tcp", "10.97.0.11:80", []string{"east2/pod1 169.254.0.253"}},
+		{"Pod to a Service by UDP", east1.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.0.2"}},
+		{"Pod of another Node to a Service by UDP", east2.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.1.2"}},
+		{"Pod to a Service that its host serves", east2.pods[0], "tcp", "10.97.0.15:80", []string{"east2 10.11.1.2"}},
+		{"host to a Service that it serves itself", east2.host, "tcp", "10.97.0.15:80", []string{"east2 169.254.0.253"}},
+		{"Pod of a regular Node to another cluster", east1.pods[0], "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"Pod of the Gateway to another cluster", east2.pods[0], "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"host of a regular Node to another cluster", east1.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"host of the Gateway to another cluster", east2.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
+		{"Pod to another cluster's Service that its Gateway's host serves", east1.pods[0], "tcp", "10.97.0.16:80", []string{"west1 169.254.0.253"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// The first packet between two Nodes waits for the tunnel ends to find each other.
+			eventually(t, "it is answered", func() error { _, err := test.from.ask(test.network, test.to); return err })
+			var have []string
+			for range 20 {
+				answer, err := test.from.ask(test.network, test.to)
+				if err != nil {
+					t.Fatalf("after %q: %v", have, err)
+				}
+				if !slices.Contains(have, answer) {
+					have = append(have, answer)
+				}
+			}
+			slices.Sort(have)
+			if !slices.Equal(have, test.want) {
+				t.Errorf("answers %q, want %q", have, test.want)
+			}
+		})
+	}
+
+	t.Run("a Pod cannot use another address", func(t *testing.T) {
+		east2.pods[0].ip(t, "address add 10.11.1.9/32 dev lo")
+		before := strings.Count(east2.ovs.appctl(t, "dpctl/dump-conntrack"), "src=10.11.1.9")
+		east2.pods[0].run(t, "sh", "-c", "ping -c 1 -W 1 -I 10.11.1.9 10.11.1.3 || true")
+		if after := strings.Count(east2.ovs.appctl(t, "dpctl/dump-conntrack"), "src=10.11.1.9"); after != before {
+			t.Error("its packet reached connection tracking")
+		}
+	})
+}
