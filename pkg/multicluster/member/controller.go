@@ -58,7 +58,7 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 			&mcv1alpha1.Gateway{}:           own,
 			&mcv1alpha1.ClusterInfoImport{}: own,
 			&corev1.Secret{}:                own,
-			&corev1.Endpoints{}:             {Transform: stripForeignEndpoints}, //nolint:staticcheck // see View
+			&Endpoints{}:                    {Transform: stripForeignEndpoints},
 		},
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *controller) Start(ctx context.Context) error {
 	for _, o := range []client.Object{
 		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{},
 		&mcsv1alpha1.ServiceExport{}, &mcsv1alpha1.ServiceImport{},
-		&corev1.Service{}, &corev1.Endpoints{}, &discoveryv1.EndpointSlice{}, //nolint:staticcheck // see View
+		&corev1.Service{}, &Endpoints{}, &discoveryv1.EndpointSlice{},
 		&corev1.Node{}, &corev1.Namespace{}, secretMetadata(),
 	} {
 		for {

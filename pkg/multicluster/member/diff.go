@@ -66,8 +66,8 @@ func Diff(v View, d Desired) Change {
 	c.Local = append(c.Local, kindDiff[*corev1.Service]{
 		kind: "Service", about: set, keep: d.KeepImports, mine: isImported[*corev1.Service], merge: mergeService,
 	}.writes(v.Services, d.Services)...)
-	c.Local = append(c.Local, kindDiff[*corev1.Endpoints]{ //nolint:staticcheck // see View
-		kind: "Endpoints", about: set, keep: d.KeepImports, mine: isImported[*corev1.Endpoints], merge: mergeEndpoints, //nolint:staticcheck // see View
+	c.Local = append(c.Local, kindDiff[*Endpoints]{
+		kind: "Endpoints", about: set, keep: d.KeepImports, mine: isImported[*Endpoints], merge: mergeEndpoints,
 	}.writes(v.Endpoints, d.Endpoints)...)
 	c.Local = append(c.Local, kindDiff[*mcsv1alpha1.ServiceImport]{
 		kind: "ServiceImport", about: set, keep: d.KeepImports, mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport,
@@ -178,7 +178,7 @@ func mergeService(into, want *corev1.Service) {
 	}
 }
 
-func mergeEndpoints(into, want *corev1.Endpoints) { //nolint:staticcheck // see View
+func mergeEndpoints(into, want *Endpoints) {
 	mergeAnnotations(into, want)
 	if !sameSubsets(into.Subsets, want.Subsets) {
 		into.Subsets = want.Subsets

@@ -98,7 +98,7 @@ func (p *planner) holds(export *mcsv1alpha1.ServiceExport, there map[key]*mcv1al
 
 // exportable returns the endpoints to export for a Service, or the reason and message why it
 // cannot be exported. The order of the checks is part of the contract.
-func (p *planner) exportable(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]corev1.EndpointSubset, metav1.Condition) { //nolint:staticcheck // the ResourceExport's shape
+func (p *planner) exportable(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
 		return nil, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
@@ -117,17 +117,17 @@ func (p *planner) exportable(service *corev1.Service, endpointSlices []*discover
 	if !hasReady(endpointSlices) {
 		return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready Endpoints"}
 	}
-	subset := corev1.EndpointSubset{} //nolint:staticcheck // the ResourceExport's shape
+	one := subset{}
 	for _, ip := range clusterIPs(service) {
-		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: ip}) //nolint:staticcheck // the ResourceExport's shape
+		one.Addresses = append(one.Addresses, address{IP: ip})
 	}
-	for _, port := range service.Spec.Ports {
-		subset.Ports = append(subset.Ports, corev1.EndpointPort{Name: port.Name, Port: port.Port, Protocol: port.Protocol}) //nolint:staticcheck // the ResourceExport's shape
+	for _, p := range service.Spec.Ports {
+		one.Ports = append(one.Ports, port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
 	}
-	if len(subset.Addresses) == 0 {
+	if len(one.Addresses) == 0 {
 		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services can only be exported with endpointIPType PodIP"}
 	}
-	return []corev1.EndpointSubset{subset}, metav1.Condition{} //nolint:staticcheck // the ResourceExport's shape
+	return []subset{one}, metav1.Condition{}
 }
 
 // resourceExport begins the ResourceExport of one kind for a Service.

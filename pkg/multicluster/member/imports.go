@@ -64,7 +64,7 @@ type importer struct {
 	*planner
 	namespaces     map[string]*corev1.Namespace
 	services       map[key]*corev1.Service
-	endpoints      map[key]*corev1.Endpoints //nolint:staticcheck // see View
+	endpoints      map[key]*Endpoints
 	serviceImports map[key]*mcsv1alpha1.ServiceImport
 	done           map[key]bool
 }
@@ -110,7 +110,7 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 	}
 	in.desired.Services = append(in.desired.Services, service)
 	if endpoints != nil {
-		in.desired.Endpoints = append(in.desired.Endpoints, &corev1.Endpoints{ //nolint:staticcheck // see View
+		in.desired.Endpoints = append(in.desired.Endpoints, &Endpoints{
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
 			Subsets:    endpoints.Spec.Endpoints.Subsets,
 		})

@@ -28,7 +28,7 @@ type Desired struct {
 
 	KeepImports        bool // of Services, Endpoints, ServiceImports and ClusterInfoImports
 	Services           []*corev1.Service
-	Endpoints          []*corev1.Endpoints //nolint:staticcheck // see View
+	Endpoints          []*Endpoints
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 

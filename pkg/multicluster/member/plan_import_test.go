@@ -61,9 +61,9 @@ func TestPlanImports(t *testing.T) {
 			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.9",
 			Ports: []corev1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}}
 	}
-	//nolint:staticcheck // see View
-	importedEndpoints := func() *corev1.Endpoints {
-		return &corev1.Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+
+	importedEndpoints := func() *Endpoints {
+		return &Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
 	}
 	for _, row := range []struct {
 		name     string
@@ -96,7 +96,7 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
 		}, problems: []string{"Service default/antrea-mc-db: NotImported"}},
 		{name: "a user's Endpoints are in the way", change: func(v *View) {
-			v.Endpoints = append(v.Endpoints, &corev1.Endpoints{ObjectMeta: meta("default", "antrea-mc-db")}) //nolint:staticcheck // see View
+			v.Endpoints = append(v.Endpoints, &Endpoints{ObjectMeta: meta("default", "antrea-mc-db")})
 		}, problems: []string{"Endpoints default/antrea-mc-db: NotImported"}},
 		{name: "a user's ServiceImport is in the way", change: func(v *View) {
 			v.Services = append(v.Services, importedService())

@@ -29,7 +29,7 @@ func (c *controller) view(ctx context.Context) (View, error) {
 	v.ServiceExports, errs[3] = list(ctx, c.cache, &mcsv1alpha1.ServiceExportList{}, func(l *mcsv1alpha1.ServiceExportList) []mcsv1alpha1.ServiceExport { return l.Items })
 	v.ServiceImports, errs[4] = list(ctx, c.cache, &mcsv1alpha1.ServiceImportList{}, func(l *mcsv1alpha1.ServiceImportList) []mcsv1alpha1.ServiceImport { return l.Items })
 	v.Services, errs[5] = list(ctx, c.cache, &corev1.ServiceList{}, func(l *corev1.ServiceList) []corev1.Service { return l.Items })
-	v.Endpoints, errs[6] = list(ctx, c.cache, &corev1.EndpointsList{}, func(l *corev1.EndpointsList) []corev1.Endpoints { return l.Items }) //nolint:staticcheck // see View
+	v.Endpoints, errs[6] = list(ctx, c.cache, &endpointsList{}, func(l *endpointsList) []Endpoints { return l.Items })
 	v.EndpointSlices, errs[7] = list(ctx, c.cache, &discoveryv1.EndpointSliceList{}, func(l *discoveryv1.EndpointSliceList) []discoveryv1.EndpointSlice { return l.Items })
 	v.Nodes, errs[8] = list(ctx, c.cache, &corev1.NodeList{}, func(l *corev1.NodeList) []corev1.Node { return l.Items })
 	v.Namespaces, errs[9] = list(ctx, c.cache, &corev1.NamespaceList{}, func(l *corev1.NamespaceList) []corev1.Namespace { return l.Items })
@@ -164,7 +164,7 @@ func (c *controller) ownServiceCIDR(ctx context.Context) (cidr, problem string) 
 // stripForeignEndpoints drops what is not needed of Endpoints that are not imported: only
 // their existence matters.
 func stripForeignEndpoints(o any) (any, error) {
-	if e, ok := o.(*corev1.Endpoints); ok { //nolint:staticcheck // see View
+	if e, ok := o.(*Endpoints); ok {
 		e.ManagedFields = nil
 		if !imported(metav1.Object(e)) {
 			e.Subsets = nil

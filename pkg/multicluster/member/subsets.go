@@ -12,11 +12,17 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-//nolint:staticcheck // the documented objects carry core/v1 EndpointSubsets
+// The documented API is made of core/v1 Endpoints and their subsets, which Kubernetes mirrors
+// to EndpointSlices.
+//
+//nolint:staticcheck // deprecated in Kubernetes, but what users and the leader see
 type (
-	subset  = corev1.EndpointSubset
-	address = corev1.EndpointAddress
-	port    = corev1.EndpointPort
+	// Endpoints are those of an imported Service.
+	Endpoints     = corev1.Endpoints
+	endpointsList = corev1.EndpointsList
+	subset        = corev1.EndpointSubset
+	address       = corev1.EndpointAddress
+	port          = corev1.EndpointPort
 )
 
 // podSubsets are the ready IPv4 addresses of EndpointSlices with their ports: one subset for

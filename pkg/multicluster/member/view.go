@@ -35,7 +35,7 @@ type View struct {
 	Namespaces         []*corev1.Namespace
 	Nodes              []*corev1.Node
 	Services           []*corev1.Service
-	Endpoints          []*corev1.Endpoints //nolint:staticcheck // imported Services are filled through Endpoints, which users see
+	Endpoints          []*Endpoints
 	EndpointSlices     []*discoveryv1.EndpointSlice
 	ServiceExports     []*mcsv1alpha1.ServiceExport
 	ServiceImports     []*mcsv1alpha1.ServiceImport
