@@ -226,8 +226,7 @@ func (r *rig) netns() (path string, remove func()) {
 		r.t.Fatal(err)
 	}
 	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	// Pdeathsig follows the thread; what starts a process here stays on this one's.
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := holder.Start(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -3,11 +3,13 @@ package cni
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -436,6 +438,55 @@ func TestPodHasAnotherInterface(t *testing.T) {
 	if err == nil || err.Code != 102 || !strings.Contains(err.Msg, "interface eth0 already") {
 		t.Errorf("ADD: %+v", err)
 	}
+	r.clean()
+}
+
+func TestManyAtOnce(t *testing.T) {
+	r := newRig(t)
+	const n = 12
+	var wg sync.WaitGroup
+	answers := make([]string, n)
+	paths := make([]string, n)
+	for i := range n {
+		paths[i], _ = r.netns()
+	}
+	for i := range n {
+		wg.Go(func() {
+			// The same container twice at once: one waits for the other.
+			env := environment(fmt.Sprintf("c%d", i/2*2), paths[i/2*2])
+			out, err := r.exec("ADD", env, r.conf(nil))
+			if err != nil {
+				t.Errorf("ADD %d: %+v", i, err)
+			}
+			answers[i] = out
+		})
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for i := 0; i < n; i += 2 {
+		if answers[i] != answers[i+1] {
+			t.Errorf("two answers for one container:\n%s\n%s", answers[i], answers[i+1])
+		}
+		seen[answers[i]] = true
+	}
+	if len(seen) != n/2 || len(r.store.Keys()) != n/2 {
+		t.Errorf("%d different answers and %d addresses for %d containers", len(seen), len(r.store.Keys()), n/2)
+	}
+}
+
+func TestDualStack(t *testing.T) {
+	r := newRig(t)
+	r.node.network.PodCIDRs = append(r.node.network.PodCIDRs, netip.MustParsePrefix("fd00:10::/64"))
+	netns, _ := r.netns()
+	env := environment("c1", netns)
+	out := r.must("ADD", env, r.conf(nil))
+	for _, want := range []string{"10.10.1.2/24", "fd00:10::2/64", `"gw": "fd00:10::1"`, `"dst": "::/0"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("answer lacks %s: %s", want, out)
+		}
+	}
+	r.must("CHECK", env, r.conf(map[string]any{"prevResult": json.RawMessage(out)}))
+	r.must("DEL", env, r.conf(nil))
 	r.clean()
 }
 
