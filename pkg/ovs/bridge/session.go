@@ -59,8 +59,12 @@ func (m *Manager) session(ctx context.Context) error {
 		DeleteFunc: touched,
 		UpdateFunc: func(string, model.Model, model.Model) { ring(m.bell) },
 	})
+	monitor := c.NewMonitor(schema.Columns()...)
+	// Not monitor_cond_since: a session starts from nothing anyway, and libovsdb ends the
+	// session on an update that does not fit its cache with this method only.
+	monitor.Method = ovsdb.ConditionalMonitorRPC
 	if err := within(ctx, func(ctx context.Context) error {
-		_, err := c.Monitor(ctx, c.NewMonitor(schema.Columns()...))
+		_, err := c.Monitor(ctx, monitor)
 		return err
 	}); err != nil {
 		return fmt.Errorf("load the database: %w", err)
@@ -79,7 +83,7 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 	var refusals int
 	var retry <-chan time.Time // running after a refused transaction
 	for {
-		again, refused, err := m.compare(ctx, c)
+		again, refused, err := m.compare(ctx, c, refusals)
 		switch {
 		case err != nil:
 			return err
@@ -88,8 +92,8 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 			continue
 		case refused != nil:
 			refusals++
-			pause := min(time.Second<<min(refusals-1, 5), 30*time.Second)
-			m.log.Error("ovsdb-server refused a change", "err", refused, "retryIn", pause)
+			pause := refusalPause(refusals)
+			m.log.Warn("ovsdb-server refused a change", "err", refused, "retryIn", pause)
 			retry = time.After(pause)
 		default:
 			refusals, retry = 0, nil
@@ -111,9 +115,19 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 	}
 }
 
+// refusalPause is how long to wait after the nth refusal in a row: not at all long after
+// the first, whose cause may be gone with the next update.
+func refusalPause(n int) time.Duration {
+	if n == 1 {
+		return 50 * time.Millisecond
+	}
+	return min(time.Second<<min(n-2, 5), 30*time.Second)
+}
+
 // compare makes one comparison and sends at most one transaction. again says that it sent
-// one; refused is ovsdb-server's objection; err ends the session.
-func (m *Manager) compare(ctx context.Context, c client.Client) (again bool, refused, err error) {
+// one; refused is ovsdb-server's objection; err ends the session. The first refusal is not
+// published: somebody else has changed the database since it was read, most likely.
+func (m *Manager) compare(ctx context.Context, c client.Client, refusals int) (again bool, refused, err error) {
 	have, err := load(c)
 	if err != nil {
 		return false, nil, err
@@ -140,8 +154,10 @@ func (m *Manager) compare(ctx context.Context, c client.Client) (again bool, ref
 		m.mu.Lock()
 		m.stats.Refused++
 		m.mu.Unlock()
-		o.refused = refused
-		m.publish(stateOf(have), o)
+		if refusals > 0 {
+			o.refused = refused
+			m.publish(stateOf(have), o)
+		}
 		return false, refused, nil
 	}
 	m.mu.Lock()
