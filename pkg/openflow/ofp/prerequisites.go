@@ -21,7 +21,7 @@ func (b *MatchBuilder) checkActions(actions []Action) error {
 		}
 		switch a.(type) {
 		case PushVLAN:
-			b.Exact(VLANVID, Value{Lo: 0x1000})
+			b.set = append(b.set, MatchField{Field: VLANVID, Value: Value{Lo: 0x1000}, Mask: Value{Lo: 0x1000}})
 		case PopVLAN:
 			return nil // what lies below is not known
 		}
@@ -61,6 +61,10 @@ func (b *MatchBuilder) checkAction(a Action) error {
 		if !ip {
 			return fmt.Errorf("the TTL only has a meaning together with ip or ipv6")
 		}
+	case PopVLAN:
+		if v, m, _ := b.last(VLANVID); v.Lo&m.Lo&0x1000 == 0 {
+			return fmt.Errorf("pop_vlan only has a meaning together with dl_vlan, or after push_vlan")
+		}
 	case CT:
 		if !ip {
 			return fmt.Errorf("ct only has a meaning together with ip or ipv6")
@@ -80,4 +84,14 @@ func (b *MatchBuilder) checkAction(a Action) error {
 		return c.checkActions(a.Actions)
 	}
 	return nil
+}
+
+// last is what the match, or the last push_vlan, says of a field.
+func (b *MatchBuilder) last(f Field) (v, mask Value, ok bool) {
+	for _, m := range b.set {
+		if m.Field == f {
+			v, mask, ok = m.Value, m.Mask, true
+		}
+	}
+	return v, mask, ok
 }
