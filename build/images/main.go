@@ -1,0 +1,189 @@
+// Command images makes Tombolo's container images without a registry or a container
+// engine: archives that `ctr images import` and `docker load` read. Programs that are not
+// ours come from the Debian packages of this machine, with the libraries that they link.
+//
+//	images BIN OUTPUT [NAME...]
+//
+// BIN holds our compiled programs. build/*/Dockerfile say the same for those who have a
+// registry.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/build/imagetar"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+// tools are what agent and switch containers have in common: one layer, stored once.
+var tools = []string{
+	"/bin/sh", "/bin/cat", "/bin/ls", "/bin/mkdir", "/bin/rm", "/bin/mv", "/bin/cp", "/bin/sleep", "/bin/grep", "/bin/sed",
+	"/usr/bin/id", "/usr/bin/head", "/usr/bin/tail",
+	"/usr/bin/ovs-vsctl", "/usr/bin/ovs-ofctl", "/usr/bin/ovs-appctl", "/usr/bin/ovsdb-tool", "/usr/bin/ovsdb-client",
+	"/usr/bin/ovs-dpctl", "/usr/sbin/nft", "/usr/sbin/conntrack", "/bin/ip",
+}
+
+// image says what goes in: programs of this machine, of ours, and other files, by target.
+type image struct {
+	name     string
+	base     bool              // begins with the layer of tools
+	programs map[string]string // target: program of this machine, with its libraries
+	own      map[string]string // target: name in BIN
+	files    map[string]string // target: file of this machine or the repository
+	dirs     []string
+	entry    []string
+}
+
+var images = []image{
+	{name: "pause", own: map[string]string{"/pause": "pause"}, entry: []string{"/pause"}},
+	{name: "echo", own: map[string]string{"/echo": "echo"}, entry: []string{"/echo"}},
+	{
+		name: "tombolo-agent", base: true, dirs: []string{"/tmp", "/run", "/var"},
+		own: map[string]string{
+			"/usr/local/bin/tombolo-agent": "tombolo-agent",
+			"/usr/local/bin/tombolo":       "tombolo",
+			"/usr/local/bin/tombolo-cni":   "tombolo-cni",
+		},
+		entry: []string{"/usr/local/bin/tombolo-agent"},
+	},
+	{
+		name: "tombolo-ovs", base: true, dirs: []string{"/tmp", "/run", "/var", "/etc/openvswitch"},
+		programs: map[string]string{
+			"/usr/sbin/ovsdb-server": "/usr/sbin/ovsdb-server",
+			"/usr/sbin/ovs-vswitchd": "/usr/lib/openvswitch-switch/ovs-vswitchd",
+		},
+		files: map[string]string{
+			"/usr/share/openvswitch/vswitch.ovsschema": "/usr/share/openvswitch/vswitch.ovsschema",
+			"/usr/local/bin/tombolo-ovs":               "build/ovs/tombolo-ovs",
+		},
+		entry: []string{"/usr/local/bin/tombolo-ovs"},
+	},
+	{
+		name: "tombolo-controller", own: map[string]string{"/tombolo-controller": "tombolo-controller"},
+		dirs: []string{"/tmp"}, entry: []string{"/tombolo-controller"},
+	},
+}
+
+func run(args []string) error {
+	if len(args) < 2 {
+		return errors.New("want BIN OUTPUT [NAME...]")
+	}
+	bin, out, names := args[0], args[1], args[2:]
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	base, err := withLibraries(nil, tools...)
+	if err != nil {
+		return err
+	}
+	for _, img := range images {
+		if len(names) > 0 && !slices.Contains(names, img.name) {
+			continue
+		}
+		if err := write(img, base, bin, out); err != nil {
+			return fmt.Errorf("%s: %w", img.name, err)
+		}
+	}
+	return nil
+}
+
+func write(img image, base []imagetar.File, bin, out string) error {
+	var layers [][]imagetar.File
+	if img.base {
+		layers = append(layers, base)
+	}
+	var own []imagetar.File
+	for _, dir := range img.dirs {
+		own = append(own, imagetar.File{Path: dir})
+	}
+	for target, name := range img.own {
+		own = append(own, imagetar.File{Path: target, Source: filepath.Join(bin, name)})
+	}
+	for target, path := range img.files {
+		own = append(own, imagetar.File{Path: target, Source: path})
+	}
+	if len(img.programs) > 0 {
+		files, err := withLibraries(img.programs)
+		if err != nil {
+			return err
+		}
+		layers = append(layers, files)
+	}
+	return imagetar.Write(filepath.Join(out, img.name+".tar"), imagetar.Image{
+		Reference: "tombolo/" + img.name + ":dev", Layers: append(layers, own), Entrypoint: img.entry,
+	})
+}
+
+// withLibraries returns programs and the shared libraries they need: those of moved at
+// another path than here, those of same at theirs.
+func withLibraries(moved map[string]string, same ...string) ([]imagetar.File, error) {
+	files := map[string]imagetar.File{}
+	all := map[string]string{}
+	for _, p := range same {
+		all[p] = p
+	}
+	for target, p := range moved {
+		all[target] = p
+	}
+	for target, program := range all {
+		source, err := filepath.EvalSymlinks(program)
+		if err != nil {
+			return nil, fmt.Errorf("a Debian package is missing (`make packages` installs them): %w", err)
+		}
+		files[target] = imagetar.File{Path: target, Source: source}
+		libraries, err := linked(source)
+		if err != nil {
+			return nil, err
+		}
+		for _, library := range libraries {
+			source, err := filepath.EvalSymlinks(library)
+			if err != nil {
+				return nil, err
+			}
+			files[library] = imagetar.File{Path: library, Source: source}
+		}
+	}
+	list := make([]imagetar.File, 0, len(files))
+	for _, f := range files {
+		list = append(list, f)
+	}
+	return list, nil
+}
+
+// linked asks the dynamic linker which files a program loads: lines such as
+//
+//	libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f...)
+//	/lib64/ld-linux-x86-64.so.2 (0x00007f...)
+func linked(program string) ([]string, error) {
+	out, err := exec.Command("ldd", program).CombinedOutput()
+	if err != nil {
+		if strings.Contains(string(out), "not a dynamic executable") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("ldd %s: %w: %s", program, err, out)
+	}
+	var paths []string
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "not found") {
+			return nil, fmt.Errorf("ldd %s: %s", program, strings.TrimSpace(line))
+		}
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "/") {
+				paths = append(paths, word)
+			}
+		}
+	}
+	return paths, nil
+}
