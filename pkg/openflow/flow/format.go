@@ -43,10 +43,10 @@ func hexAlt(v uint64) string {
 	return "0x" + strconv.FormatUint(v, 16)
 }
 
-// hexValue is 0x and digits without leading zeros, of up to 128 bits.
+// hexValue is 0x and digits without leading zeros, of up to 128 bits; just 0 for zero.
 func hexValue(v ofp.Value) string {
 	if v.Hi == 0 {
-		return "0x" + strconv.FormatUint(v.Lo, 16)
+		return hexAlt(v.Lo)
 	}
 	return fmt.Sprintf("0x%x%016x", v.Hi, v.Lo)
 }

@@ -86,7 +86,6 @@ func TestOracle(t *testing.T) {
 		wire.Write(b)
 	}
 	dir := t.TempDir()
-	t.Logf("flow 346: %s", flows[345])
 	textFile, wireFile := filepath.Join(dir, "flows"), filepath.Join(dir, "wire")
 	if err := os.WriteFile(textFile, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)

@@ -347,6 +347,9 @@ func (b *MatchBuilder) check() error {
 		ok := len(r.ethTypes) == 0 || hasEth && slices.Contains(r.ethTypes, uint16(eth))
 		ok = ok && (r.proto == 0 || hasProto && uint64(r.proto) == proto)
 		ok = ok && (len(r.icmp) == 0 || hasICMP && slices.Contains(r.icmp, uint8(icmp)))
+		if code, has := b.value(ICMPv6Code); len(r.icmp) > 0 && has && code != 0 {
+			return fmt.Errorf("%s: icmp_code %d is not neighbour discovery, which has 0", m.Field, code)
+		}
 		if !ok {
 			return fmt.Errorf("%s: only has a meaning together with %s", m.Field, r.text)
 		}

@@ -69,6 +69,13 @@ func (b *MatchBuilder) checkAction(a Action) error {
 		if !ip {
 			return fmt.Errorf("ct only has a meaning together with ip or ipv6")
 		}
+		if v, _, _ := b.last(CTState); v.Lo&0x10 != 0 && a.Flags&CTCommit != 0 {
+			return fmt.Errorf("ct: a connection with ct_state=+inv cannot be committed")
+		}
+		proto, _ := b.value(IPProto)
+		if a.ALG == 21 && proto != 6 || a.ALG == 69 && proto != 17 {
+			return fmt.Errorf("ct: alg=ftp needs tcp, alg=tftp needs udp")
+		}
 		if a.NAT != nil && (len(a.NAT.IPMin) == 4 && eth != 0x0800 || len(a.NAT.IPMin) == 16 && eth != 0x86dd) {
 			return fmt.Errorf("nat to an address of the other version of IP")
 		}
