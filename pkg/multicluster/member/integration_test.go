@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -222,29 +223,35 @@ func (w *world) token() []byte {
 // startMember runs the controller under test in a manager of its own.
 func (w *world) startMember() {
 	w.t.Helper()
+	w.stop = w.start(w.memberConfig, "kube-system", SetupWithManager)
+}
+
+// start runs a controller in a manager of its own until the returned function is called.
+func (w *world) start(to *rest.Config, namespace string, setUp func(ctrl.Manager, config.Config, string) error) (stop func()) {
+	w.t.Helper()
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	skip := true
-	mgr, err := ctrl.NewManager(w.memberConfig, ctrl.Options{
+	mgr, err := ctrl.NewManager(to, ctrl.Options{
 		Scheme: Scheme(), Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := SetupWithManager(mgr, config.Config{EndpointIPType: config.EndpointIPTypeClusterIP}, "kube-system"); err != nil {
+	if err := setUp(mgr, config.Default(), namespace); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	w.stop = func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Errorf("member controller: %v", err)
+			w.t.Errorf("controller in %s: %v", namespace, err)
 		}
-		w.stop = func() {}
-	}
-	w.t.Cleanup(func() { w.stop() })
+	})
+	w.t.Cleanup(stop)
+	return stop
 }
 
 func clusterSet(server string) *mcv1alpha2.ClusterSet {

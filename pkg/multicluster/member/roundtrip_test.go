@@ -1,0 +1,93 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+)
+
+// TestRoundTripThroughTheLeaderController joins a member to a leader in which the real leader
+// controller runs: an export comes back as an import of the same cluster, conflicts with
+// another member are told, and leaving removes everything.
+func TestRoundTripThroughTheLeaderController(t *testing.T) {
+	w, _ := newWorld(t)
+	token := w.token()
+	own := clusterSet("")
+	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
+	w.create(w.leader, own)
+	w.start(w.leaderConfig, area, leader.SetupWithManager)
+
+	// The member's manifests are of the oldest version: no cluster ID but by a ClusterClaim.
+	set := clusterSet(w.leaderConfig.Host)
+	old := &mcv1alpha1.ClusterSet{ObjectMeta: set.ObjectMeta, Spec: mcv1alpha1.ClusterSetSpec{
+		Leaders:   []mcv1alpha1.MemberCluster{{ClusterID: "north", Server: w.leaderConfig.Host, Secret: "east-token", ServiceAccount: "x"}},
+		Namespace: area}}
+	claim := &mcv1alpha1.ClusterClaim{ObjectMeta: meta("kube-system", "east-membercluster-id"), Name: "id.k8s.io", Value: "east"}
+	w.create(w.member, old, claim, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
+		"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.startMember()
+	w.clusterSetIs("True True True", "")
+	if err := w.member.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil || set.Spec.ClusterID != "east" {
+		t.Fatalf("cluster ID written back: %q, %v", set.Spec.ClusterID, err)
+	}
+
+	objects := web("web")
+	w.create(w.member, objects...)
+	w.exportIs("web", "Succeed")
+	w.eventually("the export comes back", func(ctx context.Context) error {
+		e, si := &Endpoints{}, &mcsv1alpha1.ServiceImport{}
+		if err := errors.Join(w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-web"}, e),
+			w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, si)); err != nil {
+			return err
+		}
+		want := []subset{{Addresses: []address{{IP: objects[0].(*corev1.Service).Spec.ClusterIP}}, Ports: []port{{Name: "http", Port: 80}}}}
+		if !sameSubsets(e.Subsets, want) {
+			return fmt.Errorf("have %v", e.Subsets)
+		}
+		return nil
+	})
+
+	// The import itself may not be exported again.
+	w.create(w.member, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "antrea-mc-web")})
+	w.exportIs("antrea-mc-web", "ImportedService")
+
+	// Another member was first with other ports: the leader refuses ours, and its user is told.
+	other := (&planner{id: "west", set: set}).resourceExport(key{Namespace: "default", Name: "db"}, "Service")
+	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
+	w.create(w.leader, other)
+	w.eventually("import of west's", func(ctx context.Context) error {
+		return w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, &corev1.Service{})
+	})
+	w.create(w.member, web("db")...)
+	w.eventIs("db", "ConvergeFailure")
+
+	// Deleting the export takes the import away.
+	w.delete(w.member, objects[2])
+	absent := func(from client.Client, objects ...client.Object) {
+		t.Helper()
+		for _, o := range objects {
+			w.eventually(fmt.Sprintf("%T %s is gone", o, o.GetName()), func(ctx context.Context) error {
+				if err := from.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("still there: %w", err)
+				}
+				return nil
+			})
+		}
+	}
+	absent(w.leader, export("east-default-web-service"), export("east-default-web-endpoints"))
+	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-web")}, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "web")})
+
+	w.delete(w.member, set)
+	absent(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
+		export("east-default-db-service"), export("east-default-db-endpoints"))
+	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
+}
