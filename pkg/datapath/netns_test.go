@@ -104,6 +104,15 @@ func (n namespace) wholeChecksums(t *testing.T, link string) {
 	}
 }
 
+// mute brings a link of the userspace datapath up and keeps the kernel's own stack from
+// answering what comes in by it: the kernel sees every packet that Open vSwitch reads, and
+// would tell its MAC to whoever asks for any address of the host.
+func (n namespace) mute(t *testing.T, link string) {
+	t.Helper()
+	n.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/"+link+"/disable_ipv6")
+	n.ip(t, "link set "+link+" arp off up")
+}
+
 // serve answers each connection, or datagram, with the server's name and the client's address.
 func (n namespace) serve(t *testing.T, network, address, name string) {
 	t.Helper()

@@ -26,7 +26,7 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	n := &realNode{host: newNamespace(t)}
 	n.ovs = startOVS(t, n.host.path())
 	n.host.ip(t, fmt.Sprintf("link add uplink type veth peer name %s netns %d", name, underlay.pid))
-	n.host.ip(t, "link set uplink up")
+	n.host.mute(t, "uplink")
 	underlay.ip(t, "link set "+name+" master hub up")
 	n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev", "--", "add-port", "br-phy", "uplink")
 	n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address))
@@ -50,7 +50,7 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 		ns := newNamespace(t)
 		link := fmt.Sprintf("pod%d", p.Port)
 		n.host.ip(t, fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, ns.pid))
-		n.host.ip(t, "link set "+link+" up")
+		n.host.mute(t, link)
 		n.ovs.vsctl(t, "add-port", "br-int", link, "--", "set", "interface", link, fmt.Sprintf("ofport_request=%d", p.Port))
 		ns.ip(t, "link set eth0 address "+p.MAC.String())
 		ns.ip(t, fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]))
