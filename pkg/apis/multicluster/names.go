@@ -2,7 +2,11 @@
 // annotations, labels, finalizers, and how the names of derived objects are made.
 package multicluster
 
-import "strings"
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+)
 
 // Annotations.
 const (
@@ -94,4 +98,10 @@ func AnnounceName(clusterID string) string { return MemberClusterAnnouncePrefix 
 // after a dash, so that ("east", "1-web") and ("east-1", "web") are exported under one name.
 func IDsConflict(a, b string) bool {
 	return a != b && (strings.HasPrefix(a, b+"-") || strings.HasPrefix(b, a+"-"))
+}
+
+// LabelHash returns the 16 hex digits that stand for a normalised label in names.
+func LabelHash(normalized string) string {
+	sum := sha1.Sum([]byte(normalized))
+	return hex.EncodeToString(sum[:8])
 }

@@ -1,0 +1,134 @@
+// Command tombolo-controller is the multi-cluster controller: `leader` in the cluster that has
+// the Common Area, `member` in every cluster of the ClusterSet.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/member"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	var file string
+	var verbosity int
+	root := &cobra.Command{
+		Use: "tombolo-controller", Short: "Join Kubernetes clusters into a ClusterSet",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&file, "config", "", "configuration file of kind MultiClusterConfig")
+	root.PersistentFlags().IntVar(&verbosity, "v", 0, "log verbosity: 0 says what changes, 1 and more says why")
+	command := func(role webhook.Role, short string, setup func(ctrl.Manager, config.Config, string) error) *cobra.Command {
+		return &cobra.Command{Use: string(role), Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			level := slog.LevelInfo
+			if verbosity > 0 {
+				level = slog.LevelDebug
+			}
+			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+			return control(cmd.Context(), role, file, setup)
+		}}
+	}
+	root.AddCommand(
+		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
+		command(webhook.Member, "Run in a member cluster", member.SetupWithManager),
+	)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "tombolo-controller:", err)
+		return 1
+	}
+	return 0
+}
+
+// control runs one controller until ctx ends.
+func control(ctx context.Context, role webhook.Role, file string, setup func(ctrl.Manager, config.Config, string) error) error {
+	cfg := config.Default()
+	if file != "" {
+		var err error
+		if cfg, err = config.Load(file); err != nil {
+			return err
+		}
+	}
+	namespace := os.Getenv("POD_NAMESPACE")
+	if namespace == "" {
+		return errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
+	}
+	kube, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	kube.QPS, kube.Burst = 100, 200
+	kube.UserAgent = "tombolo-controller-" + string(role)
+	mgr, err := manager(kube, cfg, role, namespace)
+	if err != nil {
+		return err
+	}
+	if err := setup(mgr, cfg, namespace); err != nil {
+		return err
+	}
+	slog.Info("starting", "role", role, "namespace", namespace)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the %s controller: %w", role, err)
+	}
+	return nil
+}
+
+// manager makes the manager with webhooks and probes.
+func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace string) (ctrl.Manager, error) {
+	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
+	scheme, err := leader.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	writer, err := client.New(kube, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reach the API server: %w", err)
+	}
+	certificate := &webhook.Certificate{Client: writer, Namespace: namespace, Role: role}
+	options := ctrlwebhook.Options{Host: cfg.Webhook.Host, Port: cfg.Webhook.Port, CertDir: cfg.Webhook.CertDir}
+	own := cfg.Webhook.CertDir == "" // otherwise the administrator provides certificate and caBundle
+	if own {
+		options.TLSOpts = append(options.TLSOpts, certificate.TLS)
+	}
+	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+		Scheme:                 scheme,
+		HealthProbeBindAddress: cfg.Health.HealthProbeBindAddress,
+		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
+		WebhookServer:          ctrlwebhook.NewServer(options),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	if own {
+		if err := mgr.Add(certificate); err != nil {
+			return nil, err
+		}
+	}
+	if err := webhook.SetupWithManager(mgr, scheme, role, namespace); err != nil {
+		return nil, err
+	}
+	return mgr, errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()),
+	)
+}

@@ -1,0 +1,144 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// announce lets each member announce itself, and only itself.
+func (h *handlers) announce(ctx context.Context, req admission.Request) admission.Response {
+	namespace, name, isAccount := caller(req.UserInfo.Username)
+	if req.Operation == admissionv1.Delete {
+		return h.deleteAnnounce(ctx, req, namespace, name, isAccount)
+	}
+	var was, is mcv1alpha1.MemberClusterAnnounce
+	if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
+		return badRequest(err)
+	}
+	if req.Operation == admissionv1.Update {
+		if err := h.decoder.DecodeRaw(req.OldObject, &was); err != nil {
+			return badRequest(err)
+		}
+	}
+	switch {
+	case !isAccount:
+		return badRequest(fmt.Errorf("user %q is not a ServiceAccount: MemberClusterAnnounces are written by members", req.UserInfo.Username))
+	case namespace != h.namespace:
+		return denied("ServiceAccount %s/%s is not in Namespace %s", namespace, name, h.namespace)
+	}
+	if req.Operation == admissionv1.Update {
+		if was.ClusterID != is.ClusterID || was.ClusterSetID != is.ClusterSetID || was.LeaderClusterID != is.LeaderClusterID {
+			return denied("MemberClusterAnnounce %s: clusterID, clusterSetID and leaderClusterID are immutable", req.Name)
+		}
+		if name == multicluster.ControllerName {
+			return admission.Allowed("")
+		}
+	}
+	account, refusal := h.account(ctx, name)
+	if refusal != nil {
+		return *refusal
+	}
+	id, bound := boundID(account)
+	if bound && id != is.ClusterID {
+		return denied("ServiceAccount %s is bound to cluster ID %q by annotation %s and may not announce %q; use another ServiceAccount for each member",
+			name, id, multicluster.AnnotationClusterID, is.ClusterID)
+	}
+	if req.Operation == admissionv1.Create {
+		if refusal := h.checkAnnounce(ctx, &is); refusal != nil {
+			return *refusal
+		}
+	}
+	var accounts corev1.ServiceAccountList
+	if err := h.client.List(ctx, &accounts, client.InNamespace(h.namespace)); err != nil {
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ServiceAccounts: %w", err))
+	}
+	for i := range accounts.Items {
+		other := &accounts.Items[i]
+		otherID, has := boundID(other)
+		switch {
+		case other.Name == name || !has:
+		case otherID == is.ClusterID && !bound:
+			return denied("cluster ID %s is held by ServiceAccount %s; annotate ServiceAccount %s with %s=%s to let it act for that cluster too",
+				is.ClusterID, other.Name, name, multicluster.AnnotationClusterID, is.ClusterID)
+		case req.Operation == admissionv1.Create && multicluster.IDsConflict(otherID, is.ClusterID):
+			return denied("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous",
+				is.ClusterID, otherID)
+		}
+	}
+	if bound || (req.DryRun != nil && *req.DryRun) {
+		return admission.Allowed("")
+	}
+	if err := h.bind(ctx, account, is.ClusterID); err != nil {
+		return admission.Errored(http.StatusConflict, err)
+	}
+	return admission.Allowed("")
+}
+
+// bind writes the ID into the account. The optimistic lock lets only the first of two
+// announcements that come at once have the account.
+func (h *handlers) bind(ctx context.Context, account *corev1.ServiceAccount, id string) error {
+	before := account.DeepCopy()
+	if account.Annotations == nil {
+		account.Annotations = map[string]string{}
+	}
+	account.Annotations[multicluster.AnnotationClusterID] = id
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := h.client.Patch(ctx, account, patch); err != nil {
+		return fmt.Errorf("bind ServiceAccount %s to cluster ID %s: %w", account.Name, id, err)
+	}
+	return nil
+}
+
+// checkAnnounce checks a new announcement against the ClusterSet.
+func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberClusterAnnounce) *admission.Response {
+	refuse := func(r admission.Response) *admission.Response { return &r }
+	var sets mcv1alpha2.ClusterSetList
+	if err := h.client.List(ctx, &sets, client.InNamespace(h.namespace)); err != nil {
+		return refuse(admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ClusterSets: %w", err)))
+	}
+	if len(sets.Items) == 0 {
+		return refuse(admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("no ClusterSet found in Namespace %s", h.namespace)))
+	}
+	set := sets.Items[0]
+	switch {
+	case a.ClusterID == "":
+		return refuse(badRequest(errors.New("clusterID: is empty")))
+	case a.ClusterSetID != set.Name:
+		return refuse(denied("Unknown ClusterSet ID %s: the ClusterSet is %s", a.ClusterSetID, set.Name))
+	case len(set.Spec.Leaders) == 0 || a.LeaderClusterID != set.Spec.Leaders[0].ClusterID:
+		return refuse(denied("Leader cluster ID %s in the MemberClusterAnnounce does not match that of ClusterSet %s", a.LeaderClusterID, set.Name))
+	case a.Name != multicluster.AnnounceName(a.ClusterID):
+		return refuse(denied("MemberClusterAnnounce %s: the name must be %s", a.Name, multicluster.AnnounceName(a.ClusterID)))
+	}
+	return nil
+}
+
+// deleteAnnounce keeps members from removing each other. Whoever else RBAC allows may.
+func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, namespace, name string, isAccount bool) admission.Response {
+	if !isAccount || namespace != h.namespace || name == multicluster.ControllerName {
+		return admission.Allowed("")
+	}
+	var was mcv1alpha1.MemberClusterAnnounce
+	if err := h.decoder.DecodeRaw(req.OldObject, &was); err != nil {
+		return badRequest(err)
+	}
+	account, refusal := h.account(ctx, name)
+	if refusal != nil {
+		return *refusal
+	}
+	if id, bound := boundID(account); !bound || id != was.ClusterID {
+		return denied("ServiceAccount %s is not bound to cluster ID %s and may not delete its announcement", name, was.ClusterID)
+	}
+	return admission.Allowed("")
+}

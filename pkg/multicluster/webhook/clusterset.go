@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// clusterSet keeps one ClusterSet in a Namespace, and the IDs in it as they are.
+func (h *handlers) clusterSet(ctx context.Context, req admission.Request) admission.Response {
+	switch req.Operation {
+	case admissionv1.Create:
+		var sets mcv1alpha2.ClusterSetList
+		if err := h.client.List(ctx, &sets, client.InNamespace(req.Namespace)); err != nil {
+			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ClusterSets: %w", err))
+		}
+		if len(sets.Items) > 0 {
+			return admission.Errored(http.StatusPreconditionFailed, fmt.Errorf(
+				"multiple ClusterSets in a Namespace are not allowed: %s already has %s; delete that one first", req.Namespace, sets.Items[0].Name))
+		}
+	case admissionv1.Update:
+		var was, is mcv1alpha2.ClusterSet
+		if err := h.decode(req, &was, &is); err != nil {
+			return badRequest(err)
+		}
+		if was.Spec.ClusterID != "" && is.Spec.ClusterID != was.Spec.ClusterID {
+			return denied("the field 'clusterID' is immutable: it is %s; delete the ClusterSet to use another", was.Spec.ClusterID)
+		}
+		if len(was.Spec.Leaders) > 0 && len(is.Spec.Leaders) > 0 && was.Spec.Leaders[0].ClusterID != is.Spec.Leaders[0].ClusterID {
+			return denied("the field 'clusterID' of the leader is immutable: it is %s; delete the ClusterSet to use another", was.Spec.Leaders[0].ClusterID)
+		}
+	case admissionv1.Delete:
+		if h.role != Leader {
+			break
+		}
+		var members mcv1alpha1.MemberClusterAnnounceList
+		if err := h.client.List(ctx, &members, client.InNamespace(req.Namespace)); err != nil {
+			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list MemberClusterAnnounces: %w", err))
+		}
+		if len(members.Items) > 0 {
+			return admission.Errored(http.StatusPreconditionFailed, fmt.Errorf(
+				"failed to delete ClusterSet %s: there are still member clusters connecting, such as %s; delete the ClusterSet in the members first",
+				req.Name, members.Items[0].ClusterID))
+		}
+	}
+	return admission.Allowed("")
+}
+
+// decode reads the old and the new object of an update.
+func (h *handlers) decode(req admission.Request, was, is client.Object) error {
+	if err := h.decoder.DecodeRaw(req.OldObject, was); err != nil {
+		return err
+	}
+	return h.decoder.DecodeRaw(req.Object, is)
+}
+
+// claimKind is which fact a claim tells, by its own name or by the top-level name of v1alpha1.
+func claimKind(c *mcv1alpha2.ClusterClaim) string {
+	for _, name := range []string{c.ClaimName, c.Name} {
+		switch {
+		case name == multicluster.ClusterClaimClusterID:
+			return multicluster.ClusterClaimClusterID
+		case strings.EqualFold(name, multicluster.ClusterClaimClusterSet):
+			return multicluster.ClusterClaimClusterSet
+		}
+	}
+	return ""
+}
+
+// clusterClaim keeps claims that are in use as they are.
+func (h *handlers) clusterClaim(ctx context.Context, req admission.Request) admission.Response {
+	var was, is mcv1alpha2.ClusterClaim
+	switch req.Operation {
+	case admissionv1.Create:
+		if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
+			return badRequest(err)
+		}
+		if claimKind(&is) == "" {
+			return denied("ClusterClaim %s: the name must be %s or %s", req.Name, multicluster.ClusterClaimClusterID, multicluster.ClusterClaimClusterSet)
+		}
+	case admissionv1.Update:
+		if err := h.decode(req, &was, &is); err != nil {
+			return badRequest(err)
+		}
+		if was.Value != is.Value || claimKind(&was) != claimKind(&is) {
+			return denied("ClusterClaim %s: the field 'value' is immutable; delete the claim and create another", req.Name)
+		}
+	case admissionv1.Delete:
+		if err := h.decoder.DecodeRaw(req.OldObject, &was); err != nil {
+			return badRequest(err)
+		}
+		var sets mcv1alpha2.ClusterSetList
+		if err := h.client.List(ctx, &sets, client.InNamespace(req.Namespace)); err != nil {
+			return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ClusterSets: %w", err))
+		}
+		for _, set := range sets.Items {
+			used := set.Name == was.Value || set.Spec.ClusterID == was.Value
+			for _, l := range set.Spec.Leaders {
+				used = used || l.ClusterID == was.Value
+			}
+			if used {
+				return denied("ClusterClaim %s is used by ClusterSet %s: delete the ClusterSet first", req.Name, set.Name)
+			}
+		}
+	}
+	return admission.Allowed("")
+}
+
+// gateway lets only the controller and the agents write Gateways.
+func (h *handlers) gateway(_ context.Context, req admission.Request) admission.Response {
+	if namespace, name, ok := caller(req.UserInfo.Username); ok && namespace == h.namespace &&
+		(name == multicluster.ControllerName || name == "antrea-agent") {
+		return admission.Allowed("")
+	}
+	return denied("Gateways are written by the multi-cluster controller: annotate a Node with %s instead", multicluster.AnnotationGateway)
+}

@@ -1,0 +1,147 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// markResourceExport labels what an administrator exports by hand: a ClusterNetworkPolicy.
+func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
+	var re mcv1alpha1.ResourceExport
+	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
+		return badRequest(err)
+	}
+	if re.Spec.ClusterNetworkPolicy == nil {
+		return admission.Allowed("")
+	}
+	if re.Labels == nil {
+		re.Labels = map[string]string{}
+	}
+	re.Labels[multicluster.LabelSourceName] = re.Spec.Name
+	re.Labels[multicluster.LabelSourceNamespace] = ""
+	re.Labels[multicluster.LabelSourceKind] = multicluster.AntreaClusterNetworkPolicyKind
+	if re.DeletionTimestamp == nil {
+		controllerutil.AddFinalizer(&re, multicluster.ResourceExportFinalizer)
+	}
+	marked, err := json.Marshal(&re)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(req.Object.Raw, marked)
+}
+
+// resourceExport lets members write their own exports, under the names that belong to them.
+func (h *handlers) resourceExport(ctx context.Context, req admission.Request) admission.Response {
+	namespace, name, isAccount := caller(req.UserInfo.Username)
+	if !isAccount || namespace != h.namespace {
+		return admission.Allowed("") // an administrator, or garbage collection
+	}
+	if name == multicluster.ControllerName && req.Operation != admissionv1.Create {
+		return admission.Allowed("")
+	}
+	var was, is mcv1alpha1.ResourceExport
+	if len(req.OldObject.Raw) > 0 {
+		if err := h.decoder.DecodeRaw(req.OldObject, &was); err != nil {
+			return badRequest(err)
+		}
+	}
+	if req.Operation != admissionv1.Delete {
+		if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
+			return badRequest(err)
+		}
+	}
+	account, refusal := h.account(ctx, name)
+	if refusal != nil {
+		if req.Operation == admissionv1.Delete && was.DeletionTimestamp != nil {
+			return admission.Allowed("")
+		}
+		return *refusal
+	}
+	id, bound := boundID(account)
+	switch {
+	case !bound:
+		return denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the ServiceAccount with %s", name, multicluster.AnnotationClusterID)
+	case id == "":
+		return denied("ServiceAccount %s: annotation %s is empty", name, multicluster.AnnotationClusterID)
+	case req.Operation != admissionv1.Create && was.Spec.ClusterID != id:
+		return denied("ServiceAccount %s is bound to cluster ID %s and not authorized to change an export of %s", name, id, was.Spec.ClusterID)
+	case req.Operation == admissionv1.Delete:
+		return admission.Allowed("")
+	}
+	finalizer := slices.Contains(is.Finalizers, multicluster.ResourceExportFinalizer)
+	if req.Operation == admissionv1.Update {
+		if slices.Contains(was.Finalizers, multicluster.ResourceExportFinalizer) && !finalizer && was.DeletionTimestamp == nil {
+			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name, multicluster.ResourceExportFinalizer)
+		}
+		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
+			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
+		}
+	} else if !finalizer && is.Spec.Kind != multicluster.LabelIdentityKind {
+		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
+	}
+	if wrong := checkExport(&is, id); wrong != "" {
+		return denied("ResourceExport %s: %s", req.Name, wrong)
+	}
+	return admission.Allowed("")
+}
+
+// checkExport says what is wrong with a member's export, or nothing.
+func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
+	s := re.Spec
+	labels := map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: s.Kind}
+	var name string
+	switch s.Kind {
+	case multicluster.ServiceKind, multicluster.EndpointsKind:
+		suffix := multicluster.ServiceSuffix
+		missing := s.Service == nil
+		if s.Kind == multicluster.EndpointsKind {
+			suffix, missing = multicluster.EndpointsSuffix, s.Endpoints == nil
+		}
+		if missing {
+			return "has no spec for its kind " + s.Kind
+		}
+		if e := validation.IsDNS1123Label(s.Namespace); len(e) > 0 {
+			return fmt.Sprintf("spec.namespace: %q: %s", s.Namespace, e[0])
+		}
+		if e := validation.IsDNS1123Label(s.Name); len(e) > 0 {
+			return fmt.Sprintf("spec.name: %q: %s", s.Name, e[0])
+		}
+		labels[multicluster.LabelSourceName], labels[multicluster.LabelSourceNamespace] = s.Name, s.Namespace
+		name = multicluster.ResourceExportName(id, s.Namespace, s.Name, suffix)
+	case multicluster.ClusterInfoKind:
+		if s.ClusterInfo != nil && s.ClusterInfo.ClusterID != id {
+			return fmt.Sprintf("spec.clusterInfo.clusterID is %q, want %q", s.ClusterInfo.ClusterID, id)
+		}
+		name = id + multicluster.ClusterInfoSuffix
+	case multicluster.LabelIdentityKind:
+		if s.LabelIdentity == nil {
+			return "has no spec for its kind " + s.Kind
+		}
+		name = id + "-" + multicluster.LabelHash(s.LabelIdentity.NormalizedLabel)
+	default:
+		return fmt.Sprintf("spec.kind: members may not export %q", s.Kind)
+	}
+	if s.ClusterID != id {
+		return fmt.Sprintf("spec.clusterID is %q, want %q", s.ClusterID, id)
+	}
+	for key, want := range labels {
+		if re.Labels[key] != want {
+			return fmt.Sprintf("label %s is %q, want %q", key, re.Labels[key], want)
+		}
+	}
+	if re.Name != name {
+		return fmt.Sprintf("the name must be %s", name)
+	}
+	return ""
+}

@@ -1,0 +1,108 @@
+// Package webhook decides what may be written to the multi-cluster API: one ClusterSet in a
+// Namespace, members that write only as themselves, and derived names that fit.
+//
+// A member is known by the ServiceAccount whose token it uses. The annotation
+// multicluster.antrea.io/cluster-id binds that account to one cluster ID. An account without
+// it is bound to the ID of the first announcement that it makes, unless another account is
+// bound to that ID already. Until then it can export nothing.
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+)
+
+// Role is which of the two controllers serves the webhooks.
+type Role string
+
+// Roles, as the label "role" of the webhook configurations has them.
+const (
+	Leader Role = "leader"
+	Member Role = "member"
+)
+
+const pathSuffix = "-multicluster-crd-antrea-io-"
+
+// SetupWithManager serves the webhooks of one role for a Namespace. The scheme must know the
+// kinds of the multi-cluster API and of core/v1. The manager's webhook server must use the
+// certificate of a Certificate.
+func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, namespace string) error {
+	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("set up the webhooks' client: %w", err)
+	}
+	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role}
+	server := mgr.GetWebhookServer()
+	serve := func(path string, f admission.HandlerFunc) {
+		server.Register(path, &admission.Webhook{Handler: f})
+	}
+	serve("/validate"+pathSuffix+"v1alpha2-clusterset", h.clusterSet)
+	serve("/validate"+pathSuffix+"v1alpha2-clusterclaim", h.clusterClaim)
+	if role == Member {
+		serve("/validate"+pathSuffix+"v1alpha1-gateway", h.gateway)
+		return nil
+	}
+	serve("/validate"+pathSuffix+"v1alpha1-memberclusterannounce", h.announce)
+	serve("/validate"+pathSuffix+"v1alpha1-resourceexport", h.resourceExport)
+	serve("/mutate"+pathSuffix+"v1alpha1-resourceexport", h.markResourceExport)
+	return nil
+}
+
+// handlers answer the API server. Reads are live: a decision on an old state could let two
+// members have one ID.
+type handlers struct {
+	client    client.Client
+	decoder   admission.Decoder
+	namespace string
+	role      Role
+}
+
+// caller splits the name of a ServiceAccount's user. ok is false for other users.
+func caller(user string) (namespace, name string, ok bool) {
+	rest, found := strings.CutPrefix(user, "system:serviceaccount:")
+	if !found {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != ""
+}
+
+// account reads the ServiceAccount of a caller. A nil answer means go on.
+func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAccount, *admission.Response) {
+	account := &corev1.ServiceAccount{}
+	err := h.client.Get(ctx, client.ObjectKey{Namespace: h.namespace, Name: name}, account)
+	switch {
+	case apierrors.IsNotFound(err):
+		r := admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("ServiceAccount %s/%s not found", h.namespace, name))
+		return nil, &r
+	case err != nil:
+		r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("get ServiceAccount %s/%s: %w", h.namespace, name, err))
+		return nil, &r
+	}
+	return account, nil
+}
+
+// boundID is the cluster ID that an account is bound to.
+func boundID(account *corev1.ServiceAccount) (id string, bound bool) {
+	id, bound = account.Annotations[multicluster.AnnotationClusterID]
+	return id, bound
+}
+
+func denied(format string, args ...any) admission.Response {
+	return admission.Denied(fmt.Sprintf(format, args...))
+}
+
+func badRequest(err error) admission.Response {
+	return admission.Errored(http.StatusBadRequest, err)
+}
