@@ -101,7 +101,6 @@ func Run(ctx context.Context, o Options) error {
 		Dial:       ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt")),
 		Instance:   instance,
 		Logger:     a.log,
-		Program:    datapath.Program,
 		PacketIn:   a.packetIn,
 		Registerer: o.Registerer,
 	})

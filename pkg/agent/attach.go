@@ -17,12 +17,15 @@ import (
 type attachments struct {
 	mu   sync.Mutex
 	byID map[attachmentID]cni.Attachment
+	// leaving are those whose port and flows may still be there: a DEL that failed half way
+	// is tried again by the runtime, and must not take them for gone.
+	leaving map[attachmentID]cni.Attachment
 }
 
 type attachmentID struct{ container, ifName string }
 
 func newAttachments(list []cni.Attachment) *attachments {
-	a := &attachments{byID: map[attachmentID]cni.Attachment{}}
+	a := &attachments{byID: map[attachmentID]cni.Attachment{}, leaving: map[attachmentID]cni.Attachment{}}
 	for _, at := range list {
 		a.byID[attachmentID{at.ContainerID, at.IfName}] = at
 	}
@@ -32,17 +35,30 @@ func newAttachments(list []cni.Attachment) *attachments {
 func (a *attachments) put(at cni.Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.byID[attachmentID{at.ContainerID, at.IfName}] = at
+	id := attachmentID{at.ContainerID, at.IfName}
+	a.byID[id] = at
+	delete(a.leaving, id)
 }
 
-// remove takes an attachment out and returns it; false when there is none.
-func (a *attachments) remove(container, ifName string) (cni.Attachment, bool) {
+// leave takes an attachment out and returns it; false when there is none, and none that is
+// still leaving.
+func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := attachmentID{container, ifName}
-	at, ok := a.byID[id]
-	delete(a.byID, id)
+	if at, ok := a.byID[id]; ok {
+		delete(a.byID, id)
+		a.leaving[id] = at
+	}
+	at, ok := a.leaving[id]
 	return at, ok
+}
+
+// left says that nothing of an attachment remains.
+func (a *attachments) left(at cni.Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.leaving, attachmentID{at.ContainerID, at.IfName})
 }
 
 // list returns all attachments, ordered by port name.
@@ -79,7 +95,7 @@ func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 		if e := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports[at.PortName].Error; e != "" {
 			return false, fmt.Errorf("Open vSwitch refused port %s: %s", at.PortName, e)
 		}
-		return planned(d, at.PortName), nil
+		return planned(d, at), nil
 	})
 	if err != nil {
 		return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err)
@@ -91,10 +107,23 @@ func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	return nil
 }
 
-// planned reports whether the plan holds flows for the Pod behind a port.
-func planned(d Desired, port string) bool {
-	_, ok := d.Flows[datapath.PodOwner(port)]
-	return ok && !d.Waiting[port]
+// planned reports whether the plan holds flows for an attachment as it is now: a repeated
+// ADD may come with another MAC or address.
+func planned(d Desired, at cni.Attachment) bool {
+	if _, ok := d.Flows[datapath.PodOwner(at.PortName)]; !ok || d.Waiting[at.PortName] {
+		return false
+	}
+	for _, pod := range d.State.Pods {
+		if pod.Interface != at.PortName {
+			continue
+		}
+		same := pod.MAC.String() == strings.ToLower(at.MAC) && len(pod.IPs) == len(at.IPs)
+		for i := range at.IPs {
+			same = same && pod.IPs[i] == at.IPs[i].Addr()
+		}
+		return same
+	}
+	return false
 }
 
 func (a *Agent) has(at cni.Attachment) bool {
@@ -106,7 +135,7 @@ func (a *Agent) has(at cni.Attachment) bool {
 
 // Detach takes a Pod's port and flows away. What is not there is detached already.
 func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
-	at, ok := a.attachments.remove(containerID, ifName)
+	at, ok := a.attachments.leave(containerID, ifName)
 	if !ok {
 		return nil
 	}
@@ -124,6 +153,7 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 	if err := a.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
 		return fmt.Errorf("detach Pod %s/%s: flows: %w", at.PodNamespace, at.PodName, err)
 	}
+	a.attachments.left(at)
 	return nil
 }
 

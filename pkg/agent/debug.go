@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
@@ -30,15 +33,16 @@ func (a *Agent) serveDebug(ctx context.Context) error {
 	if err := os.MkdirAll(a.options.RunDir, 0o755); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
-	// A killed agent leaves its socket; only one agent runs on a Node.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// A killed agent leaves its sockets; only one agent runs on a Node.
+	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
-	listener, err := net.Listen("unix", path)
+	// The socket appears under its name only when its mode is right.
+	listener, err := net.Listen("unix", path+".new")
 	if err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
 	server := &http.Server{Handler: a.debugHandler(), ReadHeaderTimeout: 5 * time.Second}
@@ -77,6 +81,33 @@ func (a *Agent) debugHandler() http.Handler {
 	return mux
 }
 
+// kindNames are the words for owners' kinds; see datapath.KindPod and its neighbours.
+var kindNames = map[flow.Kind]string{
+	datapath.KindPod:          "Pod",
+	datapath.KindService:      "Service",
+	datapath.KindMulticluster: "Multicluster",
+	datapath.KindNode:         "Node",
+}
+
+var groupTypes = map[flow.GroupType]string{
+	flow.AllBuckets: "all", flow.Select: "select", flow.Indirect: "indirect", flow.FastFailover: "fast_failover",
+}
+
+// tableRef is how ovs-ofctl's text names a table: table=N, goto_table:N, resubmit(,N).
+var tableRef = regexp.MustCompile(`(\btable=|\bgoto_table:|\bresubmit\(,)(\d+)`)
+
+// named puts the tables' names into ovs-ofctl's text.
+func named(text string) string {
+	return tableRef.ReplaceAllStringFunc(text, func(ref string) string {
+		m := tableRef.FindStringSubmatch(ref)
+		n, err := strconv.ParseUint(m[2], 10, 8)
+		if err != nil {
+			return ref
+		}
+		return m[1] + datapath.Program.Name(ofp.Table(n))
+	})
+}
+
 func (a *Agent) debugFlows(r *http.Request) (any, error) {
 	dump, err := a.flows.Dump(r.Context())
 	if err != nil {
@@ -90,20 +121,20 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 			TableID:  uint8(f.Flow.Table),
 			Priority: f.Flow.Priority,
 			Match:    f.Flow.Match.String(),
-			Actions:  f.Flow.Actions.StringWith(datapath.Program),
-			Text:     f.Flow.StringWith(datapath.Program),
+			Actions:  named(f.Flow.Actions.String()),
+			Text:     named(f.Flow.String()),
 			Cookie:   f.Flow.Cookie,
 			Packets:  f.Packets,
 			Bytes:    f.Bytes,
 			Duration: f.Duration.Seconds(),
 		}
 		if f.Owner != (flow.Owner{}) {
-			out.Owner = strings.TrimSpace(f.Owner.Kind.String() + " " + f.Owner.Name)
+			out.Owner = strings.TrimSpace(kindNames[f.Owner.Kind] + " " + f.Owner.Name)
 		}
 		if table != "" && !strings.EqualFold(table, out.Table) && table != itoa(int(out.TableID)) {
 			continue
 		}
-		if owner != "" && !strings.EqualFold(owner, f.Owner.Kind.String()) {
+		if owner != "" && !strings.EqualFold(owner, kindNames[f.Owner.Kind]) {
 			continue
 		}
 		list.Flows = append(list.Flows, out)
@@ -120,16 +151,16 @@ func (a *Agent) debugGroups(r *http.Request) (any, error) {
 	for _, g := range dump.Groups {
 		out := api.Group{
 			ID:      g.Group.ID,
-			Type:    g.Group.Type.String(),
+			Type:    groupTypes[g.Group.Type],
 			Method:  g.Group.Selection.Method,
 			Buckets: []api.Bucket{},
 			Text:    g.Group.String(),
 		}
 		if g.Owner != (flow.Owner{}) {
-			out.Owner = strings.TrimSpace(g.Owner.Kind.String() + " " + g.Owner.Name)
+			out.Owner = strings.TrimSpace(kindNames[g.Owner.Kind] + " " + g.Owner.Name)
 		}
 		for _, b := range g.Group.Buckets {
-			out.Buckets = append(out.Buckets, api.Bucket{ID: b.ID, Weight: b.Weight, Actions: b.Actions.StringWith(datapath.Program)})
+			out.Buckets = append(out.Buckets, api.Bucket{ID: b.ID, Weight: b.Weight, Actions: named(b.Actions.String())})
 		}
 		list.Groups = append(list.Groups, out)
 	}
@@ -252,8 +283,8 @@ func (a *Agent) debugTrace(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("trace %q: %w", text, err)
 	}
 	tables := map[string]string{}
-	for t := range datapath.Program {
-		tables[itoa(t)] = datapath.Program.Name(flow.Table(t))
+	for _, t := range datapath.Program.Tables() {
+		tables[itoa(int(t))] = datapath.Program.Name(t)
 	}
 	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
 }

@@ -185,7 +185,7 @@ func (d *Desired) pods(v View, state *datapath.State, report func(object, field,
 			report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
 			continue
 		}
-		if !ok || port.OFPort == 0 || port.OFPort >= uint32(ofp.PortMax) {
+		if !ok || port.OFPort == 0 {
 			d.Waiting[a.PortName] = true
 			continue
 		}

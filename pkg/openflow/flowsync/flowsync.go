@@ -1,0 +1,400 @@
+// Package flowsync is the one writer of a switch's flow and group tables. Owners declare what
+// they want; one goroutine compares that with what the switch holds and sends the difference
+// in one atomic bundle. A new connection, a restarted switch and somebody else's change are
+// the same case: compare, and send the difference.
+package flowsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Options of a Syncer.
+type Options struct {
+	Dial ofconn.Dialer
+	// Instance is the upper 16 bits of our flows' cookies. Flows under another instance
+	// are not ours and never touched. All groups of the switch are ours.
+	Instance uint16
+	// PacketIn gets the packets that flows send to the controller. It must not block.
+	PacketIn   func(ofp.PacketIn2)
+	Logger     *slog.Logger          // may be nil
+	Registerer prometheus.Registerer // may be nil
+	// Compare is how often everything is read and compared though nothing was reported;
+	// default a minute. Groups, whose changes no switch reports, are compared GroupCompare.
+	Compare, GroupCompare time.Duration
+}
+
+// Stats is what a Syncer has done and how it is.
+type Stats struct {
+	Connected   bool
+	Connections uint64
+	Sent        map[string]uint64 // messages on the connections so far, by OpenFlow type
+	FlowMods    uint64            // flow-mods sent
+	GroupMods   uint64
+	Bundles     uint64
+	Mended      uint64 // foreign changes put right
+	Flows       int    // wanted
+	Groups      int    // wanted
+	LastError   string // why there is no connection, or why the last bundle failed
+	Refused     []string
+}
+
+// ident is the switch's own identity of an entry: a flow's key or a group's number.
+type ident struct {
+	key     flow.Key
+	group   uint32
+	isGroup bool
+}
+
+func (e entry) ident() ident {
+	if e.group != nil {
+		return ident{group: e.group.ID, isGroup: true}
+	}
+	return ident{key: e.flow.Key()}
+}
+
+// entry is a flow or a group.
+type entry struct {
+	flow  *flow.Flow
+	group *flow.Group
+}
+
+func (e entry) equal(o entry) bool {
+	if e.group != nil {
+		return o.group != nil && e.group.Equal(*o.group)
+	}
+	return o.flow != nil && e.flow.Equal(*o.flow)
+}
+
+func (e entry) String() string {
+	if e.group != nil {
+		return e.group.String()
+	}
+	return e.flow.String()
+}
+
+func (e entry) err() error {
+	if e.group != nil {
+		return e.group.Err()
+	}
+	return e.flow.Err()
+}
+
+// claim is what one owner wants under an ident.
+type claim struct {
+	owner flow.Owner
+	entry entry
+}
+
+// refusal is an entry that the switch did not take.
+type refusal struct {
+	entry entry
+	err   error
+	until time.Time
+	delay time.Duration
+}
+
+const (
+	refusalMin = time.Second
+	refusalMax = time.Minute
+	redialMin  = 50 * time.Millisecond
+	redialMax  = time.Second
+	requestMax = 30 * time.Second
+)
+
+// Syncer keeps one switch as its owners want it.
+type Syncer struct {
+	options Options
+	log     *slog.Logger
+	counts  ofconn.Counters
+	metrics *metrics
+	bell    chan struct{}
+
+	mu       sync.Mutex
+	owners   map[flow.Owner]map[ident]entry
+	claims   map[ident][]claim // the first one counts, others that differ are conflicts
+	have     map[ident]entry   // what the switch holds of ours, as far as is known
+	dirty    map[ident]struct{}
+	refused  map[ident]*refusal
+	released bool
+	reread   bool // something was reported that cannot be followed: read everything again
+	conn     *ofconn.Conn
+	gen      uint64        // counts declarations
+	synced   uint64        // the last declaration that the switch has confirmed
+	changed  chan struct{} // closed and replaced when synced, refused or the connection changes
+	stats    Stats
+}
+
+// New returns a Syncer that does nothing until Run.
+func New(o Options) *Syncer {
+	if o.Compare == 0 {
+		o.Compare = time.Minute
+	}
+	if o.GroupCompare == 0 {
+		o.GroupCompare = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Syncer{
+		options: o,
+		log:     o.Logger.With("component", "flowsync"),
+		bell:    make(chan struct{}, 1),
+		owners:  map[flow.Owner]map[ident]entry{},
+		claims:  map[ident][]claim{},
+		have:    map[ident]entry{},
+		dirty:   map[ident]struct{}{},
+		refused: map[ident]*refusal{},
+		changed: make(chan struct{}),
+	}
+	s.metrics = newMetrics(o.Registerer, s)
+	return s
+}
+
+func (s *Syncer) ring() {
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
+}
+
+// cookie says in a flow whose it is: instance, kind, hash of the name.
+func (s *Syncer) cookie(o flow.Owner) uint64 {
+	h := fnv.New32a()
+	h.Write([]byte(o.Name))
+	return uint64(s.options.Instance)<<48 | uint64(o.Kind)<<40 | uint64(h.Sum32())
+}
+
+// ours reports whether a cookie is of our instance.
+func (s *Syncer) ours(cookie uint64) bool { return uint16(cookie>>48) == s.options.Instance }
+
+// Set declares everything that o wants, instead of what it wanted before, and returns at
+// once. Nothing wanted is an owner that is gone.
+func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
+	s.mu.Lock()
+	s.set(o, e)
+	s.mu.Unlock()
+	s.ring()
+}
+
+// SetAll declares what all owners want: one that is not in m wants nothing any more.
+func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
+	s.mu.Lock()
+	for o := range s.owners {
+		if _, ok := m[o]; !ok {
+			s.set(o, flow.Entries{})
+		}
+	}
+	for o, e := range m {
+		s.set(o, e)
+	}
+	s.mu.Unlock()
+	s.ring()
+}
+
+func (s *Syncer) set(o flow.Owner, e flow.Entries) {
+	cookie := s.cookie(o)
+	wanted := make(map[ident]entry, len(e.Flows)+len(e.Groups))
+	for _, f := range e.Flows {
+		f.Cookie = cookie
+		wanted[ident{key: f.Key()}] = entry{flow: &f}
+	}
+	for _, g := range e.Groups {
+		wanted[ident{group: g.ID, isGroup: true}] = entry{group: &g}
+	}
+	before := s.owners[o]
+	any := false
+	for id, was := range before {
+		if now, ok := wanted[id]; !ok {
+			s.unclaim(id, o)
+			any = true
+		} else if now.equal(was) {
+			wanted[id] = was // keep the old value: no garbage for what has not changed
+		}
+	}
+	for id, now := range wanted {
+		if was, ok := before[id]; !ok || was != now {
+			s.claim(id, o, now)
+			any = true
+		}
+	}
+	if len(wanted) == 0 {
+		delete(s.owners, o)
+	} else {
+		s.owners[o] = wanted
+	}
+	if any {
+		s.gen++
+	}
+}
+
+func (s *Syncer) claim(id ident, o flow.Owner, e entry) {
+	delete(s.refused, id)
+	s.dirty[id] = struct{}{}
+	list := s.claims[id]
+	if i := slices.IndexFunc(list, func(c claim) bool { return c.owner == o }); i >= 0 {
+		list[i].entry = e
+		return
+	}
+	s.claims[id] = append(list, claim{o, e})
+}
+
+func (s *Syncer) unclaim(id ident, o flow.Owner) {
+	delete(s.refused, id)
+	s.dirty[id] = struct{}{}
+	list := slices.DeleteFunc(s.claims[id], func(c claim) bool { return c.owner == o })
+	if len(list) == 0 {
+		delete(s.claims, id)
+	} else {
+		s.claims[id] = list
+	}
+}
+
+// Release allows removals: every source of what is declared has loaded once. Before, flows
+// and groups that nobody wants stay.
+func (s *Syncer) Release() {
+	s.mu.Lock()
+	if !s.released {
+		s.released = true
+		for id := range s.have {
+			if _, ok := s.claims[id]; !ok {
+				s.dirty[id] = struct{}{}
+			}
+		}
+		s.gen++
+	}
+	s.mu.Unlock()
+	s.ring()
+}
+
+// Synced waits until the switch has confirmed what was declared before the call. It returns
+// an error that names the flow when one of these owners' entries was refused (of any owner if
+// none is given), or when ctx ends.
+func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
+	s.mu.Lock()
+	gen := s.gen
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		done, changed := s.conn != nil && s.synced >= gen, s.changed
+		err := s.refusals(owners)
+		s.mu.Unlock()
+		if done {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; %s", ctx.Err(), s.why())
+		case <-changed:
+		}
+	}
+}
+
+// why says what Synced was waiting for.
+func (s *Syncer) why() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return "no connection to the switch: " + s.stats.LastError
+	}
+	return "the switch has not confirmed yet"
+}
+
+// refusals joins what was refused of some owners; s.mu is held.
+func (s *Syncer) refusals(owners []flow.Owner) error {
+	var errs []error
+	for id, r := range s.refused {
+		for _, c := range s.claims[id] {
+			if len(owners) == 0 || slices.Contains(owners, c.owner) {
+				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.entry, r.err))
+				break
+			}
+		}
+	}
+	for _, o := range owners {
+		errs = append(errs, s.conflicts(o)...)
+	}
+	return errors.Join(errs...)
+}
+
+// conflicts are the entries of an owner that another owner wants differently.
+func (s *Syncer) conflicts(o flow.Owner) []error {
+	var errs []error
+	for id, e := range s.owners[o] {
+		if first := s.claims[id][0]; first.owner != o && !first.entry.equal(e) && !sameButCookie(first.entry, e) {
+			errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", o, e, first.owner, first.entry))
+		}
+	}
+	return errs
+}
+
+// sameButCookie says whether two owners want the same.
+func sameButCookie(a, b entry) bool {
+	if a.flow == nil || b.flow == nil {
+		return false
+	}
+	f := *b.flow
+	f.Cookie = a.flow.Cookie
+	return a.flow.Equal(f)
+}
+
+// wake tells waiters that something has changed; s.mu is held.
+func (s *Syncer) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// PacketOut sends a packet through the switch.
+func (s *Syncer) PacketOut(_ context.Context, p ofp.PacketOut) error {
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	if conn == nil {
+		return errors.New("no connection to the switch")
+	}
+	return conn.Send(p)
+}
+
+// Stats says what has been done and how it is.
+func (s *Syncer) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Connected = s.conn != nil
+	st.Sent = s.counts.SentByName()
+	st.FlowMods, st.GroupMods = s.counts.Sent(ofp.TypeFlowMod), s.counts.Sent(ofp.TypeGroupMod)
+	for id := range s.claims {
+		if id.isGroup {
+			st.Groups++
+		} else {
+			st.Flows++
+		}
+	}
+	for id, r := range s.refused {
+		owner := "nobody"
+		if c := s.claims[id]; len(c) > 0 {
+			owner = c[0].owner.String()
+		}
+		st.Refused = append(st.Refused, fmt.Sprintf("%s wants %s: %v", owner, r.entry, r.err))
+	}
+	for _, o := range slices.Collect(maps.Keys(s.owners)) {
+		for _, err := range s.conflicts(o) {
+			st.Refused = append(st.Refused, err.Error())
+		}
+	}
+	slices.Sort(st.Refused)
+	return st
+}

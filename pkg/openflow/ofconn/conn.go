@@ -1,0 +1,355 @@
+// Package ofconn is one OpenFlow 1.5 connection to a switch: handshake, transaction ids,
+// requests with their answers, bundles, and a handler for what the switch says by itself.
+package ofconn
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+const (
+	version          = 6 // OpenFlow 1.5
+	handshakeTimeout = 5 * time.Second
+	idle             = 5 * time.Second  // without a word from the switch an echo is sent
+	silence          = 15 * time.Second // without a word for so long the connection is given up
+)
+
+// Dialer opens the transport to a switch.
+type Dialer func(ctx context.Context) (net.Conn, error)
+
+// UnixDialer dials a bridge's management socket, such as
+// "/var/run/openvswitch/br-int.mgmt".
+func UnixDialer(path string) Dialer { return dialer("unix", path) }
+
+// TCPDialer dials host:port.
+func TCPDialer(address string) Dialer { return dialer("tcp", address) }
+
+func dialer(network, address string) Dialer {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, address)
+	}
+}
+
+// SwitchError is a request that the switch refused.
+type SwitchError struct{ Refusal ofp.Error }
+
+func (e *SwitchError) Error() string { return e.Refusal.Error() }
+
+// Handler gets what the switch says unasked. It runs on the connection's reader: it must not
+// wait for the connection.
+type Handler func(xid uint32, m ofp.Message)
+
+// Conn is an established connection.
+type Conn struct {
+	raw     net.Conn
+	handler Handler
+	counts  *Counters
+
+	writeMu sync.Mutex
+	buf     []byte
+
+	xid      atomic.Uint32
+	lastRead atomic.Int64 // unix nanoseconds
+
+	mu      sync.Mutex
+	pending map[uint32]*request
+	bundle  *bundle
+	err     error
+	done    chan struct{}
+}
+
+type request struct {
+	answers []ofp.Message
+	err     error
+	done    chan struct{}
+}
+
+// Counters count messages by OpenFlow type over the life of several connections. A message
+// inside a bundle counts as itself, and the bundle-add around it too.
+type Counters struct {
+	sent, received [256]atomic.Uint64
+}
+
+// Sent is how many messages of a type were sent.
+func (c *Counters) Sent(t ofp.Type) uint64 { return c.sent[t].Load() }
+
+// Received is how many messages of a type were received.
+func (c *Counters) Received(t ofp.Type) uint64 { return c.received[t].Load() }
+
+// SentByName is how many messages were sent, by the type's name, without zeros.
+func (c *Counters) SentByName() map[string]uint64 {
+	out := map[string]uint64{}
+	for t := range c.sent {
+		if n := c.sent[t].Load(); n > 0 {
+			out[ofp.Type(t).String()] = n
+		}
+	}
+	return out
+}
+
+// Connect dials and shakes hands. counts may be nil.
+func Connect(ctx context.Context, dial Dialer, counts *Counters, handler Handler) (*Conn, error) {
+	raw, err := dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the switch: %w", err)
+	}
+	if counts == nil {
+		counts = &Counters{}
+	}
+	c := &Conn{raw: raw, handler: handler, counts: counts, pending: map[uint32]*request{}, done: make(chan struct{})}
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	reader := bufio.NewReaderSize(raw, 64<<10)
+	err = c.handshake(reader)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("shake hands with the switch: %w", err)
+	}
+	c.lastRead.Store(time.Now().UnixNano())
+	go c.read(reader)
+	go c.keepAlive()
+	return c, nil
+}
+
+// handshake exchanges hellos (OpenFlow 1.5 section 6.3.1).
+func (c *Conn) handshake(r *bufio.Reader) error {
+	if err := c.raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return err
+	}
+	if err := c.Send(ofp.Hello{Versions: []uint8{version}}); err != nil {
+		return err
+	}
+	b, err := readMessage(r)
+	if err != nil {
+		return err
+	}
+	_, m, err := ofp.DecodeMessage(b)
+	if err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case ofp.Hello:
+		ok := m.HeaderVersion >= version
+		if len(m.Versions) > 0 {
+			ok = slices.Contains(m.Versions, version)
+		}
+		if !ok {
+			return fmt.Errorf("it speaks OpenFlow versions %v (wire), not 6: set the bridge's protocols to OpenFlow15", m.Versions)
+		}
+	case ofp.Error:
+		return &SwitchError{m}
+	default:
+		return fmt.Errorf("it begins with %s instead of HELLO", m.Type())
+	}
+	return c.raw.SetDeadline(time.Time{})
+}
+
+// readMessage reads the bytes of one message.
+func readMessage(r *bufio.Reader) ([]byte, error) {
+	head, err := r.Peek(8)
+	if err != nil {
+		return nil, err
+	}
+	n := ofp.MessageLen(head)
+	if n < 8 {
+		return nil, fmt.Errorf("a message says it has %d bytes", n)
+	}
+	b := make([]byte, n)
+	_, err = io.ReadFull(r, b)
+	return b, err
+}
+
+// Send sends messages without waiting for anything. Each gets a transaction id of its own.
+func (c *Conn) Send(messages ...ofp.Message) error {
+	c.writeMu.Lock()
+	defer c.writeMu.Unlock()
+	return c.write(c.xid.Add(uint32(len(messages)))-uint32(len(messages))+1, messages)
+}
+
+// write encodes and writes; c.writeMu is held. xids count up from first.
+func (c *Conn) write(first uint32, messages []ofp.Message) error {
+	c.buf = c.buf[:0]
+	for i, m := range messages {
+		var err error
+		if c.buf, err = ofp.AppendMessage(c.buf, first+uint32(i), m); err != nil {
+			return err
+		}
+		c.counts.sent[m.Type()].Add(1)
+		if add, ok := m.(ofp.BundleAdd); ok {
+			c.counts.sent[add.Message.Type()].Add(1)
+		}
+		if len(c.buf) >= 256<<10 {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return c.flush()
+}
+
+func (c *Conn) flush() error {
+	_, err := c.raw.Write(c.buf)
+	c.buf = c.buf[:0]
+	if err != nil {
+		err = fmt.Errorf("write to the switch: %w", err)
+		c.fail(err)
+	}
+	return err
+}
+
+// Request sends a message and returns the answers: one, or all parts of a multipart reply. A
+// refusal is a *SwitchError.
+func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error) {
+	req := &request{done: make(chan struct{})}
+	c.writeMu.Lock()
+	xid := c.xid.Add(1)
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		c.writeMu.Unlock()
+		return nil, c.err
+	}
+	c.pending[xid] = req
+	c.mu.Unlock()
+	err := c.write(xid, []ofp.Message{m})
+	c.writeMu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pending, xid)
+		c.mu.Unlock()
+	}()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-req.done:
+		return req.answers, req.err
+	case <-c.done:
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Barrier returns when the switch has handled everything sent before.
+func (c *Conn) Barrier(ctx context.Context) error {
+	_, err := c.Request(ctx, ofp.BarrierRequest{})
+	return err
+}
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err says why the connection has ended; nil while it has not.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close ends the connection.
+func (c *Conn) Close() { c.fail(net.ErrClosed) }
+
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = err
+	}
+	c.mu.Unlock()
+	if first {
+		c.raw.Close()
+		close(c.done)
+	}
+}
+
+func (c *Conn) read(r *bufio.Reader) {
+	for {
+		b, err := readMessage(r)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the switch closed the connection")
+			}
+			c.fail(err)
+			return
+		}
+		c.lastRead.Store(time.Now().UnixNano())
+		c.counts.received[b[1]].Add(1)
+		xid, m, err := ofp.DecodeMessage(b)
+		if err != nil {
+			// What cannot be read may be the answer that somebody waits for: better to
+			// start over than to go on with half of the truth.
+			c.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
+			return
+		}
+		c.dispatch(xid, m)
+	}
+}
+
+func (c *Conn) dispatch(xid uint32, m ofp.Message) {
+	if echo, ok := m.(ofp.EchoRequest); ok {
+		c.writeMu.Lock()
+		defer c.writeMu.Unlock()
+		_ = c.write(xid, []ofp.Message{ofp.EchoReply(echo)}) // a failure has ended the connection
+		return
+	}
+	c.mu.Lock()
+	if refusal, ok := m.(ofp.Error); ok && c.bundle != nil && c.bundle.note(xid, refusal) {
+		c.mu.Unlock()
+		return
+	}
+	req, ok := c.pending[xid]
+	if !ok {
+		c.mu.Unlock()
+		if c.handler != nil {
+			c.handler(xid, m)
+		}
+		return
+	}
+	defer c.mu.Unlock()
+	if refusal, ok := m.(ofp.Error); ok {
+		req.err = &SwitchError{refusal}
+	} else {
+		req.answers = append(req.answers, m)
+		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {
+			return
+		}
+	}
+	delete(c.pending, xid)
+	close(req.done)
+}
+
+// keepAlive asks a silent switch whether it is there, and gives up one that does not answer.
+func (c *Conn) keepAlive() {
+	ticker := time.NewTicker(idle)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-ticker.C:
+		}
+		quiet := time.Since(time.Unix(0, c.lastRead.Load()))
+		switch {
+		case quiet > silence:
+			c.fail(fmt.Errorf("the switch has been silent for %s", quiet.Round(time.Second)))
+			return
+		case quiet > idle:
+			go func() { _ = c.Send(ofp.EchoRequest{}) }() // a failure has ended the connection
+		}
+	}
+}
