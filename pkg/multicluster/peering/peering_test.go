@@ -1,0 +1,176 @@
+package peering
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+func gateway(name, gatewayIP, internalIP string, age time.Duration) *mcv1alpha1.Gateway {
+	g := &mcv1alpha1.Gateway{GatewayIP: gatewayIP, InternalIP: internalIP}
+	g.Namespace, g.Name = "kube-system", name
+	g.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(-age))
+	return g
+}
+
+func imported(id, serviceCIDR string, gateways ...string) *mcv1alpha1.ClusterInfoImport {
+	ci := &mcv1alpha1.ClusterInfoImport{}
+	ci.Namespace, ci.Name = "kube-system", id+"-clusterinfo"
+	ci.Spec.ClusterID, ci.Spec.ServiceCIDR = id, serviceCIDR
+	for _, ip := range gateways {
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: ip})
+	}
+	return ci
+}
+
+func pods(ci *mcv1alpha1.ClusterInfoImport, cidrs ...string) *mcv1alpha1.ClusterInfoImport {
+	ci.Spec.PodCIDRs = cidrs
+	return ci
+}
+
+// text lists a peering: "role gateway gatewayIP internalIP", then each peer.
+func text(p Peering) []string {
+	if p.Role == None {
+		return []string{"none"}
+	}
+	out := []string{fmt.Sprintf("%s of %s %s %s", p.Role, p.Gateway, p.GatewayIP, p.InternalIP)}
+	for _, peer := range p.Peers {
+		out = append(out, fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, peer.Gateways, peer.Via))
+	}
+	return out
+}
+
+func TestPlan(t *testing.T) {
+	own := []*mcv1alpha1.Gateway{gateway("node-2", "172.30.1.22", "192.168.78.102", time.Hour)}
+	west := imported("west", "10.96.0.0/16", "192.168.77.101")
+	for _, test := range []struct {
+		name     string
+		node     string // node-1 where not given
+		gateways []*mcv1alpha1.Gateway
+		imports  []*mcv1alpha1.ClusterInfoImport
+		podToPod bool
+		want     []string
+		problems []string // "object field: start of message"
+	}{
+		{name: "no Gateway", imports: []*mcv1alpha1.ClusterInfoImport{west}, want: []string{"none"}},
+		{
+			name: "a regular Node goes by the internal address", gateways: own, imports: []*mcv1alpha1.ClusterInfoImport{west},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+		},
+		{
+			name: "the Gateway goes to the peer's", node: "node-2", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"), imported("north", "10.98.0.0/16", "192.168.79.101")},
+			want: []string{
+				"gateway of node-2 172.30.1.22 192.168.78.102",
+				"north [10.98.0.0/16] [192.168.79.101] via 192.168.79.101",
+				"west [10.96.0.0/16] [192.168.77.101 192.168.77.102] via 192.168.77.101",
+			},
+		},
+		{
+			name: "the oldest Gateway counts, then the name",
+			gateways: []*mcv1alpha1.Gateway{
+				gateway("node-4", "192.168.78.104", "192.168.78.104", time.Hour),
+				gateway("node-3", "192.168.78.103", "192.168.78.103", 2*time.Hour),
+				gateway("node-2", "192.168.78.102", "192.168.78.102", 2*time.Hour),
+			},
+			want: []string{"regular of node-2 192.168.78.102 192.168.78.102"},
+		},
+		{
+			name: "a Gateway with an unusable address",
+			gateways: []*mcv1alpha1.Gateway{
+				gateway("node-1", "fd00::1", "192.168.78.101", 3*time.Hour),
+				gateway("node-2", "nowhere", "192.168.78.102", 2*time.Hour),
+				gateway("node-3", "192.168.78.103", "", time.Hour),
+			},
+			want: []string{"none"},
+			problems: []string{
+				"Gateway kube-system/node-1 gatewayIP: fd00::1 is an IPv6 address",
+				"Gateway kube-system/node-2 gatewayIP: \"nowhere\" is not an IP address",
+				"Gateway kube-system/node-3 internalIP: the address is missing",
+			},
+		},
+		{
+			name: "overlaps: own range, then the peer with the smaller ID wins", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				west, imported("bad", "10.97.128.0/17", "192.168.1.1"), imported("worse", "10.96.5.0/24", "192.168.1.2"), imported("podlike", "10.11.0.0/24", "192.168.1.3"),
+			},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/bad-clusterinfo spec.serviceCIDR: cluster bad ignored: its Service range 10.97.128.0/17 overlaps this cluster's Service range",
+				"ClusterInfoImport kube-system/podlike-clusterinfo spec.serviceCIDR: cluster podlike ignored: its Service range 10.11.0.0/24 overlaps this cluster's Pod range",
+				"ClusterInfoImport kube-system/worse-clusterinfo spec.serviceCIDR: cluster worse ignored: its Service range 10.96.5.0/24 overlaps cluster west",
+			},
+		},
+		{
+			name: "malformed imports leave the others alone", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{
+				west, imported("", "10.1.0.0/16", "192.168.1.1"), imported("a", "10.1.0.0", "192.168.1.1"), imported("b", "", "192.168.1.1"),
+				imported("c", "0.0.0.0/0", "192.168.1.1"), imported("d", "fd00::/64", "192.168.1.1"), imported("e", "10.2.0.0/16"),
+				imported("f", "10.3.0.0/16", "::1"), imported("g", "10.4.0.0/16", "172.30.1.22"), imported("h", "10.5.0.0/16", "192.168.1.9"), imported("i", "10.6.0.0/16", "192.168.1.9"),
+			},
+			want: []string{"regular of node-2 172.30.1.22 192.168.78.102", "h [10.5.0.0/16] [192.168.1.9] via 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/-clusterinfo spec.clusterID: the cluster has no ID",
+				"ClusterInfoImport kube-system/a-clusterinfo spec.serviceCIDR: cluster a ignored: \"10.1.0.0\" is not a range",
+				"ClusterInfoImport kube-system/b-clusterinfo spec.serviceCIDR: cluster b ignored: the range is missing",
+				"ClusterInfoImport kube-system/c-clusterinfo spec.serviceCIDR: cluster c ignored: 0.0.0.0/0 contains addresses that are never routed",
+				"ClusterInfoImport kube-system/d-clusterinfo spec.serviceCIDR: cluster d ignored: fd00::/64 is an IPv6 range",
+				"ClusterInfoImport kube-system/e-clusterinfo spec.gatewayInfos: cluster e ignored: it has no gateway",
+				"ClusterInfoImport kube-system/f-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster f ignored: ::1 is an IPv6 address",
+				"ClusterInfoImport kube-system/g-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster g ignored: 172.30.1.22 is the gateway of this cluster too",
+				"ClusterInfoImport kube-system/i-clusterinfo spec.gatewayInfos[0].gatewayIP: gateway of cluster i ignored: 192.168.1.9 is the gateway of cluster h too",
+			},
+		},
+		{
+			name: "Pod ranges count where Pods are shared", gateways: own, podToPod: true,
+			imports: []*mcv1alpha1.ClusterInfoImport{pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.10.0.0/16", "10.11.3.0/24", "x")},
+			want:    []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[1]: Pod range 10.11.3.0/24 of cluster west ignored: it overlaps this cluster's Pod range",
+				"ClusterInfoImport kube-system/west-clusterinfo spec.podCIDRs[2]: Pod range of cluster west ignored: \"x\" is not a range",
+			},
+		},
+		{
+			name: "Pod ranges do not matter where they are not", gateways: own,
+			imports: []*mcv1alpha1.ClusterInfoImport{pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.11.3.0/24")},
+			want:    []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.node == "" {
+				test.node = "node-1"
+			}
+			for seed := range uint64(5) { // the lists' order does not matter
+				r := rand.New(rand.NewPCG(seed, 1))
+				r.Shuffle(len(test.imports), func(i, j int) { test.imports[i], test.imports[j] = test.imports[j], test.imports[i] })
+				r.Shuffle(len(test.gateways), func(i, j int) {
+					test.gateways[i], test.gateways[j] = test.gateways[j], test.gateways[i]
+				})
+				have, problems := Plan(View{
+					NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, PodToPod: test.podToPod,
+					Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.11.0.0/16")}},
+				})
+				if diff := cmp.Diff(test.want, text(have)); diff != "" {
+					t.Errorf("peering (-want +have):\n%s", diff)
+				}
+				if len(problems) != len(test.problems) {
+					t.Fatalf("problems %q, want %q", problems, test.problems)
+				}
+				for i, p := range problems {
+					line := p.Object + " " + p.Field + ": " + p.Message
+					if !strings.HasPrefix(line, test.problems[i]) {
+						t.Errorf("problem %q, want %q", line, test.problems[i])
+					}
+				}
+			}
+		})
+	}
+}
