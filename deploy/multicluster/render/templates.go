@@ -1,0 +1,319 @@
+package main
+
+// access is the ServiceAccount of the controller and what it may do.
+const access = `---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: antrea-mc-controller
+  namespace: << .Namespace >>
+  labels: {app: antrea, component: antrea-mc-controller}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: antrea-mc-controller-role
+  namespace: << .Namespace >>
+rules:
+<<- if eq .Role "leader" >>
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clusterclaims]
+    verbs: [get, list, watch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clustersets]
+    verbs: [get, list, watch, update, patch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clustersets/status, resourceexports/status, resourceimports/status]
+    verbs: [get, update, patch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [memberclusterannounces, resourceexports]
+    verbs: [get, list, watch, update, patch, delete]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [resourceimports]
+    verbs: [get, list, watch, create, update, patch, delete]
+  - apiGroups: [""]
+    resources: [serviceaccounts]
+    verbs: [get, list, patch]
+<<- else >>
+  - apiGroups: [""]
+    resources: [secrets]
+    verbs: [get, list, watch]
+<<- end >>
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: antrea-mc-controller-rolebinding
+  namespace: << .Namespace >>
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: antrea-mc-controller-role}
+subjects:
+  - {kind: ServiceAccount, name: antrea-mc-controller, namespace: << .Namespace >>}
+<<- if eq .Role "leader" >>
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: antrea-mc-member-cluster-role
+  namespace: << .Namespace >>
+rules:
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [memberclusterannounces, resourceexports]
+    verbs: [create, delete, get, list, patch, update, watch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [memberclusterannounces/status]
+    verbs: [get]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [resourceexports/status, resourceimports/status]
+    verbs: [get, patch, update]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [resourceimports]
+    verbs: [get, list, watch]
+  - apiGroups: [""]
+    resources: [events]
+    verbs: [create]
+<<- else >>
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: antrea-mc-controller-role
+rules:
+  - apiGroups: [""]
+    resources: [services, endpoints]
+    verbs: [get, list, watch, create, update, patch, delete]
+  - apiGroups: [""]
+    resources: [nodes, namespaces]
+    verbs: [get, list, watch]
+  - apiGroups: ["", events.k8s.io]
+    resources: [events]
+    verbs: [create, patch, update]
+  - apiGroups: [discovery.k8s.io]
+    resources: [endpointslices]
+    verbs: [get, list, watch]
+  - apiGroups: [networking.k8s.io]
+    resources: [servicecidrs]
+    verbs: [get, list, watch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clusterclaims]
+    verbs: [get, list, watch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clustersets]
+    verbs: [get, list, watch, update, patch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [clustersets/status]
+    verbs: [get, update, patch]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [gateways, clusterinfoimports, labelidentities]
+    verbs: [get, list, watch, create, update, patch, delete]
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceexports]
+    verbs: [get, list, watch]
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceexports/status]
+    verbs: [get, update, patch]
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceimports]
+    verbs: [get, list, watch, create, update, patch, delete]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: antrea-mc-controller-rolebinding
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: antrea-mc-controller-role}
+subjects:
+  - {kind: ServiceAccount, name: antrea-mc-controller, namespace: << .Namespace >>}
+<<- end >>
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: << .Prefix >>antrea-mc-controller-webhook-role
+rules:
+  - apiGroups: [admissionregistration.k8s.io]
+    resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+    verbs: [list]
+  - apiGroups: [admissionregistration.k8s.io]
+    resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+    resourceNames: [<< .Prefix >>antrea-mc-mutating-webhook-configuration, << .Prefix >>antrea-mc-validating-webhook-configuration]
+    verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: << .Prefix >>antrea-mc-controller-webhook-rolebinding
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: << .Prefix >>antrea-mc-controller-webhook-role}
+subjects:
+  - {kind: ServiceAccount, name: antrea-mc-controller, namespace: << .Namespace >>}
+`
+
+// workload is the controller, its configuration and its Service.
+const workload = `---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: antrea-mc-controller-config
+  namespace: << .Namespace >>
+data:
+  controller_manager_config.yaml: |
+    apiVersion: multicluster.crd.antrea.io/v1alpha1
+    kind: MultiClusterConfig
+    health:
+      healthProbeBindAddress: :8080
+    metrics:
+      bindAddress: "0"
+    webhook:
+      port: 9443
+<<- if eq .Role "member" >>
+    # The range of this cluster's ClusterIPs; empty means to find it out.
+    serviceCIDR: ""
+    # The ranges of this cluster's Pods, for Pod-to-Pod connectivity.
+    podCIDRs:
+      - ""
+    # The address of a Gateway Node that other clusters use: private, internal, public or external.
+    gatewayIPPrecedence: private
+    # What other clusters reach an exported Service by: ClusterIP or PodIP.
+    endpointIPType: ClusterIP
+    enableStretchedNetworkPolicy: false
+<<- end >>
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: antrea-mc-webhook-service
+  namespace: << .Namespace >>
+spec:
+  ports:
+    - port: 443
+      targetPort: 9443
+  selector: {app: antrea, component: antrea-mc-controller}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: antrea-mc-controller
+  namespace: << .Namespace >>
+  labels: {app: antrea, component: antrea-mc-controller}
+spec:
+  replicas: 1
+  # The ports are the Node's: the old Pod must go before the new one fits.
+  strategy:
+    type: Recreate
+  selector:
+    matchLabels: {app: antrea, component: antrea-mc-controller}
+  template:
+    metadata:
+      labels: {app: antrea, component: antrea-mc-controller}
+    spec:
+      serviceAccountName: antrea-mc-controller
+      hostNetwork: true
+      dnsPolicy: ClusterFirstWithHostNet
+      priorityClassName: system-cluster-critical
+      nodeSelector: {kubernetes.io/os: linux}
+      tolerations:
+        - {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
+        - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
+        - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
+      containers:
+        - name: antrea-mc-controller
+          image: tombolo/tombolo-controller:dev
+          imagePullPolicy: IfNotPresent
+          args: [<< .Role >>, --config=/controller_manager_config.yaml]
+          env:
+            - name: POD_NAMESPACE
+              valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+          ports:
+            - {name: webhook, containerPort: 9443}
+            - {name: health, containerPort: 8080}
+          livenessProbe:
+            httpGet: {path: /healthz, port: health}
+            initialDelaySeconds: 15
+            periodSeconds: 20
+          readinessProbe:
+            httpGet: {path: /readyz, port: health}
+            initialDelaySeconds: 5
+            periodSeconds: 10
+          resources:
+            requests: {cpu: 20m, memory: 64Mi}
+          securityContext:
+            allowPrivilegeEscalation: false
+            capabilities: {drop: [ALL]}
+            readOnlyRootFilesystem: true
+          volumeMounts:
+            - {name: config, mountPath: /controller_manager_config.yaml, subPath: controller_manager_config.yaml, readOnly: true}
+      volumes:
+        - name: config
+          configMap: {name: antrea-mc-controller-config}
+`
+
+// webhooks tell the API server what to ask the controller. The controller fills in caBundle.
+const webhooks = `
+<<- define "meta" >>
+  labels: {app: antrea, served-by: antrea-mc-controller, role: << .Role >>, served-in: << .Namespace >>}
+<<- end >>
+<<- define "hook" >>
+    admissionReviewVersions: [v1]
+    failurePolicy: Fail
+    timeoutSeconds: 10
+    namespaceSelector:
+      matchLabels: {kubernetes.io/metadata.name: << .Namespace >>}
+<<- end >>---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata:
+  name: << .Prefix >>antrea-mc-validating-webhook-configuration
+<<- template "meta" . >>
+webhooks:
+  - name: vclusterset.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha2-clusterset}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha2], resources: [clustersets], operations: [CREATE, UPDATE, DELETE]}
+  - name: vclusterclaim.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha2-clusterclaim}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha2], resources: [clusterclaims], operations: [CREATE, UPDATE, DELETE]}
+<<- if eq .Role "member" >>
+  - name: vgateway.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha1-gateway}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [gateways], operations: [CREATE, UPDATE]}
+<<- else >>
+  - name: vmemberclusterannounce.kb.io
+    # An announcement binds its ServiceAccount to the cluster ID.
+    sideEffects: NoneOnDryRun
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha1-memberclusterannounce}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [memberclusterannounces], operations: [CREATE, UPDATE, DELETE]}
+  - name: vresourceexport.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha1-resourceexport}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [resourceexports], operations: [CREATE, UPDATE, DELETE]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata:
+  name: << .Prefix >>antrea-mc-mutating-webhook-configuration
+<<- template "meta" . >>
+webhooks:
+  - name: mresourceexport.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /mutate-multicluster-crd-antrea-io-v1alpha1-resourceexport}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [resourceexports], operations: [CREATE, UPDATE]}
+<<- end >>
+`
