@@ -191,7 +191,10 @@ func TestForeignChangesAreMended(t *testing.T) {
 		{"clear", "bridge", "br-int", "protocols"},
 		{"set", "interface", "tun0", "type=vxlan", "options:key=7"},
 		{"set", "interface", "pod1", "options:x=y"},
-		{"set", "interface", "gw0", "ofport_request=77", "mtu_request=99"},
+		// Not ofport_request: when it is changed and changed back within one round of
+		// ovs-vswitchd, that may record the number in between as ofport for good (it
+		// writes only what differs from a copy that is one update behind).
+		{"set", "interface", "gw0", "mtu_request=99"},
 		{"set", "interface", "gw0", `mac="0a:00:00:00:00:99"`},
 		{"remove", "port", "pod2", "external_ids", TypeKey},
 		{"set", "port", "pod2", "external_ids:pod-name=other"},
