@@ -54,7 +54,6 @@ failSwapOn: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
-cgroupRoot: CGROUP
 evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%"}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
@@ -70,25 +69,30 @@ shutdownGracePeriod: 0s
 readOnlyPort: 0
 `
 
-func (n *Node) cgroup() string {
-	return fmt.Sprintf("%s/%s-%s", cgroupOf(n.cluster.lab.Name()), n.cluster.name, n.name)
-}
-
 func (n *Node) writeConfigs() error {
-	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "CGROUP", n.cgroup()).Replace(kubeletConfig)
+	kubelet := strings.ReplaceAll(kubeletConfig, "CLUSTER", n.cluster.dir())
 	if err := os.WriteFile(n.file("kubelet.yml"), []byte(kubelet), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(n.file("containerd.toml"), []byte(containerdConfig), 0o644)
 }
 
+// daemonScript moves its shell to the Node's cgroup in each hierarchy, then becomes the
+// daemon. In a unified hierarchy processes live in the leaf that nodeinit has made.
+const daemonScript = `
+for f in /sys/fs/cgroup/*/cgroup.procs /sys/fs/cgroup/init/cgroup.procs /sys/fs/cgroup/*/init/cgroup.procs; do
+	[ ! -e "$f" ] || echo $$ >"$f"
+done
+exec "$@"
+`
+
 // daemon starts a program on the Node and leaves it running.
 func (n *Node) daemon(name string, args ...string) error {
-	cmd, err := n.command(context.Background(), append([]string{filepath.Join(n.cluster.lab.bin.kubernetes, name)}, args...)...)
+	args = append([]string{"sh", "-c", daemonScript, "sh", filepath.Join(n.cluster.lab.bin.kubernetes, name)}, args...)
+	cmd, err := n.command(context.Background(), args...)
 	if err != nil {
 		return err
 	}
-	cmd.Cancel, cmd.WaitDelay = nil, 0
 	return start(n.place(), n.file(name+".log"), cmd)
 }
 
@@ -107,16 +111,6 @@ func (n *Node) startContainerd(ctx context.Context) error {
 }
 
 func (n *Node) startKubelet(context.Context) error {
-	// A cgroup that a kubelet calls its root must be there.
-	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	if err != nil {
-		return err
-	}
-	for _, h := range hierarchies {
-		if err := n.makeCgroup(filepath.Dir(h)); err != nil {
-			return err
-		}
-	}
 	return n.daemon("kubelet",
 		"--config="+n.file("kubelet.yml"),
 		"--kubeconfig="+n.cluster.file(n.name+".kubeconfig"),
@@ -125,27 +119,4 @@ func (n *Node) startKubelet(context.Context) error {
 		"--root-dir=/var/lib/kubelet",
 		"--v=1",
 	)
-}
-
-// makeCgroup makes the Node's cgroup in one hierarchy. cpuset's begin empty and must be
-// filled from above before a process can enter.
-func (n *Node) makeCgroup(hierarchy string) error {
-	dir := hierarchy
-	for _, part := range strings.Split(strings.Trim(n.cgroup(), "/"), "/") {
-		parent := dir
-		dir = filepath.Join(dir, part)
-		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
-			return fmt.Errorf("make cgroup: %w", err)
-		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			value, err := os.ReadFile(filepath.Join(parent, file))
-			if err != nil {
-				continue // not a cpuset hierarchy
-			}
-			if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
-				return fmt.Errorf("fill %s of cgroup %s: %w", file, dir, err)
-			}
-		}
-	}
-	return nil
 }

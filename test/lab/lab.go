@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -274,45 +273,4 @@ func killStrays(ctx context.Context, name string) error {
 		}
 		return err
 	})
-}
-
-// cgroupOf is the cgroup of a lab in each hierarchy.
-func cgroupOf(lab string) string { return "/tombolo-lab-" + lab }
-
-// removeCgroups removes the lab's cgroups from every hierarchy, deepest first.
-func removeCgroups(ctx context.Context, lab string) error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupOf(lab))
-	if err != nil {
-		return err
-	}
-	roots = append(roots, "/sys/fs/cgroup"+cgroupOf(lab)) // the unified hierarchy alone
-	return eventually(ctx, 10*time.Second, func(context.Context) error {
-		for _, root := range roots {
-			if err := removeCgroup(root); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func removeCgroup(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove cgroup: %w", err)
-	}
-	return nil
 }

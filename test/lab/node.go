@@ -168,9 +168,13 @@ func (n *Node) boot(ctx context.Context) error {
 	if err := os.Remove(ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := n.makeCgroups(); err != nil {
+		return err
+	}
 	cmd := &exec.Cmd{
 		Path: filepath.Join(n.cluster.lab.bin.own, "nodeinit"),
 		Args: n.initArgs(),
+		Env:  append(os.Environ(), "NODEINIT_CGROUP="+n.cgroup()),
 		SysProcAttr: &syscall.SysProcAttr{
 			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 		},
@@ -194,7 +198,7 @@ func (n *Node) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append([]string{"-t", strconv.Itoa(pid), "-m", "-n", "-p", "-u", "-i", "--"}, args...)
+	all := append([]string{"-t", strconv.Itoa(pid), "-m", "-n", "-p", "-u", "-i", "-C", "--"}, args...)
 	cmd := exec.CommandContext(ctx, "nsenter", all...)
 	cmd.Env = append(os.Environ(), "PATH="+n.cluster.lab.bin.kubernetes+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"CONTAINERD_NAMESPACE=k8s.io")

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,10 @@ func main() {
 func run(args []string) error {
 	if len(args) != 3 || os.Getpid() != 1 {
 		return errors.New("want LAB CLUSTER/NODE DIRECTORY as process 1 of a PID namespace")
+	}
+	runtime.LockOSThread()
+	if err := enterCgroup(); err != nil {
+		return err
 	}
 	name, dir := args[1][strings.Index(args[1], "/")+1:], args[2]
 	if err := unix.Sethostname([]byte(name)); err != nil {
@@ -93,6 +98,9 @@ func mounts(dir string) error {
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := mountCgroups(); err != nil {
+		return err
 	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
