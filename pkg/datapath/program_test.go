@@ -1,0 +1,176 @@
+package datapath
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// TestProgram checks the declarations: tables without gaps, ranges inside their register that
+// do not meet.
+func TestProgram(t *testing.T) {
+	for i, table := range Program.Tables() {
+		if table != ofp.Table(i) {
+			t.Errorf("table %d is number %d in the list", table, i)
+		}
+		if Program[table].Name == "" || purposes[table] == "" {
+			t.Errorf("table %d needs a name and a purpose", table)
+		}
+	}
+	used := map[string]string{}
+	for _, f := range bitFields {
+		if f.bits.First < 0 || f.bits.Width < 1 || f.bits.First+f.bits.Width > 32 {
+			t.Errorf("%s leaves its register: %+v", f.name, f.bits)
+		}
+		for bit := f.bits.First; bit < f.bits.First+f.bits.Width; bit++ {
+			key := fmt.Sprintf("%s[%d]", f.bits.Field, bit)
+			if other, taken := used[key]; taken {
+				t.Errorf("%s and %s meet in %s", f.name, other, key)
+			}
+			used[key] = f.name
+		}
+	}
+	text := Markdown()
+	for _, want := range []string{"| 6 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the documentation does not mention %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestIDs gives numbers to names: the same for the same names, and never one twice.
+func TestIDs(t *testing.T) {
+	first, second := ids{}, ids{}
+	for i := range 20000 {
+		name := fmt.Sprintf("default/web-%d/http/TCP/10.96.%d.%d:80", i, i/250, i%250)
+		a, b := first.take(name), second.take(name)
+		if a != b || a == 0 || a >= maxID {
+			t.Fatalf("%s has numbers %d and %d", name, a, b)
+		}
+	}
+	if len(first) != 20000 {
+		t.Errorf("%d numbers for 20000 names", len(first))
+	}
+	same := ids{}
+	if a, b := same.take("x"), same.take("x"); a == b {
+		t.Errorf("two names with one hash have one number, %d", a)
+	}
+}
+
+// TestConflicts: what claims the same packets is reported and the rest goes on.
+func TestConflicts(t *testing.T) {
+	s := onNode(1)
+	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "thief", Interface: "thief-000000", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 9}, IPs: s.Pods[0].IPs, Port: 9})
+	s.RemoteNodes = append(s.RemoteNodes, RemoteNode{Name: "node-3", PodCIDRs: s.RemoteNodes[0].PodCIDRs, Address: addrOf("192.168.78.103")})
+	s.RemoteNodes = append(s.RemoteNodes, RemoteNode{Name: "node-4", PodCIDRs: []netip.Prefix{rangeOf("10.11.4.0/24")}})
+	out, problems := Plan(s)
+	var have []string
+	for _, p := range problems {
+		have = append(have, p.Object+" "+p.Reason)
+	}
+	want := []string{"Node node-3 Conflict", "Node node-4 InvalidAddress", "Pod default/thief Conflict"}
+	if strings.Join(have, ", ") != strings.Join(want, ", ") {
+		t.Errorf("problems %q, want %q", have, want)
+	}
+	if _, ok := out[PodOwner("thief-000000")]; ok {
+		t.Error("the Pod with another's address has flows")
+	}
+	if len(out[PodOwner("pod1-a1b2c3")].Flows) == 0 {
+		t.Error("the Pod whose address it is has no flows")
+	}
+	setOf(t, out)
+}
+
+// TestSetUp: while the Node has no gateway port there is nothing to want, and nothing breaks
+// where parts of the state are still missing.
+func TestSetUp(t *testing.T) {
+	if out, problems := Plan(State{}); len(out)+len(problems) != 0 {
+		t.Errorf("an empty state wants %v, %v", out, problems)
+	}
+	s := onNode(2)
+	s.Node.TunnelPort = 0
+	set := setOf(t, mustPlan(t, s))
+	for f := range set.Flows() {
+		if strings.Contains(f.String(), "tun_dst") {
+			t.Errorf("without a tunnel port: %s", f)
+		}
+	}
+}
+
+// TestRandomWalk steps from state to state as a cluster does, and at each step turns what the
+// switch holds into the wish by the difference alone.
+func TestRandomWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(2026, 11))
+	full := []State{onNode(1), onNode(2)}
+	held := flow.NewSet()
+	for step := range 300 {
+		s := full[r.IntN(2)]
+		s.Pods = some(r, s.Pods)
+		s.RemoteNodes = some(r, s.RemoteNodes)
+		s.Frontends = some(r, s.Frontends)
+		for i := range s.Frontends {
+			s.Frontends[i].Endpoints = some(r, s.Frontends[i].Endpoints)
+		}
+		s.Peering.Peers = some(r, s.Peering.Peers)
+		if r.IntN(4) == 0 {
+			s.Peering = peering.Peering{}
+		}
+		want := setOf(t, mustPlan(t, s))
+		for f := range want.Flows() {
+			for _, a := range f.Actions {
+				if g, ok := a.(ofp.Group); ok {
+					if _, there := want.Group(g.ID); !there {
+						t.Fatalf("step %d: %s names a group that is not there", step, f)
+					}
+				}
+			}
+		}
+		apply(t, held, flow.Diff(held, want))
+		if change := flow.Diff(held, want); !change.Empty() {
+			t.Fatalf("step %d: the switch does not hold the wish:\n%s", step, change)
+		}
+	}
+}
+
+func some[T any](r *rand.Rand, in []T) []T {
+	var out []T
+	for _, i := range r.Perm(len(in)) {
+		if r.IntN(3) > 0 {
+			out = append(out, in[i])
+		}
+	}
+	return out
+}
+
+// apply does to a set what the change would do to a switch.
+func apply(t *testing.T, s *flow.Set, c flow.Change) {
+	t.Helper()
+	for _, f := range c.Del {
+		s.Remove(f.Key())
+	}
+	for _, f := range c.Mod {
+		s.Remove(f.Key())
+	}
+	for _, g := range c.DelGroups {
+		s.RemoveGroup(g.ID)
+	}
+	for _, g := range c.ModGroups {
+		s.RemoveGroup(g.ID)
+	}
+	for _, g := range append(c.AddGroups, c.ModGroups...) {
+		if err := s.AddGroup(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range append(c.Add, c.Mod...) {
+		if err := s.Add(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

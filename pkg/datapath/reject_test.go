@@ -1,0 +1,159 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// segment is a TCP segment from 10.11.0.2:40000 to 10.97.0.13:80 in its frame.
+func segment(flags byte, seq, ack uint32, payload string) []byte {
+	p := packet{
+		ethSrc: gwMAC, ethDst: podMACOne, // of the reply: it goes the other way
+		src: addrOf("10.97.0.13"), dst: addrOf("10.11.0.2"),
+	}
+	frame := p.reply(protoTCP, tcpLen+len(payload))
+	tcp := frame[ethLen+ipv4Len:]
+	binary.BigEndian.PutUint16(tcp[0:], 40000)
+	binary.BigEndian.PutUint16(tcp[2:], 80)
+	binary.BigEndian.PutUint32(tcp[4:], seq)
+	binary.BigEndian.PutUint32(tcp[8:], ack)
+	tcp[12], tcp[13] = 5<<4, flags
+	copy(tcp[tcpLen:], payload)
+	return frame
+}
+
+func datagram(protocol uint8, payload int) []byte {
+	p := packet{ethSrc: gwMAC, ethDst: podMACOne, src: addrOf("10.97.0.13"), dst: addrOf("10.11.0.2")}
+	frame := p.reply(protocol, 8+payload)
+	binary.BigEndian.PutUint16(frame[ethLen+ipv4Len:], 40000)
+	binary.BigEndian.PutUint16(frame[ethLen+ipv4Len+2:], 80)
+	return frame
+}
+
+func rejectState() State {
+	s := onNode(1)
+	for _, protocol := range []string{"UDP", "SCTP"} {
+		f := s.Frontends[3] // empty
+		f.Protocol = "UDP"
+		if protocol == "SCTP" {
+			f.Protocol = "SCTP"
+		}
+		s.Frontends = append(s.Frontends, f)
+	}
+	return s
+}
+
+func TestRejectTCP(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		frame    []byte
+		seq, ack uint32
+		flags    byte
+	}{
+		{"a connection attempt is answered for its SYN", segment(tcpSYN, 1000, 0, ""), 0, 1001, tcpRST | tcpACK},
+		{"data with a SYN counts", segment(tcpSYN, 1000, 0, "hello"), 0, 1006, tcpRST | tcpACK},
+		{"the sequence number wraps", segment(tcpSYN, 0xffffffff, 0, ""), 0, 0, tcpRST | tcpACK},
+		{"a FIN counts", segment(tcpFIN, 1000, 0, "x"), 0, 1002, tcpRST | tcpACK},
+		{"an acknowledgement says what to answer with", segment(tcpACK, 1000, 77, "hello"), 77, 0, tcpRST},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out, err := Reject(ofp.PacketIn2{Data: test.frame, Userdata: []byte("reject")}, rejectState())
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := parsePacket(out.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in.src != addrOf("10.97.0.13") || in.srcPort != 80 || in.dst != addrOf("10.11.0.2") || in.dstPort != 40000 {
+				t.Errorf("answer goes from %s:%d to %s:%d", in.src, in.srcPort, in.dst, in.dstPort)
+			}
+			if in.ethDst != podMACOne || in.ethSrc != gwMAC {
+				t.Errorf("answer goes from %s to %s", in.ethSrc, in.ethDst)
+			}
+			tcp := in.payload
+			if seq, ack := binary.BigEndian.Uint32(tcp[4:]), binary.BigEndian.Uint32(tcp[8:]); seq != test.seq || ack != test.ack || tcp[13] != test.flags {
+				t.Errorf("seq %d ack %d flags %#x, want %d %d %#x", seq, ack, tcp[13], test.seq, test.ack, test.flags)
+			}
+			if c := finish(sum(0, in.ip[:ipv4Len])); c != 0 {
+				t.Errorf("IP checksum is off by %#x", c)
+			}
+			if c := finish(sum(pseudoHeader(in.src, in.dst, protoTCP, len(tcp)), tcp)); c != 0 {
+				t.Errorf("TCP checksum is off by %#x", c)
+			}
+			want := "set_field:0x40/0x40->reg0,resubmit(,6)"
+			if have := flow.Actions(out.Actions).String(); have != want {
+				t.Errorf("actions %s, want %s", have, want)
+			}
+		})
+	}
+}
+
+func TestRejectOthers(t *testing.T) {
+	for _, test := range []struct {
+		protocol uint8
+		payload  int
+		quoted   int
+	}{{protoUDP, 5, 33}, {protoSCTP, 12, 40}, {protoUDP, 1400, quoteLen}} {
+		frame := datagram(test.protocol, test.payload)
+		out, err := Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, rejectState())
+		if err != nil {
+			t.Fatalf("protocol %d: %v", test.protocol, err)
+		}
+		in, err := parsePacket(out.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		icmp := in.payload
+		if in.protocol != protoICMP || icmp[0] != 3 || icmp[1] != 3 {
+			t.Errorf("protocol %d is answered with protocol %d, type %d code %d", test.protocol, in.protocol, icmp[0], icmp[1])
+		}
+		if c := finish(sum(0, icmp)); c != 0 {
+			t.Errorf("ICMP checksum is off by %#x", c)
+		}
+		if have, want := hex.EncodeToString(icmp[8:]), hex.EncodeToString(frame[ethLen:ethLen+test.quoted]); have != want {
+			t.Errorf("quotes\n%s, want\n%s", have, want)
+		}
+	}
+}
+
+func TestRejectNot(t *testing.T) {
+	served := segment(tcpSYN, 1, 0, "")
+	copy(served[ethLen+16:], []byte{10, 97, 0, 10})
+	unknown := segment(tcpSYN, 1, 0, "")
+	copy(unknown[ethLen+16:], []byte{10, 97, 0, 99})
+	fragment := segment(tcpSYN, 1, 0, "")
+	fragment[ethLen+7] = 5
+	for name, pkt := range map[string]ofp.PacketIn2{
+		"a reset":                   {Data: segment(tcpRST, 1, 0, ""), Userdata: []byte("reject")},
+		"a later fragment":          {Data: fragment, Userdata: []byte("reject")},
+		"a Service with endpoints":  {Data: served, Userdata: []byte("reject")},
+		"no Service":                {Data: unknown, Userdata: []byte("reject")},
+		"another reason to tell it": {Data: segment(tcpSYN, 1, 0, "")},
+	} {
+		if _, err := Reject(pkt, rejectState()); !errors.Is(err, ErrNotAnswered) {
+			t.Errorf("%s: error %v, want ErrNotAnswered", name, err)
+		}
+	}
+	// Whatever is cut off is an error, not a panic.
+	whole := segment(tcpSYN, 1, 0, "")
+	for n := range len(whole) {
+		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, rejectState()); err == nil {
+			t.Errorf("a frame of %d bytes is answered", n)
+		}
+	}
+}
+
+func FuzzReject(f *testing.F) {
+	f.Add(segment(tcpSYN, 1, 0, "hello"))
+	f.Add(datagram(protoUDP, 9))
+	s := rejectState()
+	f.Fuzz(func(_ *testing.T, frame []byte) {
+		_, _ = Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, s)
+	})
+}
