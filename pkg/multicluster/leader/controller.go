@@ -360,4 +360,3 @@ func (c *controller) writeClusterSet(ctx context.Context, v View, want *mcv1alph
 	}
 	return nil
 }
-
