@@ -1,0 +1,171 @@
+package datapath
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// walk is a packet and what connection tracking will say about it, look-up by look-up; after
+// the last it is what it was before.
+type walk struct {
+	name string
+	node int // of cluster east
+	in   string
+	from string // source address; TCP and Pod MAC where in is a Pod
+	to   string // destination address:port
+	ct   []string
+	mac  ofp.MAC // source MAC where it is not that of in
+	want string
+}
+
+var ports = map[string]ofp.Port{"pod1": 1, "pod2": 2, "gateway": gatewayPort, "tunnel": tunnelPort}
+
+// text is the packet in ovs-ofctl's words. The hash is given since a trace has no datapath
+// that would compute it.
+func (w walk) text() string {
+	host, port, _ := strings.Cut(w.to, ":")
+	mac := map[string]ofp.MAC{"pod1": podMACOne, "pod2": podMACTwo, "gateway": gwMAC, "tunnel": gwMAC}[w.in]
+	if w.mac != (ofp.MAC{}) {
+		mac = w.mac
+	}
+	text := fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac, inClusterMAC, w.from, host, port)
+	if w.in == "tunnel" {
+		text += ",tun_src=192.168.1.1,tun_dst=192.168.1.2,tun_id=0"
+	}
+	return text
+}
+
+var (
+	tableLine  = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
+	outputLine = regexp.MustCompile(`output port is (\d+)`)
+	flowLine   = regexp.MustCompile(`(?m)^(?:Final flow|Flow): (.*,.*)$`)
+)
+
+// outcome says in words where a trace ends.
+func (w walk) outcome(trace string) string {
+	tables := tableLine.FindAllStringSubmatch(trace, -1)
+	if len(tables) == 0 {
+		return "no table in the trace"
+	}
+	number, _ := strconv.Atoi(tables[len(tables)-1][1])
+	flows := flowLine.FindAllStringSubmatch(trace, -1)
+	fields := map[string]string{}
+	for _, f := range strings.Split(flows[len(flows)-1][1], ",") {
+		k, v, _ := strings.Cut(f, "=")
+		fields[k] = v
+	}
+	out := ""
+	switch ports := outputLine.FindAllStringSubmatch(trace, -1); {
+	case strings.Contains(trace, "IN_PORT"):
+		out = "back to " + w.in
+	case strings.Contains(trace, "controller(userdata"):
+		return "to the agent from " + Program.Name(ofp.Table(number))
+	case len(ports) > 0:
+		out = "to " + portName(ports[len(ports)-1][1])
+	default:
+		return "dropped in " + Program.Name(ofp.Table(number))
+	}
+	if strings.HasSuffix(out, "tunnel") {
+		out += " " + fields["tun_dst"]
+	}
+	if mac := fields["dl_dst"]; mac == crossClusterMAC.String() {
+		out += " (cross-cluster)"
+	}
+	return fmt.Sprintf("%s: %s > %s:%s", out, fields["nw_src"], fields["nw_dst"], fields["tp_dst"])
+}
+
+func portName(number string) string {
+	for name, port := range ports {
+		if fmt.Sprint(port) == number {
+			return name
+		}
+	}
+	return "port " + number
+}
+
+// TestWalks asks a real switch where packets go. Rows read as questions about traffic.
+func TestWalks(t *testing.T) {
+	o := dummyBridge(t)
+	programmed := 0
+	for _, w := range []walk{
+		{name: "Pod to the other Pod of its Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", ct: []string{"new"}, want: "to pod2: 10.11.0.2 > 10.11.0.3:80"},
+		{name: "Pod using someone else's address", node: 1, in: "pod1", from: "10.11.0.3", to: "10.11.0.3:80", want: "dropped in Classify"},
+		{name: "Pod using someone else's MAC", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", mac: podMACTwo, want: "dropped in Classify"},
+		{name: "Pod to a Pod of another Node", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.1.2:80", ct: []string{"new"}, want: "to tunnel 192.168.78.102: 10.11.0.2 > 10.11.1.2:80"},
+		{name: "Pod to the world", node: 1, in: "pod1", from: "10.11.0.2", to: "192.0.2.1:80", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.0.2.1:80"},
+		{name: "Pod to an address of its Node that no Pod has", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.77:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "invalid packets", node: 1, in: "pod1", from: "10.11.0.2", to: "10.11.0.3:80", ct: []string{"inv"}, want: "dropped in ConntrackState"},
+		{name: "from the tunnel to a Pod", node: 1, in: "tunnel", from: "10.11.1.2", to: "10.11.0.2:80", ct: []string{"new"}, want: "to pod1: 10.11.1.2 > 10.11.0.2:80"},
+		{name: "from the tunnel to the world", node: 1, in: "tunnel", from: "10.11.1.2", to: "192.0.2.1:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "host to a Pod", node: 1, in: "gateway", from: "10.11.0.1", to: "10.11.0.2:80", ct: []string{"new"}, want: "to pod1: 10.11.0.1 > 10.11.0.2:80"},
+		{name: "host to a ClusterIP that no Service has, which would go round for ever", node: 1, in: "gateway", from: "10.11.0.1", to: "10.97.0.99:80", ct: []string{"new"}, want: "dropped in Route"},
+		{name: "Pod to a Service by UDP's port with TCP", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.12:53", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 10.97.0.12:53"},
+		{name: "Pod to itself by a Service", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.11:80", ct: []string{"new", "new", "new"}, want: "back to pod1: 169.254.0.253 > 10.11.0.2:8080"},
+		{name: "other Pod to the same Service", node: 1, in: "pod2", from: "10.11.0.3", to: "10.97.0.11:80", ct: []string{"new", "new"}, want: "to pod1: 10.11.0.3 > 10.11.0.2:8080"},
+		{name: "Service without endpoints", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
+		{name: "Pod to the API server", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.1:443", ct: []string{"new", "new"}, want: "to gateway: 10.11.0.2 > 172.30.1.10:6443"},
+		{name: "host to the API server", node: 1, in: "gateway", from: "10.11.0.1", to: "10.97.0.1:443", ct: []string{"new", "new", "new"}, want: "back to gateway: 169.254.0.253 > 172.30.1.10:6443"},
+		{name: "Pod of a regular Node to another cluster", node: 1, in: "pod1", from: "10.11.0.2", to: "10.97.0.14:80", ct: []string{"new", "new"}, want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 10.96.0.20:80"},
+		{name: "on its Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80", ct: []string{"new", "new"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "on its Gateway, later", node: 2, in: "tunnel", from: "10.11.0.2", to: "10.96.0.20:80", ct: []string{"est", "est"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "Pod of the Gateway to another cluster", node: 2, in: "pod1", from: "10.11.1.2", to: "10.97.0.14:80", ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "host of the Gateway to another cluster", node: 2, in: "gateway", from: "10.11.1.1", to: "10.97.0.14:80", ct: []string{"new", "new", "new"}, want: "to tunnel 192.168.77.101 (cross-cluster): 192.168.78.102 > 10.96.0.20:80"},
+		{name: "request of another cluster for a Pod of the Gateway", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.11:80", ct: []string{"new", "new"}, want: "to pod1: 192.168.77.101 > 10.11.1.2:8080"},
+		{name: "its reply", node: 2, in: "pod1", from: "10.11.1.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "to tunnel 192.168.77.101 (cross-cluster): 10.11.1.2 > 192.168.77.101:40000"},
+		{name: "request of another cluster for a Service on the host", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.1:443", ct: []string{"new", "new", "new"}, want: "to gateway: 169.254.0.253 > 172.30.1.10:6443"},
+		{name: "reply of a regular Node's Pod to another cluster", node: 1, in: "pod1", from: "10.11.0.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "to tunnel 192.168.78.102 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
+		{name: "that reply on the Gateway", node: 2, in: "tunnel", from: "10.11.0.2", to: "192.168.77.101:40000", ct: []string{"est,rpl"}, want: "back to tunnel 192.168.77.101 (cross-cluster): 10.11.0.2 > 192.168.77.101:40000"},
+		{name: "Pod to the other cluster's gateway itself", node: 1, in: "pod1", from: "10.11.0.2", to: "192.168.77.101:22", ct: []string{"new"}, want: "to gateway: 10.11.0.2 > 192.168.77.101:22"},
+		{name: "request of another cluster that its Service has no endpoint for", node: 2, in: "tunnel", from: "192.168.77.101", to: "10.97.0.13:80", ct: []string{"new"}, want: "to the agent from Service"},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			if programmed != w.node {
+				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
+				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
+				o.program(t, "br-int", setOf(t, mustPlan(t, onNode(w.node))))
+				programmed = w.node
+			}
+			args := []string{"ofproto/trace", "br-int", w.text()}
+			for _, state := range w.ct {
+				args = append(args, "--ct-next", "trk,"+state)
+			}
+			trace := o.appctl(t, args...)
+			if have := w.outcome(trace); have != w.want {
+				t.Errorf("%s: %s, want %s\n%s", w.text(), have, w.want, trace)
+			}
+		})
+	}
+}
+
+// TestRejectionsReturn takes the agent's answers into table Route, as its packet-out does.
+func TestRejectionsReturn(t *testing.T) {
+	for _, test := range []struct {
+		node int
+		to   string
+		want string
+	}{
+		{1, "10.11.0.2", "pod1"},
+		{1, "10.11.0.1", "gateway"},
+		{1, "172.30.1.21", "gateway"},
+		{1, "192.168.77.101", "tunnel 192.168.78.102"},
+		{2, "192.168.77.101", "tunnel 192.168.77.101"},
+	} {
+		t.Run(fmt.Sprint(test.node, " ", test.to), func(t *testing.T) {
+			o := dummyBridge(t)
+			o.program(t, "br-int", setOf(t, mustPlan(t, onNode(test.node))))
+			// A port of its own leads to Route like a packet-out does, with its register set.
+			o.vsctl(t, "add-port", "br-int", "agent", "--", "set", "interface", "agent", "type=dummy", "ofport_request=99")
+			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,6)")
+			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")
+			have := walk{in: "agent"}.outcome(trace)
+			if !strings.HasPrefix(have, "to "+test.want) {
+				t.Errorf("%s, want to %s\n%s", have, test.want, trace)
+			}
+		})
+	}
+}
