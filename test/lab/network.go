@@ -87,12 +87,20 @@ func (p place) do(f func() error) error {
 }
 
 // onThread runs f on a thread of its own, which ends afterwards: whatever namespace f
-// entered, no other goroutine will find itself in it.
+// entered, no other goroutine will find itself in it. The first thread is not taken: it
+// cannot end, and its namespaces are what others see as the process's.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread dies with the goroutine
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			err := onThread(f) // elsewhere, since this thread is taken meanwhile
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
 		done <- f()
+		// Locked still, so the thread dies with the goroutine.
 	}()
 	return <-done
 }

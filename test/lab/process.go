@@ -60,7 +60,7 @@ func processes(inodes ...uint64) ([]process, error) {
 	var found []process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
+		if err != nil || pid == os.Getpid() {
 			continue
 		}
 		var st unix.Stat_t

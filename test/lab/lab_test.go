@@ -1,0 +1,314 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/build/imagetar"
+)
+
+// TestLab brings one cluster of one Node up, uses it as users do, and takes it down: once
+// in good order, once after everything was killed.
+func TestLab(t *testing.T) {
+	name := fmt.Sprintf("test%d", os.Getpid())
+	before := traces(t, name)
+	l := up(t, name)
+	c := l.Cluster("one")
+	n := c.Node("node-1")
+	ctx := t.Context()
+
+	if err := n.LoadImage(ctx, echoImage(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.KubectlInput(ctx, pod, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, c, "wait", "--for=condition=Ready", "pod/echo", "--timeout=60s")
+
+	t.Run("exec", func(t *testing.T) {
+		out := kubectl(t, c, "exec", "echo", "--", "/echo", "get", "http://"+l.Outside()+":8080/", "--count", "3")
+		if !strings.Contains(out, "3  outside/outside/outside\n3 answered, 0 failed") {
+			t.Errorf("the host outside did not answer as expected:\n%s", out)
+		}
+	})
+	t.Run("logs", func(t *testing.T) {
+		if out := kubectl(t, c, "logs", "echo"); !strings.Contains(out, "one/node-1/echo serves HTTP") {
+			t.Errorf("log: %q", out)
+		}
+	})
+	t.Run("port-forward", func(t *testing.T) { portForward(t, c) })
+	t.Run("stock kubectl finds the context", func(t *testing.T) {
+		if out := strings.TrimSpace(kubectl(t, c, "config", "current-context")); out != "one" {
+			t.Errorf("current context is %q, want one", out)
+		}
+	})
+	t.Run("tun in a privileged container", func(t *testing.T) {
+		out, err := n.Exec(ctx, "sh", "-c", "ls -l /proc/$(pgrep -x echo)/root/dev/net/tun")
+		if err != nil || !strings.HasPrefix(out, "c") {
+			t.Errorf("/dev/net/tun: %q %v", out, err)
+		}
+	})
+	t.Run("cut and heal", func(t *testing.T) { cutAndHeal(t, l, n) })
+	t.Run("the API server stops and starts", func(t *testing.T) {
+		if err := c.StopAPIServer(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Kubectl(ctx, "get", "nodes", "--request-timeout=2s"); err == nil {
+			t.Error("kubectl works without an API server")
+		}
+		if err := c.StartAPIServer(ctx); err != nil {
+			t.Fatal(err)
+		}
+		kubectl(t, c, "get", "nodes")
+	})
+	t.Run("power", func(t *testing.T) { power(t, l, c, n) })
+
+	down(t, name)
+	unchanged(t, name, before)
+
+	t.Run("after kill -9 of everything", func(t *testing.T) {
+		up(t, name)
+		places, err := places(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range places {
+			if err := killInside(ctx, p, unix.SIGKILL, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		down(t, name)
+		unchanged(t, name, before)
+	})
+}
+
+const pod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: echo, namespace: default}
+spec:
+  hostNetwork: true
+  tolerations: [{operator: Exists}]
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: echo
+      image: tombolo/echo:dev
+      imagePullPolicy: Never
+      args: [serve]
+      securityContext: {privileged: true}
+      env:
+        - {name: CLUSTER, value: one}
+        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+`
+
+func up(t *testing.T, name string) *Lab {
+	t.Helper()
+	t.Cleanup(func() { down(t, name) })
+	l, err := Up(t.Context(), Config{Name: name, Clusters: []string{"one"}, Nodes: 1, Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func down(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := Remove(ctx, name); err != nil {
+		t.Error(err)
+	}
+}
+
+func kubectl(t *testing.T, c *Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func echoImage(t *testing.T, l *Lab) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "echo.tar")
+	err := imagetar.Write(path, imagetar.Image{
+		Reference:  "tombolo/echo:dev",
+		Layers:     [][]imagetar.File{{{Path: "/echo", Source: filepath.Join(l.bin.own, "echo")}}},
+		Entrypoint: []string{"/echo"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func portForward(t *testing.T, c *Cluster) {
+	cmd := c.KubectlCommand(t.Context(), "port-forward", "pod/echo", ":8080")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	port := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(line)
+	if port == nil {
+		t.Fatalf("kubectl port-forward says %q, %v", line, err)
+	}
+	resp, err := http.Get("http://127.0.0.1:" + port[1] + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.HasPrefix(string(body), "one/node-1/echo\n") {
+		t.Errorf("answer through port-forward: %q, %v", body, err)
+	}
+}
+
+func cutAndHeal(t *testing.T, l *Lab, n *Node) {
+	// The kubelet's port, on the transport network.
+	ask := func(context.Context) error {
+		return l.router().do(func() error {
+			conn, err := net.DialTimeout("tcp", n.InternalIP()+":10250", time.Second)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		})
+	}
+	if err := eventually(t.Context(), 5*time.Second, ask); err != nil {
+		t.Fatalf("before the cut: %v", err)
+	}
+	if err := n.Cut(Transport); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(t.Context()); err == nil {
+		t.Error("the Node answers over a cable that was cut")
+	}
+	if err := n.Heal(Transport); err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(t.Context(), 5*time.Second, ask); err != nil {
+		t.Errorf("after healing: %v", err)
+	}
+}
+
+// power cuts the Node's power, sees that it is noticed, and boots it again: the Pod is
+// back without anyone's help.
+func power(t *testing.T, l *Lab, c *Cluster, n *Node) {
+	ctx := t.Context()
+	if err := n.KillAll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n.On() {
+		t.Error("the Node is on after its power was cut")
+	}
+	if pids, err := nodeInits(l.Name()); err != nil || len(pids) != 0 {
+		t.Errorf("first processes after the cut: %v, %v", pids, err)
+	}
+	kubectl(t, c, "wait", "--for=condition=Ready=Unknown", "node/node-1", "--timeout=40s")
+	if err := n.PowerOn(ctx); err != nil {
+		t.Fatal(err)
+	}
+	err := eventually(ctx, 60*time.Second, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "exec", "echo", "--", "/echo", "get", "http://127.0.0.1:8080/")
+		return err
+	})
+	if err != nil {
+		t.Errorf("the Pod after the Node's boot: %v", err)
+	}
+}
+
+// traces are what a lab could leave on a machine. Other labs may run beside it, so only
+// what bears its name, or is in none of their places, counts.
+func traces(t *testing.T, name string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{
+		"/run/netns/" + name + "-*", "/sys/fs/cgroup/*/tombolo-lab-" + name, "/sys/fs/cgroup/tombolo-lab-" + name,
+		"/sys/fs/cgroup/*/k8s.io", "/dev/shm/tombolo-lab-" + name, stateRoot + "/" + name,
+	} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, paths...)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, name) {
+			found = append(found, "mount "+line)
+		}
+	}
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range cmdlines {
+		text, err := os.ReadFile(path)
+		if err == nil && (strings.Contains(string(text), stateRoot+"/"+name) || strings.Contains(string(text), "tombolo-lab-"+name)) {
+			found = append(found, "process "+strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	for _, path := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
+		value, err := os.ReadFile("/proc/sys/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, path+"="+strings.TrimSpace(string(value)))
+	}
+	// Links of other labs come and go; this lab's has an index that nobody uses afterwards.
+	used := map[string]bool{}
+	names, err := Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range names {
+		if r, err := readRecord(other); err == nil && other != name {
+			used[plan{r.Index}.hostLink()] = true
+		}
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if l := link.Attrs().Name; strings.HasPrefix(l, "tombolo") && !used[l] {
+			found = append(found, "link "+l)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func unchanged(t *testing.T, name string, before []string) {
+	t.Helper()
+	if after := traces(t, name); !slices.Equal(before, after) {
+		t.Errorf("the lab has changed the machine.\nbefore: %q\nafter:  %q", before, after)
+	}
+}
