@@ -2,13 +2,10 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,20 +34,20 @@ func (l *Lab) Install(ctx context.Context) error {
 // InstallLeader installs the multi-cluster controller as leader in the first cluster, in
 // the Namespace of the manifest or, when one is named, in that one.
 func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
-	manifest, err := manifests("leader")
+	text, err := manifest(leaderManifest)
 	if err != nil {
 		return err
 	}
-	if manifest == "" {
-		return errors.New("deploy/leader has no manifest")
-	}
-	if namespace != "" {
-		manifest = strings.ReplaceAll(manifest, "antrea-multicluster", namespace)
-	} else {
+	if namespace == "" {
 		namespace = "antrea-multicluster"
 	}
+	text = strings.ReplaceAll(text, "antrea-multicluster", namespace)
 	c := l.clusters[0]
-	if err := c.apply(ctx, manifest, "--server-side"); err != nil {
+	// The manifest holds no Namespace: users create it first.
+	if err := c.apply(ctx, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n"); err != nil {
+		return err
+	}
+	if err := c.apply(ctx, text, "--server-side"); err != nil {
 		return err
 	}
 	l.say("%s: leader is installed in Namespace %s", c.name, namespace)
@@ -59,21 +56,18 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 
 // install applies what every cluster needs, and waits until it runs.
 func (c *Cluster) install(ctx context.Context) error {
-	for _, part := range []string{"crds", "agent", "member"} {
-		manifest, err := manifests(part)
+	for _, path := range []string{agentManifest, memberManifest} {
+		text, err := manifest(path)
 		if err != nil {
 			return err
 		}
-		if part == "agent" {
-			if manifest, err = c.settings(manifest); err != nil {
+		if path == agentManifest {
+			if text, err = c.settings(text); err != nil {
 				return err
 			}
 		}
-		if manifest == "" {
-			return fmt.Errorf("deploy/%s has no manifest", part)
-		}
-		if err := c.apply(ctx, manifest, "--server-side"); err != nil {
-			return fmt.Errorf("install deploy/%s: %w", part, err)
+		if err := c.apply(ctx, text, "--server-side"); err != nil {
+			return fmt.Errorf("install deploy/%s: %w", path, err)
 		}
 	}
 	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s"); err != nil {
@@ -106,34 +100,20 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// manifests returns the YAML of one part of deploy/.
-func manifests(part string) (string, error) {
+// Manifests that users apply, below deploy/.
+const (
+	agentManifest  = "agent/tombolo.yml"
+	memberManifest = "multicluster/antrea-multicluster-member.yml"
+	leaderManifest = "multicluster/antrea-multicluster-leader.yml"
+)
+
+func manifest(path string) (string, error) {
 	repo, err := Repo()
 	if err != nil {
 		return "", err
 	}
-	paths, err := filepath.Glob(filepath.Join(repo, "deploy", part, "*.yml"))
-	if err != nil {
-		return "", err
-	}
-	more, err := filepath.Glob(filepath.Join(repo, "deploy", part, "*.yaml"))
-	if err != nil {
-		return "", err
-	}
-	paths = append(paths, more...)
-	slices.Sort(paths)
-	var texts []string
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		texts = append(texts, string(text))
-	}
-	return strings.Join(texts, "\n---\n"), nil
+	text, err := os.ReadFile(filepath.Join(repo, "deploy", path))
+	return string(text), err
 }
 
 // settings are what a user of these clusters edits in the agent's ConfigMap: there is no
