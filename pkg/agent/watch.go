@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,13 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
@@ -33,9 +37,13 @@ type source struct {
 // cluster is what the API server says, kept current by watches. It keeps what it knows
 // while the API server is away.
 type cluster struct {
-	cache  cache.Cache
-	log    *slog.Logger
-	notify func()
+	cache     cache.Cache
+	discovery discovery.DiscoveryInterface
+	scheme    *runtime.Scheme
+	log       *slog.Logger
+	notify    func()
+
+	handled map[string]bool // kinds that have our event handler; used by run only
 
 	mu     sync.Mutex
 	served map[string]bool // kinds whose informer has synced
@@ -74,8 +82,13 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 			source{object: gateway, list: &mcv1alpha1.GatewayList{}, optional: true},
 			source{object: info, list: &mcv1alpha1.ClusterInfoImportList{}, optional: true})
 	}
+	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare watches: %w", err)
+	}
 	c, err := cache.New(config, cache.Options{
 		Scheme:   scheme,
+		Mapper:   mapper(),
 		ByObject: byObject,
 		// Managed fields are half of an object's size and nothing here reads them.
 		DefaultTransform:             cache.TransformStripManagedFields(),
@@ -84,7 +97,48 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare watches: %w", err)
 	}
-	return &cluster{cache: c, log: log, notify: notify, served: map[string]bool{}}, sources, nil
+	return &cluster{cache: c, discovery: disco, scheme: scheme, log: log, notify: notify, handled: map[string]bool{}, served: map[string]bool{}}, sources, nil
+}
+
+// mapper knows the watched kinds without asking the API server: the agent has to start while
+// that is away, and before the optional kinds are served.
+func mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
+	m.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), meta.RESTScopeNamespace)
+	m.AddSpecific(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"),
+		networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), networkingv1.SchemeGroupVersion.WithResource("servicecidr"), meta.RESTScopeRoot)
+	m.Add(mcv1alpha1.GroupVersion.WithKind("Gateway"), meta.RESTScopeNamespace)
+	m.Add(mcv1alpha1.GroupVersion.WithKind("ClusterInfoImport"), meta.RESTScopeNamespace)
+	return m
+}
+
+// errNotListed says that the API server has not answered yet.
+var errNotListed = errors.New("the API server has not listed the objects yet: does kubeAPIServerOverride (or the ServiceAccount's environment) name it, and may the agent list them?")
+
+// errNotServed says that the API server has no such kind.
+var errNotServed = errors.New("the API server has no such kind (its CustomResourceDefinition is not installed)")
+
+// isServed asks the API server for an optional kind.
+func (c *cluster) isServed(o client.Object) error {
+	gvk, err := apiutil.GVKForObject(o, c.scheme)
+	if err != nil {
+		return err
+	}
+	list, err := c.discovery.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return errNotServed
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == gvk.Kind {
+			return nil
+		}
+	}
+	return errNotServed
 }
 
 // run starts the watches and keeps trying those whose kind is not served yet. It returns
@@ -106,7 +160,7 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 				c.log.Info("watching", "kind", kind)
 				delete(told, kind)
 				continue
-			case s.optional && meta.IsNoMatchError(err):
+			case errors.Is(err, errNotServed):
 			default:
 				loaded = false
 			}
@@ -146,8 +200,13 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 
 // watch starts one informer and waits until it has listed everything.
 func (c *cluster) watch(ctx context.Context, s source) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	if s.optional {
+		if err := c.isServed(s.object); err != nil {
+			return err
+		}
+	}
 	informer, err := c.cache.GetInformer(ctx, s.object)
 	if err != nil {
 		return err
@@ -157,8 +216,15 @@ func (c *cluster) watch(ctx context.Context, s source) error {
 		UpdateFunc: func(any, any) { c.notify() },
 		DeleteFunc: func(any) { c.notify() },
 	}
-	if _, err := informer.AddEventHandler(handler); err != nil {
-		return err
+	if !c.handled[kindOf(s.object)] {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return err
+		}
+		c.handled[kindOf(s.object)] = true
+	}
+	// The informer of a cache that is still starting is returned before it has listed.
+	if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return errNotListed
 	}
 	c.mu.Lock()
 	c.served[kindOf(s.object)] = true
