@@ -29,10 +29,10 @@ packages: ## install the Debian packages that tests and demo need
 	@build/packages
 
 demo: packages lab-binaries images ## bring up three clusters joined by Tombolo and show a request
-	@$(BIN)/tombolo-lab demo
+	@go run ./test/demo
 
 demo-down: ## remove the demo's clusters
-	@if [ -x $(BIN)/tombolo-lab ]; then $(BIN)/tombolo-lab down; else go run ./cmd/tombolo-lab down; fi
+	@go run ./cmd/tombolo-lab --lab demo down
 
 check: ## format, vet, lint and unit tests: under a minute
 	@build/check

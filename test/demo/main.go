@@ -138,10 +138,10 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 		return err
 	}
 	section("What to try next")
-	fmt.Print(`bin/tombolo-lab --name demo kubectl east get pods -A -o wide
-bin/tombolo-lab --name demo kubectl east exec client -- /echo get ` + "http://" + ip + `/ --count 5
-bin/tombolo-lab --name demo exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
-bin/tombolo-lab --name demo kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
+	fmt.Print(`bin/tombolo-lab --lab demo kubectl east get pods -A -o wide
+bin/tombolo-lab --lab demo kubectl east exec client -- /echo get ` + "http://" + ip + `/ --count 5
+bin/tombolo-lab --lab demo exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
+bin/tombolo-lab --lab demo kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
 make demo-down
 `)
 	return nil

@@ -10,7 +10,12 @@ import (
 )
 
 // order is the names of the pipeline's tables, as a packet meets them.
-var order = datapath.TableNames()
+var order = func() (names []string) {
+	for _, t := range datapath.Program.Tables() {
+		names = append(names, datapath.Program.Name(t))
+	}
+	return names
+}()
 
 // tables sums the packets that each table's flows have seen on a Node.
 func (d *demo) tables(ctx context.Context, cluster, node string) (map[string]uint64, error) {
