@@ -79,6 +79,12 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 	}
 	kube.QPS, kube.Burst = 100, 200
 	kube.UserAgent = "tombolo-controller-" + string(role)
+	if err := waitServed(ctx, kube, role); err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to stop before there was anything to do
+		}
+		return err
+	}
 	mgr, err := manager(kube, cfg, role, namespace)
 	if err != nil {
 		return err

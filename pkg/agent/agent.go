@@ -70,6 +70,7 @@ type Agent struct {
 	changed    chan struct{} // closed and replaced at each plan
 	released   bool          // the first complete plan was applied: removals are allowed
 	gatewayMAC string
+	viewError  string // the last one that was logged; used by pass only
 }
 
 // Run is the agent's life. It returns when ctx ends or something failed for good.
@@ -196,9 +197,13 @@ func (a *Agent) pass(ctx context.Context) error {
 	}
 	view, err := a.view(ctx)
 	if err != nil {
-		a.log.Error("look at the cluster and the Node", "error", err)
+		if err.Error() != a.viewError {
+			a.viewError = err.Error()
+			a.log.Error("look at the cluster and the Node; what the switch has stays", "error", err)
+		}
 		return err
 	}
+	a.viewError = ""
 	desired, problems := Plan(view)
 	a.tell(problems)
 	if desired.Bridges == nil {

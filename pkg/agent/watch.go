@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -104,13 +106,24 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 // that is away, and before the optional kinds are served.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-	m.Add(corev1.SchemeGroupVersion.WithKind("Service"), meta.RESTScopeNamespace)
-	m.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), meta.RESTScopeNamespace)
-	m.AddSpecific(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"),
-		networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), networkingv1.SchemeGroupVersion.WithResource("servicecidr"), meta.RESTScopeRoot)
-	m.Add(mcv1alpha1.GroupVersion.WithKind("Gateway"), meta.RESTScopeNamespace)
-	m.Add(mcv1alpha1.GroupVersion.WithKind("ClusterInfoImport"), meta.RESTScopeNamespace)
+	for _, k := range []struct {
+		version  schema.GroupVersion
+		kind     string
+		resource string // spelled out: the mapper's own plural of Gateway is wrong
+		scope    meta.RESTScope
+	}{
+		{corev1.SchemeGroupVersion, "Node", "nodes", meta.RESTScopeRoot},
+		{corev1.SchemeGroupVersion, "Service", "services", meta.RESTScopeNamespace},
+		{discoveryv1.SchemeGroupVersion, "EndpointSlice", "endpointslices", meta.RESTScopeNamespace},
+		{networkingv1.SchemeGroupVersion, "ServiceCIDR", "servicecidrs", meta.RESTScopeRoot},
+		{mcv1alpha1.GroupVersion, "Gateway", "gateways", meta.RESTScopeNamespace},
+		{mcv1alpha1.GroupVersion, "ClusterInfoImport", "clusterinfoimports", meta.RESTScopeNamespace},
+	} {
+		// The cache asks for the list's kind, too.
+		for _, kind := range []string{k.kind, k.kind + "List"} {
+			m.AddSpecific(k.version.WithKind(kind), k.version.WithResource(k.resource), k.version.WithResource(strings.ToLower(k.kind)), k.scope)
+		}
+	}
 	return m
 }
 

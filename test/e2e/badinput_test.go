@@ -133,18 +133,13 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 	t.Run("a wrong token", func(t *testing.T) {
 		good := kubectl(t, "north", "get", "secret", "member-north-token", "-n", "kube-system", "-o", "jsonpath={.data.token}")
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"bm9uc2Vuc2U="}}`)
-		ready := func(want, word string) {
-			eventually(t, time.Minute, func(ctx context.Context) error {
-				out, err := world.Kubectl(ctx, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o", "jsonpath={.status}")
-				if err == nil && (!strings.Contains(out, word) || world.WaitStatus(ctx, "north", want) != nil) {
-					err = fmt.Errorf("want Ready=%s and %q in the status, got %s", want, word, out)
-				}
-				return err
-			})
+		must(t, world.WaitReady(ctx, "north", "test-clusterset", "False", time.Minute))
+		out := kubectl(t, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o", "jsonpath={.status.clusterStatuses}")
+		if !strings.Contains(out, "Disconnected") {
+			t.Errorf("want the reason Disconnected, got %s", out)
 		}
-		ready("False", "Disconnected")
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"`+good+`"}}`)
-		ready("True", "")
+		must(t, world.WaitReady(ctx, "north", "test-clusterset", "True", time.Minute))
 	})
 	ask(t, "east", "client", url+"/", 10)
 }

@@ -93,11 +93,33 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 		return err
 	}
 	for _, object := range strings.Fields(out) {
+		if strings.HasPrefix(object, "daemonset") {
+			// rollout status refuses those that are updated OnDelete.
+			if err := c.daemonSetReady(ctx, namespace, object); err != nil {
+				return err
+			}
+			continue
+		}
 		if _, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout=120s"); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// daemonSetReady waits until a DaemonSet's Pods are ready on all Nodes.
+func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) error {
+	return eventually(ctx, 120*time.Second, func(ctx context.Context) error {
+		out, err := c.Kubectl(ctx, "get", object, "-n", namespace, "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
+		if err != nil {
+			return err
+		}
+		wanted, ready, _ := strings.Cut(out, " ")
+		if wanted != ready || wanted == "" || wanted == "0" {
+			return fmt.Errorf("%s in cluster %s: %s of %s Pods are ready", object, c.name, ready, wanted)
+		}
+		return nil
+	})
 }
 
 // Manifests that users apply, below deploy/.

@@ -164,16 +164,18 @@ func (s *Scenario) Join(ctx context.Context) error {
 
 // WaitJoined waits until a member's ClusterSet is Ready.
 func (s *Scenario) WaitJoined(ctx context.Context, member, clusterSet string, limit time.Duration) error {
+	return s.WaitReady(ctx, member, clusterSet, "True", limit)
+}
+
+// WaitReady waits until the Ready condition of a member's ClusterSet has a status.
+func (s *Scenario) WaitReady(ctx context.Context, member, clusterSet, status string, limit time.Duration) error {
 	return Eventually(ctx, limit, func(ctx context.Context) error {
 		out, err := s.Kubectl(ctx, member, "get", "clusterset", clusterSet, "-n", MemberNamespace,
 			"-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		if err != nil {
-			return err
+		if err == nil && out != status {
+			err = fmt.Errorf("ClusterSet %s in %s: Ready is %q, want %s", clusterSet, member, out, status)
 		}
-		if out != "True" {
-			return fmt.Errorf("ClusterSet %s in %s: Ready is %q, want True", clusterSet, member, out)
-		}
-		return nil
+		return err
 	})
 }
 
