@@ -144,7 +144,7 @@ func (s *Scenario) Join(ctx context.Context) error {
 	}
 	server := s.Lab.Cluster(Leader).Server()
 	for _, member := range s.Members() {
-		manifest, err := guide.Manifest("kind: ClusterSet", "namespace: kube-system", "clusterID: "+ClusterID(member)+"\n")
+		manifest, err := guide.Manifest("kind: ClusterSet", "namespace: kube-system", "spec:\n  clusterID: "+ClusterID(member)+"\n")
 		if err != nil {
 			return err
 		}
