@@ -5,6 +5,7 @@
 package flowsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,12 +126,15 @@ type Syncer struct {
 
 	mu       sync.Mutex
 	owners   map[flow.Owner]map[ident]entry
-	claims   map[ident][]claim // the first one counts, others that differ are conflicts
+	claims   map[ident][]claim // in the owners' order; the first counts, others that differ are conflicts
 	have     map[ident]entry   // what the switch holds of ours, as far as is known
 	dirty    map[ident]struct{}
+	foreign  map[ident]struct{} // of dirty, what somebody else has changed
+	touched  map[ident]struct{} // what was reported during a read; nil when there is none
 	refused  map[ident]*refusal
 	released bool
 	reread   bool // something was reported that cannot be followed: read everything again
+	regroup  bool // the same for groups alone
 	conn     *ofconn.Conn
 	gen      uint64        // counts declarations
 	synced   uint64        // the last declaration that the switch has confirmed
@@ -157,6 +161,7 @@ func New(o Options) *Syncer {
 		claims:  map[ident][]claim{},
 		have:    map[ident]entry{},
 		dirty:   map[ident]struct{}{},
+		foreign: map[ident]struct{}{},
 		refused: map[ident]*refusal{},
 		changed: make(chan struct{}),
 	}
@@ -249,7 +254,13 @@ func (s *Syncer) claim(id ident, o flow.Owner, e entry) {
 		list[i].entry = e
 		return
 	}
-	s.claims[id] = append(list, claim{o, e})
+	i, _ := slices.BinarySearchFunc(list, o, func(c claim, o flow.Owner) int { return compareOwners(c.owner, o) })
+	s.claims[id] = slices.Insert(list, i, claim{o, e})
+}
+
+// compareOwners decides conflicts, the same way after a restart.
+func compareOwners(a, b flow.Owner) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
 func (s *Syncer) unclaim(id ident, o flow.Owner) {

@@ -143,12 +143,12 @@ func (c *Conn) handshake(r *bufio.Reader) error {
 	}
 	switch m := m.(type) {
 	case ofp.Hello:
-		ok := m.HeaderVersion >= version
+		speaks, ok := fmt.Sprintf("up to version %d", m.HeaderVersion), m.HeaderVersion >= version
 		if len(m.Versions) > 0 {
-			ok = slices.Contains(m.Versions, version)
+			speaks, ok = fmt.Sprintf("versions %v", m.Versions), slices.Contains(m.Versions, version)
 		}
 		if !ok {
-			return fmt.Errorf("it speaks OpenFlow versions %v (wire), not 6: set the bridge's protocols to OpenFlow15", m.Versions)
+			return fmt.Errorf("it speaks OpenFlow wire %s, and not %d: add OpenFlow15 to the bridge's protocols", speaks, version)
 		}
 	case ofp.Error:
 		return &SwitchError{m}
@@ -302,9 +302,12 @@ func (c *Conn) read(r *bufio.Reader) {
 
 func (c *Conn) dispatch(xid uint32, m ofp.Message) {
 	if echo, ok := m.(ofp.EchoRequest); ok {
-		c.writeMu.Lock()
-		defer c.writeMu.Unlock()
-		_ = c.write(xid, []ofp.Message{ofp.EchoReply(echo)}) // a failure has ended the connection
+		// Not here: a switch that waits for us to read must not wait for us to write.
+		go func() {
+			c.writeMu.Lock()
+			defer c.writeMu.Unlock()
+			_ = c.write(xid, []ofp.Message{ofp.EchoReply(echo)}) // a failure has ended the connection
+		}()
 		return
 	}
 	c.mu.Lock()
