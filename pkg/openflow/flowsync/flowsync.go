@@ -123,6 +123,7 @@ type Syncer struct {
 	counts  ofconn.Counters
 	metrics *metrics
 	bell    chan struct{}
+	redial  time.Duration // at most so long between two attempts to connect
 
 	mu       sync.Mutex
 	owners   map[flow.Owner]map[ident]entry
@@ -157,6 +158,7 @@ func New(o Options) *Syncer {
 		options: o,
 		log:     o.Logger.With("component", "flowsync"),
 		bell:    make(chan struct{}, 1),
+		redial:  redialMax,
 		owners:  map[flow.Owner]map[ident]entry{},
 		claims:  map[ident][]claim{},
 		have:    map[ident]entry{},

@@ -34,7 +34,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 			timer.Stop()
 		case <-timer.C:
 		}
-		delay = min(2*delay, redialMax)
+		delay = min(2*delay, s.redial)
 	}
 	return nil
 }
