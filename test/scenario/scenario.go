@@ -76,7 +76,7 @@ func (s *Scenario) Access(ctx context.Context) error {
 			return err
 		}
 		name := "member-" + member + "-token"
-		token, err := s.TokenSecret(ctx, name)
+		token, err := s.TokenSecret(ctx, LeaderNamespace, name)
 		if err != nil {
 			return err
 		}
@@ -90,10 +90,10 @@ func (s *Scenario) Access(ctx context.Context) error {
 
 // TokenSecret returns the leader's token Secret as the manifest that the guide's
 // `kubectl get secret | grep | sed` makes of it. It waits until the token is there.
-func (s *Scenario) TokenSecret(ctx context.Context, name string) (string, error) {
+func (s *Scenario) TokenSecret(ctx context.Context, namespace, name string) (string, error) {
 	var manifest string
 	err := Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
-		out, err := s.Kubectl(ctx, Leader, "get", "secret", name, "-n", LeaderNamespace, "-o", "yaml")
+		out, err := s.Kubectl(ctx, Leader, "get", "secret", name, "-n", namespace, "-o", "yaml")
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *Scenario) TokenSecret(ctx context.Context, name string) (string, error)
 		for _, line := range strings.Split(out, "\n") {
 			if keepLine(line) {
 				line = strings.ReplaceAll(line, "kubernetes.io/service-account-token", "Opaque")
-				line = strings.ReplaceAll(line, LeaderNamespace, MemberNamespace)
+				line = strings.ReplaceAll(line, namespace, MemberNamespace)
 				kept = append(kept, line)
 			}
 			token = token || strings.HasPrefix(line, "  token:")
