@@ -1,0 +1,203 @@
+package ofconn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// peer is the switch's end of a connection, played by a test.
+type peer struct {
+	t *testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func (p *peer) say(xid uint32, m ofp.Message) {
+	b, err := ofp.AppendMessage(nil, xid, m)
+	if err != nil {
+		p.t.Error(err)
+	}
+	_, _ = p.Write(b)
+}
+
+// hear is the next message, nil when the connection has ended.
+func (p *peer) hear() (uint32, ofp.Message) {
+	b, err := readMessage(p.r)
+	if err != nil {
+		return 0, nil
+	}
+	xid, m, err := ofp.DecodeMessage(b)
+	if err != nil {
+		p.t.Error(err)
+	}
+	return xid, m
+}
+
+// play connects to a script that speaks for the switch after the hellos.
+func play(t *testing.T, script func(*peer)) *Conn {
+	t.Helper()
+	c, err := Connect(t.Context(), func(context.Context) (net.Conn, error) {
+		near, far := net.Pipe()
+		p := &peer{t, far, bufio.NewReader(far)}
+		go func() {
+			defer far.Close()
+			if _, m := p.hear(); m == nil || m.Type() != ofp.TypeHello {
+				t.Errorf("the first message is %v", m)
+			}
+			p.say(1, ofp.Hello{Versions: []uint8{1, 4, 6}})
+			script(p)
+		}()
+		return near, nil
+	}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// absorb reads until the connection ends.
+func (p *peer) absorb() {
+	for {
+		if _, m := p.hear(); m == nil {
+			return
+		}
+	}
+}
+
+func TestEchoIsAnswered(t *testing.T) {
+	t.Parallel()
+	answer := make(chan error, 1)
+	play(t, func(p *peer) {
+		p.say(77, ofp.EchoRequest{Data: []byte("are you there")})
+		xid, m := p.hear()
+		if e, ok := m.(ofp.EchoReply); !ok || xid != 77 || !bytes.Equal(e.Data, []byte("are you there")) {
+			answer <- errors.New("wrong answer")
+		}
+		answer <- nil
+	})
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSilentSwitchIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		echoes := 0
+		c := play(t, func(p *peer) {
+			for {
+				xid, m := p.hear()
+				if m == nil {
+					return
+				}
+				if m.Type() != ofp.TypeEchoRequest {
+					continue
+				}
+				if echoes++; time.Since(start) < time.Minute {
+					p.say(xid, ofp.EchoReply{})
+				}
+			}
+		})
+		<-c.Done()
+		if d := time.Since(start); d < time.Minute+10*time.Second || d > time.Minute+30*time.Second {
+			t.Errorf("given up after %s", d)
+		}
+		if !strings.Contains(c.Err().Error(), "silent") || echoes < 5 {
+			t.Errorf("%v after %d echoes", c.Err(), echoes)
+		}
+	})
+}
+
+func TestRequestEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	c := play(t, (*peer).absorb)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.Barrier(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) != 0 {
+		t.Errorf("%d requests still wait", len(c.pending))
+	}
+}
+
+func TestPartsArePutTogether(t *testing.T) {
+	t.Parallel()
+	c := play(t, func(p *peer) {
+		xid, _ := p.hear()
+		p.say(xid, ofp.GroupDescReply{More: true, Groups: []ofp.GroupDesc{{ID: 1}}})
+		p.say(xid+1000, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 9}}}) // not for us
+		p.say(xid, ofp.GroupDescReply{More: true})
+		p.say(xid, ofp.GroupDescReply{Groups: []ofp.GroupDesc{{ID: 2}}})
+		p.absorb()
+	})
+	answers, err := c.Request(t.Context(), ofp.GroupDescRequest{})
+	var ids []uint32
+	for _, a := range answers {
+		for _, g := range a.(ofp.GroupDescReply).Groups {
+			ids = append(ids, g.ID)
+		}
+	}
+	if err != nil || len(answers) != 3 || len(ids) != 2 || ids[0] != 1 || ids[1] != 2 {
+		t.Errorf("%v, %v", answers, err)
+	}
+}
+
+// TestNonsense has switches that do not speak as they should. Each gives an error in words to
+// whoever waits.
+func TestNonsense(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, want string
+		bytes      []byte
+	}{
+		{"a message shorter than its header", "says it has 3 bytes", []byte{6, 10, 0, 3, 0, 0, 0, 1}},
+		{"the connection ends in a message", "unexpected EOF", []byte{6, 10, 0, 200, 0, 0, 0, 1, 9}},
+		{"the connection ends", "closed the connection", nil},
+		{"a reply that cannot be read", "xid 0x2", []byte{6, 19, 0, 12, 0, 0, 0, 2, 0, 7, 0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := play(t, func(p *peer) {
+				p.hear()
+				_, _ = p.Write(test.bytes)
+			})
+			if err := c.Barrier(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestHandshakeRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, want string
+		first      ofp.Message
+	}{
+		{"an error", "OFPHFC_INCOMPATIBLE", ofp.Error{ErrType: 0, Code: 0}},
+		{"something else", "begins with", ofp.BarrierReply{}},
+		{"another version", "versions [1 4]", ofp.Hello{Versions: []uint8{1, 4}}},
+	} {
+		_, err := Connect(t.Context(), func(context.Context) (net.Conn, error) {
+			near, far := net.Pipe()
+			p := &peer{t, far, bufio.NewReader(far)}
+			go func() { p.hear(); p.say(1, test.first) }()
+			return near, nil
+		}, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+}
