@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,7 +94,7 @@ func TestEchoIsAnswered(t *testing.T) {
 func TestSilentSwitchIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		echoes := 0
+		var echoes atomic.Int64
 		c := play(t, func(p *peer) {
 			for {
 				xid, m := p.hear()
@@ -103,7 +104,8 @@ func TestSilentSwitchIsGivenUp(t *testing.T) {
 				if m.Type() != ofp.TypeEchoRequest {
 					continue
 				}
-				if echoes++; time.Since(start) < time.Minute {
+				echoes.Add(1)
+				if time.Since(start) < time.Minute {
 					p.say(xid, ofp.EchoReply{})
 				}
 			}
@@ -112,8 +114,8 @@ func TestSilentSwitchIsGivenUp(t *testing.T) {
 		if d := time.Since(start); d < time.Minute+10*time.Second || d > time.Minute+30*time.Second {
 			t.Errorf("given up after %s", d)
 		}
-		if !strings.Contains(c.Err().Error(), "silent") || echoes < 5 {
-			t.Errorf("%v after %d echoes", c.Err(), echoes)
+		if !strings.Contains(c.Err().Error(), "silent") || echoes.Load() < 5 {
+			t.Errorf("%v after %d echoes", c.Err(), echoes.Load())
 		}
 	})
 }

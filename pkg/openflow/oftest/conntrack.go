@@ -1,0 +1,225 @@
+package oftest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Bits of ct_state (nicira-ext.h).
+const (
+	ctNew = 1 << iota
+	ctEst
+	ctRel
+	ctRpl
+	ctInv
+	ctTrk
+	ctSNAT
+	ctDNAT
+)
+
+// tuple is how one direction of a connection looks in a zone.
+type tuple struct {
+	zone     uint16
+	proto    uint8
+	src, dst netip.AddrPort
+}
+
+func (t tuple) reverse() tuple { return tuple{t.zone, t.proto, t.dst, t.src} }
+
+// conn is a connection that was committed: its first packet as it came, and its replies as
+// they will come, which differ where addresses are translated.
+type conn struct {
+	orig, reply tuple
+	mark, label ofp.Value
+	replied     bool
+}
+
+func (c *conn) String() string {
+	return fmt.Sprintf("zone %d: %s > %s, reply %s > %s", c.orig.zone, c.orig.src, c.orig.dst, c.reply.src, c.reply.dst)
+}
+
+// translated are the directions of translation in one direction.
+func (c *conn) translated() (snat, dnat bool) {
+	return c.orig.src != c.reply.dst, c.orig.dst != c.reply.src
+}
+
+// ctFields are what connection tracking says about a packet.
+var ctFields = []ofp.Field{
+	ofp.CTState, ofp.CTZone, ofp.CTMark, ofp.CTLabel, ofp.CTNwProto, ofp.CTNwSrc, ofp.CTNwDst,
+	ofp.CTIPv6Src, ofp.CTIPv6Dst, ofp.CTTpSrc, ofp.CTTpDst,
+}
+
+// untrack forgets it.
+func (st *state) untrack() {
+	for _, f := range ctFields {
+		delete(st.fields, f)
+	}
+	st.conn = nil
+}
+
+func (st *state) tuple(zone uint16) tuple {
+	p := st.packet()
+	return tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort)}
+}
+
+// ct sends the packet through connection tracking. Where it names a table a copy goes on there;
+// the packet itself goes on untracked (ovs-actions(7), "The ct action").
+func (w *walk) ct(st *state, a ofp.CT) {
+	zone := a.Zone
+	if a.ZoneSrc.Width > 0 {
+		zone = uint16(st.read(a.ZoneSrc).Lo)
+	}
+	if t := st.get(ofp.EthType).Lo; t != typeIPv4 && t != typeIPv6 {
+		w.fail("connection tracking of %s, which is not IP", st.packet())
+		return
+	}
+	if a.ALG != 0 || a.Flags&ofp.CTForce != 0 {
+		w.fail("ct with alg or force is not modelled")
+		return
+	}
+	next := st
+	if a.Table != ofp.CTNoTable {
+		next = st.copy()
+	}
+	w.track(next, zone, a)
+	if a.Table != ofp.CTNoTable {
+		w.later = append(w.later, func() { w.table(next, a.Table) })
+	}
+	st.untrack()
+}
+
+// track finds or makes the connection, translates, and says so in the packet.
+func (w *walk) track(st *state, zone uint16, a ofp.CT) {
+	key := st.tuple(zone)
+	c := w.s.conns[key]
+	again := st.conn != nil && st.zone == zone
+	if again { // it went through this zone before, and may look different since
+		c = st.conn
+	}
+	reply := c != nil && (key == c.reply || (again && st.get(ofp.CTState).Lo&ctRpl != 0))
+	if c == nil && a.Flags&ofp.CTCommit != 0 {
+		c = w.s.commit(key, a.NAT)
+	}
+	bits := uint64(ctTrk)
+	switch {
+	case reply:
+		c.replied = true
+		bits |= ctEst | ctRpl
+	case c != nil && c.replied:
+		bits |= ctEst
+	default:
+		bits |= ctNew
+	}
+	if c != nil && a.NAT != nil {
+		bits |= st.translate(c, reply)
+	}
+	st.untrack()
+	if c != nil && a.Flags&ofp.CTCommit != 0 {
+		w.exec(st, c, a.Exec)
+	}
+	st.conn, st.zone = c, zone
+	st.set(ofp.CTState, ofp.Value{Lo: bits})
+	st.set(ofp.CTZone, ofp.Value{Lo: uint64(zone)})
+	orig := key
+	if c != nil {
+		orig = c.orig
+		st.set(ofp.CTMark, c.mark)
+		st.set(ofp.CTLabel, c.label)
+	}
+	st.set(ofp.CTNwProto, ofp.Value{Lo: uint64(orig.proto)})
+	st.setAddr(ofp.CTNwSrc, ofp.CTIPv6Src, orig.src.Addr())
+	st.setAddr(ofp.CTNwDst, ofp.CTIPv6Dst, orig.dst.Addr())
+	st.set(ofp.CTTpSrc, ofp.Value{Lo: uint64(orig.src.Port())})
+	st.set(ofp.CTTpDst, ofp.Value{Lo: uint64(orig.dst.Port())})
+}
+
+// commit remembers a connection. A translated source keeps its port unless another connection
+// has it there.
+func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
+	c := &conn{orig: key, reply: key.reverse()}
+	if nat != nil && nat.Flags&ofp.NATDst != 0 {
+		c.reply.src = to(nat, c.reply.src)
+	}
+	if nat != nil && nat.Flags&ofp.NATSrc != 0 {
+		c.reply.dst = to(nat, c.reply.dst)
+	}
+	for s.conns[c.reply] != nil && nat != nil && nat.Flags&ofp.NATSrc != 0 {
+		port := c.reply.dst.Port() + 1
+		if port < 1024 {
+			port = 1024
+		}
+		c.reply.dst = netip.AddrPortFrom(c.reply.dst.Addr(), port)
+	}
+	s.conns[c.orig], s.conns[c.reply] = c, c
+	return c
+}
+
+// to is where a translation leads: the first of its range.
+func to(nat *ofp.NAT, from netip.AddrPort) netip.AddrPort {
+	addr, port := from.Addr(), from.Port()
+	if a, ok := netip.AddrFromSlice([]byte(nat.IPMin)); ok {
+		addr = a
+	}
+	if nat.PortMin != 0 {
+		port = nat.PortMin
+	}
+	return netip.AddrPortFrom(addr, port)
+}
+
+// translate makes the packet look as the connection wants it on the far side.
+func (st *state) translate(c *conn, reply bool) (bits uint64) {
+	out := c.reply.reverse()
+	snat, dnat := c.translated()
+	if reply {
+		out = c.orig.reverse()
+		snat, dnat = dnat, snat
+	}
+	if snat {
+		bits |= ctSNAT
+		st.setAddr(ofp.IPv4Src, ofp.IPv6Src, out.src.Addr())
+	}
+	if dnat {
+		bits |= ctDNAT
+		st.setAddr(ofp.IPv4Dst, ofp.IPv6Dst, out.dst.Addr())
+	}
+	if f, ok := ports[c.orig.proto]; ok {
+		if snat {
+			st.set(f[0], ofp.Value{Lo: uint64(out.src.Port())})
+		}
+		if dnat {
+			st.set(f[1], ofp.Value{Lo: uint64(out.dst.Port())})
+		}
+	}
+	return bits
+}
+
+// exec carries out what a commit does with the connection's mark and label.
+func (w *walk) exec(st *state, c *conn, actions []ofp.Action) {
+	st.set(ofp.CTMark, c.mark)
+	st.set(ofp.CTLabel, c.label)
+	for _, a := range actions {
+		switch a.(type) {
+		case ofp.SetField, ofp.RegMove:
+			w.act(st, a)
+		default:
+			w.fail("ct(exec) with %T is not modelled", a)
+		}
+	}
+	c.mark, c.label = st.get(ofp.CTMark), st.get(ofp.CTLabel)
+}
+
+// Connections are the switch's connections, for messages of tests, one line each:
+// "zone 65520: 10.10.0.2:40000 > 10.97.0.10:80, reply 10.10.0.3:8080 > 10.10.0.2:40000".
+func (s *Switch) Connections() []string {
+	var out []string
+	for key, c := range s.conns {
+		if key == c.orig {
+			out = append(out, c.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}

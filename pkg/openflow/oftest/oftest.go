@@ -1,0 +1,197 @@
+// Package oftest is a switch in memory for tests: it walks packets through flows and groups and
+// says where they come out. It knows what Open vSwitch does with registers, groups, resubmits
+// and connection tracking with address translation, and keeps its connections from packet to
+// packet, so that a test can follow a request and its reply over several switches. What it does
+// not model is an error of the walk, never a guess.
+package oftest
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Numbers of the protocols that Packet knows ports of.
+const (
+	TCP  uint8 = 6
+	UDP  uint8 = 17
+	SCTP uint8 = 132
+)
+
+// Packet is a packet at a port of the switch. It is ARP where ARP is not nil, and IP of the
+// addresses' version otherwise.
+type Packet struct {
+	InPort           ofp.Port
+	EthSrc, EthDst   ofp.MAC
+	IPSrc, IPDst     netip.Addr
+	Proto            uint8
+	SrcPort, DstPort uint16
+	TTL              uint8 // 0 is 64
+	TunSrc, TunDst   netip.Addr
+	TunID            uint64
+	ARP              *ARP
+}
+
+// ARP is what an ARP packet says. Op 1 is a request, 2 a reply.
+type ARP struct {
+	Op       uint16
+	SHA, THA ofp.MAC
+	SPA, TPA netip.Addr
+}
+
+// String is the packet in the words of packet walks: "10.10.0.2:40000 > 10.97.0.10:80".
+func (p Packet) String() string {
+	if a := p.ARP; a != nil {
+		if a.Op == 1 {
+			return fmt.Sprintf("who has %s, tell %s", a.TPA, a.SPA)
+		}
+		return fmt.Sprintf("%s is at %s", a.SPA, a.SHA)
+	}
+	return fmt.Sprintf("%s > %s", netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort))
+}
+
+// Reply is what the receiver of the packet sends back.
+func (p Packet) Reply() Packet {
+	return Packet{
+		EthSrc: p.EthDst, EthDst: p.EthSrc, IPSrc: p.IPDst, IPDst: p.IPSrc,
+		Proto: p.Proto, SrcPort: p.DstPort, DstPort: p.SrcPort,
+	}
+}
+
+// Output is a packet that leaves. For tunnels Packet.TunDst says where to.
+type Output struct {
+	Port   ofp.Port
+	Packet Packet
+}
+
+// Result is what became of a packet.
+type Result struct {
+	Tables     []string // names of the tables that it met, in order
+	Outputs    []Output
+	Dropped    string // the last table, where nothing came out at all
+	Controller bool   // a copy went to the controller
+	Userdata   string // with Controller: what the flow said
+	Err        error  // what the walk could not do; the rest is then not to be relied on
+}
+
+// Switch is flows, groups and connections.
+type Switch struct {
+	// Choose picks the bucket of a select group by its index; nil takes the first.
+	Choose func(g flow.Group, p Packet) int
+
+	program flow.Program
+	tables  map[ofp.Table][]flow.Flow // by falling priority
+	groups  map[uint32]flow.Group
+	conns   map[tuple]*conn
+}
+
+// New is a switch that holds entries; program gives the names of its tables. It refuses what
+// flow.Set refuses.
+func New(program flow.Program, entries ...flow.Entries) (*Switch, error) {
+	s := &Switch{program: program, conns: map[tuple]*conn{}}
+	return s, s.Replace(entries...)
+}
+
+// Replace makes the switch hold other entries. Its connections stay.
+func (s *Switch) Replace(entries ...flow.Entries) error {
+	set := flow.NewSet()
+	for _, e := range entries {
+		if err := set.AddEntries(e); err != nil {
+			return err
+		}
+	}
+	s.tables, s.groups = map[ofp.Table][]flow.Flow{}, map[uint32]flow.Group{}
+	for f := range set.Flows() { // by falling priority already
+		s.tables[f.Table] = append(s.tables[f.Table], f)
+	}
+	for g := range set.Groups() {
+		s.groups[g.ID] = g
+	}
+	return nil
+}
+
+// Send walks a packet through the switch from table 0.
+func (s *Switch) Send(p Packet) Result {
+	return s.walk(p, func(w *walk, st *state) { w.table(st, 0) })
+}
+
+// PacketOut walks a packet that the controller sends, beginning with actions.
+func (s *Switch) PacketOut(p Packet, actions flow.Actions) Result {
+	p.InPort = ofp.PortController
+	return s.walk(p, func(w *walk, st *state) { w.do(st, actions) })
+}
+
+func (s *Switch) walk(p Packet, begin func(*walk, *state)) Result {
+	w := &walk{s: s}
+	begin(w, newState(p))
+	for len(w.later) > 0 && w.result.Err == nil {
+		next := w.later[0]
+		w.later = w.later[1:]
+		next()
+	}
+	if r := w.result; r.Err == nil && len(r.Outputs) == 0 && !r.Controller && len(r.Tables) > 0 {
+		w.result.Dropped = w.result.Tables[len(w.result.Tables)-1]
+	}
+	return w.result
+}
+
+// match finds the flow of a table that a packet meets. Two of one priority are a mistake of
+// the program: a switch may take either.
+func (s *Switch) match(st *state, t ofp.Table) (flow.Flow, bool, error) {
+	flows := s.tables[t]
+	for i, f := range flows {
+		ok, err := st.matches(f.Match)
+		if err != nil {
+			return flow.Flow{}, false, fmt.Errorf("flow %q: %w", f, err)
+		}
+		if !ok {
+			continue
+		}
+		for _, g := range flows[i+1:] {
+			if g.Priority != f.Priority {
+				break
+			}
+			if both, err := st.matches(g.Match); err == nil && both {
+				return flow.Flow{}, false, fmt.Errorf("%s meets two flows of one priority: %q and %q", st.packet(), f, g)
+			}
+		}
+		return f, true, nil
+	}
+	return flow.Flow{}, false, nil
+}
+
+// Met says whether the packet met tables in this order, others between them or not.
+func (r Result) Met(tables ...string) bool {
+	for _, t := range r.Tables {
+		if len(tables) > 0 && t == tables[0] {
+			tables = tables[1:]
+		}
+	}
+	return len(tables) == 0
+}
+
+// String says in words where the packet went.
+func (r Result) String() string {
+	var out []string
+	for _, o := range r.Outputs {
+		text := fmt.Sprintf("to port %d", o.Port)
+		if o.Packet.TunDst.IsValid() {
+			text += " by tunnel " + o.Packet.TunDst.String()
+		}
+		out = append(out, text+": "+o.Packet.String())
+	}
+	if r.Controller {
+		out = append(out, fmt.Sprintf("to the controller with %q", r.Userdata))
+	}
+	if r.Dropped != "" {
+		out = append(out, "dropped in "+r.Dropped)
+	}
+	if r.Err != nil {
+		out = append(out, "error: "+r.Err.Error())
+	}
+	return strings.Join(out, "; ") + " (" + strings.Join(slices.Compact(slices.Clone(r.Tables)), ", ") + ")"
+}
