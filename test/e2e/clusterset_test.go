@@ -190,4 +190,3 @@ func testLeave(t *testing.T) {
 		return err
 	})
 }
-

@@ -174,7 +174,7 @@ func testLeaderAway(t *testing.T) {
 	}
 	must(t, world.Lab.Cluster("north").StartAPIServer(ctx))
 	for _, cluster := range world.Members() {
-		_, err := world.ImportedIP(ctx, cluster, "antrea-mc-nginx", 2, 90*time.Second)
+		_, err := world.ImportedIP(ctx, cluster, "antrea-mc-nginx", 2, 4*time.Minute)
 		must(t, err)
 	}
 	kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")

@@ -154,7 +154,7 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--service-cluster-ip-range=" + p.services(c.index).String(),
 		"--node-cidr-mask-size=24",
 		"--node-monitor-period=2s",
-		"--node-monitor-grace-period=12s",
+		"--node-monitor-grace-period=16s",
 	}
 }
 

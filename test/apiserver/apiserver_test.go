@@ -1,0 +1,60 @@
+package apiserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/discovery"
+)
+
+func TestKubernetes(t *testing.T) {
+	dir, home := t.TempDir(), t.TempDir()
+	cached := filepath.Join(home, ".cache", "tombolo", "bin", "v1", "kubernetes")
+	if err := os.MkdirAll(filepath.Dir(cached), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{filepath.Join(dir, "kubernetes"): 0o755, filepath.Join(dir, "text"): 0o644, cached: 0o755} {
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name, env, home, want, err string
+	}{
+		{"the binary", filepath.Join(dir, "kubernetes"), home, filepath.Join(dir, "kubernetes"), ""},
+		{"its folder", dir, home, filepath.Join(dir, "kubernetes"), ""},
+		{"the cache", "", home, cached, ""},
+		{"an empty cache", "", dir, "", "make lab-binaries"},
+		{"a folder without it", home, home, "", "make lab-binaries"},
+		{"not a program", filepath.Join(dir, "text"), home, "", "is not a program"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Setenv("TOMBOLO_KUBERNETES", tc.env)
+			t.Setenv("HOME", tc.home)
+			have, err := Kubernetes()
+			if have != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("have %q, %v; want %q, %q", have, err, tc.want, tc.err)
+			}
+		})
+	}
+}
+
+// TestStart asks a started API server for the kinds of the custom resource definitions.
+func TestStart(t *testing.T) {
+	client, err := discovery.NewDiscoveryClientForConfig(Start(t, "../../deploy/crds"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.ServerResourcesForGroupVersion("multicluster.crd.antrea.io/v1alpha2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == "ClusterSet" {
+			return
+		}
+	}
+	t.Errorf("no ClusterSet in %v", list.APIResources)
+}
