@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
 // apiServer is a real kube-apiserver that can be stopped and started again.
@@ -112,9 +114,9 @@ func (s *apiServer) url() string             { return fmt.Sprintf("https://127.0
 
 // Start starts the API server and waits until it is ready.
 func (s *apiServer) Start(ctx context.Context) error {
-	path := os.Getenv("TOMBOLO_KUBERNETES")
-	if path == "" {
-		return errors.New("start kube-apiserver: TOMBOLO_KUBERNETES is not set; set it to the kubernetes binary that the lab compiles")
+	path, err := apiserver.Kubernetes()
+	if err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
 	s.process = exec.Command(path,
 		"--etcd-servers="+s.etcd, "--etcd-prefix=/"+filepath.Base(s.dir),
@@ -131,7 +133,7 @@ func (s *apiServer) Start(ctx context.Context) error {
 	}
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its certificate may not exist yet
 	defer insecure.CloseIdleConnections()
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
 		if err != nil {
 			return false, err
