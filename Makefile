@@ -42,6 +42,7 @@ test: packages lab-binaries images ## all tests, the lab's included
 
 generate: ## write generated files anew
 	go generate ./...
+	go run ./deploy/multicluster/render
 
 verify: generate ## fail when generated files are not what `make generate` writes
 	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }

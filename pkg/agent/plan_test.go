@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+)
+
+// testView is Node node-1 of cluster east with one Pod, another Node, a Service, and west as
+// a peer behind the Gateway on node-2.
+func testView() View {
+	conf := config.Default()
+	conf.FeatureGates = map[string]bool{"Multicluster": true}
+	conf.Multicluster.EnableGateway = true
+	return View{
+		Config:     conf,
+		NodeName:   "node-1",
+		GatewayMAC: "02:00:00:00:00:01",
+		Underlay:   Underlay{MTU: 1500},
+		Nodes:      []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"), testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
+		Services: []*corev1.Service{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.97.0.10", ClusterIPs: []string{"10.97.0.10"},
+				Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			},
+		}},
+		EndpointSlices: []*discoveryv1.EndpointSlice{{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}},
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.11.0.2"}}},
+		}},
+		ServiceCIDRs: []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}}}},
+		Gateways:     []*mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "node-2"}, GatewayIP: "192.168.78.102", InternalIP: "192.168.78.102"}},
+		ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "test-cluster-west-clusterinfo"},
+			Spec:       mcv1alpha1.ClusterInfo{ClusterID: "test-cluster-west", ServiceCIDR: "10.98.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}},
+		}},
+		Attachments: []cni.Attachment{{
+			ContainerID: "c1", IfName: "eth0", PodNamespace: "default", PodName: "web", PortName: "web-a1b2c3",
+			MAC: "02:00:00:00:00:02", IPs: []netip.Prefix{netip.MustParsePrefix("10.11.0.2/24")},
+		}},
+		Switch: bridge.State{Connected: true, Bridges: map[string]bridge.BridgeState{
+			"br-int": {Ports: map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}}},
+		}},
+	}
+}
+
+func testNode(name, ip, podCIDR string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.NodeSpec{PodCIDR: podCIDR, PodCIDRs: []string{podCIDR}},
+		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}},
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(*View)
+		check   func(t *testing.T, d Desired)
+		problem string // in one of the problems; "" for none
+	}{
+		{name: "a Node with everything", check: func(t *testing.T, d Desired) {
+			if d.Network == nil || d.Network.MTU != 1450 || d.Network.Gateways[0].String() != "10.11.0.1" {
+				t.Errorf("network for new Pods: %+v", d.Network)
+			}
+			if len(d.State.Pods) != 1 || len(d.State.RemoteNodes) != 1 || len(d.State.Frontends) != 1 {
+				t.Errorf("state: %d Pods, %d Nodes, %d frontends, want one each", len(d.State.Pods), len(d.State.RemoteNodes), len(d.State.Frontends))
+			}
+			p := d.State.Peering
+			if p.Role != peering.Regular || len(p.Peers) != 1 || p.Peers[0].Via.String() != "192.168.78.102" {
+				t.Errorf("peering: %+v, want west by the Gateway", p)
+			}
+			for _, dst := range []string{"10.97.0.0/16", "10.11.1.0/24"} {
+				if !slices.ContainsFunc(d.Host.Routes, func(r hostnet.Route) bool { return r.Dst.String() == dst && r.Gateway == serviceVIP }) {
+					t.Errorf("the host has no route to %s by the switch: %v", dst, d.Host.Routes)
+				}
+			}
+		}},
+		{name: "a Pod whose port has no number yet", change: func(v *View) {
+			v.Switch.Bridges["br-int"].Ports["web-a1b2c3"] = bridge.PortState{}
+		}, check: func(t *testing.T, d Desired) {
+			if !d.Waiting["web-a1b2c3"] || d.Flows[datapath.PodOwner("web-a1b2c3")].Flows != nil {
+				t.Errorf("waiting for %v; the Pod must have no flows yet", d.Waiting)
+			}
+		}},
+		{name: "a port that Open vSwitch refuses stops nothing else", change: func(v *View) {
+			v.Switch.Bridges["br-int"].Ports["web-a1b2c3"] = bridge.PortState{Error: "could not open network device"}
+		}, check: func(t *testing.T, d Desired) {
+			if len(d.Waiting) != 0 || len(d.State.Frontends) != 1 {
+				t.Errorf("waiting for %v, %d frontends", d.Waiting, len(d.State.Frontends))
+			}
+		}, problem: "Pod default/web"},
+		{name: "no podCIDR", change: func(v *View) { v.Nodes[0].Spec = corev1.NodeSpec{} }, check: func(t *testing.T, d Desired) {
+			if d.Network != nil {
+				t.Errorf("Pods would get %+v", d.Network)
+			}
+		}, problem: "--allocate-node-cidrs"},
+		{name: "an unknown Node", change: func(v *View) { v.NodeName = "other" }, check: func(t *testing.T, d Desired) {
+			if d.Bridges != nil || d.Flows != nil {
+				t.Error("something would be configured")
+			}
+		}, problem: "Node other"},
+		{name: "overlapping Service ranges", change: func(v *View) { v.ClusterInfoImports[0].Spec.ServiceCIDR = "10.97.0.0/20" }, check: func(t *testing.T, d Desired) {
+			if len(d.State.Peering.Peers) != 0 {
+				t.Errorf("peers %v", d.State.Peering.Peers)
+			}
+		}, problem: "test-cluster-west"},
+		{name: "multi-cluster switched off", change: func(v *View) { v.Config.Multicluster.EnableGateway = false }, check: func(t *testing.T, d Desired) {
+			if len(d.State.Peering.Peers) != 0 {
+				t.Errorf("peers %v", d.State.Peering.Peers)
+			}
+		}},
+		{name: "the switch takes the uplink over only when the record is kept", change: func(v *View) {
+			v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
+			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+		}, check: func(t *testing.T, d Desired) {
+			if len(d.Bridges) != 2 || d.Bridges[1].Name != "br-eth1" || d.Bridges[1].ExternalIDs[hostnet.UplinkAddressesKey] == "" {
+				t.Fatalf("bridges: %+v", d.Bridges)
+			}
+			if len(d.Host.Links) != 1 {
+				t.Errorf("addresses would move before the OVSDB has the record: %+v", d.Host.Links)
+			}
+			if !d.Network.DisableTXChecksum {
+				t.Error("Pods would leave checksums to hardware that is not there")
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := testView()
+			if tc.change != nil {
+				tc.change(&v)
+			}
+			d, problems := Plan(v)
+			tc.check(t, d)
+			found := tc.problem == "" && len(problems) == 0
+			for _, p := range problems {
+				found = found || tc.problem != "" && strings.Contains(p.String(), tc.problem)
+			}
+			if !found {
+				t.Errorf("problems %v, want %q", problems, tc.problem)
+			}
+		})
+	}
+}
+
+// TestPlanIgnoresOrder plans the same state from caches that list in another order.
+func TestPlanIgnoresOrder(t *testing.T) {
+	v := testView()
+	v.Nodes = append(v.Nodes, testNode("node-3", "192.168.78.103", "10.11.2.0/24"))
+	want, _ := Plan(v)
+	for range 20 {
+		rand.Shuffle(len(v.Nodes), func(i, j int) { v.Nodes[i], v.Nodes[j] = v.Nodes[j], v.Nodes[i] })
+		got, _ := Plan(v)
+		for owner, e := range want.Flows {
+			if diff := cmp.Diff(texts(e.Flows), texts(got.Flows[owner].Flows)); diff != "" {
+				t.Fatalf("%s: %s", owner, diff)
+			}
+		}
+		if len(got.Flows) != len(want.Flows) {
+			t.Fatalf("%d owners, want %d", len(got.Flows), len(want.Flows))
+		}
+	}
+}
+
+func TestCoverClusterIPs(t *testing.T) {
+	var services []*corev1.Service
+	for _, ip := range []string{"10.96.0.1", "10.96.12.7", "None", ""} {
+		services = append(services, &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip}})
+	}
+	got := coverClusterIPs(services)
+	if len(got) != 1 || got[0].String() != "10.96.0.0/20" {
+		t.Errorf("cover is %v, want 10.96.0.0/20", got)
+	}
+}

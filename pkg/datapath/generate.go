@@ -1,0 +1,3 @@
+package datapath
+
+//go:generate go run ./pipelinedoc ../../docs/pipeline.md
