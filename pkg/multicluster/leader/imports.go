@@ -141,9 +141,10 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 	}
 	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.ServiceSuffix), converged, mcv1alpha1.ResourceImportSpec{
 		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
+		// Without metadata: the API server drops it in an embedded object, and what comes
+		// back would never equal what is wanted.
 		ServiceImport: &mcsv1alpha1.ServiceImport{
-			ObjectMeta: metav1.ObjectMeta{Namespace: of.namespace, Name: of.name},
-			Spec:       mcsv1alpha1.ServiceImportSpec{Ports: ports, Type: mcsv1alpha1.ClusterSetIP},
+			Spec: mcsv1alpha1.ServiceImportSpec{Ports: ports, Type: mcsv1alpha1.ClusterSetIP},
 		},
 	})
 	return of, converged
