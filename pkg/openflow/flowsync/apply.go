@@ -76,23 +76,24 @@ func (s *Syncer) plan(now time.Time) change {
 	for id := range s.dirty {
 		list := s.claims[id]
 		had, there := s.have[id]
+		_, doubt := s.doubt[id]
 		if len(list) == 0 {
-			if !there {
+			if !there && !doubt {
 				delete(s.refused, id)
 			}
-			if r := s.refused[id]; !there || !s.released || (r != nil && now.Before(r.until)) {
+			if r := s.refused[id]; !there && !doubt || !s.released || (r != nil && now.Before(r.until)) {
 				continue
 			}
 			s.countMended(id)
 			if id.isGroup {
 				delGroups.add(id, had.group.Mod(ofp.GroupDelete), entry{})
 			} else {
-				delFlows.add(id, had.flow.Mod(ofp.FlowDeleteStrict), entry{})
+				delFlows.add(id, s.deletion(id.key), entry{})
 			}
 			continue
 		}
 		want := list[0].entry
-		if there && want.equal(had) {
+		if there && !doubt && want.equal(had) {
 			delete(s.refused, id)
 			continue
 		}
@@ -109,7 +110,7 @@ func (s *Syncer) plan(now time.Time) change {
 			c.add(id, want.group.Mod(ofp.GroupModify), want)
 		case id.isGroup:
 			c.add(id, want.group.Mod(ofp.GroupAdd), want)
-		case there && onlyActions(*had.flow, *want.flow):
+		case there && !doubt && onlyActions(*had.flow, *want.flow):
 			flows.add(id, want.flow.Mod(ofp.FlowModifyStrict), want)
 		default:
 			flows.add(id, want.flow.Mod(ofp.FlowAdd), want)
@@ -121,6 +122,14 @@ func (s *Syncer) plan(now time.Time) change {
 		c.after = append(c.after, part.after...)
 	}
 	return c
+}
+
+// deletion deletes the flow with a key, if it is ours: somebody else's may have taken its place
+// since we last heard of it.
+func (s *Syncer) deletion(k flow.Key) ofp.FlowMod {
+	m := flow.Flow{Table: k.Table, Priority: k.Priority, Match: k.Match}.Mod(ofp.FlowDeleteStrict)
+	m.Cookie, m.CookieMask = uint64(s.options.Instance)<<48, 0xffff<<48
+	return m
 }
 
 // countMended counts a change that answers somebody else's; s.mu is held.
@@ -148,6 +157,12 @@ func (s *Syncer) refuse(id ident, e entry, err error) {
 	r.entry, r.err = e, err
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
+	// It may be refused because what we know of the groups is no longer so: look again, and if
+	// that is it, do not wait.
+	if id.isGroup || e.flow != nil {
+		s.regroup = true
+		s.ring()
+	}
 	s.metrics.refusals.Inc()
 }
 
@@ -189,26 +204,32 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 	return nil
 }
 
-// assume takes a change for done before it is sent: a report that comes in the meantime is
-// then always about something later, or is harmless. It returns what was there.
+// assume takes a change for done before it is sent, so that a report that comes while the
+// switch is at work is not forgotten. It returns what was there.
 func (s *Syncer) assume(c change) []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.touched = map[ident]struct{}{}
 	before := make([]entry, len(c.ids))
 	for i, id := range c.ids {
 		before[i] = s.have[id]
+		// Since the plan was made the flow may have gone: a modify would do nothing then.
+		if want, had := c.after[i].flow, before[i].flow; want != nil && (had == nil || !onlyActions(*had, *want)) {
+			c.messages[i] = want.Mod(ofp.FlowAdd)
+		}
 		s.hold(id, c.after[i])
 	}
 	return before
 }
 
-// retract undoes assume where nothing newer is known; s.mu is held.
+// retract undoes assume, but for what was reported since; s.mu is held.
 func (s *Syncer) retract(c change, before []entry) {
 	for i, id := range c.ids {
-		if s.have[id] == c.after[i] {
+		if _, newer := s.touched[id]; !newer {
 			s.hold(id, before[i])
 		}
 	}
+	s.touched = nil
 }
 
 // hold notes what the switch holds, the zero entry for nothing; s.mu is held.
@@ -220,14 +241,23 @@ func (s *Syncer) hold(id ident, e entry) {
 	}
 }
 
-// confirm notes that the switch has taken a change.
+// confirm notes that the switch has taken a change. What was reported of the same flows since it
+// was sent was before the change or after it: such flows are in doubt, and sent once more.
 func (s *Syncer) confirm(c change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Bundles++
+	touched := s.touched
+	s.touched = nil
 	removed := map[uint32]bool{}
 	for i, id := range c.ids {
 		delete(s.refused, id)
+		delete(s.doubt, id)
+		if _, reported := touched[id]; reported && !same(s.have[id], c.after[i]) {
+			s.doubt[id] = struct{}{}
+			s.dirty[id] = struct{}{}
+			s.ring()
+		}
 		switch {
 		case !id.isGroup:
 		case c.after[i] == (entry{}):
@@ -250,6 +280,14 @@ func (s *Syncer) confirm(c change) {
 			s.ring()
 		}
 	}
+}
+
+// same says whether the switch holds the same, or nothing, in both cases.
+func same(a, b entry) bool {
+	if a == (entry{}) || b == (entry{}) {
+		return a == b
+	}
+	return a.equal(b)
 }
 
 // uses says whether actions use one of some groups.

@@ -81,10 +81,13 @@ func (e entry) equal(o entry) bool {
 }
 
 func (e entry) String() string {
-	if e.group != nil {
+	switch {
+	case e.group != nil:
 		return e.group.String()
+	case e.flow != nil:
+		return e.flow.String()
 	}
-	return e.flow.String()
+	return "nothing"
 }
 
 func (e entry) err() error {
@@ -131,7 +134,8 @@ type Syncer struct {
 	have     map[ident]entry   // what the switch holds of ours, as far as is known
 	dirty    map[ident]struct{}
 	foreign  map[ident]struct{} // of dirty, what somebody else has changed
-	touched  map[ident]struct{} // what was reported during a read; nil when there is none
+	doubt    map[ident]struct{} // what the switch may hold or not, whatever have says
+	touched  map[ident]struct{} // what was reported during a read or a bundle; else nil
 	refused  map[ident]*refusal
 	released bool
 	reread   bool // something was reported that cannot be followed: read everything again
@@ -164,6 +168,7 @@ func New(o Options) *Syncer {
 		have:    map[ident]entry{},
 		dirty:   map[ident]struct{}{},
 		foreign: map[ident]struct{}{},
+		doubt:   map[ident]struct{}{},
 		refused: map[ident]*refusal{},
 		changed: make(chan struct{}),
 	}
@@ -189,7 +194,7 @@ func (s *Syncer) cookie(o flow.Owner) uint64 {
 func (s *Syncer) ours(cookie uint64) bool { return uint16(cookie>>48) == s.options.Instance }
 
 // Set declares everything that o wants, instead of what it wanted before, and returns at
-// once. Nothing wanted is an owner that is gone.
+// once. Nothing wanted is an owner that is gone. Meters are not kept: OVS takes none in bundles.
 func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.mu.Lock()
 	s.set(o, e)

@@ -3,6 +3,7 @@ package flowsync
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
@@ -50,6 +51,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	}
 	// A full read leaves no doubt: everything wanted is compared.
 	if all {
+		clear(s.doubt)
 		for id := range s.claims {
 			s.dirty[id] = struct{}{}
 		}
@@ -85,6 +87,9 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ide
 // noteForeign marks an entry that is not as it was known to be; s.mu is held.
 func (s *Syncer) noteForeign(id ident) {
 	s.dirty[id] = struct{}{}
+	if r := s.refused[id]; r != nil {
+		r.until = time.Time{} // refused for what is no longer so
+	}
 	if s.synced > 0 {
 		s.foreign[id] = struct{}{}
 	}
