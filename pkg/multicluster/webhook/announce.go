@@ -45,36 +45,36 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 			return admission.Allowed("")
 		}
 	}
+	return h.admitAnnounce(ctx, req, name, &is)
+}
+
+// admitAnnounce lets an account announce the cluster ID that it is bound to, and binds one
+// that is not. Bindings are made one after the other: two accounts that announce one ID at
+// the same time do not both get it.
+func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, name string, is *mcv1alpha1.MemberClusterAnnounce) admission.Response {
+	h.binding.Lock()
+	defer h.binding.Unlock()
 	account, refusal := h.account(ctx, name)
 	if refusal != nil {
 		return *refusal
 	}
 	id, bound := boundID(account)
-	if bound && id != is.ClusterID {
+	switch {
+	case bound && id != is.ClusterID:
 		return denied("ServiceAccount %s is bound to cluster ID %q by annotation %s and may not announce %q; use another ServiceAccount for each member",
 			name, id, multicluster.AnnotationClusterID, is.ClusterID)
+	case bound && req.Operation == admissionv1.Update:
+		return admission.Allowed("")
+	case !bound && name == multicluster.ControllerName:
+		return denied("ServiceAccount %s is the leader's own and not bound to cluster ID %q; use another ServiceAccount for the member", name, is.ClusterID)
 	}
 	if req.Operation == admissionv1.Create {
-		if refusal := h.checkAnnounce(ctx, &is); refusal != nil {
+		if refusal := h.checkAnnounce(ctx, is); refusal != nil {
 			return *refusal
 		}
 	}
-	var accounts corev1.ServiceAccountList
-	if err := h.client.List(ctx, &accounts, client.InNamespace(h.namespace)); err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ServiceAccounts: %w", err))
-	}
-	for i := range accounts.Items {
-		other := &accounts.Items[i]
-		otherID, has := boundID(other)
-		switch {
-		case other.Name == name || !has:
-		case otherID == is.ClusterID && !bound:
-			return denied("cluster ID %s is held by ServiceAccount %s; annotate ServiceAccount %s with %s=%s to let it act for that cluster too",
-				is.ClusterID, other.Name, name, multicluster.AnnotationClusterID, is.ClusterID)
-		case req.Operation == admissionv1.Create && multicluster.IDsConflict(otherID, is.ClusterID):
-			return denied("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous",
-				is.ClusterID, otherID)
-		}
+	if refusal := h.checkOthers(ctx, req, name, bound, is); refusal != nil {
+		return *refusal
 	}
 	if bound || (req.DryRun != nil && *req.DryRun) {
 		return admission.Allowed("")
@@ -83,6 +83,29 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 		return admission.Errored(http.StatusConflict, err)
 	}
 	return admission.Allowed("")
+}
+
+// checkOthers compares the announced cluster ID with those that other accounts are bound to.
+func (h *handlers) checkOthers(ctx context.Context, req admission.Request, name string, bound bool, is *mcv1alpha1.MemberClusterAnnounce) *admission.Response {
+	refuse := func(r admission.Response) *admission.Response { return &r }
+	var accounts corev1.ServiceAccountList
+	if err := h.client.List(ctx, &accounts, client.InNamespace(h.namespace)); err != nil {
+		return refuse(admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ServiceAccounts: %w", err)))
+	}
+	for i := range accounts.Items {
+		other := &accounts.Items[i]
+		otherID, has := boundID(other)
+		switch {
+		case other.Name == name || !has:
+		case otherID == is.ClusterID && !bound:
+			return refuse(denied("cluster ID %s is held by ServiceAccount %s; annotate ServiceAccount %s with %s=%s to let it act for that cluster too",
+				is.ClusterID, other.Name, name, multicluster.AnnotationClusterID, is.ClusterID))
+		case req.Operation == admissionv1.Create && multicluster.IDsConflict(otherID, is.ClusterID):
+			return refuse(denied("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous; choose another cluster ID",
+				is.ClusterID, otherID))
+		}
+	}
+	return nil
 }
 
 // bind writes the ID into the account. The optimistic lock lets only the first of two
@@ -108,16 +131,16 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 		return refuse(admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ClusterSets: %w", err)))
 	}
 	if len(sets.Items) == 0 {
-		return refuse(admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("no ClusterSet found in Namespace %s", h.namespace)))
+		return refuse(admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("no ClusterSet found in Namespace %s; create the leader's first", h.namespace)))
 	}
 	set := sets.Items[0]
 	switch {
 	case a.ClusterID == "":
 		return refuse(badRequest(errors.New("clusterID: is empty")))
 	case a.ClusterSetID != set.Name:
-		return refuse(denied("Unknown ClusterSet ID %s: the ClusterSet is %s", a.ClusterSetID, set.Name))
+		return refuse(denied("Unknown ClusterSet ID %s: the ClusterSet of the leader is %s; give the member's ClusterSet that name", a.ClusterSetID, set.Name))
 	case len(set.Spec.Leaders) == 0 || a.LeaderClusterID != set.Spec.Leaders[0].ClusterID:
-		return refuse(denied("Leader cluster ID %s in the MemberClusterAnnounce does not match that of ClusterSet %s", a.LeaderClusterID, set.Name))
+		return refuse(denied("Leader cluster ID %s in the MemberClusterAnnounce does not match that of ClusterSet %s; correct spec.leaders[0].clusterID of the member's ClusterSet", a.LeaderClusterID, set.Name))
 	case a.Name != multicluster.AnnounceName(a.ClusterID):
 		return refuse(denied("MemberClusterAnnounce %s: the name must be %s", a.Name, multicluster.AnnounceName(a.ClusterID)))
 	}

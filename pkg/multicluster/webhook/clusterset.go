@@ -33,10 +33,10 @@ func (h *handlers) clusterSet(ctx context.Context, req admission.Request) admiss
 			return badRequest(err)
 		}
 		if was.Spec.ClusterID != "" && is.Spec.ClusterID != was.Spec.ClusterID {
-			return denied("the field 'clusterID' is immutable: it is %s; delete the ClusterSet to use another", was.Spec.ClusterID)
+			return denied("ClusterSet %s: the field 'clusterID' is immutable: it is %s; delete the ClusterSet to use another", req.Name, was.Spec.ClusterID)
 		}
 		if len(was.Spec.Leaders) > 0 && len(is.Spec.Leaders) > 0 && was.Spec.Leaders[0].ClusterID != is.Spec.Leaders[0].ClusterID {
-			return denied("the field 'clusterID' of the leader is immutable: it is %s; delete the ClusterSet to use another", was.Spec.Leaders[0].ClusterID)
+			return denied("ClusterSet %s: the field 'clusterID' of the leader is immutable: it is %s; delete the ClusterSet to use another", req.Name, was.Spec.Leaders[0].ClusterID)
 		}
 	case admissionv1.Delete:
 		if h.role != Leader {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -73,7 +74,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	case !bound:
 		return denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the ServiceAccount with %s", name, multicluster.AnnotationClusterID)
 	case id == "":
-		return denied("ServiceAccount %s: annotation %s is empty", name, multicluster.AnnotationClusterID)
+		return denied("ServiceAccount %s: annotation %s is empty; set it to the member's cluster ID", name, multicluster.AnnotationClusterID)
 	case req.Operation != admissionv1.Create && was.Spec.ClusterID != id:
 		return denied("ServiceAccount %s is bound to cluster ID %s and not authorized to change an export of %s", name, id, was.Spec.ClusterID)
 	case req.Operation == admissionv1.Delete:
@@ -135,8 +136,8 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 	if s.ClusterID != id {
 		return fmt.Sprintf("spec.clusterID is %q, want %q", s.ClusterID, id)
 	}
-	for key, want := range labels {
-		if re.Labels[key] != want {
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		if want := labels[key]; re.Labels[key] != want {
 			return fmt.Sprintf("label %s is %q, want %q", key, re.Labels[key], want)
 		}
 	}

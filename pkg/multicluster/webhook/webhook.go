@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -66,6 +67,7 @@ type handlers struct {
 	decoder   admission.Decoder
 	namespace string
 	role      Role
+	binding   sync.Mutex // held from looking at the bindings until a new one is written
 }
 
 // caller splits the name of a ServiceAccount's user. ok is false for other users.
