@@ -81,7 +81,6 @@ func TestClusterSet(t *testing.T) {
 		{"FlowsDeleted", testFlowsDeleted},
 		{"SwitchKilled", testSwitchKilled},
 		{"LeaderAway", testLeaderAway},
-		{"GatewayDies", testGatewayDies},
 		{"Unexport", testUnexport},
 		{"Leave", testLeave},
 	}
