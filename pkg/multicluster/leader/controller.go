@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -225,11 +225,14 @@ func pointers[T any](list []T) []*T {
 }
 
 // apply writes the difference between the view and the plan. One object's failure stops no
-// other, except that a deleted export is let go only when every import is written: until
-// then an import may still hold it.
+// other, except that a deleted export is let go only when its import is written: until then
+// the import may still hold it.
 func (c *controller) apply(ctx context.Context, v View, d Desired) error {
-	errs := c.writeImports(ctx, v, d)
-	released := len(errs) == 0
+	failed := c.writeImports(ctx, v, d)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		errs = append(errs, failed[name])
+	}
 	exports, announces := byName(v.ResourceExports), byName(v.Announces)
 	try := func(err error) {
 		if client.IgnoreNotFound(err) != nil {
@@ -253,14 +256,15 @@ func (c *controller) apply(ctx context.Context, v View, d Desired) error {
 	for _, name := range d.DeleteExports {
 		try(c.client.Delete(ctx, exports[name].DeepCopy()))
 	}
-	if released {
-		for _, name := range d.ReleaseExports {
-			re := exports[name].DeepCopy()
-			before := re.DeepCopy()
-			controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizer)
-			controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizerOld)
-			try(c.client.Patch(ctx, re, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	for _, name := range d.ReleaseExports {
+		if failed[importName(exports[name])] != nil {
+			continue
 		}
+		re := exports[name].DeepCopy()
+		before := re.DeepCopy()
+		controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizer)
+		controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizerOld)
+		try(c.client.Patch(ctx, re, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	}
 	for _, name := range d.DeleteAnnounces {
 		c.log.Info("member has been silent for a day: removing it and its exports", "announcement", name)
@@ -289,8 +293,9 @@ func sameConditions(have []mcv1alpha1.ResourceExportCondition, want mcv1alpha1.R
 		have[0].Reason == want.Reason && have[0].Message == want.Message
 }
 
-func (c *controller) writeImports(ctx context.Context, v View, d Desired) []error {
-	var errs []error
+// writeImports creates, updates and deletes ResourceImports, and returns what failed by name.
+func (c *controller) writeImports(ctx context.Context, v View, d Desired) map[string]error {
+	failed := map[string]error{}
 	have := byName(v.ResourceImports)
 	for name, want := range d.Imports {
 		current, ok := have[name]
@@ -314,11 +319,8 @@ func (c *controller) writeImports(ctx context.Context, v View, d Desired) []erro
 			updated.Status = want.Status
 			err = c.client.Status().Update(ctx, updated)
 		}
-		if err != nil && !apierrors.IsConflict(err) {
-			err = fmt.Errorf("write ResourceImport %s: %w", name, err)
-		}
 		if err != nil {
-			errs = append(errs, err)
+			failed[name] = fmt.Errorf("write ResourceImport %s: %w", name, err)
 		}
 	}
 	for name, current := range have {
@@ -326,10 +328,10 @@ func (c *controller) writeImports(ctx context.Context, v View, d Desired) []erro
 			continue
 		}
 		if err := client.IgnoreNotFound(c.client.Delete(ctx, current.DeepCopy())); err != nil {
-			errs = append(errs, fmt.Errorf("delete ResourceImport %s: %w", name, err))
+			failed[name] = fmt.Errorf("delete ResourceImport %s: %w", name, err)
 		}
 	}
-	return errs
+	return failed
 }
 
 // sameClusters compares which clusters a status tells of: its times do not matter.

@@ -97,6 +97,10 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 			p.fail(re, "spec.service is missing")
 			continue
 		}
+		if len(re.Spec.Service.ServiceSpec.Ports) == 0 {
+			p.fail(re, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
+			continue
+		}
 		candidates = append(candidates, re)
 	}
 	if len(candidates) == 0 {
@@ -186,6 +190,9 @@ func (p *planner) clusterInfo(re *mcv1alpha1.ResourceExport) {
 		p.fail(re, "spec.clusterInfo is missing")
 		return
 	}
+	if len(re.Status.Conditions) > 0 {
+		p.succeed(re) // it failed before; otherwise such exports have no condition
+	}
 	p.want(re.Name, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
 		Namespace: p.Namespace, Name: re.Name, Kind: multicluster.ClusterInfoKind,
 		ClusterInfo: re.Spec.ClusterInfo.DeepCopy(),
@@ -210,6 +217,17 @@ func (p *planner) want(name string, from map[string]bool, spec mcv1alpha1.Resour
 		})
 	}
 	p.desired.Imports[name] = ri
+}
+
+// importName is the name of the ResourceImport that an export is part of.
+func importName(re *mcv1alpha1.ResourceExport) string {
+	switch re.Spec.Kind {
+	case multicluster.ServiceKind:
+		return multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, multicluster.ServiceSuffix)
+	case multicluster.EndpointsKind:
+		return multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, multicluster.EndpointsSuffix)
+	}
+	return re.Name
 }
 
 // kept reports whether this controller keeps ResourceImports of a kind.

@@ -111,7 +111,7 @@ func (p *planner) members() {
 			if left == 0 && slices.Contains(a.Finalizers, finalizer) {
 				p.desired.ReleaseAnnounces = append(p.desired.ReleaseAnnounces, a.Name)
 			}
-		case p.Now.Sub(lastSign(a)) > expireAfter:
+		case p.Now.Sub(p.lastSign(a)) > expireAfter:
 			p.desired.DeleteAnnounces = append(p.desired.DeleteAnnounces, a.Name)
 		case !slices.Contains(a.Finalizers, finalizer):
 			p.desired.HoldAnnounces = append(p.desired.HoldAnnounces, a.Name)
@@ -123,12 +123,16 @@ func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
 }
 
-// lastSign is the last sign of life that the announcement itself tells of. One without a
-// readable time stamp is as old as the object.
-func lastSign(a *mcv1alpha1.MemberClusterAnnounce) time.Time {
+// lastSign is the last sign of life: what the announcement itself tells of, or when it was
+// last seen to change, because a member's clock may be off. One without a readable time stamp
+// is as old as the object.
+func (p *planner) lastSign(a *mcv1alpha1.MemberClusterAnnounce) time.Time {
 	last := a.CreationTimestamp.Time
-	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil && t.After(last) {
+	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil && t.After(last) && !t.After(p.Now) {
 		last = t
+	}
+	if seen := p.Seen[a.Name]; seen.After(last) {
+		last = seen
 	}
 	return last
 }
