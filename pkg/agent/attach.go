@@ -93,7 +93,7 @@ func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 			return false, nil
 		}
 		if e := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports[at.PortName].Error; e != "" {
-			return false, fmt.Errorf("Open vSwitch refused port %s: %s", at.PortName, e)
+			return false, fmt.Errorf("port %s was refused by Open vSwitch: %s", at.PortName, e)
 		}
 		return planned(d, at), nil
 	})

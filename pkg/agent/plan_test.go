@@ -58,7 +58,7 @@ func testView() View {
 			ContainerID: "c1", IfName: "eth0", PodNamespace: "default", PodName: "web", PortName: "web-a1b2c3",
 			MAC: "02:00:00:00:00:02", IPs: []netip.Prefix{netip.MustParsePrefix("10.11.0.2/24")},
 		}},
-		Switch: bridge.State{Connected: true, Bridges: map[string]bridge.BridgeState{
+		Switch: bridge.State{Connected: true, Bridges: map[string]bridge.Found{
 			"br-int": {Ports: map[string]bridge.PortState{"web-a1b2c3": {OFPort: 1}}},
 		}},
 	}

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 )
 
 // source is one kind of object that the agent watches.
@@ -88,10 +89,15 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare watches: %w", err)
 	}
+	watches, err := kubeclient.ForWatches(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prepare watches: %w", err)
+	}
 	c, err := cache.New(config, cache.Options{
-		Scheme:   scheme,
-		Mapper:   mapper(),
-		ByObject: byObject,
+		HTTPClient: watches,
+		Scheme:     scheme,
+		Mapper:     mapper(),
+		ByObject:   byObject,
 		// Managed fields are half of an object's size and nothing here reads them.
 		DefaultTransform:             cache.TransformStripManagedFields(),
 		DefaultUnsafeDisableDeepCopy: new(true),

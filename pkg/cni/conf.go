@@ -2,6 +2,7 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,7 +78,8 @@ func parseConf(b []byte) (*netConf, *types.Error) {
 
 // jsonError names the field of a value that has the wrong type.
 func jsonError(err error) string {
-	if t, ok := err.(*json.UnmarshalTypeError); ok && t.Field != "" {
+	var t *json.UnmarshalTypeError
+	if errors.As(err, &t) && t.Field != "" {
 		return fmt.Sprintf("%s has a %s, want a %s", t.Field, t.Value, t.Type)
 	}
 	return err.Error()

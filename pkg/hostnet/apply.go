@@ -51,18 +51,17 @@ func (a *applier) begin(ctx context.Context, want Desired) {
 }
 
 // change counts and describes a change that was sent, or the kernel's refusal.
-func (a *applier) change(err error, object, field, format string, args ...any) bool {
+func (a *applier) change(err error, object, field, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if err != nil {
 		a.failed = append(a.failed, problem.Problem{Object: object, Field: field, Reason: reasonRefused, Message: fmt.Sprintf("%s: %v", text, err)})
-		return false
+		return
 	}
 	a.changes = append(a.changes, object+": "+text)
-	return true
 }
 
-func (a *applier) wait(object, field, format string, args ...any) {
-	a.pending = append(a.pending, problem.Problem{Object: object, Field: field, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
+func (a *applier) wait(object, format string, args ...any) {
+	a.pending = append(a.pending, problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
 }
 
 // link returns a link by name, nil when there is none.
@@ -98,7 +97,7 @@ func (a *applier) links() {
 		object := "link " + want.Name
 		have := a.link(want.Name)
 		if have == nil {
-			a.wait(object, "", "it does not exist yet")
+			a.wait(object, "it does not exist yet")
 			continue
 		}
 		if attrs := have.Attrs(); want.MTU != 0 && attrs.MTU != want.MTU {
@@ -158,7 +157,7 @@ func (a *applier) neighbors() {
 	for _, name := range slices.Sorted(maps.Keys(byLink)) {
 		link := a.link(name)
 		if link == nil {
-			a.wait("neighbours of "+name, "", "the link does not exist yet")
+			a.wait("neighbours of "+name, "the link does not exist yet")
 			continue
 		}
 		a.neighborsOn(name, link, byLink[name])
@@ -208,7 +207,7 @@ func (a *applier) sysctls() {
 		path := filepath.Join("/proc/sys", filepath.Clean("/"+key))
 		have, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			a.wait(object, "", "it does not exist yet")
+			a.wait(object, "it does not exist yet")
 			continue
 		}
 		if err != nil {

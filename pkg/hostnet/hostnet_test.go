@@ -129,9 +129,12 @@ func TestNode(t *testing.T) {
 	m.Set(node())
 
 	// The link is missing: everything else is done, and the wait says what for.
-	if err := trySync(m, 300*time.Millisecond); err == nil || !strings.Contains(err.Error(), "link gw0: it does not exist yet") {
-		t.Errorf("error is %v", err)
-	}
+	ovstest.Eventually(t, "the wait says what for", func() error {
+		if err := trySync(m, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "link gw0: it does not exist yet") {
+			return fmt.Errorf("error is %w", err)
+		}
+		return nil
+	})
 	if got := sh(t, "cat /proc/sys/net/ipv4/ip_forward"); got != "1" {
 		t.Errorf("ip_forward is %s", got)
 	}

@@ -47,7 +47,7 @@ func (a *applier) routes() {
 		object := "route " + key.String()
 		link := a.link(want.Link)
 		if link == nil {
-			a.wait(object, "", "its link %s does not exist yet", want.Link)
+			a.wait(object, "its link %s does not exist yet", want.Link)
 			continue
 		}
 		route := netlinkRoute(want, link.Attrs().Index)
@@ -64,9 +64,9 @@ func (a *applier) routes() {
 		err := a.handle.RouteReplace(&route)
 		switch {
 		case errors.Is(err, unix.ENETDOWN):
-			a.wait(object, "", "its link %s is down", want.Link)
+			a.wait(object, "its link %s is down", want.Link)
 		case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL) && want.Source.IsValid() && !a.hasAddress(link, want.Source):
-			a.wait(object, "", "its gateway %s or source %s cannot be used on link %s yet: %v", text(want.Gateway), text(want.Source), want.Link, err)
+			a.wait(object, "its gateway %s or source %s cannot be used on link %s yet: %v", text(want.Gateway), text(want.Source), want.Link, err)
 		default:
 			a.change(err, object, "", "%s", routeText(want))
 		}

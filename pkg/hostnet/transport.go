@@ -31,7 +31,7 @@ func ReadTransport(iface string) (Transport, error) {
 		return Transport{}, fmt.Errorf("read the addresses of interface %s: %w", iface, err)
 	}
 	for _, a := range addresses {
-		if p, ok := prefixOf(a.IPNet); ok && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
+		if p, ok := prefixOf(a.IPNet); ok && (p.Addr().Is4() || !p.Addr().IsLinkLocalUnicast()) {
 			t.Addresses = append(t.Addresses, p)
 		}
 	}

@@ -81,12 +81,20 @@ func TestClusterSet(t *testing.T) {
 		{"FlowsDeleted", testFlowsDeleted},
 		{"SwitchKilled", testSwitchKilled},
 		{"LeaderAway", testLeaderAway},
+		{"GatewayDies", testGatewayDies},
 		{"Unexport", testUnexport},
 		{"Leave", testLeave},
 	}
 	for _, step := range steps {
-		if !t.Run(step.name, step.run) {
-			diagnose(t)
+		ok := t.Run(step.name, func(t *testing.T) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					diagnose(t)
+				}
+			})
+			step.run(t)
+		})
+		if !ok {
 			t.FailNow()
 		}
 	}
@@ -185,22 +193,44 @@ func nodeExec(t *testing.T, cluster, node string, args ...string) string {
 	return out
 }
 
-// diagnose prints what one would look at first.
+// diagnose prints what one would look at first, shortly: who reads the log of a failed run
+// may see only so much of it.
 func diagnose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
+	say := func(what, out string, err error, lines int) {
+		if err != nil {
+			out += "\n" + err.Error()
+		}
+		t.Logf("%s\n%s", what, tail(out, lines))
+	}
 	for _, cluster := range world.Members() {
+		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A", "--no-headers")
+		say(cluster+": what the ClusterSet consists of", out, err, 12)
 		for _, args := range [][]string{
-			{"get", "pods", "-A", "-o", "wide"},
-			{"get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A"},
-			{"get", "events", "-A", "--field-selector", "type=Warning"},
-			{"logs", "-n", "kube-system", "-l", "app=tombolo,component=tombolo-agent", "--tail=25"},
-			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=25"},
+			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
+			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=4"},
 		} {
 			out, err := world.Kubectl(ctx, cluster, args...)
-			t.Logf("%s: kubectl %s (%v)\n%s", cluster, strings.Join(args, " "), err, out)
+			say(cluster+": kubectl "+strings.Join(args, " "), out, err, 12)
+		}
+		for _, node := range world.Lab.Cluster(cluster).Nodes() {
+			s, err := status(ctx, node)
+			say(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), fmt.Sprintf("%+v", s), err, 2)
 		}
 	}
+}
+
+// tail is the last lines of a text, each cut after 200 characters.
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	all = all[max(0, len(all)-lines):]
+	for i, line := range all {
+		if len(line) > 200 {
+			all[i] = line[:200] + "…"
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // errNotYet is for conditions that need no more words.

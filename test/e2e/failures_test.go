@@ -181,3 +181,32 @@ func testLeaderAway(t *testing.T) {
 	_, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
 }
+
+// testGatewayDies switches a gateway Node off for good. The other candidate takes over.
+func testGatewayDies(t *testing.T) {
+	url := serviceURL(t)
+	ctx := testContext(t)
+	gateway := strings.TrimSpace(kubectl(t, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}"))
+	other := map[string]string{"node-1": "node-2", "node-2": "node-1"}[gateway]
+	if other == "" {
+		t.Fatalf("west's Gateways are %q, want one of node-1, node-2", gateway)
+	}
+	must(t, world.Lab.Cluster("west").Node(gateway).KillAll(ctx))
+	start := time.Now()
+	eventually(t, 3*time.Minute, func(ctx context.Context) error {
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}")
+		if err == nil && strings.TrimSpace(out) != other {
+			err = fmt.Errorf("west's Gateways are %q, want %s", out, other)
+		}
+		return err
+	})
+	took := time.Since(start)
+	eventually(t, 2*time.Minute, func(ctx context.Context) error {
+		a, err := get(ctx, "east", "client", url+"/", 10, "--timeout", "2s")
+		if err == nil && a.ok != 10 {
+			err = fmt.Errorf("%d of 10 answered", a.ok)
+		}
+		return err
+	})
+	t.Logf("gateway %s switched off: %s is the Gateway after %.1f s, requests succeed after %.1f s", gateway, other, took.Seconds(), time.Since(start).Seconds())
+}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -194,7 +193,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 
 // StopAPIServer stops the API server as a restart of its host would: it gets SIGKILL.
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
-	return killInside(ctx, c.place(), unix.SIGKILL, func(p process) bool { return p.name() == "kube-apiserver" })
+	return killInside(ctx, c.place(), func(p process) bool { return p.name() == "kube-apiserver" })
 }
 
 // healthy asks a URL and wants status 200.

@@ -238,7 +238,7 @@ func Remove(ctx context.Context, name string) error {
 	var errs []error
 	g := new(errgroup.Group)
 	for _, p := range found {
-		g.Go(func() error { return killInside(ctx, p, unix.SIGKILL, nil) })
+		g.Go(func() error { return killInside(ctx, p, nil) })
 	}
 	errs = append(errs, g.Wait(), killStrays(ctx, name))
 	r, recordErr := readRecord(name)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/build/imagetar"
 )
@@ -87,7 +86,7 @@ func TestLab(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range places {
-			if err := killInside(ctx, p, unix.SIGKILL, nil); err != nil {
+			if err := killInside(ctx, p, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

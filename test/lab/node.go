@@ -255,7 +255,7 @@ func (n *Node) KillAll(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := killInside(ctx, n.place(), unix.SIGKILL, nil); err != nil {
+	if err := killInside(ctx, n.place(), nil); err != nil {
 		return err
 	}
 	return n.place().remove()

@@ -110,7 +110,7 @@ func named(p place, name string) (process, bool, error) {
 
 // killInside kills the processes in a place that pick chooses, and waits until they are
 // gone. It looks again each time, since a dying parent may have left a child.
-func killInside(ctx context.Context, p place, signal syscall.Signal, pick func(process) bool) error {
+func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	return eventually(ctx, 20*time.Second, func(context.Context) error {
 		all, err := inside(p)
 		if err != nil {
@@ -122,7 +122,7 @@ func killInside(ctx context.Context, p place, signal syscall.Signal, pick func(p
 				continue
 			}
 			left = append(left, fmt.Sprintf("%s (%d)", proc.name(), proc.pid))
-			if err := syscall.Kill(proc.pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := syscall.Kill(proc.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("kill %s (%d): %w", proc.name(), proc.pid, err)
 			}
 		}

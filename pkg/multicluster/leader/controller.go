@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -49,8 +50,12 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	if err != nil {
 		return err
 	}
+	watches, err := kubeclient.ForWatches(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("set up the leader controller's cache: %w", err)
+	}
 	area, err := cache.New(mgr.GetConfig(), cache.Options{
-		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
+		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: watches,
 		DefaultNamespaces: map[string]cache.Config{namespace: {}},
 		DefaultTransform:  cache.TransformStripManagedFields(),
 	})

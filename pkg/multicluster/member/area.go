@@ -19,6 +19,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 )
 
 const (
@@ -29,12 +30,12 @@ const (
 // commonArea is a connection to a leader's Namespace: a cache of its ResourceImports and of
 // this cluster's ResourceExports, and a client for the writes.
 type commonArea struct {
-	area   Area
-	client client.Client // reads are live
-	cache  cache.Cache
-	cancel context.CancelFunc
-	http   *http.Client
-	broken error // why there is neither cache nor client
+	area          Area
+	client        client.Client // reads are live
+	cache         cache.Cache
+	cancel        context.CancelFunc
+	http, watches *http.Client // for requests, and for the cache
+	broken        error        // why there is neither cache nor client
 
 	mu           sync.Mutex
 	synced       bool
@@ -61,12 +62,16 @@ func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*co
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
-	a := &commonArea{area: area, http: httpClient}
+	watches, err := kubeclient.ForWatches(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", area, err)
+	}
+	a := &commonArea{area: area, http: httpClient, watches: watches}
 	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", area, err)
 	}
 	a.cache, err = cache.New(config, cache.Options{
-		HTTPClient: httpClient, Scheme: scheme, Mapper: mapper,
+		HTTPClient: watches, Scheme: scheme, Mapper: mapper,
 		DefaultNamespaces: map[string]cache.Config{area.Namespace: {}},
 		DefaultTransform:  cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -105,7 +110,7 @@ func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*co
 // brokenArea stands for a connection that cannot even be tried, as when the CA is not PEM. It
 // says so in its announcement, and never becomes synced.
 func brokenArea(area Area, err error) *commonArea {
-	return &commonArea{area: area, cancel: func() {}, http: &http.Client{}, broken: err}
+	return &commonArea{area: area, cancel: func() {}, http: &http.Client{}, watches: &http.Client{}, broken: err}
 }
 
 // watch rings for every event of a kind in a cache.
@@ -129,6 +134,7 @@ func watch(ctx context.Context, c cache.Cache, o client.Object, ring func()) err
 func (a *commonArea) stop() {
 	a.cancel()
 	a.http.CloseIdleConnections()
+	a.watches.CloseIdleConnections()
 }
 
 // leader is what a View holds of the leader.

@@ -21,6 +21,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -36,7 +37,7 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(clientgoscheme.AddToScheme(s))
 	utilruntime.Must(mcv1alpha1.AddToScheme(s))
 	utilruntime.Must(mcv1alpha2.AddToScheme(s))
-	utilruntime.Must(mcsv1alpha1.AddToScheme(s))
+	utilruntime.Must(mcsv1alpha1.Install(s))
 	return s
 }
 
@@ -49,8 +50,12 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 	}
 	scheme := Scheme()
 	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	watches, err := kubeclient.ForWatches(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("set up the member controller's cache: %w", err)
+	}
 	local, err := cache.New(mgr.GetConfig(), cache.Options{
-		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
+		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: watches,
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&mcv1alpha2.ClusterSet{}:        own,

@@ -119,7 +119,7 @@ func (p *planner) report(object, field, reason, format string, args ...any) {
 func (p *planner) gateway() (Peering, bool) {
 	gateways := slices.Clone(p.view.Gateways)
 	slices.SortFunc(gateways, func(a, b *mcv1alpha1.Gateway) int {
-		if c := a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time); c != 0 {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
 			return c
 		}
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)

@@ -68,11 +68,11 @@ type State struct {
 	// NextCfg counts configurations that were asked for, CurCfg is the last one that
 	// ovs-vswitchd has carried out.
 	CurCfg, NextCfg int
-	Bridges         map[string]BridgeState
+	Bridges         map[string]Found
 }
 
-// BridgeState is one bridge of the database, ours or not.
-type BridgeState struct {
+// Found is one bridge of the database, ours or not.
+type Found struct {
 	DatapathType, DatapathVersion, DatapathID string
 	FailMode                                  string
 	Protocols                                 []string

@@ -304,11 +304,7 @@ func TestRestarts(t *testing.T) {
 		return nil
 	})
 	m.Set([]Bridge{integration(pod("pod1"), pod("pod2"))})
-	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if err := m.Synced(short); err == nil || !strings.Contains(err.Error(), "no session with ovsdb-server at unix:") {
-		t.Errorf("error is %v", err)
-	}
+	refused(t, m, "no session with ovsdb-server at unix:")
 	s.StartDatabase()
 	synced(t, m)
 	if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort != number {
@@ -317,16 +313,25 @@ func TestRestarts(t *testing.T) {
 
 	s.StopDaemon()
 	m.Set([]Bridge{integration(pod("pod1"), pod("pod2"), pod("pod3"))})
-	short, cancel = context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	if err := m.Synced(short); err == nil || !strings.Contains(err.Error(), "ovs-vswitchd has not carried out configuration") {
-		t.Errorf("error is %v", err)
-	}
+	refused(t, m, "ovs-vswitchd has not carried out configuration")
 	s.StartDaemon()
 	synced(t, m)
 	if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort != number {
 		t.Errorf("pod1 has number %d after ovs-vswitchd's restart, had %d", p.OFPort, number)
 	}
+}
+
+// refused waits until Synced says what it waits for.
+func refused(t *testing.T, m *Manager, want string) {
+	t.Helper()
+	ovstest.Eventually(t, "Synced says "+want, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := m.Synced(ctx); err == nil || !strings.Contains(err.Error(), want) {
+			return fmt.Errorf("error is %w", err)
+		}
+		return nil
+	})
 }
 
 func TestFlowRestoreWait(t *testing.T) {

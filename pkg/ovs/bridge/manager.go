@@ -114,7 +114,7 @@ func (m *Manager) Synced(ctx context.Context, ports ...string) error {
 			return false, o.refused
 		}
 		pending, errs := false, []error(nil)
-		check := func(name string, err error) {
+		check := func(err error) {
 			switch {
 			case errors.Is(err, errPending):
 				pending = true
@@ -127,11 +127,11 @@ func (m *Manager) Synced(ctx context.Context, ports ...string) error {
 			if !declared {
 				err = fmt.Errorf("port %s is not declared", name)
 			}
-			check(name, err)
+			check(err)
 		}
 		if len(ports) == 0 {
 			for _, name := range sortedKeys(o.ports) {
-				check(name, o.ports[name])
+				check(o.ports[name])
 			}
 		}
 		return !pending, errors.Join(errs...)

@@ -284,10 +284,10 @@ func stateOf(have rows) State {
 		FlowRestoreWait: have.root.OtherConfig[flowRestoreWait] == "true",
 		CurCfg:          have.root.CurCfg,
 		NextCfg:         have.root.NextCfg,
-		Bridges:         map[string]BridgeState{},
+		Bridges:         map[string]Found{},
 	}
 	for name, b := range have.bridges {
-		bs := BridgeState{
+		bs := Found{
 			DatapathType:    b.DatapathType,
 			DatapathVersion: b.DatapathVersion,
 			DatapathID:      value(b.DatapathID),

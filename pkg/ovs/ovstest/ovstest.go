@@ -145,8 +145,9 @@ func stop(c **exec.Cmd, signal os.Signal) {
 	if *c == nil {
 		return
 	}
-	(*c).Process.Signal(signal)
-	(*c).Wait()
+	// It may have ended by itself; a killed process has an error to tell, which is no news.
+	_ = (*c).Process.Signal(signal)
+	_ = (*c).Wait()
 	*c = nil
 }
 

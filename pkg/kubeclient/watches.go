@@ -1,0 +1,67 @@
+// Package kubeclient has how Tombolo's programs reach Kubernetes API servers.
+package kubeclient
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	redialAfter = time.Second // plus as much again at random, so that a returning server is not stormed
+	redialUntil = 5 * time.Minute
+)
+
+// ForWatches returns an HTTP client for a cache that watches the API server of a
+// configuration. While the server is away its connections are dialled again every second or
+// two, up to five minutes, before a request fails.
+//
+// A cache retries a failed watch with a delay that grows to a minute (client-go's reflector).
+// Who waits for the server in the dialler instead goes on as soon as it is back: an outage of
+// a minute costs a minute, not two. Requests that write must not use this client: they should
+// fail at once, so that their failure can be told.
+func ForWatches(config *rest.Config) (*http.Client, error) {
+	config = rest.CopyConfig(config)
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	config.Dial = patient(dial)
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare the connection to %s: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// patient dials until it succeeds, its context ends, or redialUntil is over.
+func patient(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		end := time.Now().Add(redialUntil)
+		for {
+			conn, err := dial(ctx, network, address)
+			if err == nil {
+				return conn, nil
+			}
+			wait := redialAfter + rand.N(redialAfter)
+			if time.Until(end) < wait {
+				return nil, err
+			}
+			timer := time.NewTimer(wait)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, err
+			case <-timer.C:
+			}
+		}
+	}
+}
