@@ -32,22 +32,25 @@ func (l *Lab) Install(ctx context.Context) error {
 }
 
 // InstallLeader installs the multi-cluster controller as leader in the first cluster, in
-// the Namespace of the manifest or, when one is named, in that one.
+// the Namespace of the manifest or, when one is named, in that one as the guide of v1.5 does.
 func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
-	text, err := manifest(leaderManifest)
+	path, placeholder := leaderManifest, "antrea-multicluster"
+	if namespace == "" {
+		namespace = placeholder
+	} else {
+		path, placeholder = leaderOf15Manifest, "changeme"
+	}
+	text, err := manifest(path)
 	if err != nil {
 		return err
 	}
-	if namespace == "" {
-		namespace = "antrea-multicluster"
-	}
-	text = strings.ReplaceAll(text, "antrea-multicluster", namespace)
+	text = strings.ReplaceAll(text, placeholder, namespace)
 	c := l.clusters[0]
 	// The manifest holds no Namespace: users create it first.
 	if err := c.apply(ctx, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+namespace+"}\n"); err != nil {
 		return err
 	}
-	if err := c.apply(ctx, text, "--server-side"); err != nil {
+	if err := c.apply(ctx, text); err != nil {
 		return err
 	}
 	l.say("%s: leader is installed in Namespace %s", c.name, namespace)
@@ -66,7 +69,7 @@ func (c *Cluster) install(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := c.apply(ctx, text, "--server-side"); err != nil {
+		if err := c.apply(ctx, text); err != nil {
 			return fmt.Errorf("install deploy/%s: %w", path, err)
 		}
 	}
@@ -79,9 +82,9 @@ func (c *Cluster) install(ctx context.Context) error {
 
 // apply applies a manifest. It tries again for a while, as users do when a CRD or a
 // webhook of the same manifest was not yet served.
-func (c *Cluster) apply(ctx context.Context, manifest string, args ...string) error {
+func (c *Cluster) apply(ctx context.Context, manifest string) error {
 	return eventually(ctx, 30*time.Second, func(ctx context.Context) error {
-		_, err := c.KubectlInput(ctx, manifest, append([]string{"apply", "-f", "-"}, args...)...)
+		_, err := c.KubectlInput(ctx, manifest, "apply", "-f", "-")
 		return err
 	})
 }
@@ -124,9 +127,10 @@ func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) 
 
 // Manifests that users apply, below deploy/.
 const (
-	agentManifest  = "agent/tombolo.yml"
-	memberManifest = "multicluster/antrea-multicluster-member.yml"
-	leaderManifest = "multicluster/antrea-multicluster-leader.yml"
+	agentManifest      = "agent/tombolo.yml"
+	memberManifest     = "multicluster/antrea-multicluster-member.yml"
+	leaderManifest     = "multicluster/antrea-multicluster-leader.yml"
+	leaderOf15Manifest = "multicluster/v1.5/antrea-multicluster-leader-namespaced.yml"
 )
 
 func manifest(path string) (string, error) {

@@ -39,6 +39,13 @@ rules:
     resources: [secrets]
     verbs: [get, list, watch]
 <<- end >>
+  - apiGroups: [""]
+    resources: [configmaps]
+    verbs: [create]
+  - apiGroups: [""]
+    resources: [configmaps]
+    resourceNames: [antrea-mc-ca]
+    verbs: [get, update]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding

@@ -13,17 +13,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
 	// ServiceName is the Service that the API server reaches the webhooks by.
 	ServiceName = "antrea-mc-webhook-service"
+
+	// CAName is the ConfigMap that publishes the webhooks' CA, under the key ca.crt.
+	CAName = "antrea-mc-ca"
+	caKey  = "ca.crt"
 
 	validFor    = 365 * 24 * time.Hour
 	renewBefore = 90 * 24 * time.Hour
@@ -115,12 +123,37 @@ func (c *Certificate) Start(ctx context.Context) error {
 	}
 }
 
-// publish writes the CA into the webhook configurations that carry this controller's labels.
+// publish writes the CA where it is looked for: into the webhook configurations that carry
+// this controller's labels, and into the ConfigMap antrea-mc-ca.
 func (c *Certificate) publish(ctx context.Context) error {
 	_, ca, err := c.current()
 	if err != nil {
 		return err
 	}
+	return errors.Join(c.publishBundles(ctx, ca), c.publishConfigMap(ctx, ca))
+}
+
+func (c *Certificate) publishConfigMap(ctx context.Context, ca []byte) error {
+	want := map[string]string{caKey: string(ca)}
+	have := &corev1.ConfigMap{}
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: CAName}, have)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = c.Client.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: CAName, Labels: map[string]string{"app": "antrea"}},
+			Data:       want,
+		})
+	case err == nil && !maps.Equal(have.Data, want):
+		have.Data = want
+		err = c.Client.Update(ctx, have)
+	}
+	if err != nil {
+		return fmt.Errorf("publish the CA in ConfigMap %s/%s: %w", c.Namespace, CAName, err)
+	}
+	return nil
+}
+
+func (c *Certificate) publishBundles(ctx context.Context, ca []byte) error {
 	selector := client.MatchingLabels{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(c.Role), "served-in": c.Namespace}
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList

@@ -3,10 +3,12 @@ package webhook
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +27,7 @@ func TestCertificate(t *testing.T) {
 	other := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: others},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "d"}}}
 	scheme := runtime.NewScheme()
-	if err := admissionregistrationv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(admissionregistrationv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c := &Certificate{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(validating, mutating, other).Build(), Namespace: "area", Role: Leader}
@@ -45,6 +47,13 @@ func TestCertificate(t *testing.T) {
 		}
 		if len(other.Webhooks[0].ClientConfig.CABundle) > 0 {
 			t.Fatal("the CA is in the webhooks of another Namespace")
+		}
+		configMap := &corev1.ConfigMap{}
+		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: "area", Name: CAName}, configMap); err != nil {
+			t.Fatal(err)
+		}
+		if configMap.Data["ca.crt"] != string(ca) {
+			t.Fatalf("the ConfigMap has %v, the webhooks have %s", configMap.Data, ca)
 		}
 		if err := connect(t, c, ca); err != nil {
 			t.Fatal(err)
