@@ -202,11 +202,10 @@ func testGatewayDies(t *testing.T) {
 	})
 	took := time.Since(start)
 	eventually(t, 2*time.Minute, func(ctx context.Context) error {
-		a, err := get(ctx, "east", "client", url+"/", 10, "--timeout", "2s")
-		if err == nil && a.ok != 10 {
-			err = fmt.Errorf("%d of 10 answered", a.ok)
+		if a, err := get(ctx, "east", "client", url+"/", 10, "--timeout", "2s"); err != nil || a.ok != 10 {
+			return fmt.Errorf("%d of 10 answered, by %v: %w", a.ok, a.by, err)
 		}
-		return err
+		return nil
 	})
 	t.Logf("gateway %s switched off: %s is the Gateway after %.1f s, requests succeed after %.1f s", gateway, other, took.Seconds(), time.Since(start).Seconds())
 }

@@ -113,10 +113,13 @@ func sysctl(path, value string) error {
 	return nil
 }
 
-// bridge makes a subnet of the router: a bridge with the router's address.
+// bridge makes a subnet of the router: a bridge with the router's address. Its MAC is made
+// from that: a bridge without a MAC of its own takes the lowest of its ports', and would
+// change it behind everybody's back when a Node is switched off.
 func (p place) bridge(name string, address netip.Prefix) error {
 	return p.do(func() error {
-		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+		mac := append(net.HardwareAddr{0x02, 0x00}, address.Addr().AsSlice()...)
+		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac}}
 		if err := netlink.LinkAdd(br); err != nil {
 			return fmt.Errorf("add bridge %s: %w", name, err)
 		}
