@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -67,10 +69,48 @@ func background(t *testing.T, args ...string) func() {
 	}
 }
 
+// quiet waits until every cluster knows the two others and no agent on the way has changed
+// its switch for three seconds.
+func quiet(t *testing.T) {
+	t.Helper()
+	type counters struct{ flowMods, groupMods uint64 }
+	var before map[string]counters
+	var since time.Time
+	eventually(t, time.Minute, func(ctx context.Context) error {
+		for _, cluster := range world.Members() {
+			out, err := world.Kubectl(ctx, cluster, "get", "clusterinfoimport", "-n", "kube-system", "-o", "name")
+			if err != nil {
+				return err
+			}
+			if n := len(strings.Fields(out)); n != len(world.Members())-1 {
+				return fmt.Errorf("%s knows %d other clusters: %s", cluster, n, out)
+			}
+		}
+		now := map[string]counters{}
+		var failed error
+		everyNode(func(cluster string, n *lab.Node) {
+			s, err := status(ctx, n)
+			failed = errors.Join(failed, err)
+			now[cluster+"/"+n.Name()] = counters{s.OpenFlow.FlowMods, s.OpenFlow.GroupMods}
+		})
+		if failed != nil {
+			return failed
+		}
+		if !maps.Equal(now, before) {
+			before, since = now, time.Now()
+		}
+		if time.Since(since) < 3*time.Second {
+			return fmt.Errorf("the switches still change: %v", now)
+		}
+		return nil
+	})
+}
+
 // testAgentsKilled kills each agent in turn while requests and a download go on for a
 // minute. Nothing may fail, and an agent that comes back sends no flow-mod.
 func testAgentsKilled(t *testing.T) {
 	url := serviceURL(t)
+	quiet(t) // what changes while an agent is away, it has to send afterwards
 	requests := background(t, "/echo", "get", url+"/", "--count", "600", "--interval", "100ms", "--timeout", "3s")
 	download := background(t, "/echo", "download", url+"/download?bytes=6000000&rate=100000")
 	everyNode(func(cluster string, n *lab.Node) {
