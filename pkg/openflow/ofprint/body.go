@@ -1,0 +1,160 @@
+package ofprint
+
+import "github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+
+// body prints what follows the header. It returns false for a message that is not known, of
+// which the bytes are to be shown.
+func (p *printer) body(m ofp.Message) bool {
+	switch m := m.(type) {
+	case ofp.FeaturesRequest, ofp.GetConfigRequest, ofp.BarrierRequest, ofp.BarrierReply,
+		ofp.GetAsyncRequest, ofp.DescRequest, ofp.TableStatsRequest, ofp.GroupFeaturesRequest:
+	case ofp.Hello:
+		p.hello(m)
+	case ofp.Error:
+		p.errorMessage(m)
+	case ofp.EchoRequest:
+		p.echo(m.Data)
+	case ofp.EchoReply:
+		p.echo(m.Data)
+	case ofp.FeaturesReply:
+		p.features(m)
+	case ofp.GetConfigReply:
+		p.config(m.Flags, m.MissSendLen)
+	case ofp.SetConfig:
+		p.config(m.Flags, m.MissSendLen)
+	case ofp.RoleRequest:
+		// A request that changes nothing has no generation.
+		if m.Role == ofp.RoleNoChange {
+			m.GenerationID = noGeneration
+		}
+		p.role(m.Role, m.GenerationID)
+	case ofp.RoleReply:
+		p.role(m.Role, m.GenerationID)
+	case ofp.GetAsyncReply:
+		p.async(m.Properties)
+	case ofp.SetAsync:
+		p.async(m.Properties)
+	case ofp.BundleControl:
+		p.bundleControl(m)
+	case ofp.BundleAdd:
+		p.bundleAdd(m)
+	case ofp.SetPacketInFormat:
+		p.f(" format=%s", packetInFormat(m.Format))
+	case ofp.SetControllerID:
+		p.f(" id=%d", m.ID)
+
+	case ofp.PacketIn:
+		p.packetIn(m)
+	case ofp.PacketIn2:
+		p.packetIn2(m)
+	case ofp.Resume:
+		p.packetIn2(m.PacketIn2)
+	case ofp.PacketOut:
+		p.packetOut(m)
+
+	case ofp.FlowMod:
+		p.flowMod(m)
+	case ofp.FlowRemoved:
+		p.flowRemoved(m)
+	case ofp.FlowDescRequest:
+		p.flowFilter(m.FlowFilter)
+	case ofp.FlowStatsRequest:
+		p.flowFilter(m.FlowFilter)
+	case ofp.AggregateRequest:
+		p.flowFilter(m.FlowFilter)
+	case ofp.FlowDescReply:
+		for _, d := range m.Flows {
+			p.flowDesc(d)
+		}
+	case ofp.FlowStatsReply:
+		for _, s := range m.Flows {
+			p.flowStats(s)
+		}
+	case ofp.AggregateReply:
+		p.f(" packet_count=%d byte_count=%d flow_count=%d", m.Packets, m.Bytes, m.Flows)
+	case ofp.FlowMonitorRequest:
+		p.flowMonitorRequest(m)
+	case ofp.FlowMonitorReply:
+		for _, u := range m.Updates {
+			p.flowUpdate(u)
+		}
+
+	case ofp.GroupMod:
+		p.groupMod(m)
+	case ofp.GroupDescRequest:
+		p.groupRequest(m.ID)
+	case ofp.GroupStatsRequest:
+		p.groupRequest(m.ID)
+	case ofp.GroupDescReply:
+		for _, g := range m.Groups {
+			p.str("\n ")
+			p.group(g, true)
+		}
+	case ofp.GroupStatsReply:
+		for _, g := range m.Groups {
+			p.groupStats(g)
+		}
+	case ofp.GroupFeaturesReply:
+		p.groupFeatures(m)
+	case ofp.MeterMod:
+		p.meterMod(m)
+	case ofp.MeterDescRequest:
+		p.meterRequest(m.ID)
+	case ofp.MeterDescReply:
+		for _, d := range m.Meters {
+			p.str("\n")
+			p.meter(d)
+		}
+
+	case ofp.PortStatus:
+		p.portStatus(m)
+	case ofp.PortDescRequest:
+		p.str(" port=" + portText(anyPort(m.Port)))
+	case ofp.PortDescReply:
+		p.str("\n")
+		p.ports(m.Ports)
+	case ofp.TableStatsReply:
+		p.tableStats(m.Tables)
+	case ofp.DescReply:
+		p.desc(m)
+	default:
+		return p.unknown(m)
+	}
+	return true
+}
+
+// unknown replaces the header of a message that Open vSwitch has no name for by the error that
+// it would answer.
+func (p *printer) unknown(m ofp.Message) bool {
+	name := ""
+	switch m := m.(type) {
+	case ofp.RawMessage:
+		if typeNames[m.MsgType] == "" {
+			name = "OFPBRC_BAD_TYPE"
+		}
+	case ofp.RawMultipart:
+		vendor, sub := vendorOf(m)
+		switch {
+		case m.Kind != ofp.MultipartExperimenter:
+			if multipartNames[m.Kind] == "" {
+				name = "OFPBRC_BAD_STAT"
+			}
+		case vendor != nxVendor && vendor != onfVendor:
+			name = "OFPBRC_BAD_VENDOR"
+		case vendor != nxVendor || niciraMultipartNames[sub] == "":
+			name = "OFPBRC_BAD_SUBTYPE"
+		}
+	case ofp.Experimenter:
+		switch {
+		case m.Vendor != nxVendor && m.Vendor != onfVendor:
+			name = "OFPBRC_BAD_VENDOR"
+		case m.Vendor != nxVendor || niciraNames[m.Subtype] == "":
+			name = "OFPBRC_BAD_SUBTYPE"
+		}
+	}
+	if name != "" {
+		p.b = p.b[:p.start]
+		p.f("***decode error: %s***\n", name)
+	}
+	return false
+}

@@ -1,0 +1,491 @@
+package ofprint
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// generator fills messages at random from their Go types. What Open vSwitch restricts further
+// than a type does is in tame.
+type generator struct {
+	*rand.Rand
+	t       testing.TB
+	flows   []flow.Flow
+	packets [][]byte
+}
+
+func newGenerator(t testing.TB, seed uint64) *generator {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, seed)), t: t}
+	for _, line := range lines(t, "testdata/flows.txt") {
+		f, err := flow.ParseFlow(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.flows = append(g.flows, f)
+	}
+	for _, line := range lines(t, "testdata/packets.txt") {
+		b, err := hex.DecodeString(strings.ReplaceAll(line, " ", ""))
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		g.packets = append(g.packets, b)
+	}
+	return g
+}
+
+// lines are the lines of a file without comments and empty ones.
+func lines(t testing.TB, path string) []string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func (g *generator) flow() flow.Flow { return g.flows[g.IntN(len(g.flows))] }
+
+// number is often small or at an end, for those are what is printed in other ways.
+func (g *generator) number(bits int) uint64 {
+	v := g.Uint64() >> (64 - bits)
+	switch g.IntN(6) {
+	case 0:
+		return 0
+	case 1:
+		return 1
+	case 2:
+		return v % 8
+	case 3:
+		return ^uint64(0) >> (64 - bits)
+	case 4:
+		return v >> g.IntN(bits)
+	}
+	return v
+}
+
+func (g *generator) bytes(most int) []byte {
+	b := make([]byte, g.IntN(most+1))
+	for i := range b {
+		b[i] = byte(g.Uint32())
+	}
+	return b
+}
+
+// packet is a packet of any kind, often cut off or with a wrong byte.
+func (g *generator) packet() []byte {
+	b := slices.Clone(g.packets[g.IntN(len(g.packets))])
+	for range g.IntN(3) {
+		b[g.IntN(len(b))] = byte(g.Uint32())
+	}
+	if g.IntN(3) == 0 {
+		b = b[:1+g.IntN(len(b))]
+	}
+	return b
+}
+
+func (g *generator) port() ofp.Port {
+	if g.IntN(4) == 0 {
+		return []ofp.Port{ofp.PortLocal, ofp.PortController, ofp.PortInPort, ofp.PortNormal, ofp.PortFlood, ofp.PortAll, ofp.PortTable}[g.IntN(7)]
+	}
+	return ofp.Port(1 + g.IntN(0xfeff))
+}
+
+func (g *generator) text(most int) string {
+	b := g.bytes(most)
+	for i := range b {
+		b[i] = 0x21 + b[i]%0x5d
+	}
+	return string(b)
+}
+
+// fill sets everything that v holds.
+func (g *generator) fill(v reflect.Value) {
+	switch x := v.Addr().Interface().(type) {
+	case *ofp.Match:
+		*x = g.flow().Match.OXM()
+		return
+	case *[]ofp.Action:
+		*x = slices.Clone(g.flow().Actions)
+		return
+	case *ofp.Port:
+		*x = g.port()
+		return
+	case *ofp.Message:
+		*x = nil // a bundle's, which tame sets
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(g.IntN(2) == 0)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(g.number(v.Type().Bits()))
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Int:
+		v.SetInt(int64(g.IntN(100)))
+	case reflect.String:
+		v.SetString(g.text(12))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			g.fill(v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			g.fill(v.Index(i))
+		}
+	case reflect.Slice:
+		n := g.IntN(5)
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			g.fill(v.Index(i))
+		}
+	case reflect.Pointer:
+		if g.IntN(2) == 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			g.fill(v.Elem())
+		}
+	default:
+		g.t.Fatalf("no way to fill a %s", v.Type())
+	}
+}
+
+// message fills a message like the one given.
+func (g *generator) message(like ofp.Message) ofp.Message {
+	v := reflect.New(reflect.TypeOf(like)).Elem()
+	g.fill(v)
+	return g.tame(v.Interface().(ofp.Message))
+}
+
+// kinds are all types of messages.
+var kinds = []ofp.Message{
+	ofp.Hello{}, ofp.Error{}, ofp.EchoRequest{}, ofp.EchoReply{}, ofp.FeaturesRequest{}, ofp.FeaturesReply{},
+	ofp.GetConfigRequest{}, ofp.GetConfigReply{}, ofp.SetConfig{}, ofp.PacketIn{}, ofp.PacketIn2{}, ofp.Resume{},
+	ofp.PacketOut{}, ofp.FlowMod{}, ofp.FlowRemoved{}, ofp.GroupMod{}, ofp.MeterMod{}, ofp.PortStatus{},
+	ofp.BarrierRequest{}, ofp.BarrierReply{}, ofp.RoleRequest{}, ofp.RoleReply{}, ofp.GetAsyncRequest{},
+	ofp.GetAsyncReply{}, ofp.SetAsync{}, ofp.BundleControl{}, ofp.BundleAdd{}, ofp.SetPacketInFormat{},
+	ofp.SetControllerID{}, ofp.Experimenter{}, ofp.RawMessage{},
+	ofp.DescRequest{}, ofp.DescReply{}, ofp.FlowDescRequest{}, ofp.FlowDescReply{}, ofp.AggregateRequest{},
+	ofp.AggregateReply{}, ofp.TableStatsRequest{}, ofp.TableStatsReply{}, ofp.PortDescRequest{}, ofp.PortDescReply{},
+	ofp.GroupDescRequest{}, ofp.GroupDescReply{}, ofp.GroupStatsRequest{}, ofp.GroupStatsReply{},
+	ofp.GroupFeaturesRequest{}, ofp.GroupFeaturesReply{}, ofp.MeterDescRequest{}, ofp.MeterDescReply{},
+	ofp.FlowMonitorRequest{}, ofp.FlowMonitorReply{}, ofp.RawMultipart{},
+}
+
+// tame makes a message that Open vSwitch does not refuse: ovs-ofctl prints no more than the
+// error's name of those.
+func (g *generator) tame(m ofp.Message) ofp.Message {
+	switch m := m.(type) {
+	case ofp.Hello:
+		m.HeaderVersion = 6
+		m.Versions = []uint8{uint8(1 + g.IntN(31)), uint8(1 + g.IntN(31)), 6}
+		return m
+	case ofp.Error:
+		return g.failure()
+	case ofp.SetConfig:
+		m.Flags &= 3
+		return m
+	case ofp.PacketIn:
+		m.Data, m.Reason = g.packet(), m.Reason%9
+		if m.BufferID == 0 {
+			m.BufferID = ofp.NoBuffer
+		}
+		return m
+	case ofp.PacketIn2:
+		return g.packetIn2(m)
+	case ofp.Resume:
+		m.PacketIn2 = g.packetIn2(m.PacketIn2)
+		m.Userdata = nil
+		return m
+	case ofp.PacketOut:
+		m.Data = g.packet()
+		m.BufferID = []uint32{0, ofp.NoBuffer, 5}[g.IntN(3)]
+		if m.BufferID == 5 {
+			m.Data = nil
+		}
+		// Only fields of the pipeline stand in a packet-out.
+		m.Match = g.metadata()
+		if m.InPort > 0xff00 {
+			m.InPort = []ofp.Port{ofp.PortLocal, ofp.PortController, ofp.PortAny}[g.IntN(3)]
+		}
+		return m
+	case ofp.FlowMod:
+		f := g.flow()
+		m.Table, m.Match, m.Actions, m.Command = f.Table, f.Match.OXM(), f.Actions, m.Command%5
+		m.Flags &= 31
+		if m.Command >= ofp.FlowDelete && g.IntN(2) == 0 {
+			m.Table = ofp.TableAll
+		}
+		return m
+	case ofp.FlowDescReply:
+		for i := range m.Flows {
+			m.Flows[i].Flags &= 31
+		}
+		return m
+	case ofp.GroupMod:
+		return g.groupMod(m)
+	case ofp.GroupDescReply:
+		for i := range m.Groups {
+			m.Groups[i] = g.group(m.Groups[i])
+		}
+		return m
+	case ofp.MeterMod:
+		m.Command, m.Flags, m.Bands = m.Command%3, g.meterFlags(), g.bands(m.Bands)
+		if m.Command == ofp.MeterDelete {
+			m.Bands, m.Flags = nil, 0
+		}
+		m.ID = g.meterID()
+		return m
+	case ofp.MeterDescReply:
+		for i := range m.Meters {
+			m.Meters[i].Flags, m.Meters[i].Bands = g.meterFlags(), g.bands(m.Meters[i].Bands)
+		}
+		return m
+	case ofp.PortStatus:
+		m.Reason %= 3
+		return m
+	case ofp.RoleRequest:
+		m.Role %= 4
+		return m
+	case ofp.RoleReply:
+		m.Role %= 4
+		return m
+	case ofp.GetAsyncReply:
+		g.async(m.Properties)
+		return m
+	case ofp.SetAsync:
+		g.async(m.Properties)
+		return m
+	case ofp.BundleControl:
+		m.Ctrl %= 8
+		return m
+	case ofp.BundleAdd:
+		m.Message = g.message([]ofp.Message{ofp.FlowMod{}, ofp.GroupMod{}, ofp.PacketOut{}}[g.IntN(3)])
+		return m
+	case ofp.SetPacketInFormat:
+		m.Format %= 3
+		return m
+	case ofp.FlowMonitorRequest:
+		m.Command = []uint8{ofp.MonitorCommandAdd, ofp.MonitorCommandModify, ofp.MonitorCommandDelete}[g.IntN(3)]
+		// Open vSwitch wants one kind of change at least and does not know no-abbrev.
+		m.Flags = m.Flags&0x5f | []uint16{ofp.MonitorAdd, ofp.MonitorRemoved, ofp.MonitorModify}[g.IntN(3)]
+		return m
+	case ofp.FlowMonitorReply:
+		return g.updates(m)
+	case ofp.Experimenter:
+		m.Vendor = []uint32{nxVendor, onfVendor, m.Vendor}[g.IntN(3)]
+		m.Subtype |= 0x1000 // none that is known
+		return m
+	case ofp.RawMessage:
+		m.MsgType = []ofp.Type{22, 23, 36, 99, 255}[g.IntN(5)]
+		return m
+	case ofp.RawMultipart:
+		m.MsgType = []ofp.Type{ofp.TypeMultipartRequest, ofp.TypeMultipartReply}[g.IntN(2)]
+		m.Kind = []ofp.MultipartType{18, 99, 0xfffe}[g.IntN(3)]
+		return m
+	}
+	return m
+}
+
+// failure is an error message that brings back something: whole, cut off, or no message.
+func (g *generator) failure() ofp.Message {
+	codes := [][2]uint16{{1, 1}, {1, 6}, {2, 0}, {4, 5}, {5, 0}, {0, 0}, {0, 1}, {17, 3}, {12, 3}}
+	c := codes[g.IntN(len(codes))]
+	m := ofp.Error{ErrType: c[0], Code: c[1], Data: g.bytes(7)}
+	if g.IntN(4) == 0 {
+		m = ofp.Error{ErrType: ofp.ErrTypeExperimenter, Code: 2, Experimenter: nxVendor}
+	}
+	if g.IntN(4) > 0 {
+		like := []ofp.Message{ofp.FlowMod{}, ofp.GroupMod{}, ofp.EchoRequest{}, ofp.PacketOut{}, ofp.FlowDescRequest{}, ofp.SetPacketInFormat{}, ofp.BundleControl{}}
+		b, err := ofp.AppendMessage(nil, g.Uint32(), g.message(like[g.IntN(len(like))]))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if g.IntN(2) == 0 {
+			b = b[:8+g.IntN(len(b)-7)]
+		}
+		m.Data = b
+	}
+	return m
+}
+
+// metadata is a match on fields of the pipeline alone.
+func (g *generator) metadata() ofp.Match {
+	var b ofp.MatchBuilder
+	for _, f := range []ofp.Field{ofp.Reg0, ofp.Reg7, ofp.Metadata, ofp.TunID, ofp.Reg15, ofp.TunIPv4Dst} {
+		if g.IntN(3) == 0 {
+			v := ofp.Value{Lo: g.number(f.Bits())}
+			b.Exact(f, v)
+		}
+	}
+	m, err := b.Match()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return m
+}
+
+func (g *generator) packetIn2(m ofp.PacketIn2) ofp.PacketIn2 {
+	m.Data, m.Reason = g.packet(), m.Reason%9
+	if m.FullLen != 0 {
+		m.FullLen = uint32(len(m.Data) + g.IntN(3))
+	}
+	m.Continuation = nil
+	if g.IntN(2) == 0 {
+		m.Continuation = g.continuation()
+	}
+	return m
+}
+
+// continuation is what Open vSwitch sends with a paused packet.
+func (g *generator) continuation() []byte {
+	b := make([]byte, 4)
+	add := func(typ uint16, body []byte) {
+		if g.IntN(2) == 0 {
+			return
+		}
+		n := len(body) + 4
+		b = append(b, byte(typ>>8), byte(typ), byte(n>>8), byte(n))
+		b = append(b, body...)
+		b = append(b, make([]byte, (8-n%8)%8)...)
+	}
+	random := func(n int) []byte {
+		out := make([]byte, n)
+		for i := range out {
+			out[i] = byte(g.number(8))
+		}
+		return out
+	}
+	list, err := ofp.AppendActions(nil, flow.Actions{ofp.Output{Port: 3}, ofp.PopVLAN{}})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	list = list[8:] // without the header of Apply-Actions
+	add(contBridge, random(16))
+	add(contStack, random(1+g.IntN(16)))
+	add(contStack, random(4))
+	add(contMirrors, random(4))
+	add(contConntracked, nil)
+	add(contTable, random(1))
+	add(contCookie, random(12))
+	add(contActions, append(make([]byte, 4), list...))
+	add(contActions, append(make([]byte, 4), list...))
+	add(contActionSet, append(make([]byte, 4), list...))
+	add(contODPPort, random(4))
+	return b
+}
+
+func (g *generator) groupMod(m ofp.GroupMod) ofp.Message {
+	d := g.group(ofp.GroupDesc{ID: m.ID, Buckets: m.Buckets})
+	m.ID, m.GroupType, m.Selection, m.Buckets = d.ID, d.GroupType, d.Selection, d.Buckets
+	m.Command = []ofp.GroupCommand{ofp.GroupAdd, ofp.GroupModify, ofp.GroupDelete, ofp.GroupInsertBucket, ofp.GroupRemoveBucket, ofp.GroupAddOrModify}[g.IntN(6)]
+	m.CommandBucket = []uint32{ofp.BucketFirst, ofp.BucketLast, ofp.BucketAll, 7}[g.IntN(4)]
+	switch m.Command {
+	case ofp.GroupDelete:
+		m.Buckets, m.Selection = nil, ofp.Selection{}
+		m.GroupType = ofp.GroupTypeAll
+	case ofp.GroupRemoveBucket:
+		m.Buckets, m.Selection, m.GroupType = nil, ofp.Selection{}, ofp.GroupTypeAll
+	case ofp.GroupInsertBucket:
+		m.Selection, m.GroupType = ofp.Selection{}, ofp.GroupTypeAll
+		if m.CommandBucket == ofp.BucketAll {
+			m.CommandBucket = ofp.BucketLast
+		}
+		for i := range m.Buckets {
+			m.Buckets[i].Weight, m.Buckets[i].WatchPort, m.Buckets[i].WatchGroup = 0, 0, 0
+		}
+	}
+	return m
+}
+
+// group is a group that Open vSwitch takes: what a bucket may watch and weigh depends on the
+// group's type.
+func (g *generator) group(d ofp.GroupDesc) ofp.GroupDesc {
+	d.ID = uint32(g.number(32)) % 0xffffff01
+	d.GroupType = ofp.GroupType(g.IntN(4))
+	d.Selection = ofp.Selection{}
+	if d.GroupType == ofp.GroupTypeIndirect {
+		d.Buckets = []ofp.Bucket{{}}
+	}
+	for i := range d.Buckets {
+		b := &d.Buckets[i]
+		var actions []ofp.Action
+		for _, a := range g.flow().Actions { // a bucket has no instructions
+			switch a.(type) {
+			case ofp.GotoTable, ofp.WriteActions, ofp.WriteMetadata, ofp.ClearActions, ofp.Meter, ofp.Learn, ofp.Conjunction:
+			default:
+				actions = append(actions, a)
+			}
+		}
+		*b = ofp.Bucket{ID: uint32(i * 3), Actions: actions}
+		switch d.GroupType {
+		case ofp.GroupTypeSelect:
+			b.Weight = uint16(g.number(16))
+		case ofp.GroupTypeFastFailover:
+			if g.IntN(2) == 0 {
+				b.WatchPort = g.port()
+			} else {
+				b.WatchGroup = uint32(1 + g.IntN(99))
+			}
+		}
+	}
+	if d.GroupType == ofp.GroupTypeSelect {
+		switch g.IntN(3) {
+		case 0:
+			d.Selection = ofp.Selection{Method: "dp_hash", Param: g.number(64)}
+		case 1:
+			d.Selection = ofp.Selection{Method: "hash", Param: g.number(64), Fields: [][]ofp.Field{nil, {ofp.IPv4Dst}, {ofp.EthSrc, ofp.EthDst}, {ofp.IPv4Src, ofp.IPv4Dst}}[g.IntN(4)]}
+		}
+	}
+	return d
+}
+
+func (g *generator) meterID() uint32 {
+	return []uint32{ofp.MeterSlowPath, ofp.MeterController, ofp.MeterAll, 1, 0xffff0000, 77}[g.IntN(6)]
+}
+func (g *generator) meterFlags() uint16 {
+	return []uint16{ofp.MeterKbps, ofp.MeterPktps}[g.IntN(2)] | uint16(g.IntN(4))<<2
+}
+func (g *generator) bands(list []ofp.MeterBand) []ofp.MeterBand {
+	for i := range list {
+		list[i].Kind = []uint16{ofp.BandDrop, ofp.BandDSCPRemark}[g.IntN(2)]
+		if list[i].Kind == ofp.BandDrop {
+			list[i].PrecLevel = 0
+		}
+	}
+	return list
+}
+
+// async are masks of reasons that exist.
+func (g *generator) async(list []ofp.AsyncProperty) {
+	for i := range list {
+		kind := uint16(g.IntN(12))
+		list[i] = ofp.AsyncProperty{Kind: kind, Mask: g.Uint32() & asyncKinds[kind/2].allowed}
+	}
+}
+
+func (g *generator) updates(m ofp.FlowMonitorReply) ofp.Message {
+	for i := range m.Updates {
+		u := &m.Updates[i]
+		u.Event %= 7
+		if g.IntN(2) == 0 {
+			u.Event %= 4
+		}
+		if u.Event != ofp.UpdateRemoved {
+			u.Reason = 0
+		}
+	}
+	return m
+}

@@ -1,0 +1,292 @@
+// Package ofprint writes OpenFlow 1.5 messages as text, the same that `ovs-ofctl ofp-print`
+// writes: name, version and transaction id, then what the message says.
+//
+//	OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD table:1 priority=200,ip actions=goto_table:2
+//
+// Flows, matches and actions are written by package flow. Messages that ovs-ofctl 3.1 cannot
+// print (OFPST_FLOW_STATS, OFPT_CONTROLLER_STATUS) have a text of the same style.
+package ofprint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// DefaultVerbosity is the verbosity of ovs-ofctl ofp-print without an argument.
+const DefaultVerbosity = 2
+
+// Options of printing.
+type Options struct {
+	// Verbosity is ovs-ofctl's: 0 leaves out packets and counters of ports and queues, 1
+	// leaves out the payload of echoes, 2 is the default of ofp-print, 3 adds a hex dump of
+	// packets, 5 adds one of every whole message.
+	Verbosity int
+}
+
+// Message is the text of a message with DefaultVerbosity. It ends with a newline.
+func Message(xid uint32, m ofp.Message) string {
+	return string(Options{DefaultVerbosity}.Append(nil, xid, m))
+}
+
+// Append appends the text of a message, which ends with a newline.
+func (o Options) Append(b []byte, xid uint32, m ofp.Message) []byte {
+	version := uint8(ofp.Version)
+	if hello, ok := m.(ofp.Hello); ok && hello.HeaderVersion != 0 {
+		version = hello.HeaderVersion
+	}
+	p := printer{b: b, start: len(b), verbosity: o.Verbosity}
+	var wire []byte
+	if o.Verbosity >= 5 || needsBytes(m) {
+		wire, _ = ofp.AppendMessage(nil, xid, m) // what cannot be sent has no bytes to show
+	}
+	p.message(version, xid, m, wire)
+	return p.b
+}
+
+// AppendBytes decodes one message and appends its text. The error is a *ofp.DecodeError, with
+// the field and the byte at fault.
+func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
+	xid, m, err := ofp.DecodeMessage(wire)
+	if err != nil {
+		return b, err
+	}
+	p := printer{b: b, start: len(b), verbosity: o.Verbosity}
+	p.message(wire[0], xid, m, wire)
+	return p.b, nil
+}
+
+// needsBytes says whether a message is printed as a hex dump.
+func needsBytes(m ofp.Message) bool {
+	switch m.(type) {
+	case ofp.RawMessage, ofp.RawMultipart, ofp.Experimenter:
+		return true
+	}
+	return false
+}
+
+// printer appends the text of one message to b, in which it begins at start.
+type printer struct {
+	b         []byte
+	start     int
+	verbosity int
+	xid       uint32
+	deep      int // messages that the one being printed is inside of
+}
+
+func (p *printer) str(s string)            { p.b = append(p.b, s...) }
+func (p *printer) f(s string, args ...any) { p.b = fmt.Appendf(p.b, s, args...) }
+func (p *printer) num(v uint64)            { p.b = strconv.AppendUint(p.b, v, 10) }
+
+func (p *printer) last() byte {
+	if len(p.b) == p.start {
+		return 0
+	}
+	return p.b[len(p.b)-1]
+}
+func (p *printer) chomp(c byte) {
+	if p.last() == c {
+		p.b = p.b[:len(p.b)-1]
+	}
+}
+func (p *printer) newline() {
+	if len(p.b) > p.start && p.last() != '\n' {
+		p.str("\n")
+	}
+}
+
+// message prints a whole message; wire is its bytes, for dumps.
+func (p *printer) message(version uint8, xid uint32, m ofp.Message, wire []byte) {
+	p.xid = xid
+	p.header(nameOf(m), version, xid)
+	whole := p.verbosity >= 5
+	if parts, ok := m.(ofp.Multipart); ok && parts.HasMore() {
+		p.str(" flags=[more]")
+	}
+	if !p.body(m) {
+		whole = true
+	}
+	p.chomp(' ')
+	if whole && wire != nil {
+		p.newline()
+		p.hexDump(wire, true)
+	}
+	p.newline()
+}
+
+func (p *printer) header(name string, version uint8, xid uint32) {
+	p.str(name)
+	switch {
+	case version == 1:
+	case version >= 2 && version <= 6:
+		p.f(" (OF1.%d)", version-1)
+	default:
+		p.f(" (OF 0x%02x)", version)
+	}
+	p.f(" (xid=0x%x):", xid)
+}
+
+// match prints the conditions of a match, and the priority unless it is the default.
+func (p *printer) match(m ofp.Match, priority uint16) {
+	if priority != flow.DefaultPriority {
+		p.f("priority=%d", priority)
+		if m != "" {
+			p.str(",")
+		}
+	}
+	p.str(flow.MatchOf(m).String())
+}
+
+func (p *printer) actions(list []ofp.Action) { p.str(flow.Actions(list).String()) }
+
+// duration prints seconds with as many decimals as needed, three at least if any.
+func (p *printer) duration(sec, nsec uint32) {
+	p.num(uint64(sec))
+	switch {
+	case nsec == 0:
+	case nsec%1e6 == 0:
+		p.f(".%03d", nsec/1e6)
+	default:
+		p.f(".%09d", nsec)
+		for p.last() == '0' {
+			p.chomp('0')
+		}
+	}
+	p.str("s")
+}
+
+// bitNames prints the names of the set bits, and what has none as a number; 0 where none is set.
+func (p *printer) bitNames(bits uint32, name func(bit uint32) string, separator string) {
+	if bits == 0 {
+		p.str("0")
+		return
+	}
+	n := 0
+	for i := range 32 {
+		bit := uint32(1) << i
+		if bits&bit == 0 {
+			continue
+		}
+		if s := name(bit); s != "" {
+			if n++; n > 1 {
+				p.str(separator)
+			}
+			p.str(s)
+			bits &^= bit
+		}
+	}
+	if bits != 0 {
+		if n > 0 {
+			p.str(separator)
+		}
+		p.f("0x%x", bits)
+	}
+}
+
+// hexAlt prints a number as C's %#x does: 0 without prefix.
+func (p *printer) hexAlt(v uint64) {
+	if v == 0 {
+		p.str("0")
+		return
+	}
+	p.f("0x%x", v)
+}
+
+// counter prints a counter, ? where it is not kept.
+func (p *printer) counter(v uint64) {
+	if v == ^uint64(0) {
+		p.str("?")
+		return
+	}
+	p.num(v)
+}
+
+// hexArg is 01.02.03.
+func (p *printer) hexArg(data []byte) {
+	for i, c := range data {
+		if i > 0 {
+			p.str(".")
+		}
+		p.f("%02x", c)
+	}
+}
+
+// hexDump prints 16 bytes a line, with their offset and, if ascii, as characters.
+func (p *printer) hexDump(data []byte, ascii bool) {
+	const digits = "0123456789abcdef"
+	for at := 0; at < len(data); at += 16 {
+		line := data[at:min(at+16, len(data))]
+		p.f("%08x  ", at)
+		for i, c := range line {
+			gap := byte(' ')
+			if i == 7 {
+				gap = '-'
+			}
+			p.b = append(p.b, digits[c>>4], digits[c&15], gap)
+		}
+		if ascii {
+			for range 16 - len(line) {
+				p.str("   ")
+			}
+			p.str("|")
+			for _, c := range line {
+				if c < 32 || c > 126 {
+					c = '.'
+				}
+				p.b = append(p.b, c)
+			}
+			for range 16 - len(line) {
+				p.str(" ")
+			}
+			p.str("|")
+		} else {
+			p.chomp(' ')
+		}
+		p.str("\n")
+	}
+}
+
+// fragment prints what may be the first bytes of a message, such as an error brings back.
+func (p *printer) fragment(data []byte, verbosity int) {
+	s := printer{b: p.b, start: len(p.b), verbosity: verbosity, deep: p.deep + 1}
+	s.fragmentText(data)
+	p.b = s.b
+}
+
+func (p *printer) fragmentText(data []byte) {
+	switch n := ofp.MessageLen(data); {
+	case len(data) == 0:
+		p.str("OpenFlow message is empty\n")
+		return
+	case len(data) < 8:
+		p.f("OpenFlow packet too short (only %d bytes):\n", len(data))
+	case n > len(data):
+		if name := nameOfBytes(data); name != "" {
+			p.header(name, data[0], binary.BigEndian.Uint32(data[4:]))
+			p.str("\n")
+		}
+		p.f("(***truncated to %d bytes from %d***)\n", len(data), n)
+	case n < len(data):
+		p.f("(***only uses %d bytes out of %d***)\n", n, len(data))
+	default:
+		// An error can bring back an error that brings back an error.
+		if p.deep > 8 {
+			p.f("(***too deep***)\n")
+			break
+		}
+		xid, m, err := ofp.DecodeMessage(data)
+		if err == nil {
+			p.message(data[0], xid, m, data)
+			return
+		}
+		if name := nameOfBytes(data); name != "" {
+			p.header(name, data[0], binary.BigEndian.Uint32(data[4:]))
+			p.str(" ")
+		}
+		p.f("***decode error: %v***\n", err)
+	}
+	p.hexDump(data, true)
+}
