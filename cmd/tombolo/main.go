@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -39,11 +40,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
+		var code exitCode
+		if errors.As(err, &code) {
+			return int(code)
+		}
 		fmt.Fprintf(stderr, "%s: %v\n", root.DisplayName(), err)
 		return 1
 	}
 	return 0
 }
+
+// exitCode ends the program without a word more: all has been said.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // command returns the tree of commands for the name that the program was called by.
 func command(name string) *cobra.Command {
@@ -73,7 +83,7 @@ func command(name string) *cobra.Command {
 		c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
 	}
 	root.AddCommand(all...)
-	root.AddCommand(multicluster())
+	root.AddCommand(multicluster(), openflow())
 	return root
 }
 

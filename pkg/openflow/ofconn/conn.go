@@ -148,7 +148,7 @@ func (c *Conn) handshake(r *bufio.Reader) error {
 			speaks, ok = fmt.Sprintf("versions %v", m.Versions), slices.Contains(m.Versions, version)
 		}
 		if !ok {
-			return fmt.Errorf("it speaks OpenFlow wire %s, and not %d: add OpenFlow15 to the bridge's protocols", speaks, version)
+			return &VersionError{speaks}
 		}
 	case ofp.Error:
 		return &SwitchError{m}

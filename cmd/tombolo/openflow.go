@@ -1,0 +1,323 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
+)
+
+// openflow is the commands that need no cluster, only an Open vSwitch or a few bytes of one.
+func openflow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "openflow",
+		Aliases: []string{"of"},
+		Short:   "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine",
+		Long: "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine.\n\n" +
+			"Text is ovs-ofctl's. None of these commands needs Kubernetes or Tombolo's agent.",
+		Args: noCommand,
+		RunE: help,
+	}
+	cmd.AddCommand(printMessages(), parseFlows(), encodeFlows(), dumpSwitch(), diffFlows(), replaceFlows(), monitorSwitch())
+	return cmd
+}
+
+func printMessages() *cobra.Command {
+	var options ofprint.Options
+	cmd := &cobra.Command{
+		Use:   "print HEX...|-",
+		Short: "Show in words what OpenFlow messages say (ovs-ofctl ofp-print)",
+		Long: "Show in words what OpenFlow messages say, as `ovs-ofctl ofp-print` does.\n\n" +
+			"HEX is the bytes of one or more OpenFlow 1.5 messages, in words or on standard input (-).\n" +
+			"Blanks, line breaks, colons and 0x are skipped, and so are the offsets and the letters of a\n" +
+			"hex dump such as Open vSwitch writes into its log.",
+		Example: "  tombolo openflow print 0614000800000007\n" +
+			"  tombolo openflow print 06:02:00:08:00:00:00:01 06:15:00:08:00:00:00:02\n" +
+			"  xxd -p capture.bin | tombolo openflow print -",
+		Args: someWords("print", "the bytes of a message, such as 0614000800000007, or -"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := strings.Join(args, " ")
+			if len(args) == 1 && args[0] == "-" {
+				b, err := io.ReadAll(cmd.InOrStdin())
+				if err != nil {
+					return fmt.Errorf("read standard input: %w", err)
+				}
+				text = string(b)
+			}
+			wire, err := parseHex(text)
+			if err != nil {
+				return err
+			}
+			return printAll(cmd.OutOrStdout(), options, wire)
+		},
+	}
+	cmd.Flags().IntVar(&options.Verbosity, "verbosity", ofprint.DefaultVerbosity, "0 leaves out packets and ports' counters; 3 adds bytes of packets, 5 of messages")
+	return cmd
+}
+
+// someWords is the arguments of a command that needs one at least.
+func someWords(name, what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("%s needs %s", name, what)
+		}
+		return nil
+	}
+}
+
+// printAll prints the messages one after the other. What is wrong with one does not hide the
+// next: their lengths say where they begin.
+func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
+	if len(wire) == 0 {
+		return errors.New("no bytes given")
+	}
+	var bad []error
+	for n, at := 1, 0; at < len(wire); n++ {
+		rest := wire[at:]
+		size := ofp.MessageLen(rest)
+		switch {
+		case len(rest) < 8:
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: %d bytes are there, and a header alone has 8", n, at, len(rest)))
+			return errors.Join(bad...)
+		case size < 8:
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and a header alone has 8", n, at, size))
+			return errors.Join(bad...)
+		case size > len(rest):
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and %d are there", n, at, size, len(rest)))
+			return errors.Join(bad...)
+		}
+		text, err := options.AppendBytes(nil, rest[:size])
+		if err != nil {
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: %w", n, at, err))
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		at += size
+	}
+	return errors.Join(bad...)
+}
+
+// parseHex reads bytes as people write them.
+func parseHex(text string) ([]byte, error) {
+	var out []byte
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		column := 1
+		if cut, n := hexDumpLine(line); n > 0 {
+			line, column = cut, n+1
+		}
+		for i := 0; i < len(line); {
+			switch c := line[i]; {
+			case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == ':' || c == ',' || c == '-':
+				i++
+			case c == '0' && i+1 < len(line) && (line[i+1] == 'x' || line[i+1] == 'X'):
+				i += 2
+			case hexDigit(c) && i+1 < len(line) && hexDigit(line[i+1]):
+				b, err := hex.DecodeString(line[i : i+2])
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, b...)
+				i += 2
+			case hexDigit(c):
+				return nil, fmt.Errorf("line %d, column %d: a byte has two hexadecimal digits, and %q stands alone", number, column+i, c)
+			default:
+				r := []rune(line[i:])[0]
+				return nil, fmt.Errorf("line %d, column %d: %q is no hexadecimal digit", number, column+i, r)
+			}
+		}
+	}
+	return out, nil
+}
+
+func hexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}
+
+// hexDumpLine cuts the bytes out of a line of Open vSwitch's hex dumps, "00000010  06 0e 00
+// 58-...  |..X|", and says how much stood before them; 0 where it is no such line.
+func hexDumpLine(line string) (string, int) {
+	const offset = 10 // eight digits and two blanks
+	if len(line) < offset+2 || line[8:10] != "  " || line[9] == line[10] {
+		return line, 0
+	}
+	for i := range 8 {
+		if !hexDigit(line[i]) {
+			return line, 0
+		}
+	}
+	rest := line[offset:]
+	if i := strings.IndexByte(rest, '|'); i >= 0 {
+		rest = rest[:i]
+	}
+	return rest, offset
+}
+
+// flowInput is where flows in text come from: words, files and standard input.
+type flowInput struct{ files []string }
+
+func (in *flowInput) flag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&in.files, "file", "f", nil, "read flows from this file, as ovs-ofctl add-flows does (- is standard input)")
+}
+
+// each calls f with every flow: text, and where it stands.
+func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where, text string) error) error {
+	if len(args)+len(in.files) == 0 {
+		return fmt.Errorf("%s needs a flow, such as \"priority=5,ip,actions=drop\", or - for standard input", cmd.Name())
+	}
+	for i, arg := range args {
+		if arg == "-" {
+			if err := eachLine(cmd, arg, f); err != nil {
+				return err
+			}
+			continue
+		}
+		where := "the flow"
+		if len(args) > 1 {
+			where = fmt.Sprintf("flow %d", i+1)
+		}
+		if err := f(where, arg); err != nil {
+			return err
+		}
+	}
+	for _, file := range in.files {
+		if err := eachLine(cmd, file, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachLine calls f with every line of a file that is not empty; what follows # is a comment.
+func eachLine(cmd *cobra.Command, file string, f func(where, text string) error) error {
+	name, r := file, cmd.InOrStdin()
+	if file == "-" {
+		name = "standard input"
+	} else {
+		opened, err := os.Open(file)
+		if err != nil {
+			return fmt.Errorf("read flows: %w", err)
+		}
+		defer opened.Close()
+		r = opened
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("read flows from %s: %w", name, err)
+	}
+	number := 0
+	for line := range strings.Lines(string(b)) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimRight(line, " \t\r\n"); strings.TrimSpace(line) == "" {
+			continue
+		}
+		if err := f(fmt.Sprintf("%s, line %d", name, number), line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseFlow reads one flow and refuses what a switch would.
+func parseFlow(where, text string) (flow.Flow, error) {
+	f, err := flow.ParseFlow(text)
+	if err == nil {
+		err = f.Err()
+	}
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", where, err)
+	}
+	return f, nil
+}
+
+func parseFlows() *cobra.Command {
+	var in flowInput
+	cmd := &cobra.Command{
+		Use:   "parse FLOW...|-",
+		Short: "Check flows in text and show them in canonical form, one a line",
+		Long: "Check flows in text and show them in canonical form, one a line: the form in which\n" +
+			"`ovs-ofctl dump-flows --no-stats` shows what a switch has made of them.\n\n" +
+			"Flows stand in words, in files (-f) or on standard input (-), there one a line with\n" +
+			"comments after #. All that is wrong is told; the exit code is then 1.",
+		Example: "  tombolo openflow parse 'tcp,nw_dst=10.0.0.0/8,tp_dst=80,actions=mod_dl_src:02:00:00:00:00:01,output:3'\n" +
+			"  tombolo openflow parse -f flows.txt",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var bad []error
+			err := in.each(cmd, args, func(where, text string) error {
+				f, err := parseFlow(where, text)
+				if err != nil {
+					bad = append(bad, err)
+					return nil
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), f)
+				return err
+			})
+			return errors.Join(append(bad, err)...)
+		},
+	}
+	in.flag(cmd)
+	return cmd
+}
+
+func encodeFlows() *cobra.Command {
+	var (
+		in      flowInput
+		command string
+	)
+	cmd := &cobra.Command{
+		Use:   "encode FLOW...|-",
+		Short: "Show the bytes of the OFPT_FLOW_MOD that adds each flow, one line each",
+		Long: "Show the bytes of the OFPT_FLOW_MOD (OpenFlow 1.5) of each flow in hexadecimal, one line\n" +
+			"each. Transaction ids count up from 1.",
+		Example: "  tombolo openflow encode 'table=2,ip,actions=dec_ttl,output:3'\n" +
+			"  tombolo openflow encode -f flows.txt | tombolo openflow print -",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := flowCommand(command)
+			if err != nil {
+				return err
+			}
+			var bad []error
+			xid := uint32(0)
+			err = in.each(cmd, args, func(where, text string) error {
+				f, err := parseFlow(where, text)
+				if err != nil {
+					bad = append(bad, err)
+					return nil
+				}
+				xid++
+				b, err := ofp.AppendMessage(nil, xid, f.Mod(c))
+				if err != nil {
+					bad = append(bad, fmt.Errorf("%s: %w", where, err))
+					return nil
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), hex.EncodeToString(b))
+				return err
+			})
+			return errors.Join(append(bad, err)...)
+		},
+	}
+	in.flag(cmd)
+	cmd.Flags().StringVar(&command, "command", "add", "add, modify, modify_strict, delete or delete_strict")
+	return cmd
+}
+
+func flowCommand(name string) (ofp.FlowCommand, error) {
+	names := []string{"add", "modify", "modify_strict", "delete", "delete_strict"}
+	for i, n := range names {
+		if n == name {
+			return ofp.FlowCommand(i), nil
+		}
+	}
+	return 0, fmt.Errorf("--command %s: want %s", name, strings.Join(names, ", "))
+}

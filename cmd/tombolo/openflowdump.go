@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
+)
+
+func dumpSwitch() *cobra.Command {
+	var (
+		t              target
+		table          string
+		groups, meters bool
+		all, stats     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "dump TARGET",
+		Short: "Show a switch's flows, groups and meters in canonical form, sorted",
+		Long: "Show a switch's flows in canonical form, sorted by table, falling priority and match. The\n" +
+			"output is what `replace`, `diff` and `ovs-ofctl add-flows` read.\n\n" + targetHelp,
+		Example: "  tombolo openflow dump br-int\n" +
+			"  tombolo openflow dump br-int --table 2 --stats\n" +
+			"  tombolo openflow dump tcp:192.0.2.7:6653 --all\n" +
+			"  tombolo openflow dump ssl:192.0.2.7 -p sc-privkey.pem -c sc-cert.pem -C cacert.pem",
+		Args: words("dump", "TARGET"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			number := ofp.TableAll
+			if table != "" {
+				n, err := strconv.ParseUint(table, 0, 8)
+				if err != nil || n == uint64(ofp.TableAll) {
+					return fmt.Errorf("--table %s: want a number from 0 to 254", table)
+				}
+				number = ofp.Table(n)
+			}
+			conn, ctx, cancel, err := t.connect(cmd.Context(), args[0], nil)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			defer conn.Close()
+			var out bytes.Buffer
+			if meters || all {
+				list, err := readMeters(ctx, conn)
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(list, func(a, b flow.Meter) int { return cmp.Compare(a.ID, b.ID) })
+				for _, m := range list {
+					// Bands stand on lines of their own in ovs-ofctl's text.
+					fmt.Fprintln(&out, strings.ReplaceAll(m.String(), "\n", " "))
+				}
+			}
+			if groups || all {
+				list, err := readGroups(ctx, conn)
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(list, func(a, b flow.Group) int { return cmp.Compare(a.ID, b.ID) })
+				for _, g := range list {
+					fmt.Fprintln(&out, g)
+				}
+			}
+			if all || !groups && !meters {
+				list, err := readFlows(ctx, conn, number)
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(list, func(a, b ofp.FlowDesc) int {
+					return flow.CompareKeys(flow.FromStats(a).Key(), flow.FromStats(b).Key())
+				})
+				for _, d := range list {
+					if stats {
+						out.WriteString(withStats(d))
+					} else {
+						out.WriteString(flow.FromStats(d).String())
+					}
+					out.WriteByte('\n')
+				}
+			}
+			_, err = cmd.OutOrStdout().Write(out.Bytes())
+			return err
+		},
+	}
+	t.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&table, "table", "", "only the flows of this table")
+	f.BoolVar(&groups, "groups", false, "groups instead of flows")
+	f.BoolVar(&meters, "meters", false, "meters instead of flows")
+	f.BoolVar(&all, "all", false, "meters, groups and flows")
+	f.BoolVar(&stats, "stats", false, "counters and ages of flows, as ovs-ofctl dump-flows shows them")
+	return cmd
+}
+
+// withStats is a flow as ovs-ofctl dump-flows shows it.
+func withStats(d ofp.FlowDesc) string {
+	text := ofprint.Message(0, ofp.FlowDescReply{Flows: []ofp.FlowDesc{d}})
+	_, line, _ := strings.Cut(text, "\n")
+	return strings.TrimSpace(line)
+}
+
+// words checks that a command gets as many arguments as it has names for.
+func words(name string, names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != len(names) {
+			return fmt.Errorf("%s needs %s; it got %d words", name, strings.Join(names, " and "), len(args))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// targetHelp says how a switch is named.
+const targetHelp = "TARGET is a bridge of this machine (br-int, by its socket below OVS_RUNDIR), unix:PATH,\n" +
+	"tcp:HOST[:PORT] or ssl:HOST[:PORT] (port 6653, with -p, -c and -C). The bridge has to speak\n" +
+	"OpenFlow 1.5, as it does unless its protocols leave it out."
+
+// target is how to reach a switch.
+type target struct {
+	files   ofconn.TLS
+	timeout time.Duration
+}
+
+func (t *target) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&t.files.PrivateKey, "private-key", "p", "", "our private key, for ssl:")
+	f.StringVarP(&t.files.Certificate, "certificate", "c", "", "our certificate, for ssl:")
+	f.StringVarP(&t.files.CA, "ca-cert", "C", "", "the certificate of the CA that signed the switch's, for ssl: (none trusts every switch)")
+	f.DurationVarP(&t.timeout, "timeout", "t", 30*time.Second, "how long the switch may take to answer")
+}
+
+// connect connects to a switch. The context ends with the time for its answers.
+func (t *target) connect(ctx context.Context, name string, handler ofconn.Handler) (*ofconn.Conn, context.Context, context.CancelFunc, error) {
+	dial, err := ofconn.TargetDialer(name, t.files)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, t.timeout)
+	conn, err := ofconn.Connect(within, dial, nil, handler)
+	if err != nil {
+		cancel()
+		return nil, nil, nil, explainSwitch(name, t.timeout, err)
+	}
+	return conn, within, cancel, nil
+}
+
+// explainSwitch adds what to do to an error of a switch.
+func explainSwitch(name string, timeout time.Duration, err error) error {
+	var version *ofconn.VersionError
+	switch {
+	case errors.As(err, &version):
+		bridge := "BRIDGE"
+		if !strings.Contains(name, ":") && !strings.Contains(name, "/") {
+			bridge = name
+		}
+		return fmt.Errorf("%s: %w, as in `ovs-vsctl set bridge %s protocols=OpenFlow10,OpenFlow13,OpenFlow15`", name, err, bridge)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s did not answer within %s: %w", name, timeout, err)
+	}
+	return err
+}
+
+// ask sends a multipart request and calls f with the parts of the answer.
+func ask[Reply ofp.Message](ctx context.Context, conn *ofconn.Conn, what string, request ofp.Message, f func(Reply)) error {
+	parts, err := conn.Request(ctx, request)
+	if err != nil {
+		return fmt.Errorf("read the switch's %s: %w", what, err)
+	}
+	for _, p := range parts {
+		reply, ok := p.(Reply)
+		if !ok {
+			return fmt.Errorf("read the switch's %s: it answers with %s", what, p.Type())
+		}
+		f(reply)
+	}
+	return nil
+}
+
+// readFlows reads the flows of a table, ofp.TableAll for all.
+func readFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Table) ([]ofp.FlowDesc, error) {
+	var out []ofp.FlowDesc
+	err := ask(ctx, conn, "flows", ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{
+		Table: table, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny,
+	}}, func(r ofp.FlowDescReply) { out = append(out, r.Flows...) })
+	return out, err
+}
+
+func readGroups(ctx context.Context, conn *ofconn.Conn) ([]flow.Group, error) {
+	var out []flow.Group
+	err := ask(ctx, conn, "groups", ofp.GroupDescRequest{ID: ofp.GroupAll}, func(r ofp.GroupDescReply) {
+		for _, d := range r.Groups {
+			out = append(out, flow.FromGroupDesc(d))
+		}
+	})
+	return out, err
+}
+
+func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
+	var out []flow.Meter
+	err := ask(ctx, conn, "meters", ofp.MeterDescRequest{ID: ofp.MeterAll}, func(r ofp.MeterDescReply) {
+		for _, d := range r.Meters {
+			out = append(out, flow.FromMeterDesc(d))
+		}
+	})
+	return out, err
+}
+
+// flowSet is flows by what makes them one flow. Unlike flow.Set it takes whatever a switch
+// holds, and of two flows of a file the second, as a switch would.
+type flowSet map[flow.Key]flow.Flow
+
+// readSet reads a switch's flows.
+func readSet(ctx context.Context, conn *ofconn.Conn) (flowSet, error) {
+	list, err := readFlows(ctx, conn, ofp.TableAll)
+	if err != nil {
+		return nil, err
+	}
+	set := flowSet{}
+	for _, d := range list {
+		f := flow.FromStats(d)
+		set[f.Key()] = f
+	}
+	return set, nil
+}
+
+// readFile reads the flows of a file, - for standard input.
+func readFile(cmd *cobra.Command, path string) (flowSet, error) {
+	set := flowSet{}
+	var bad []error
+	err := eachLine(cmd, path, func(where, text string) error {
+		f, err := parseFlow(where, text)
+		if err != nil {
+			bad = append(bad, err)
+			return nil
+		}
+		set[f.Key()] = f
+		return nil
+	})
+	return set, errors.Join(append(bad, err)...)
+}
