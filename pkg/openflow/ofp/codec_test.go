@@ -32,20 +32,20 @@ func every() []Message {
 	selection := Selection{"hash", 5, []Field{IPv4Src, IPv4Dst}}
 	pin := PacketIn2{Data: []byte("packet"), FullLen: 60, BufferID: NoBuffer, Table: 3, Cookie: 9, Reason: 1, Metadata: match, Userdata: []byte{1, 2}, Continuation: []byte("later")}
 	filter := FlowFilter{3, PortAny, GroupAny, 5, 7, match}
-	bands := []MeterBand{{BandDrop, 5, 6, 0}, {BandDSCPRemark, 7, 8, 1}}
+	bands := []MeterBand{{Kind: BandDrop, Rate: 5, Burst: 6}, {Kind: BandDSCPRemark, Rate: 7, Burst: 8, PrecLevel: 1}}
 	return []Message{
-		Hello{6, []uint8{4, 6}}, Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
+		Hello{HeaderVersion: 6, Versions: []uint8{4, 6}}, Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
 		EchoRequest{[]byte("x")}, EchoReply{[]byte("x")}, FeaturesRequest{}, FeaturesReply{1, 2, 3, 4, 5, 6}, GetConfigRequest{}, GetConfigReply{1, 2}, SetConfig{1, 2},
 		PacketIn{NoBuffer, 60, 1, 3, 9, match, []byte("packet")}, pin, Resume{pin}, PacketOut{NoBuffer, 3, "", actions[:3], []byte("packet")},
 		FlowMod{1, 2, 3, FlowModifyStrict, 4, 5, 6, NoBuffer, PortAny, GroupAny, 1, 7, match, actions}, FlowRemoved{3, 2, 5, 6, 7, 8, match, stats},
-		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets}, MeterMod{MeterAdd, 3, 5, bands}, PortStatus{2, port},
-		BarrierRequest{}, BarrierReply{}, RoleRequest{2, 9}, RoleReply{2, 9}, GetAsyncRequest{}, GetAsyncReply{[]AsyncProperty{{1, 5}}}, SetAsync{[]AsyncProperty{{1, 5}, {3, 7}}},
-		BundleControl{1, 2, 3}, BundleAdd{1, 3, FlowMod{Table: 3, BufferID: NoBuffer, OutPort: PortAny, OutGroup: GroupAny, Match: match}},
+		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets, nil}, MeterMod{MeterAdd, 3, 5, bands}, PortStatus{2, port},
+		BarrierRequest{}, BarrierReply{}, RoleRequest{2, 9, 0}, RoleReply{2, 9, 0}, GetAsyncRequest{}, GetAsyncReply{[]AsyncProperty{{Kind: 1, Mask: 5}}}, SetAsync{[]AsyncProperty{{Kind: 1, Mask: 5}, {Kind: 3, Mask: 7}}},
+		BundleControl{ID: 1, Ctrl: 2, Flags: 3}, BundleAdd{ID: 1, Flags: 3, Message: FlowMod{Table: 3, BufferID: NoBuffer, OutPort: PortAny, OutGroup: GroupAny, Match: match}},
 		SetPacketInFormat{2}, SetControllerID{3}, Experimenter{1, 2, []byte("abcd")}, RawMessage{99, []byte("abc")},
 		DescRequest{}, DescReply{"a", "b", "c", "d", "e"}, FlowDescRequest{filter}, FlowDescReply{true, []FlowDesc{{3, 4, 5, 6, 1, 2, 9, match, stats, actions}}},
 		FlowStatsRequest{filter}, FlowStatsReply{false, []FlowStats{{3, 0, 4, match, stats}}}, AggregateRequest{filter}, AggregateReply{1, 2, 3},
 		TableStatsRequest{}, TableStatsReply{false, []TableStats{{1, 2, 3, 4}}}, PortDescRequest{PortAny}, PortDescReply{false, []PortDesc{port}},
-		GroupDescRequest{5}, GroupDescReply{false, []GroupDesc{{5, GroupTypeSelect, selection, buckets}}}, GroupStatsRequest{5},
+		GroupDescRequest{5}, GroupDescReply{false, []GroupDesc{{5, GroupTypeSelect, selection, buckets, nil}}}, GroupStatsRequest{5},
 		GroupStatsReply{false, []GroupStats{{1, 2, 3, 4, 5, 6, []BucketStats{{1, 2}}}}}, GroupFeaturesRequest{}, GroupFeaturesReply{1, 2, [4]uint32{1, 2, 3, 4}, [4]uint32{5, 6, 7, 8}},
 		MeterDescRequest{5}, MeterDescReply{false, []MeterDesc{{1, 2, bands}}}, FlowMonitorRequest{1, 7, 0, 3, PortAny, GroupAny, match},
 		FlowMonitorReply{false, []FlowUpdate{{Event: UpdateAdded, Table: 3, Priority: 5, Cookie: 9, Match: match, Actions: actions}, {Event: UpdateAbbrev, XID: 7}, {Event: UpdatePaused}}},

@@ -7,6 +7,21 @@ const ErrTypeExperimenter uint16 = 0xffff
 
 const onfVendor uint32 = 0x4f4e4600
 
+// ErrorType is the kind of an [Error] (ofp_error_type).
+type ErrorType uint16
+
+// Offender is the message that an [Error] refuses, as far as the error brings it back: at least
+// 64 bytes of it, or all where it is shorter.
+type Offender struct {
+	Version uint8
+	Type    Type
+	Name    string // the type and, of multipart and experimenter messages, their own
+	XID     uint32
+	Len     int     // of the whole message
+	Whole   bool    // all of it is there
+	Message Message // where all of it is there and it can be decoded
+}
+
 // Name is the error's name in Open vSwitch, such as OFPBMC_BAD_PREREQ; where it has none, its
 // numbers.
 func (m Error) Name() string {

@@ -54,6 +54,7 @@ const (
 type Hello struct {
 	HeaderVersion uint8
 	Versions      []uint8
+	Elements      []RawProperty // besides the bitmap of versions
 }
 
 // Error refuses an earlier message, the first bytes of which are in Data. For
@@ -84,6 +85,27 @@ type FeaturesReply struct {
 	Reserved     uint32
 }
 
+// Bits of FeaturesReply.Capabilities (ofp_capabilities).
+const (
+	CapabilityFlowStats      uint32 = 1 << 0
+	CapabilityTableStats     uint32 = 1 << 1
+	CapabilityPortStats      uint32 = 1 << 2
+	CapabilityGroupStats     uint32 = 1 << 3
+	CapabilityIPReassembly   uint32 = 1 << 5
+	CapabilityQueueStats     uint32 = 1 << 6
+	CapabilityPortBlocked    uint32 = 1 << 8
+	CapabilityBundles        uint32 = 1 << 9
+	CapabilityFlowMonitoring uint32 = 1 << 10
+)
+
+// Bits of GetConfigReply.Flags and SetConfig.Flags: what happens to IP fragments.
+const (
+	ConfigFragNormal     uint16 = 0
+	ConfigFragDrop       uint16 = 1
+	ConfigFragReassemble uint16 = 2
+	ConfigFragMatch      uint16 = 3 // Open vSwitch: the first one can be matched as a whole packet
+)
+
 // GetConfigRequest asks for the switch's configuration.
 type GetConfigRequest struct{}
 
@@ -107,7 +129,8 @@ type PacketIn struct {
 
 // PacketIn2 is Open vSwitch's packet-in (NXT_PACKET_IN2), asked for with SetPacketInFormat
 // and sent by [Controller]. Metadata has in_port, registers, ct_* and so on. Reason is one of
-// the Reason constants. FullLen is the packet's length before it was cut to Data's.
+// the Reason constants. FullLen is the packet's length before it was cut to Data's. Cookie is
+// NoCookie where no flow sent it. Continuation is the switch's own: hand it back in [Resume].
 type PacketIn2 struct {
 	Data         []byte
 	FullLen      uint32
@@ -118,7 +141,11 @@ type PacketIn2 struct {
 	Metadata     Match
 	Userdata     []byte
 	Continuation []byte
+	Properties   []RawProperty // those that the package does not know
 }
+
+// NoCookie is the cookie of a packet-in that no flow has sent.
+const NoCookie = ^uint64(0)
 
 // PacketOut hands a packet to the switch. InPort is the port it seems to have come from
 // (PortController where none); Match may carry further metadata, such as registers.
@@ -244,6 +271,7 @@ type Bucket struct {
 	WatchPort  Port
 	WatchGroup uint32
 	Actions    []Action
+	Properties []RawProperty // experimenters' and unknown ones
 }
 
 // GroupMod adds, changes or deletes a group, or some of its buckets.
@@ -254,6 +282,7 @@ type GroupMod struct {
 	CommandBucket uint32 // for GroupInsertBucket, GroupRemoveBucket; else encoded as BucketAll
 	Selection     Selection
 	Buckets       []Bucket
+	Properties    []RawProperty // besides the selection
 }
 
 // MeterCommand is what a MeterMod does.
@@ -292,7 +321,8 @@ type MeterBand struct {
 	Kind      uint16
 	Rate      uint32
 	Burst     uint32
-	PrecLevel uint8 // BandDSCPRemark
+	PrecLevel uint8  // BandDSCPRemark
+	Data      string // of a band of another kind: what follows the burst
 }
 
 // MeterMod adds, changes or deletes a meter.
@@ -324,6 +354,10 @@ type PortDesc struct {
 	Config, State                        uint32
 	Current, Advertised, Supported, Peer uint32
 	CurrentSpeed, MaxSpeed               uint32
+	Optical                              *OpticalPort
+	InputFields, OutputFields            []FieldID // pipeline fields that the port sets, and takes
+	Recirculate                          []Port    // where its packets come back to the pipeline
+	Properties                           []RawProperty
 }
 
 // Bits of PortDesc.Config and State.
@@ -355,30 +389,51 @@ const (
 type RoleRequest struct {
 	Role         uint32
 	GenerationID uint64
+	ShortID      uint16 // a number for this controller; 0 for none, which is all that Open vSwitch knows
 }
 
 // RoleReply answers a RoleRequest.
 type RoleReply struct {
 	Role         uint32
-	GenerationID uint64
+	GenerationID uint64 // NoGeneration where there is none
+	ShortID      uint16
 }
+
+// NoGeneration is the GenerationID of a RoleReply of a switch that has not been told one.
+const NoGeneration = ^uint64(0)
 
 // AsyncProperty is the reasons, as a bit mask, for which one kind of asynchronous message is
 // sent: the even types of the specification's table hold for the secondary role, the odd ones
-// for primary and equal.
+// for primary and equal. For an experimenter's (AsyncExperimenter) Data is everything after the
+// length, and Mask does not count.
 type AsyncProperty struct {
 	Kind uint16
 	Mask uint32
+	Data []byte
 }
 
-// Kinds of AsyncProperty (ofp_async_config_prop_type), for primary and equal controllers.
+// Kinds of AsyncProperty (ofp_async_config_prop_type). The bits of Mask are 1<<reason.
 const (
+	AsyncPacketInSecondary       uint16 = 0
+	AsyncPortStatusSecondary     uint16 = 2
+	AsyncFlowRemovedSecondary    uint16 = 4
+	AsyncRoleStatusSecondary     uint16 = 6
+	AsyncTableStatusSecondary    uint16 = 8
+	AsyncRequestForwardSecondary uint16 = 10
+	AsyncFlowStatsSecondary      uint16 = 12
+	AsyncControllerSecondary     uint16 = 14
+	AsyncExperimenterSecondary   uint16 = 0xfffe
+
+	// For primary and equal controllers.
 	AsyncPacketIn       uint16 = 1
 	AsyncPortStatus     uint16 = 3
 	AsyncFlowRemoved    uint16 = 5
 	AsyncRoleStatus     uint16 = 7
 	AsyncTableStatus    uint16 = 9
 	AsyncRequestForward uint16 = 11
+	AsyncFlowStats      uint16 = 13
+	AsyncController     uint16 = 15
+	AsyncExperimenter   uint16 = 0xffff
 )
 
 // GetAsyncRequest asks which asynchronous messages are sent.
@@ -410,9 +465,11 @@ const (
 
 // BundleControl opens, closes, commits or discards a bundle.
 type BundleControl struct {
-	ID    uint32
-	Ctrl  uint16
-	Flags uint16
+	ID         uint32
+	Ctrl       uint16
+	Flags      uint16
+	At         *Time // when to commit, with BundleTime
+	Properties []RawProperty
 }
 
 // BundleAdd puts a message into a bundle; the message gets the transaction id of the BundleAdd.
@@ -420,6 +477,8 @@ type BundleAdd struct {
 	ID      uint32
 	Flags   uint16
 	Message Message
+
+	Properties []RawProperty
 }
 
 // Formats of SetPacketInFormat.

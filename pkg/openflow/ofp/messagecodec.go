@@ -123,9 +123,9 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 		d.skip(4)
 		gen := d.u64("generation_id")
 		if typ == TypeRoleReply {
-			return RoleReply{role, gen}
+			return RoleReply{Role: role, GenerationID: gen}
 		}
-		return RoleRequest{role, gen}
+		return RoleRequest{Role: role, GenerationID: gen}
 	case TypeGetAsyncRequest:
 		return GetAsyncRequest{}
 	case TypeGetAsyncReply:
@@ -386,7 +386,7 @@ func (d *decoder) async() []AsyncProperty {
 	var list []AsyncProperty
 	for d.left() > 0 {
 		typ, p := d.prop("async property")
-		list = append(list, AsyncProperty{typ, p.u32("mask")})
+		list = append(list, AsyncProperty{Kind: typ, Mask: p.u32("mask")})
 	}
 	return list
 }

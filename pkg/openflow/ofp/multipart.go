@@ -23,7 +23,11 @@ const (
 	MultipartQueueDesc     MultipartType = 15
 	MultipartFlowMonitor   MultipartType = 16
 	MultipartFlowStats     MultipartType = 17
-	MultipartExperimenter  MultipartType = 0xffff
+
+	MultipartControllerStatus MultipartType = 18
+	MultipartBundleFeatures   MultipartType = 19
+
+	MultipartExperimenter MultipartType = 0xffff
 )
 
 // Multipart is a request or reply of OFPT_MULTIPART_*.
@@ -129,10 +133,11 @@ type GroupDescRequest struct{ ID uint32 }
 
 // GroupDesc is a group as the switch tells it.
 type GroupDesc struct {
-	ID        uint32
-	GroupType GroupType
-	Selection Selection
-	Buckets   []Bucket
+	ID         uint32
+	GroupType  GroupType
+	Selection  Selection
+	Buckets    []Bucket
+	Properties []RawProperty // besides the selection
 }
 
 // GroupDescReply is one part of the answer to GroupDescRequest.
@@ -164,6 +169,14 @@ type GroupStatsReply struct {
 
 // GroupFeaturesRequest asks what groups the switch can have.
 type GroupFeaturesRequest struct{}
+
+// Bits of GroupFeaturesReply.Capabilities (ofp_group_capabilities).
+const (
+	GroupSelectWeight   uint32 = 1 << 0
+	GroupSelectLiveness uint32 = 1 << 1
+	GroupChaining       uint32 = 1 << 2
+	GroupChainingChecks uint32 = 1 << 3
+)
 
 // GroupFeaturesReply says what groups the switch can have; arrays are indexed by GroupType.
 type GroupFeaturesReply struct {
