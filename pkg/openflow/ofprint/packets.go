@@ -70,7 +70,9 @@ func (p *printer) packetOut(m ofp.PacketOut) {
 	var b ofp.MatchBuilder
 	b.Exact(ofp.InPort, ofp.Value{Lo: uint64(m.InPort)})
 	for f := range m.Match.All() {
-		b.Set(f.Field, f.Value, f.Mask)
+		if f.Field != 0 { // what is not known has no text
+			b.Set(f.Field, f.Value, f.Mask)
+		}
 	}
 	match, err := b.Match()
 	if err != nil {

@@ -1,0 +1,48 @@
+package ofprint
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// FuzzPrint prints arbitrary bytes: nothing panics, a text ends with a newline, and what was
+// decoded is printed without the bytes as it is with them.
+func FuzzPrint(f *testing.F) {
+	for _, b := range samples(f) {
+		f.Add(uint8(2), b)
+	}
+	g := newGenerator(f, 1)
+	for i, like := range kinds {
+		b, err := ofp.AppendMessage(nil, 1, g.message(like))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(i%6), b)
+	}
+	f.Fuzz(func(t *testing.T, verbosity uint8, wire []byte) {
+		o := Options{int(verbosity % 6)}
+		text, err := o.AppendBytes([]byte("before"), wire)
+		if err != nil {
+			if string(text) != "before" {
+				t.Fatalf("after an error there is text: %q", text)
+			}
+			return
+		}
+		if !bytes.HasPrefix(text, []byte("before")) || !bytes.HasSuffix(text, []byte("\n")) {
+			t.Fatalf("%q", text)
+		}
+		// Other headers' versions, and what is not encoded again as it came, show in dumps.
+		xid, m, err := ofp.DecodeMessage(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wire[0] == ofp.Version && o.Verbosity < 5 && !strings.Contains(string(text), "\n00000000  ") {
+			if again := o.Append([]byte("before"), xid, m); string(again) != string(text) {
+				t.Fatalf("from the message %q\nfrom its bytes %q", again, text)
+			}
+		}
+	})
+}
