@@ -12,6 +12,7 @@ type CTFlush struct {
 	HasZone     bool // only in Zone
 	Zone        uint16
 	Orig, Reply CTTuple
+	Properties  []RawProperty // those that the package does not know
 }
 
 // CTTuple is one direction of a connection. Fields that are zero do not restrict; those of ICMP
@@ -21,4 +22,180 @@ type CTTuple struct {
 	SrcPort, DstPort   uint16
 	ICMPID             uint16
 	ICMPType, ICMPCode uint8
+}
+
+// Type of the messages that flush connections.
+func (CTFlushZone) Type() Type { return TypeExperimenter }
+func (CTFlush) Type() Type     { return TypeExperimenter }
+
+func (m CTFlushZone) appendTo(e *encoder) {
+	e.vendor(nxtCTFlushZone)
+	e.zero(6)
+	e.u16(m.Zone)
+}
+func (d *decoder) ctFlushZone() Message {
+	d.zeros("zero", 6)
+	return CTFlushZone{d.u16("zone_id")}
+}
+
+// zeros reads n bytes that must be zero (NXBRC_MUST_BE_ZERO).
+func (d *decoder) zeros(field string, n int) {
+	at := *d
+	for _, b := range d.take(field, n) {
+		if b != 0 {
+			at.fail(field, "these bytes must be zero")
+		}
+	}
+}
+
+// Properties of NXT_CT_FLUSH and of its tuples (nicira-ext.h).
+const (
+	ctOrig uint16 = iota
+	ctReply
+	ctZone
+)
+const (
+	ctSrc uint16 = iota
+	ctDst
+	ctSrcPort
+	ctDstPort
+	ctICMPID
+	ctICMPType
+	ctICMPCode
+)
+
+func isICMP(proto uint8) bool { return proto == 1 || proto == 58 }
+
+func (m CTFlush) appendTo(e *encoder) {
+	e.vendor(nxtCTFlush)
+	e.u8(m.Proto)
+	e.zero(7)
+	family := 0
+	for _, a := range [...]netip.Addr{m.Orig.Src, m.Orig.Dst, m.Reply.Src, m.Reply.Dst} {
+		if !a.IsValid() || a.IsUnspecified() {
+			continue
+		}
+		if n := a.Unmap().BitLen(); family == 0 {
+			family = n
+		} else if family != n {
+			e.fail("%s: a connection has addresses of IPv4 or of IPv6, not of both", a)
+		}
+	}
+	e.tuple(ctOrig, m.Orig, m.Proto)
+	e.tuple(ctReply, m.Reply, m.Proto)
+	if m.HasZone {
+		p := e.propStart(ctZone)
+		e.u16s(m.Zone, 0)
+		e.propEnd(p)
+	} else if m.Zone != 0 {
+		e.fail("zone %d is given without HasZone", m.Zone)
+	}
+	e.raw(m.Properties)
+}
+
+func (e *encoder) tuple(kind uint16, t CTTuple, proto uint8) {
+	start := e.propStart(kind)
+	e.zero(4)
+	from := len(e.b)
+	e.tupleAddress(ctSrc, t.Src)
+	e.tupleAddress(ctDst, t.Dst)
+	if isICMP(proto) {
+		if t.SrcPort != 0 || t.DstPort != 0 {
+			e.fail("protocol %d has no ports", proto)
+		}
+		p := e.propStart(ctICMPID)
+		e.u16s(t.ICMPID, 0)
+		e.propEnd(p)
+		e.tupleByte(ctICMPType, t.ICMPType)
+		e.tupleByte(ctICMPCode, t.ICMPCode)
+	} else {
+		if t.ICMPID != 0 || t.ICMPType != 0 || t.ICMPCode != 0 {
+			e.fail("protocol %d is not ICMP: it has no id, type and code", proto)
+		}
+		if (t.SrcPort != 0 || t.DstPort != 0) && proto == 0 {
+			e.fail("a port has no meaning without the protocol")
+		}
+		e.tuplePort(ctSrcPort, t.SrcPort)
+		e.tuplePort(ctDstPort, t.DstPort)
+	}
+	if len(e.b) == from {
+		e.b = e.b[:start]
+		return
+	}
+	e.propEnd(start)
+}
+func (e *encoder) tupleAddress(kind uint16, a netip.Addr) {
+	if !a.IsValid() || a.IsUnspecified() {
+		return
+	}
+	p, b := e.propStart(kind), a.As16()
+	e.bytes(b[:])
+	e.propEnd(p)
+}
+func (e *encoder) tuplePort(kind, port uint16) {
+	if port == 0 {
+		return
+	}
+	p := e.propStart(kind)
+	e.u16s(port, 0)
+	e.propEnd(p)
+}
+func (e *encoder) tupleByte(kind uint16, v uint8) {
+	p := e.propStart(kind)
+	e.u8(v)
+	e.propEnd(p)
+}
+
+func (d *decoder) ctFlush() Message {
+	m := CTFlush{Proto: d.u8("ip_proto")}
+	d.zeros("padding", 7)
+	for d.left() > 0 {
+		switch kind, p := d.prop("connection property"); kind {
+		case ctOrig:
+			m.Orig = p.tuple("orig")
+		case ctReply:
+			m.Reply = p.tuple("reply")
+		case ctZone:
+			m.HasZone, m.Zone = true, p.u16("zone_id")
+		default:
+			m.Properties = append(m.Properties, p.raw(kind))
+		}
+	}
+	return m
+}
+func (d *decoder) tuple(field string) CTTuple {
+	var t CTTuple
+	d.skip(4)
+	for d.left() > 0 {
+		switch kind, p := d.prop(field + " tuple"); kind {
+		case ctSrc:
+			t.Src = p.tupleAddress(field + " source")
+		case ctDst:
+			t.Dst = p.tupleAddress(field + " destination")
+		case ctSrcPort:
+			t.SrcPort = p.u16(field + " source port")
+		case ctDstPort:
+			t.DstPort = p.u16(field + " destination port")
+		case ctICMPID:
+			t.ICMPID = p.u16(field + " icmp_id")
+		case ctICMPType:
+			t.ICMPType = p.u8(field + " icmp_type")
+		case ctICMPCode:
+			t.ICMPCode = p.u8(field + " icmp_code")
+		default:
+			d.fail(field+" tuple", "type %d is not known", kind)
+		}
+	}
+	return t
+}
+func (p *decoder) tupleAddress(field string) netip.Addr {
+	b := p.take(field, 16)
+	if b == nil {
+		return netip.Addr{}
+	}
+	a := netip.AddrFrom16([16]byte(b)).Unmap()
+	if a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
 }

@@ -4,6 +4,7 @@ import "slices"
 
 const (
 	ntrVendor          uint32 = 0x0000154d
+	ntrOldVendor       uint32 = 0x00001540 // what Open vSwitch 2.4 sent by mistake
 	ntrSelectionMethod uint32 = 1
 )
 
@@ -28,6 +29,7 @@ func (m GroupMod) appendTo(e *encoder) {
 	}
 	e.b[at], e.b[at+1] = byte(n>>8), byte(n)
 	e.selection(m.Selection)
+	e.raw(m.Properties)
 }
 
 func (d *decoder) groupMod() Message {
@@ -39,7 +41,7 @@ func (d *decoder) groupMod() Message {
 	m.CommandBucket = d.u32("command_bucket_id")
 	b := d.sub("buckets", n)
 	m.Buckets = b.buckets()
-	m.Selection = d.selection()
+	m.Selection, m.Properties = d.selection()
 	return m
 }
 
@@ -65,6 +67,7 @@ func (e *encoder) buckets(list []Bucket, t GroupType) {
 			e.u32(b.WatchGroup)
 			e.propEnd(p)
 		}
+		e.raw(b.Properties)
 		e.len16(start, 0)
 	}
 }
@@ -93,6 +96,8 @@ func (d *decoder) buckets() []Bucket {
 				b.WatchPort = Port(p.u32("watch_port"))
 			case 2:
 				b.WatchGroup = p.u32("watch_group")
+			default:
+				b.Properties = append(b.Properties, p.raw(typ))
 			}
 		}
 		if b.WatchPort == PortAny {
@@ -137,15 +142,15 @@ func (e *encoder) selection(s Selection) {
 	e.propEnd(p)
 }
 
-// selection reads a group's properties up to the end of d.
-func (d *decoder) selection() Selection {
-	var s Selection
+// selection reads a group's properties up to the end of d; raw are the others.
+func (d *decoder) selection() (s Selection, raw []RawProperty) {
 	for d.left() > 0 {
 		typ, p := d.prop("group property")
-		if typ != 0xffff || p.u32("experimenter") != ntrVendor || p.u32("experimenter type") != ntrSelectionMethod {
+		if vendor, sub := p.peekVendor(typ); vendor != ntrVendor && vendor != ntrOldVendor || sub != ntrSelectionMethod {
+			raw = append(raw, p.raw(typ))
 			continue
 		}
-		p.skip(4)
+		p.skip(12)
 		s = Selection{Method: p.text("selection_method", 16), Param: p.u64("selection_method_param")}
 		for p.left() > 0 {
 			at := p
@@ -161,7 +166,7 @@ func (d *decoder) selection() Selection {
 		}
 		slices.Sort(s.Fields)
 	}
-	return s
+	return s, raw
 }
 
 func (m MeterMod) appendTo(e *encoder) {
@@ -173,18 +178,31 @@ func (m MeterMod) appendTo(e *encoder) {
 func (e *encoder) bands(list []MeterBand) {
 	for _, b := range list {
 		s := e.propStart(b.Kind)
-		e.u32(b.Rate)
-		e.u32(b.Burst)
-		e.u8(b.PrecLevel)
-		e.zero(3)
+		e.u32s(b.Rate, b.Burst)
+		if b.known() {
+			e.u8(b.PrecLevel)
+			e.zero(3)
+		} else {
+			e.str(b.Data)
+		}
 		e.propEnd(s)
 	}
 }
+func (b MeterBand) known() bool { return b.Kind == BandDrop || b.Kind == BandDSCPRemark }
+
 func (d *decoder) bands() []MeterBand {
 	var list []MeterBand
 	for d.left() > 0 {
-		typ, p := d.prop("meter band")
-		list = append(list, MeterBand{Kind: typ, Rate: p.u32("rate"), Burst: p.u32("burst_size"), PrecLevel: p.u8("prec_level")})
+		kind, p := d.prop("meter band")
+		b := MeterBand{Kind: kind, Rate: p.u32("rate"), Burst: p.u32("burst_size")}
+		if b.known() {
+			b.PrecLevel = p.u8("prec_level")
+			p.skip(3)
+			p.end("meter band")
+		} else {
+			b.Data = string(p.take("meter band", p.left()))
+		}
+		list = append(list, b)
 	}
 	return list
 }

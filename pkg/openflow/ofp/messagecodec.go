@@ -1,11 +1,18 @@
 package ofp
 
+import "slices"
+
 // Subtypes of Nicira's messages (ofp-msgs.h).
 const (
 	nxtSetPacketInFormat uint32 = 16
 	nxtSetControllerID   uint32 = 20
+	nxtTLVTableMod       uint32 = 24
+	nxtTLVTableRequest   uint32 = 25
+	nxtTLVTableReply     uint32 = 26
 	nxtResume            uint32 = 28
+	nxtCTFlushZone       uint32 = 29
 	nxtPacketIn2         uint32 = 30
+	nxtCTFlush           uint32 = 32
 )
 
 var messageNames = [...]string{
@@ -119,13 +126,13 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 	case TypeBarrierReply:
 		return BarrierReply{}
 	case TypeRoleRequest, TypeRoleReply:
-		role := d.u32("role")
-		d.skip(4)
+		role, id := d.u32("role"), d.u16("short_id")
+		d.skip(2)
 		gen := d.u64("generation_id")
 		if typ == TypeRoleReply {
-			return RoleReply{Role: role, GenerationID: gen}
+			return RoleReply{role, gen, id}
 		}
-		return RoleRequest{Role: role, GenerationID: gen}
+		return RoleRequest{role, gen, id}
 	case TypeGetAsyncRequest:
 		return GetAsyncRequest{}
 	case TypeGetAsyncReply:
@@ -133,9 +140,23 @@ func (d *decoder) body(typ Type, version uint8, xid uint32) Message {
 	case TypeSetAsync:
 		return SetAsync{d.async()}
 	case TypeBundleControl:
-		return BundleControl{ID: d.u32("bundle_id"), Ctrl: d.u16("ctrl type"), Flags: d.u16("flags")}
+		return d.bundleControl()
 	case TypeBundleAdd:
 		return d.bundleAdd(xid)
+	}
+	switch typ {
+	case TypePortMod:
+		return d.portMod()
+	case TypeTableMod:
+		return d.tableMod()
+	case TypeRoleStatus:
+		return d.roleStatus()
+	case TypeTableStatus:
+		return d.tableStatus()
+	case TypeRequestForward:
+		return d.requestForward()
+	case TypeControllerStatus:
+		return ControllerStatusMessage{d.controllerStatus()}
 	}
 	return RawMessage{typ, d.rest()}
 }
@@ -174,25 +195,30 @@ func (Experimenter) Type() Type      { return TypeExperimenter }
 func (m RawMessage) Type() Type      { return m.MsgType }
 
 func (m Hello) appendTo(e *encoder) {
-	if len(m.Versions) == 0 {
-		return
-	}
-	p := e.propStart(1)
-	var bits uint32
-	for _, v := range m.Versions {
-		if v < 32 {
-			bits |= 1 << v
+	if len(m.Versions) > 0 {
+		p := e.propStart(helloVersions)
+		words := make([]uint32, slices.Max(m.Versions)/32+1)
+		for _, v := range m.Versions {
+			words[v/32] |= 1 << (v % 32)
 		}
+		e.u32s(words...)
+		e.propEnd(p)
 	}
-	e.u32(bits)
-	e.propEnd(p)
+	for _, r := range m.Elements {
+		p := e.propStart(r.Kind)
+		e.bytes(r.Data)
+		e.propEnd(p)
+	}
 }
+
+const helloVersions uint16 = 1 // OFPHET_VERSIONBITMAP
 
 func (d *decoder) hello(version uint8) Message {
 	m := Hello{HeaderVersion: version}
 	for d.left() > 0 {
 		typ, p := d.prop("hello element")
-		if typ != 1 {
+		if typ != helloVersions {
+			m.Elements = append(m.Elements, RawProperty{typ, p.rest()})
 			continue
 		}
 		for word := 0; p.left() >= 4; word++ {
@@ -367,16 +393,19 @@ func (d *decoder) flowMod() Message {
 	}
 }
 
-func roleBody(e *encoder, role uint32, gen uint64) {
-	e.u32(role)
-	e.zero(4)
-	e.u64(gen)
+func (m RoleRequest) appendTo(e *encoder) { RoleReply(m).appendTo(e) }
+func (m RoleReply) appendTo(e *encoder) {
+	e.role(m.Role)
+	e.u16s(m.ShortID, 0)
+	e.u64(m.GenerationID)
 }
-func (m RoleRequest) appendTo(e *encoder) { roleBody(e, m.Role, m.GenerationID) }
-func (m RoleReply) appendTo(e *encoder)   { roleBody(e, m.Role, m.GenerationID) }
 
 func (e *encoder) async(props []AsyncProperty) {
 	for _, p := range props {
+		if p.Kind >= AsyncExperimenterSecondary {
+			e.raw([]RawProperty{{p.Kind, p.Data}})
+			continue
+		}
 		s := e.propStart(p.Kind)
 		e.u32(p.Mask)
 		e.propEnd(s)
@@ -385,54 +414,18 @@ func (e *encoder) async(props []AsyncProperty) {
 func (d *decoder) async() []AsyncProperty {
 	var list []AsyncProperty
 	for d.left() > 0 {
-		typ, p := d.prop("async property")
-		list = append(list, AsyncProperty{Kind: typ, Mask: p.u32("mask")})
+		kind, p := d.prop("async property")
+		if kind >= AsyncExperimenterSecondary {
+			list = append(list, AsyncProperty{Kind: kind, Data: p.raw(kind).Data})
+			continue
+		}
+		list = append(list, AsyncProperty{Kind: kind, Mask: p.u32("mask")})
+		p.end("mask")
 	}
 	return list
 }
 func (m GetAsyncReply) appendTo(e *encoder) { e.async(m.Properties) }
 func (m SetAsync) appendTo(e *encoder)      { e.async(m.Properties) }
-
-func (m BundleControl) appendTo(e *encoder) {
-	e.u32(m.ID)
-	e.u16(m.Ctrl)
-	e.u16(m.Flags)
-}
-func (m BundleAdd) appendTo(e *encoder) {
-	e.u32(m.ID)
-	e.zero(2)
-	e.u16(m.Flags)
-	if m.Message == nil {
-		e.fail("the message is nil")
-		return
-	}
-	e.message(m.Message)
-}
-func (d *decoder) bundleAdd(xid uint32) Message {
-	m := BundleAdd{ID: d.u32("bundle_id")}
-	d.skip(2)
-	m.Flags = d.u16("flags")
-	if d.deep++; d.deep > 1 || !d.ok() {
-		d.fail("message", "a bundle cannot hold a bundle")
-		return nil
-	}
-	n := MessageLen(d.buf)
-	if n == 0 {
-		d.fail("message", "%v", errShort)
-	}
-	s := d.sub("message", n)
-	var inner uint32
-	s.deep = d.deep
-	if !d.ok() {
-		return nil
-	}
-	m.Message = s.message(&inner)
-	if d.ok() && inner != xid {
-		d.fail("message", "its transaction id %#x differs from the outer one, %#x", inner, xid)
-	}
-	d.take("properties", d.left())
-	return m
-}
 
 func (e *encoder) vendor(sub uint32) {
 	e.u32(nxVendor)
@@ -465,6 +458,16 @@ func (d *decoder) experimenter() Message {
 			return d.packetIn2()
 		case nxtResume:
 			return Resume{d.packetIn2()}
+		case nxtTLVTableMod:
+			return d.tlvTableMod()
+		case nxtTLVTableRequest:
+			return TLVTableRequest{}
+		case nxtTLVTableReply:
+			return d.tlvTableReply()
+		case nxtCTFlushZone:
+			return d.ctFlushZone()
+		case nxtCTFlush:
+			return d.ctFlush()
 		}
 	}
 	return Experimenter{vendor, sub, d.rest()}
@@ -517,21 +520,24 @@ func (m PacketIn2) properties(e *encoder) {
 	p = e.propStart(pinTable)
 	e.u8(uint8(m.Table))
 	e.propEnd(p)
-	p = e.propStart(pinCookie)
-	e.zero(4)
-	e.u64(m.Cookie)
-	e.propEnd(p)
+	if m.Cookie != NoCookie {
+		p = e.propStart(pinCookie)
+		e.zero(4)
+		e.u64(m.Cookie)
+		e.propEnd(p)
+	}
 	p = e.propStart(pinReason)
 	e.u8(m.Reason)
 	e.propEnd(p)
 	p = e.propStart(pinMetadata)
 	e.str(string(m.Metadata))
 	e.propEnd(p)
-	e.propBytes(pinUserdata, m.Userdata)
 	e.propBytes(pinContinuation, m.Continuation)
+	e.propBytes(pinUserdata, m.Userdata)
+	e.raw(m.Properties)
 }
 func (d *decoder) packetIn2() PacketIn2 {
-	m := PacketIn2{BufferID: NoBuffer}
+	m := PacketIn2{BufferID: NoBuffer, Cookie: NoCookie}
 	for d.left() > 0 {
 		typ, p := d.prop("property")
 		switch typ {
@@ -559,6 +565,8 @@ func (d *decoder) packetIn2() PacketIn2 {
 			m.Userdata = p.rest()
 		case pinContinuation:
 			m.Continuation = p.rest()
+		default:
+			m.Properties = append(m.Properties, p.raw(typ))
 		}
 	}
 	if m.FullLen == 0 {

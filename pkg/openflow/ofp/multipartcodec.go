@@ -89,8 +89,11 @@ func (e *encoder) multipart(m Multipart) {
 func (d *decoder) multipart(typ Type) Message {
 	kind, flags := MultipartType(d.u16("multipart type")), d.u16("multipart flags")
 	d.skip(4)
+	if kind == MultipartExperimenter {
+		return d.experimenterMultipart(typ, flags&1 != 0)
+	}
 	if typ == TypeMultipartRequest {
-		if m := d.request(kind); m != nil {
+		if m := d.request(kind, flags&1 != 0); m != nil {
 			return m
 		}
 	} else if m := d.reply(kind, flags&1 != 0); m != nil {
@@ -99,7 +102,7 @@ func (d *decoder) multipart(typ Type) Message {
 	return RawMultipart{typ, kind, flags, d.rest()}
 }
 
-func (d *decoder) request(kind MultipartType) Message {
+func (d *decoder) request(kind MultipartType, more bool) Message {
 	id := func() uint32 {
 		v := d.u32("id")
 		d.skip(4)
@@ -126,6 +129,28 @@ func (d *decoder) request(kind MultipartType) Message {
 		return GroupFeaturesRequest{}
 	case MultipartMeterDesc:
 		return MeterDescRequest{id()}
+	case MultipartPortStats:
+		return PortStatsRequest{Port(id())}
+	case MultipartQueueStats:
+		return QueueStatsRequest{Port(d.u32("port_no")), d.u32("queue_id")}
+	case MultipartQueueDesc:
+		return QueueDescRequest{Port(d.u32("port_no")), d.u32("queue_id")}
+	case MultipartMeter:
+		return MeterStatsRequest{id()}
+	case MultipartMeterFeatures:
+		return MeterFeaturesRequest{}
+	case MultipartTableDesc:
+		return TableDescRequest{}
+	case MultipartTableFeatures:
+		m := TableFeaturesRequest{More: more}
+		for d.left() > 0 {
+			m.Tables = append(m.Tables, d.tableFeatures())
+		}
+		return m
+	case MultipartControllerStatus:
+		return ControllerStatusRequest{}
+	case MultipartBundleFeatures:
+		return d.bundleFeaturesRequest()
 	case MultipartFlowMonitor:
 		return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"), Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
 	}
@@ -198,6 +223,52 @@ func (d *decoder) reply(kind MultipartType, more bool) Message {
 			m.Meters = append(m.Meters, c)
 		}
 		return m
+	case MultipartPortStats:
+		m := PortStatsReply{More: more}
+		for d.left() > 0 {
+			m.Ports = append(m.Ports, d.portStats())
+		}
+		return m
+	case MultipartQueueStats:
+		m := QueueStatsReply{More: more}
+		for d.left() > 0 {
+			m.Queues = append(m.Queues, d.queueStats())
+		}
+		return m
+	case MultipartQueueDesc:
+		m := QueueDescReply{More: more}
+		for d.left() > 0 {
+			m.Queues = append(m.Queues, d.queueDesc())
+		}
+		return m
+	case MultipartMeter:
+		m := MeterStatsReply{More: more}
+		for d.left() > 0 {
+			m.Meters = append(m.Meters, d.meterStats())
+		}
+		return m
+	case MultipartMeterFeatures:
+		return d.meterFeatures()
+	case MultipartTableDesc:
+		m := TableDescReply{More: more}
+		for d.left() > 0 {
+			m.Tables = append(m.Tables, d.tableDesc())
+		}
+		return m
+	case MultipartTableFeatures:
+		m := TableFeaturesReply{More: more}
+		for d.left() > 0 {
+			m.Tables = append(m.Tables, d.tableFeatures())
+		}
+		return m
+	case MultipartControllerStatus:
+		m := ControllerStatusReply{More: more}
+		for d.left() > 0 {
+			m.Controllers = append(m.Controllers, d.controllerStatus())
+		}
+		return m
+	case MultipartBundleFeatures:
+		return d.bundleFeaturesReply()
 	case MultipartFlowMonitor:
 		m := FlowMonitorReply{More: more}
 		for d.left() > 0 {
@@ -428,6 +499,7 @@ func (e *encoder) portDesc(p PortDesc) {
 		e.u32(v)
 	}
 	e.propEnd(s)
+	e.portProperties(p)
 	e.len16(start, 4)
 }
 func (d *decoder) portDesc() PortDesc {
@@ -443,13 +515,8 @@ func (d *decoder) portDesc() PortDesc {
 	s.skip(2)
 	p.Name, p.Config, p.State = s.text("name", 16), s.u32("config"), s.u32("state")
 	for s.left() > 0 {
-		typ, e := s.prop("port property")
-		if typ != 0 {
-			continue
-		}
-		e.skip(4)
-		p.Current, p.Advertised, p.Supported = e.u32("curr"), e.u32("advertised"), e.u32("supported")
-		p.Peer, p.CurrentSpeed, p.MaxSpeed = e.u32("peer"), e.u32("curr_speed"), e.u32("max_speed")
+		kind, value := s.prop("port property")
+		value.portProperty(kind, &p)
 	}
 	return p
 }
@@ -468,6 +535,7 @@ func (m GroupDescReply) appendTo(e *encoder) {
 		n := len(e.b) - at
 		e.b[start+8], e.b[start+9] = byte(n>>8), byte(n)
 		e.selection(g.Selection)
+		e.raw(g.Properties)
 		e.len16(start, 0)
 	}
 }
@@ -480,7 +548,8 @@ func (d *decoder) groupDesc() GroupDesc {
 	n := int(s.u16("bucket_list_len"))
 	s.skip(6)
 	b := s.sub("buckets", n)
-	g.Buckets, g.Selection = b.buckets(), s.selection()
+	g.Buckets = b.buckets()
+	g.Selection, g.Properties = s.selection()
 	return g
 }
 

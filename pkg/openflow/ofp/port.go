@@ -110,3 +110,239 @@ type PortStatsReply struct {
 	More  bool
 	Ports []PortStats
 }
+
+// Type of the messages about ports.
+func (PortMod) Type() Type          { return TypePortMod }
+func (PortStatsRequest) Type() Type { return TypeMultipartRequest }
+func (PortStatsReply) Type() Type   { return TypeMultipartReply }
+
+// MultipartType of the messages about ports.
+func (PortStatsRequest) MultipartType() MultipartType { return MultipartPortStats }
+func (PortStatsReply) MultipartType() MultipartType   { return MultipartPortStats }
+
+// HasMore of the messages about ports.
+func (PortStatsRequest) HasMore() bool { return false }
+func (m PortStatsReply) HasMore() bool { return m.More }
+
+// Types of properties of ports, the same in port_mod, port_desc and port_stats.
+const (
+	portEthernet uint16 = iota
+	portOptical
+	portPipelineInput
+	portPipelineOutput
+	portRecirculate
+)
+
+func (m PortMod) appendTo(e *encoder) {
+	e.u32(uint32(m.Port))
+	e.zero(4)
+	e.bytes(m.MAC[:])
+	e.zero(2)
+	e.u32s(m.Config, m.Mask)
+	if m.Config&^m.Mask != 0 {
+		e.fail("port %d: config %#x has bits outside of mask %#x", m.Port, m.Config, m.Mask)
+	}
+	if m.Advertise != 0 {
+		p := e.propStart(portEthernet)
+		e.u32(m.Advertise)
+		e.propEnd(p)
+	}
+	if o := m.Optical; o != nil {
+		p := e.propStart(portOptical)
+		e.u32s(o.Configure, o.Freq, uint32(o.FreqOffset), o.GridSpan, o.TxPower)
+		e.propEnd(p)
+	}
+	e.raw(m.Properties)
+}
+func (d *decoder) portMod() Message {
+	m := PortMod{Port: Port(d.u32("port_no"))}
+	d.skip(4)
+	copy(m.MAC[:], d.take("hw_addr", 6))
+	d.skip(2)
+	m.Config, m.Mask = d.u32("config"), d.u32("mask")
+	for d.left() > 0 {
+		switch kind, p := d.prop("port property"); kind {
+		case portEthernet:
+			m.Advertise = p.u32("advertise")
+			p.end("advertise")
+		case portOptical:
+			m.Optical = &OpticalPortMod{p.u32("configure"), p.u32("freq_lmda"), int32(p.u32("fl_offset")), p.u32("grid_span"), p.u32("tx_pwr")}
+		default:
+			m.Properties = append(m.Properties, p.raw(kind))
+		}
+	}
+	return m
+}
+
+// portProperties appends the properties of a PortDesc that follow the Ethernet one.
+func (e *encoder) portProperties(p PortDesc) {
+	if o := p.Optical; o != nil {
+		s := e.propStart(portOptical)
+		e.zero(4)
+		e.u32s(o.Supported, o.TxMinFreq, o.TxMaxFreq, o.TxGridFreq, o.RxMinFreq, o.RxMaxFreq, o.RxGridFreq)
+		e.u16s(o.TxPowerMin, o.TxPowerMax)
+		e.propEnd(s)
+	}
+	e.fieldIDs(portPipelineInput, p.InputFields)
+	e.fieldIDs(portPipelineOutput, p.OutputFields)
+	if p.Recirculate != nil {
+		s := e.propStart(portRecirculate)
+		for _, n := range p.Recirculate {
+			e.u32(uint32(n))
+		}
+		e.propEnd(s)
+	}
+	e.raw(p.Properties)
+}
+func (p *decoder) portProperty(kind uint16, m *PortDesc) {
+	switch kind {
+	case portEthernet:
+		p.skip(4)
+		p.u32s("ethernet", &m.Current, &m.Advertised, &m.Supported, &m.Peer, &m.CurrentSpeed, &m.MaxSpeed)
+		p.end("ethernet")
+	case portOptical:
+		o := &OpticalPort{}
+		p.skip(4)
+		p.u32s("optical", &o.Supported, &o.TxMinFreq, &o.TxMaxFreq, &o.TxGridFreq, &o.RxMinFreq, &o.RxMaxFreq, &o.RxGridFreq)
+		p.u16s("optical power", &o.TxPowerMin, &o.TxPowerMax)
+		m.Optical = o
+	case portPipelineInput:
+		m.InputFields = p.fieldIDs()
+	case portPipelineOutput:
+		m.OutputFields = p.fieldIDs()
+	case portRecirculate:
+		m.Recirculate = []Port{}
+		for p.left() > 0 {
+			m.Recirculate = append(m.Recirculate, Port(p.u32("port_no")))
+		}
+	default:
+		m.Properties = append(m.Properties, p.raw(kind))
+	}
+}
+
+func (m PortStatsRequest) appendTo(e *encoder) { e.multipart(m); e.id(uint32(m.Port), uint32(PortAny)) }
+
+// Experimenter's properties of port statistics (intel-ext.h).
+const (
+	intelVendor  uint32 = 0x0000aa01
+	intelRMON    uint32 = 1
+	intelCustom  uint32 = 2
+	rmonSize            = 184
+	customNameIn        = 255 // bytes of a counter's name, at most
+)
+
+func (m PortStatsReply) appendTo(e *encoder) {
+	e.multipart(m)
+	for _, s := range m.Ports {
+		start := len(e.b)
+		e.zero(4)
+		e.u32s(uint32(s.Port), s.DurationSec, s.DurationNsec)
+		e.u64s(s.RxPackets, s.TxPackets, s.RxBytes, s.TxBytes, s.RxDropped, s.TxDropped, s.RxErrors, s.TxErrors)
+		if t := s.Ethernet; t != nil {
+			p := e.propStart(portEthernet)
+			e.zero(4)
+			e.u64s(t.FrameErrors, t.Overruns, t.CRCErrors, t.Collisions)
+			e.propEnd(p)
+		}
+		if o := s.Optical; o != nil {
+			p := e.propStart(portOptical)
+			e.zero(4)
+			e.u32s(o.Flags, o.TxFreq, o.TxOffset, o.TxGridSpan, o.RxFreq, o.RxOffset, o.RxGridSpan)
+			e.u16s(o.TxPower, o.RxPower, o.BiasCurrent, o.Temperature)
+			e.propEnd(p)
+		}
+		if r := s.RMON; r != nil {
+			p := e.propStart(ExperimenterProperty)
+			e.u32s(intelVendor, intelRMON, 0)
+			e.u64s(r.RxSizes[:]...)
+			e.u64s(r.TxSizes[:]...)
+			e.u64s(r.TxMulticast, r.RxBroadcast, r.TxBroadcast, r.RxUndersized, r.RxOversized, r.RxFragmented, r.RxJabber)
+			e.propEnd(p)
+		}
+		if s.Custom != nil {
+			p := e.propStart(ExperimenterProperty)
+			e.u32s(intelVendor, intelCustom)
+			e.u16s(0, uint16(len(s.Custom)))
+			for _, c := range s.Custom {
+				if len(c.Name) > customNameIn {
+					e.fail("port %d: the name of a counter has %d bytes, more than %d", s.Port, len(c.Name), customNameIn)
+				}
+				e.u8(uint8(len(c.Name)))
+				e.str(c.Name)
+				e.u64(c.Value)
+			}
+			e.propEnd(p)
+		}
+		e.raw(s.Properties)
+		e.len16(start, 0)
+	}
+}
+func (d *decoder) portStats() PortStats {
+	e := d.entry("port stats", 80)
+	e.skip(4)
+	s := PortStats{Port: Port(e.u32("port_no")), DurationSec: e.u32("duration_sec"), DurationNsec: e.u32("duration_nsec")}
+	e.u64s("counters", &s.RxPackets, &s.TxPackets, &s.RxBytes, &s.TxBytes, &s.RxDropped, &s.TxDropped, &s.RxErrors, &s.TxErrors)
+	for e.left() > 0 {
+		kind, p := e.prop("port stats property")
+		switch vendor, sub := p.peekVendor(kind); {
+		case kind == portEthernet:
+			t := &EthernetStats{}
+			p.skip(4)
+			p.u64s("ethernet", &t.FrameErrors, &t.Overruns, &t.CRCErrors, &t.Collisions)
+			p.end("ethernet")
+			s.Ethernet = t
+		case kind == portOptical:
+			o := &OpticalStats{}
+			p.skip(4)
+			p.u32s("optical", &o.Flags, &o.TxFreq, &o.TxOffset, &o.TxGridSpan, &o.RxFreq, &o.RxOffset, &o.RxGridSpan)
+			p.u16s("optical", &o.TxPower, &o.RxPower, &o.BiasCurrent, &o.Temperature)
+			s.Optical = o
+		case vendor == intelVendor && sub == intelRMON:
+			s.RMON = p.rmon()
+		case vendor == intelVendor && sub == intelCustom:
+			s.Custom = p.customStats()
+		default:
+			s.Properties = append(s.Properties, p.raw(kind))
+		}
+	}
+	return s
+}
+
+// peekVendor looks at the numbers of an experimenter's property; both are 0 in others.
+func (p *decoder) peekVendor(kind uint16) (vendor, sub uint32) {
+	if kind != ExperimenterProperty || p.left() < 8 {
+		return 0, 0
+	}
+	return uint32(ToValue(p.buf[:4]).Lo), uint32(ToValue(p.buf[4:8]).Lo)
+}
+
+func (p *decoder) rmon() *RMONStats {
+	if n := p.left() + 4; n != rmonSize {
+		p.fail("RFC 2819 counters", "the property has %d bytes, want %d", n, rmonSize)
+		return nil
+	}
+	r := &RMONStats{}
+	p.skip(12)
+	for i := range r.RxSizes {
+		r.RxSizes[i] = p.u64("rx_packets")
+	}
+	for i := range r.TxSizes {
+		r.TxSizes[i] = p.u64("tx_packets")
+	}
+	p.u64s("RFC 2819 counters", &r.TxMulticast, &r.RxBroadcast, &r.TxBroadcast, &r.RxUndersized, &r.RxOversized, &r.RxFragmented, &r.RxJabber)
+	return r
+}
+
+func (p *decoder) customStats() []CustomStat {
+	p.skip(10)
+	n, list := int(p.u16("stats_array_size")), []CustomStat{}
+	for range n {
+		c := CustomStat{Name: string(p.take("counter name", int(p.u8("counter name length")))), Value: p.u64("counter value")}
+		if !p.ok() {
+			return nil
+		}
+		list = append(list, c)
+	}
+	p.end("custom counters")
+	return list
+}

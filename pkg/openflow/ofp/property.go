@@ -36,3 +36,148 @@ type ActionID struct {
 	Kind uint16
 	Data string
 }
+
+// raw appends properties as they came.
+func (e *encoder) raw(list []RawProperty) {
+	for _, r := range list {
+		if vendor, _, _, ok := r.Experimenter(); r.Kind == ExperimenterProperty && (!ok || vendor == 0) {
+			e.fail("an experimenter's property begins with the experimenter's number and a type of its own: %d bytes are not it", len(r.Data))
+			return
+		}
+		p := e.propStart(r.Kind)
+		e.bytes(r.Data)
+		e.propEnd(p)
+	}
+}
+
+// raw keeps a property whose type and value were read with prop.
+func (p *decoder) raw(kind uint16) RawProperty {
+	if kind == ExperimenterProperty && p.ok() && (len(p.buf) < 8 || ToValue(p.buf[:4]).IsZero()) {
+		p.fail("experimenter property", "want an experimenter's number and type, there are %d bytes", len(p.buf))
+	}
+	return RawProperty{kind, p.rest()}
+}
+
+// end refuses what is left of a property whose length is fixed.
+func (p *decoder) end(field string) {
+	if n := p.left(); n != 0 {
+		p.fail(field, "%d bytes more than it has", n)
+	}
+}
+
+func (e *encoder) u16s(list ...uint16) {
+	for _, v := range list {
+		e.u16(v)
+	}
+}
+func (e *encoder) u32s(list ...uint32) {
+	for _, v := range list {
+		e.u32(v)
+	}
+}
+func (e *encoder) u64s(list ...uint64) {
+	for _, v := range list {
+		e.u64(v)
+	}
+}
+func (d *decoder) u16s(field string, list ...*uint16) {
+	for _, v := range list {
+		*v = d.u16(field)
+	}
+}
+func (d *decoder) u32s(field string, list ...*uint32) {
+	for _, v := range list {
+		*v = d.u32(field)
+	}
+}
+func (d *decoder) u64s(field string, list ...*uint64) {
+	for _, v := range list {
+		*v = d.u64(field)
+	}
+}
+
+// fieldIDs appends a property that names fields; nil appends nothing.
+func (e *encoder) fieldIDs(typ uint16, list []FieldID) {
+	if list == nil {
+		return
+	}
+	p := e.propStart(typ)
+	for _, f := range list {
+		switch {
+		case f.Raw != "":
+			if _, _, _, n, err := oxmHeader(f.Raw); err != nil || n != len(f.Raw) {
+				e.fail("%x is not the header of a field", f.Raw)
+			}
+			e.str(f.Raw)
+		case f.Field == 0 || f.Field >= fieldCount:
+			e.fail("field %d does not exist", f.Field)
+		default:
+			e.b = appendOXMHeader(e.b, f.Field, f.Masked, f.Field.Len())
+		}
+	}
+	e.propEnd(p)
+}
+func (p *decoder) fieldIDs() []FieldID {
+	list := []FieldID{}
+	for p.left() > 0 {
+		f, masked, _, n, err := oxmHeader(p.buf)
+		if err != nil {
+			p.fail("field", "%v", err)
+			return nil
+		}
+		id, header := FieldID{Field: f, Masked: masked}, string(p.take("field", n))
+		if f == 0 || string(appendOXMHeader(nil, f, masked, f.Len())) != header {
+			id.Raw = header
+		}
+		list = append(list, id)
+	}
+	return list
+}
+
+// actionIDs appends a property that names actions or instructions; nil appends nothing.
+func (e *encoder) actionIDs(typ uint16, list []ActionID) {
+	if list == nil {
+		return
+	}
+	p := e.propStart(typ)
+	for _, a := range list {
+		start := e.propStart(a.Kind)
+		e.str(a.Data)
+		e.len16(start, 2) // without padding
+	}
+	e.propEnd(p)
+}
+func (p *decoder) actionIDs() []ActionID {
+	list := []ActionID{}
+	for p.left() > 0 {
+		at := *p
+		kind, n := p.u16("action type"), int(p.u16("action length"))
+		if p.ok() && n < 4 {
+			at.fail("action length", "%d is less than 4", n)
+		}
+		list = append(list, ActionID{kind, string(p.take("action", n-4))})
+	}
+	return list
+}
+
+// tables appends a property that lists tables; nil appends nothing.
+func (e *encoder) tables(typ uint16, list []Table) {
+	if list == nil {
+		return
+	}
+	p := e.propStart(typ)
+	for _, t := range list {
+		if t == TableAll {
+			e.fail("table 255 stands for all tables, not for one")
+		}
+		e.u8(uint8(t))
+	}
+	e.propEnd(p)
+}
+func (p *decoder) tables() []Table {
+	list := []Table{}
+	for p.left() > 0 {
+		list = append(list, Table(p.u8("table")))
+	}
+	return list
+}

@@ -58,61 +58,115 @@ type TableStatus struct {
 	Table  TableDesc
 }
 
-// Commands of TableFeatures.
+// Type of the messages about tables.
+func (TableMod) Type() Type         { return TypeTableMod }
+func (TableStatus) Type() Type      { return TypeTableStatus }
+func (TableDescRequest) Type() Type { return TypeMultipartRequest }
+func (TableDescReply) Type() Type   { return TypeMultipartReply }
+
+// MultipartType of the messages about tables.
+func (TableDescRequest) MultipartType() MultipartType { return MultipartTableDesc }
+func (TableDescReply) MultipartType() MultipartType   { return MultipartTableDesc }
+
+// HasMore of the messages about tables.
+func (TableDescRequest) HasMore() bool { return false }
+func (m TableDescReply) HasMore() bool { return m.More }
+
+// Types of properties of TableMod and TableDesc (ofp_table_mod_prop_type).
 const (
-	TableFeaturesReplace uint8 = 0 // the whole pipeline
-	TableFeaturesModify  uint8 = 1
-	TableFeaturesEnable  uint8 = 2
-	TableFeaturesDisable uint8 = 3
+	tableEviction uint16 = 2
+	tableVacancy  uint16 = 3
 )
 
-// Bits of TableFeatures.Features (ofp_table_feature_flag).
-const (
-	TableFeatureIngress     uint32 = 1 << 0
-	TableFeatureEgress      uint32 = 1 << 1
-	TableFeatureFirstEgress uint32 = 1 << 4
-)
-
-// TableFeaturesRequest asks what the tables can do, or, where it has Tables, asks that they can
-// do so. Open vSwitch only takes new names and numbers of entries.
-type TableFeaturesRequest struct {
-	More   bool
-	Tables []TableFeatures
+func (e *encoder) tableProperties(eviction *uint32, v *Vacancy, raw []RawProperty) {
+	if eviction != nil {
+		p := e.propStart(tableEviction)
+		e.u32(*eviction)
+		e.propEnd(p)
+	}
+	if v != nil {
+		if v.Down > v.Up || v.Up > 100 || v.Current > 100 {
+			e.fail("vacancy down %d%%, up %d%%, now %d%%: want percents, and down not above up", v.Down, v.Up, v.Current)
+		}
+		p := e.propStart(tableVacancy)
+		e.bytes([]byte{v.Down, v.Up, v.Current, 0})
+		e.propEnd(p)
+	}
+	e.raw(raw)
+}
+func (d *decoder) tableProperties(eviction **uint32, v **Vacancy) (raw []RawProperty) {
+	for d.left() > 0 {
+		switch kind, p := d.prop("table property"); kind {
+		case tableEviction:
+			flags := p.u32("eviction flags")
+			p.end("eviction flags")
+			*eviction = &flags
+		case tableVacancy:
+			*v = &Vacancy{p.u8("vacancy_down"), p.u8("vacancy_up"), p.u8("vacancy")}
+			p.skip(1)
+			p.end("vacancy")
+		default:
+			raw = append(raw, p.raw(kind))
+		}
+	}
+	return raw
 }
 
-// TableFeatures is what one table can do (ofp_table_features). Lists are nil where their
-// property is not there, empty where it is and says none.
-type TableFeatures struct {
-	Table                        Table
-	Command                      uint8
-	Features                     uint32
-	Name                         string // up to 31 bytes
-	MetadataMatch, MetadataWrite uint64
-	Capabilities                 uint32 // TableEviction, TableVacancyEvents
-	MaxEntries                   uint32
-	Hit, Miss                    TableEntryFeatures // of ordinary flows, and of the table-miss flow where it differs
-	Match, Wildcards             []FieldID
-	SyncFrom                     []Table
-	PacketTypes                  []uint32
-	Properties                   []RawProperty // experimenters' and unknown ones
+func (m TableMod) appendTo(e *encoder) {
+	e.u8(uint8(m.Table))
+	e.zero(3)
+	e.u32(m.Config)
+	if m.Vacancy != nil && m.Vacancy.Current != 0 {
+		e.fail("table %d: what is free now can be asked, not set", m.Table)
+	}
+	e.tableProperties(m.EvictionFlags, m.Vacancy, m.Properties)
+}
+func (d *decoder) tableMod() Message {
+	m := TableMod{Table: Table(d.u8("table"))}
+	d.skip(3)
+	m.Config = d.u32("config")
+	m.Properties = d.tableProperties(&m.EvictionFlags, &m.Vacancy)
+	return m
 }
 
-// TableEntryFeatures is what the flows of a table can do.
-type TableEntryFeatures struct {
-	Instructions []ActionID
-	NextTables   []Table
-	Write, Apply TableActionFeatures // what Write-Actions and Apply-Actions may hold
+func (e *encoder) tableDesc(t TableDesc) {
+	start := len(e.b)
+	e.zero(2)
+	e.u8(uint8(t.Table))
+	e.zero(1)
+	e.u32(t.Config)
+	e.tableProperties(t.EvictionFlags, t.Vacancy, t.Properties)
+	e.len16(start, 0)
+}
+func (d *decoder) tableDesc() TableDesc {
+	s := d.entry("table", 8)
+	s.skip(2)
+	t := TableDesc{Table: Table(s.u8("table"))}
+	s.skip(1)
+	t.Config = s.u32("config")
+	t.Properties = s.tableProperties(&t.EvictionFlags, &t.Vacancy)
+	return t
 }
 
-// TableActionFeatures is which actions and fields a list of actions may have.
-type TableActionFeatures struct {
-	Actions   []ActionID
-	SetField  []FieldID
-	CopyField []FieldID
+func (m TableDescRequest) appendTo(e *encoder) { e.multipart(m) }
+func (m TableDescReply) appendTo(e *encoder) {
+	e.multipart(m)
+	for _, t := range m.Tables {
+		e.tableDesc(t)
+	}
 }
 
-// TableFeaturesReply is one part of the answer to TableFeaturesRequest.
-type TableFeaturesReply struct {
-	More   bool
-	Tables []TableFeatures
+func (m TableStatus) appendTo(e *encoder) {
+	if m.Reason != TableVacancyDown && m.Reason != TableVacancyUp {
+		e.fail("reason %d does not exist: want 3 (vacancy down) or 4 (vacancy up)", m.Reason)
+	}
+	e.u8(m.Reason)
+	e.zero(7)
+	e.tableDesc(m.Table)
+}
+func (d *decoder) tableStatus() Message {
+	m := TableStatus{Reason: d.u8("reason")}
+	d.skip(7)
+	m.Table = d.tableDesc()
+	return m
 }
