@@ -7,7 +7,9 @@ import "github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 func (p *printer) body(m ofp.Message) bool {
 	switch m := m.(type) {
 	case ofp.FeaturesRequest, ofp.GetConfigRequest, ofp.BarrierRequest, ofp.BarrierReply,
-		ofp.GetAsyncRequest, ofp.DescRequest, ofp.TableStatsRequest, ofp.GroupFeaturesRequest:
+		ofp.GetAsyncRequest, ofp.DescRequest, ofp.TableStatsRequest, ofp.GroupFeaturesRequest,
+		ofp.MeterFeaturesRequest, ofp.TableDescRequest, ofp.ControllerStatusRequest,
+		ofp.TLVTableRequest, ofp.IPFIXBridgeRequest, ofp.IPFIXFlowRequest:
 	case ofp.Hello:
 		p.hello(m)
 	case ofp.Error:
@@ -30,6 +32,14 @@ func (p *printer) body(m ofp.Message) bool {
 		p.role(m.Role, m.GenerationID)
 	case ofp.RoleReply:
 		p.role(m.Role, m.GenerationID)
+	case ofp.RoleStatus:
+		p.roleStatus(m)
+	case ofp.ControllerStatusMessage:
+		p.controllerStatus(m.Status)
+	case ofp.ControllerStatusReply:
+		for _, s := range m.Controllers {
+			p.controllerStatus(s)
+		}
 	case ofp.GetAsyncReply:
 		p.async(m.Properties)
 	case ofp.SetAsync:
@@ -38,6 +48,10 @@ func (p *printer) body(m ofp.Message) bool {
 		p.bundleControl(m)
 	case ofp.BundleAdd:
 		p.bundleAdd(m)
+	case ofp.BundleFeaturesRequest:
+		p.bundleFeaturesRequest(m)
+	case ofp.BundleFeaturesReply:
+		p.bundleFeatures(m)
 	case ofp.SetPacketInFormat:
 		p.f(" format=%s", packetInFormat(m.Format))
 	case ofp.SetControllerID:
@@ -106,6 +120,34 @@ func (p *printer) body(m ofp.Message) bool {
 			p.meter(d)
 		}
 
+	case ofp.MeterStatsRequest:
+		p.meterRequest(m.ID)
+	case ofp.MeterStatsReply:
+		for _, s := range m.Meters {
+			p.meterStats(s)
+		}
+	case ofp.MeterFeaturesReply:
+		p.meterFeatures(m)
+	case ofp.RequestForward:
+		p.requestForward(m)
+
+	case ofp.PortMod:
+		p.portMod(m)
+	case ofp.PortStatsRequest:
+		p.str(" port_no=" + portText(anyPort(m.Port)))
+	case ofp.PortStatsReply:
+		p.portsStats(m.Ports)
+	case ofp.QueueStatsRequest:
+		p.f(" port=%s queue=%s", portText(anyPort(m.Port)), queueText(m.Queue))
+	case ofp.QueueStatsReply:
+		p.queueStats(m.Queues)
+	case ofp.QueueDescRequest:
+		p.str(" port=" + portText(anyPort(m.Port)))
+		if m.Queue != ofp.QueueAll {
+			p.str(" queue=" + queueText(m.Queue))
+		}
+	case ofp.QueueDescReply:
+		p.queueDescs(m.Queues)
 	case ofp.PortStatus:
 		p.portStatus(m)
 	case ofp.PortDescRequest:
@@ -115,6 +157,36 @@ func (p *printer) body(m ofp.Message) bool {
 		p.ports(m.Ports)
 	case ofp.TableStatsReply:
 		p.tableStats(m.Tables)
+	case ofp.TableMod:
+		p.tableMod(m)
+	case ofp.TableDescReply:
+		for _, t := range m.Tables {
+			p.tableDesc(t)
+		}
+	case ofp.TableStatus:
+		p.tableStatus(m)
+	case ofp.TableFeaturesRequest:
+		p.tableFeatures(m.Tables)
+	case ofp.TableFeaturesReply:
+		p.tableFeatures(m.Tables)
+
+	case ofp.TLVTableMod:
+		p.tlvTableMod(m)
+	case ofp.TLVTableReply:
+		p.tlvTableReply(m)
+	case ofp.CTFlushZone:
+		p.f(" zone_id=%d", m.Zone)
+	case ofp.CTFlush:
+		p.ctFlush(m)
+	case ofp.IPFIXBridgeReply:
+		p.str("\n  bridge ipfix: ")
+		p.ipfix(m.Stats, 16)
+	case ofp.IPFIXFlowReply:
+		p.f(" %d ids\n", len(m.Exporters))
+		for _, s := range m.Exporters {
+			p.f("  id %3d: ", s.CollectorSet)
+			p.ipfix(s, 10)
+		}
 	case ofp.DescReply:
 		p.desc(m)
 	default:
@@ -133,15 +205,14 @@ func (p *printer) unknown(m ofp.Message) bool {
 			name = "OFPBRC_BAD_TYPE"
 		}
 	case ofp.RawMultipart:
-		vendor, sub := vendorOf(m)
+		if multipartNames[m.Kind] == "" {
+			name = "OFPBRC_BAD_STAT"
+		}
+	case ofp.ExperimenterMultipart:
 		switch {
-		case m.Kind != ofp.MultipartExperimenter:
-			if multipartNames[m.Kind] == "" {
-				name = "OFPBRC_BAD_STAT"
-			}
-		case vendor != nxVendor && vendor != onfVendor:
+		case m.Vendor != nxVendor && m.Vendor != onfVendor:
 			name = "OFPBRC_BAD_VENDOR"
-		case vendor != nxVendor || niciraMultipartNames[sub] == "":
+		case m.Vendor != nxVendor || niciraMultipartNames[m.Subtype] == "":
 			name = "OFPBRC_BAD_SUBTYPE"
 		}
 	case ofp.Experimenter:

@@ -25,6 +25,10 @@ func (p *printer) hello(m ofp.Hello) {
 		}
 		p.f("0x%02x", v)
 	}
+	if len(m.Elements) > 0 && p.wire != nil {
+		p.str("\n unknown data in hello:\n")
+		p.hexDump(p.wire, true)
+	}
 }
 
 func (p *printer) errorMessage(m ofp.Error) {
@@ -88,6 +92,43 @@ func (p *printer) role(role uint32, generation uint64) {
 	}
 	if generation != noGeneration {
 		p.f(" generation_id=%d", generation)
+	}
+}
+
+var roleReasons = []string{"primary_request", "configuration_changed", "experimenter_data_changed"}
+
+func (p *printer) roleStatus(m ofp.RoleStatus) {
+	p.role(m.Role, m.GenerationID)
+	p.str(" reason=")
+	if int(m.Reason) < len(roleReasons) {
+		p.str(roleReasons[m.Reason])
+	} else {
+		p.str("(unknown)")
+	}
+}
+
+var controllerReasons = []string{"request", "channel_status", "role", "controller_added", "controller_removed", "short_id", "experimenter"}
+
+// controllerStatus has no counterpart in Open vSwitch 3.1.
+func (p *printer) controllerStatus(s ofp.ControllerStatus) {
+	p.f("\n id=%d", s.ShortID)
+	p.role(s.Role, noGeneration)
+	p.str(" reason=")
+	if int(s.Reason) < len(controllerReasons) {
+		p.str(controllerReasons[s.Reason])
+	} else {
+		p.num(uint64(s.Reason))
+	}
+	switch s.Channel {
+	case ofp.ChannelUp:
+		p.str(" channel=up")
+	case ofp.ChannelDown:
+		p.str(" channel=down")
+	default:
+		p.f(" channel=%d", s.Channel)
+	}
+	for _, uri := range s.URIs {
+		p.f(" uri=%q", uri)
 	}
 }
 
@@ -167,11 +208,38 @@ func (p *printer) bundleAdd(m ofp.BundleAdd) {
 	}
 	s := printer{b: p.b, start: len(p.b), verbosity: p.verbosity, deep: p.deep + 1}
 	var wire []byte
-	if p.verbosity >= 5 || needsBytes(m.Message) {
+	if inner := p.wire[min(16, len(p.wire)):]; ofp.MessageLen(inner) >= 8 {
+		wire = inner[:min(ofp.MessageLen(inner), len(inner))]
+	} else if p.verbosity >= 5 || needsBytes(m.Message) {
 		wire, _ = ofp.AppendMessage(nil, p.xid, m.Message)
 	}
 	s.message(ofp.Version, p.xid, m.Message, wire)
 	p.b = s.b
+}
+
+// bundleFeaturesRequest and bundleFeatures have no counterpart in Open vSwitch 3.1.
+func (p *printer) bundleFeaturesRequest(m ofp.BundleFeaturesRequest) {
+	p.str(" flags=")
+	p.bitNames(m.Flags, nameByBit([]string{"timestamp", "time_set_sched"}), " ")
+	p.bundleSchedule(m.Schedule)
+}
+
+func (p *printer) bundleFeatures(m ofp.BundleFeaturesReply) {
+	p.str(" capabilities=")
+	p.bitNames(uint32(m.Capabilities), nameByBit([]string{"atomic", "ordered", "time"}), " ")
+	p.bundleSchedule(m.Schedule)
+}
+
+func (p *printer) bundleSchedule(s *ofp.BundleSchedule) {
+	if s == nil {
+		return
+	}
+	for _, x := range []struct {
+		name string
+		t    ofp.Time
+	}{{"accuracy", s.Accuracy}, {"max_future", s.MaxFuture}, {"max_past", s.MaxPast}, {"timestamp", s.Timestamp}} {
+		p.f("\n %s=%d.%09ds", x.name, x.t.Seconds, x.t.Nanoseconds)
+	}
 }
 
 func packetInFormat(format uint32) string {

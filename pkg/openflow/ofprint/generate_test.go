@@ -3,6 +3,7 @@ package ofprint
 import (
 	"encoding/hex"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
@@ -128,6 +129,20 @@ func (g *generator) fill(v reflect.Value) {
 	case *ofp.Message:
 		*x = nil // a bundle's, which tame sets
 		return
+	case *[]ofp.RawProperty:
+		*x = nil // Open vSwitch refuses most of those that it does not know
+		return
+	case *ofp.Field:
+		list := ofp.Fields()
+		*x = list[g.IntN(len(list))]
+		return
+	case *ofp.FieldID:
+		g.fill(reflect.ValueOf(&x.Field).Elem())
+		x.Masked = x.Field.Maskable() && g.IntN(2) == 0
+		return
+	case *netip.Addr:
+		*x = netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(2)), byte(g.Uint32())})
+		return
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -182,6 +197,13 @@ var kinds = []ofp.Message{
 	ofp.GroupDescRequest{}, ofp.GroupDescReply{}, ofp.GroupStatsRequest{}, ofp.GroupStatsReply{},
 	ofp.GroupFeaturesRequest{}, ofp.GroupFeaturesReply{}, ofp.MeterDescRequest{}, ofp.MeterDescReply{},
 	ofp.FlowMonitorRequest{}, ofp.FlowMonitorReply{}, ofp.RawMultipart{},
+	ofp.PortMod{}, ofp.TableMod{}, ofp.TableStatus{}, ofp.RoleStatus{}, ofp.RequestForward{},
+	ofp.PortStatsRequest{}, ofp.PortStatsReply{}, ofp.QueueStatsRequest{}, ofp.QueueStatsReply{},
+	ofp.QueueDescRequest{}, ofp.QueueDescReply{}, ofp.MeterStatsRequest{}, ofp.MeterStatsReply{},
+	ofp.MeterFeaturesRequest{}, ofp.MeterFeaturesReply{}, ofp.TableDescRequest{}, ofp.TableDescReply{},
+	ofp.TableFeaturesRequest{}, ofp.TableFeaturesReply{}, ofp.TLVTableMod{}, ofp.TLVTableRequest{}, ofp.TLVTableReply{},
+	ofp.CTFlushZone{}, ofp.CTFlush{}, ofp.IPFIXBridgeRequest{}, ofp.IPFIXBridgeReply{}, ofp.IPFIXFlowRequest{},
+	ofp.IPFIXFlowReply{}, ofp.ExperimenterMultipart{},
 }
 
 // tame makes a message that Open vSwitch does not refuse: ovs-ofctl prints no more than the
@@ -191,6 +213,9 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 	case ofp.Hello:
 		m.HeaderVersion = 6
 		m.Versions = []uint8{uint8(1 + g.IntN(31)), uint8(1 + g.IntN(31)), 6}
+		if g.IntN(3) == 0 {
+			m.Elements = []ofp.RawProperty{{Kind: uint16(2 + g.IntN(9)), Data: g.bytes(9)}}
+		}
 		return m
 	case ofp.Error:
 		return g.failure()
@@ -284,6 +309,64 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 		return m
 	case ofp.FlowMonitorReply:
 		return g.updates(m)
+	case ofp.MeterFeaturesReply:
+		m.Features = 0 // Open vSwitch 3.1 takes none
+		return m
+	case ofp.PortMod:
+		m.Config &= m.Mask
+		return m
+	case ofp.RoleStatus:
+		m.Role %= 4
+		return m
+	case ofp.RequestForward:
+		m.Request = g.message([]ofp.Message{ofp.GroupMod{}, ofp.MeterMod{}}[g.IntN(2)])
+		return m
+	case ofp.TableMod:
+		// Open vSwitch 3.1 takes the eviction's flags of a table-mod for its being on or off.
+		m.Config, m.EvictionFlags, m.Vacancy = g.tableConfig()
+		m.EvictionFlags = nil
+		if m.Vacancy != nil {
+			m.Vacancy.Current = 0
+		}
+		return m
+	case ofp.TableStatus:
+		m.Reason = []uint8{ofp.TableVacancyDown, ofp.TableVacancyUp}[g.IntN(2)]
+		m.Table.Config, m.Table.EvictionFlags, m.Table.Vacancy = g.tableConfig()
+		return m
+	case ofp.TableDescReply:
+		if len(m.Tables) == 0 { // which Open vSwitch takes for cut off
+			m.Tables = []ofp.TableDesc{{Table: 3}}
+		}
+		for i := range m.Tables {
+			m.Tables[i].Config, m.Tables[i].EvictionFlags, m.Tables[i].Vacancy = g.tableConfig()
+		}
+		return m
+	case ofp.TableFeaturesRequest:
+		g.tableFeatures(m.Tables)
+		return m
+	case ofp.TableFeaturesReply:
+		if len(m.Tables) == 0 { // as above
+			m.Tables = []ofp.TableFeatures{{}}
+		}
+		g.tableFeatures(m.Tables)
+		return m
+	case ofp.TLVTableMod:
+		m.Command = m.Command % 3
+		m.Maps = g.tlvMaps(m.Maps)
+		if m.Command == ofp.TLVClear {
+			m.Maps = nil
+		}
+		return m
+	case ofp.TLVTableReply:
+		m.MaxSpace, m.MaxFields, m.Maps = 256, 64, g.tlvMaps(m.Maps)
+		return m
+	case ofp.CTFlush:
+		return g.ctFlush(m)
+	case ofp.ExperimenterMultipart:
+		m.MsgType = []ofp.Type{ofp.TypeMultipartRequest, ofp.TypeMultipartReply}[g.IntN(2)]
+		m.Vendor = []uint32{nxVendor, onfVendor, m.Vendor}[g.IntN(3)]
+		m.Subtype |= 0x1000 // none that is known
+		return m
 	case ofp.Experimenter:
 		m.Vendor = []uint32{nxVendor, onfVendor, m.Vendor}[g.IntN(3)]
 		m.Subtype |= 0x1000 // none that is known
@@ -293,8 +376,168 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 		return m
 	case ofp.RawMultipart:
 		m.MsgType = []ofp.Type{ofp.TypeMultipartRequest, ofp.TypeMultipartReply}[g.IntN(2)]
-		m.Kind = []ofp.MultipartType{18, 99, 0xfffe}[g.IntN(3)]
+		m.Kind = []ofp.MultipartType{20, 99, 0xfffe}[g.IntN(3)]
 		return m
+	}
+	return m
+}
+
+func (g *generator) tableConfig() (config uint32, flags *uint32, v *ofp.Vacancy) {
+	config = []uint32{0, ofp.TableEviction, ofp.TableVacancyEvents, ofp.TableEviction | ofp.TableVacancyEvents}[g.IntN(4)]
+	if config&ofp.TableEviction != 0 && g.IntN(2) == 0 {
+		bits := uint32(1 + g.IntN(7))
+		flags = &bits
+	}
+	if config&ofp.TableVacancyEvents != 0 {
+		down := uint8(g.IntN(50))
+		v = &ofp.Vacancy{Down: down, Up: down + uint8(g.IntN(50)), Current: uint8(g.IntN(101))}
+	}
+	return config, flags, v
+}
+
+// tableFeatures are those of a few tables, often alike, with all properties or none.
+func (g *generator) tableFeatures(list []ofp.TableFeatures) {
+	first := ofp.Table(g.IntN(20))
+	for i := range list {
+		t := &list[i]
+		if i > 0 && g.IntN(2) == 0 {
+			*t = list[i-1]
+			t.Name = ""
+		}
+		t.Table, t.Command = first+ofp.Table(i), t.Command%4
+		t.SyncFrom, t.PacketTypes, t.Properties = nil, nil, nil
+		t.Match = g.fieldIDs(t.Match, true)
+		t.Wildcards = g.fieldIDs(t.Wildcards, false)
+		g.entryFeatures(&t.Hit)
+		g.entryFeatures(&t.Miss)
+		switch g.IntN(4) {
+		case 0:
+			t.Miss = ofp.TableEntryFeatures{}
+		case 1: // every table to all that follow
+			t.Miss = ofp.TableEntryFeatures{}
+			t.Hit.NextTables = []ofp.Table{}
+			for n := t.Table + 1; n < 40; n++ {
+				t.Hit.NextTables = append(t.Hit.NextTables, n)
+			}
+		}
+		for f := resolve(*t); !steady(f); f = resolve(*t) {
+			t.Match, t.Wildcards = t.Match[:len(t.Match)/2], t.Wildcards[:len(t.Wildcards)/2]
+			for _, e := range []*ofp.TableEntryFeatures{&t.Hit, &t.Miss} {
+				for _, a := range []*ofp.TableActionFeatures{&e.Write, &e.Apply} {
+					a.SetField = a.SetField[:len(a.SetField)/2]
+				}
+			}
+		}
+		if g.IntN(8) == 0 {
+			*t = ofp.TableFeatures{Table: t.Table, Name: t.Name, MaxEntries: t.MaxEntries}
+		}
+	}
+}
+
+// steady says whether ovs-ofctl can print the names of a table's fields. Where names like
+// ct_nw_src, ct_nw_dst, ct_ipv6_src stand together it cuts as much off the third as off the
+// first two, and prints ct_nw_{src,dst,6_src}; we print ct_{nw_{src,dst},ipv6_src}.
+func steady(f features) bool {
+	var names func(list []string, skip int) bool
+	names = func(list []string, skip int) bool {
+		for len(list) > 0 {
+			run, length := prefixRun(list, skip)
+			if n := sequence(list); n >= run {
+				list = list[n:]
+				continue
+			}
+			if length != commonPrefix(list[0][skip:], list[1][skip:]) || !names(list[:run], skip+length) {
+				return false
+			}
+			list = list[run:]
+		}
+		return true
+	}
+	set := func(s fieldSet, is func(int) bool) bool {
+		var list []string
+		for i, name := range fieldOrder {
+			if s[i] && is(i) {
+				list = append(list, name)
+			}
+		}
+		return names(list, 0)
+	}
+	all := func(int) bool { return true }
+	return set(f.match, func(i int) bool { return f.mask[i] }) &&
+		set(f.match, func(i int) bool { return !f.mask[i] && f.wildcard[i] }) &&
+		set(f.match, func(i int) bool { return !f.wildcard[i] }) &&
+		set(f.hit.write.setFields, all) && set(f.hit.apply.setFields, all) &&
+		set(f.miss.write.setFields, all) && set(f.miss.apply.setFields, all)
+}
+
+func (g *generator) entryFeatures(e *ofp.TableEntryFeatures) {
+	if e.NextTables == nil {
+		e.NextTables = []ofp.Table{}
+	}
+	for i := range e.NextTables {
+		e.NextTables[i] %= 255
+	}
+	e.Instructions = nil
+	for range 1 + g.IntN(6) {
+		e.Instructions = append(e.Instructions, ofp.ActionID{Kind: uint16(1 + g.IntN(6))})
+	}
+	for _, a := range []*ofp.TableActionFeatures{&e.Write, &e.Apply} {
+		a.Actions, a.CopyField = []ofp.ActionID{}, nil
+		for range g.IntN(6) {
+			a.Actions = append(a.Actions, ofp.ActionID{Kind: uint16(g.IntN(28))})
+		}
+		a.SetField = g.fieldIDs(a.SetField, false)
+	}
+	if g.IntN(2) == 0 {
+		e.Apply = e.Write
+	}
+}
+
+// fieldIDs adds fields to a few, and some whose header the library does not know.
+func (g *generator) fieldIDs(list []ofp.FieldID, masked bool) []ofp.FieldID {
+	list = slices.Clone(list)
+	for range g.IntN(30) {
+		var id ofp.FieldID
+		g.fill(reflect.ValueOf(&id).Elem())
+		list = append(list, id)
+	}
+	if g.IntN(3) == 0 {
+		list = append(list, ofp.FieldID{Raw: "\x00\x00\x00\x02"}, ofp.FieldID{Raw: "\x00\x00\x08\x02"})
+	}
+	if list == nil {
+		list = []ofp.FieldID{}
+	}
+	for i := range list {
+		list[i].Masked = list[i].Masked && masked
+	}
+	return list
+}
+
+func (g *generator) tlvMaps(list []ofp.TLVMap) []ofp.TLVMap {
+	for i := range list {
+		list[i].Length, list[i].Index = uint8(4*(1+g.IntN(31))), uint16(g.IntN(64))
+	}
+	return list
+}
+
+func (g *generator) ctFlush(m ofp.CTFlush) ofp.Message {
+	m.HasZone = m.Zone != 0
+	m.Proto = []uint8{0, 1, 6, 17, 58}[g.IntN(5)]
+	for _, t := range []*ofp.CTTuple{&m.Orig, &m.Reply} {
+		switch {
+		case m.Proto == 1 || m.Proto == 58:
+			t.SrcPort, t.DstPort = 0, 0
+		case m.Proto == 0:
+			*t = ofp.CTTuple{Src: t.Src, Dst: t.Dst}
+		default:
+			t.ICMPID, t.ICMPType, t.ICMPCode = 0, 0, 0
+		}
+		if m.Proto == 58 {
+			t.Src, t.Dst = netip.MustParseAddr("fd00::1"), netip.MustParseAddr("2001:db8::7:5")
+		}
+		if g.IntN(4) == 0 {
+			t.Src = netip.Addr{}
+		}
 	}
 	return m
 }

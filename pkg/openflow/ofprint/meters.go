@@ -79,3 +79,35 @@ func (p *printer) meterRequest(id uint32) {
 	p.str(" ")
 	p.meterID(id, "=")
 }
+
+func (p *printer) meterStats(m ofp.MeterStatistics) {
+	p.str("\n")
+	p.meterID(m.ID, ":")
+	p.f(" flow_count:%d packet_in_count:%d byte_in_count:%d duration:", m.Flows, m.Packets, m.Bytes)
+	p.duration(m.DurationSec, m.DurationNsec)
+	p.str(" bands:\n")
+	for i, b := range m.Bands {
+		p.f("%d: packet_count:%d byte_count:%d\n", i, b.Packets, b.Bytes)
+	}
+}
+
+func (p *printer) meterFeatures(m ofp.MeterFeaturesReply) {
+	p.f("\nmax_meter:%d max_bands:%d max_color:%d\nband_types: ", m.MaxMeters, m.MaxBands, m.MaxColor)
+	p.bitNames(m.BandTypes, nameByBit([]string{ofp.BandDrop: "drop", ofp.BandDSCPRemark: "dscp_remark"}), " ")
+	p.str("\ncapabilities: ")
+	p.bitNames(m.Capabilities, nameByBit(meterFlagNames), " ")
+	p.str("\n")
+}
+
+// requestForward prints what another controller has asked for.
+func (p *printer) requestForward(m ofp.RequestForward) {
+	p.str(" reason=")
+	switch r := m.Request.(type) {
+	case ofp.GroupMod:
+		p.str("group_mod")
+		p.groupMod(r)
+	case ofp.MeterMod:
+		p.str("meter_mod")
+		p.meterMod(r)
+	}
+}

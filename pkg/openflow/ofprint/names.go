@@ -41,6 +41,7 @@ var multipartNames = map[ofp.MultipartType]string{
 	ofp.MultipartTableFeatures: "TABLE_FEATURES", ofp.MultipartPortDesc: "PORT_DESC",
 	ofp.MultipartTableDesc: "TABLE_DESC", ofp.MultipartQueueDesc: "QUEUE_DESC",
 	ofp.MultipartFlowMonitor: "FLOW_MONITOR", ofp.MultipartFlowStats: "FLOW_STATS",
+	ofp.MultipartControllerStatus: "CONTROLLER_STATUS", ofp.MultipartBundleFeatures: "BUNDLE_FEATURES",
 }
 
 // Names of Nicira's messages that OpenFlow 1.5 can carry, by subtype (nicira-ext.h).
@@ -62,9 +63,12 @@ func nameOf(m ofp.Message) string {
 	head[0], head[1] = ofp.Version, byte(m.Type())
 	n := 8
 	switch m := m.(type) {
-	case ofp.RawMultipart:
-		binary.BigEndian.PutUint16(head[8:], uint16(m.Kind))
-		n = 16 + copy(head[16:], m.Data)
+	case ofp.IPFIXBridgeRequest, ofp.IPFIXBridgeReply:
+		n = vendorMultipart(&head, nxVendor, 3)
+	case ofp.IPFIXFlowRequest, ofp.IPFIXFlowReply:
+		n = vendorMultipart(&head, nxVendor, 4)
+	case ofp.ExperimenterMultipart:
+		n = vendorMultipart(&head, m.Vendor, m.Subtype)
 	case ofp.Multipart:
 		binary.BigEndian.PutUint16(head[8:], uint16(m.MultipartType()))
 		n = 16
@@ -91,6 +95,14 @@ func nameOf(m ofp.Message) string {
 	return fmt.Sprintf("OFPT_%d", m.Type())
 }
 
+// vendorMultipart is the beginning of an experimenter's multipart message, after the header.
+func vendorMultipart(head *[24]byte, vendor, sub uint32) int {
+	binary.BigEndian.PutUint16(head[8:], uint16(ofp.MultipartExperimenter))
+	binary.BigEndian.PutUint32(head[16:], vendor)
+	binary.BigEndian.PutUint32(head[20:], sub)
+	return len(head)
+}
+
 // subtype is the number of one of Nicira's messages.
 func subtype(m ofp.Message) (uint32, bool) {
 	switch m.(type) {
@@ -98,10 +110,20 @@ func subtype(m ofp.Message) (uint32, bool) {
 		return 16, true
 	case ofp.SetControllerID:
 		return 20, true
+	case ofp.TLVTableMod:
+		return 24, true
+	case ofp.TLVTableRequest:
+		return 25, true
+	case ofp.TLVTableReply:
+		return 26, true
 	case ofp.Resume:
 		return 28, true
+	case ofp.CTFlushZone:
+		return 29, true
 	case ofp.PacketIn2:
 		return 30, true
+	case ofp.CTFlush:
+		return 32, true
 	}
 	return 0, false
 }
@@ -144,12 +166,4 @@ func nameOfBytes(head []byte) string {
 	default:
 		return typeNames[t]
 	}
-}
-
-// vendorOf is who a multipart message of an experimenter is of, and its subtype.
-func vendorOf(m ofp.RawMultipart) (vendor, sub uint32) {
-	if len(m.Data) < 8 {
-		return 0, 0
-	}
-	return binary.BigEndian.Uint32(m.Data), binary.BigEndian.Uint32(m.Data[4:])
 }

@@ -3,8 +3,17 @@
 //
 //	OFPT_FLOW_MOD (OF1.5) (xid=0x1): ADD table:1 priority=200,ip actions=goto_table:2
 //
-// Flows, matches and actions are written by package flow. Messages that ovs-ofctl 3.1 cannot
-// print (OFPST_FLOW_STATS, OFPT_CONTROLLER_STATUS) have a text of the same style.
+// Flows, matches and actions are written by package flow. Where the text is not that of
+// ovs-ofctl 3.1:
+//
+//   - OFPST_FLOW_STATS, OFPST_BUNDLE_FEATURES, OFPST_CONTROLLER_STATUS and
+//     OFPT_CONTROLLER_STATUS, which it does not know, have a text of the same style;
+//   - what it refuses to decode, and we do not, is printed instead of the refusal's name; bytes
+//     that cannot be decoded are an error here;
+//   - eviction flags of an OFPT_TABLE_MOD, which it takes for something else, are printed;
+//   - it garbles names of fields in table features whose common beginning gets shorter; we do
+//     not (ct_{nw_{src,dst},ipv6_src});
+//   - buffer 0 and out_port 0 are not printed: package ofp sends them as none.
 package ofprint
 
 import (
@@ -61,8 +70,10 @@ func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
 
 // needsBytes says whether a message is printed as a hex dump.
 func needsBytes(m ofp.Message) bool {
-	switch m.(type) {
-	case ofp.RawMessage, ofp.RawMultipart, ofp.Experimenter:
+	switch m := m.(type) {
+	case ofp.Hello:
+		return len(m.Elements) > 0
+	case ofp.RawMessage, ofp.RawMultipart, ofp.Experimenter, ofp.ExperimenterMultipart:
 		return true
 	}
 	return false
@@ -74,7 +85,8 @@ type printer struct {
 	start     int
 	verbosity int
 	xid       uint32
-	deep      int // messages that the one being printed is inside of
+	wire      []byte // the whole message, nil where it was not needed
+	deep      int    // messages that the one being printed is inside of
 }
 
 func (p *printer) str(s string)            { p.b = append(p.b, s...) }
@@ -103,9 +115,8 @@ func (p *printer) message(version uint8, xid uint32, m ofp.Message, wire []byte)
 	p.xid = xid
 	p.header(nameOf(m), version, xid)
 	whole := p.verbosity >= 5
-	if parts, ok := m.(ofp.Multipart); ok && parts.HasMore() {
-		p.str(" flags=[more]")
-	}
+	p.wire = wire
+	p.multipartFlags(m)
 	if !p.body(m) {
 		whole = true
 	}
@@ -127,6 +138,30 @@ func (p *printer) header(name string, version uint8, xid uint32) {
 		p.f(" (OF 0x%02x)", version)
 	}
 	p.f(" (xid=0x%x):", xid)
+}
+
+// multipartFlags prints the flags of a multipart message, of which one is known.
+func (p *printer) multipartFlags(m ofp.Message) {
+	parts, ok := m.(ofp.Multipart)
+	if !ok {
+		return
+	}
+	var flags uint16
+	if len(p.wire) >= 12 {
+		flags = binary.BigEndian.Uint16(p.wire[10:])
+	} else if parts.HasMore() {
+		flags = 1
+	}
+	if flags == 0 {
+		return
+	}
+	p.str(" flags=")
+	if flags&1 != 0 {
+		p.str("[more]")
+	}
+	if rest := flags &^ 1; rest != 0 {
+		p.f("[***unknown flags 0x%04x***]", rest)
+	}
 }
 
 // match prints the conditions of a match, and the priority unless it is the default.

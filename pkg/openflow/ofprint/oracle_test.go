@@ -2,12 +2,14 @@ package ofprint
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,6 +56,16 @@ func ofpParse(t testing.TB, samples []sample, args ...string) []string {
 		t.Fatalf("ovs-ofctl printed %d texts for %d messages", len(texts)-1, len(samples))
 	}
 	return texts[:len(samples)]
+}
+
+// ofpPrint is the text of ovs-ofctl ofp-print.
+func ofpPrint(t testing.TB, wire []byte, verbosity int) string {
+	t.Helper()
+	out, err := exec.Command("ovs-ofctl", "-voff", "ofp-print", hex.EncodeToString(wire), strconv.Itoa(verbosity)).Output()
+	if err != nil {
+		t.Fatalf("ovs-ofctl ofp-print (is openvswitch-common installed?): %v", err)
+	}
+	return string(out)
 }
 
 // compare holds our text against ovs-ofctl's.

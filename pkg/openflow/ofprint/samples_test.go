@@ -19,3 +19,14 @@ func samples(t testing.TB) [][]byte {
 	}
 	return out
 }
+
+// TestSamples holds our text of Open vSwitch's own test messages against ovs-ofctl's.
+func TestSamples(t *testing.T) {
+	var list []sample
+	for _, b := range samples(t) {
+		list = append(list, sample{b, hex.EncodeToString(b)})
+	}
+	compare(t, list, 2)
+	compare(t, list, 3, "-m")
+	compare(t, list, 5, "-mmm")
+}
