@@ -35,7 +35,7 @@ func every() []Message {
 	filter := FlowFilter{3, PortAny, GroupAny, 5, 7, match}
 	bands := []MeterBand{{Kind: BandDrop, Rate: 5, Burst: 6}, {Kind: BandDSCPRemark, Rate: 7, Burst: 8, PrecLevel: 1}}
 	return append(more(),
-		Hello{HeaderVersion: 6, Versions: []uint8{4, 6}}, Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
+		Hello{HeaderVersion: 6, Versions: []uint8{4, 6}}, Hello{HeaderVersion: 6, Versions: []uint8{}, Extra: []byte("abc")}, Error{ErrType: 4, Code: 1, Data: []byte("data")}, Error{0xffff, 5, nxVendor, nil},
 		EchoRequest{[]byte("x")}, EchoReply{[]byte("x")}, FeaturesRequest{}, FeaturesReply{1, 2, 3, 4, 5, 6}, GetConfigRequest{}, GetConfigReply{1, 2}, SetConfig{1, 2},
 		PacketIn{NoBuffer, 60, 1, 3, 9, match, []byte("packet")}, pin, Resume{pin}, PacketOut{NoBuffer, 3, "", actions[:3], []byte("packet")},
 		FlowMod{1, 2, 3, FlowModifyStrict, 4, 5, 6, NoBuffer, PortAny, GroupAny, 1, 7, match, actions}, FlowRemoved{3, 2, 5, 6, 7, 8, match, stats},
@@ -48,7 +48,7 @@ func every() []Message {
 		TableStatsRequest{}, TableStatsReply{false, []TableStats{{1, 2, 3, 4}}}, PortDescRequest{PortAny}, PortDescReply{false, []PortDesc{port}},
 		GroupDescRequest{5}, GroupDescReply{false, []GroupDesc{{5, GroupTypeSelect, selection, buckets, nil}}}, GroupStatsRequest{5},
 		GroupStatsReply{false, []GroupStats{{1, 2, 3, 4, 5, 6, []BucketStats{{1, 2}}}}}, GroupFeaturesRequest{}, GroupFeaturesReply{1, 2, [4]uint32{1, 2, 3, 4}, [4]uint32{5, 6, 7, 8}},
-		MeterDescRequest{5}, MeterDescReply{false, []MeterDesc{{1, 2, bands}}}, FlowMonitorRequest{1, 7, 0, 3, PortAny, GroupAny, match},
+		MeterDescRequest{5}, MeterDescReply{false, []MeterDesc{{1, 2, bands}}}, FlowMonitorRequest{1, 7, 0, 3, PortAny, GroupAny, match, []FlowMonitorRequest{{ID: 2, Flags: MonitorAdd, OutPort: PortAny, OutGroup: GroupAny}}},
 		FlowMonitorReply{false, []FlowUpdate{{Event: UpdateAdded, Table: 3, Priority: 5, Cookie: 9, Match: match, Actions: actions}, {Event: UpdateAbbrev, XID: 7}, {Event: UpdatePaused}}},
 		RawMultipart{TypeMultipartReply, 77, 0, []byte("abcdefgh")},
 	)

@@ -55,7 +55,9 @@ func (e *encoder) buckets(list []Bucket, t GroupType) {
 		n := len(e.b) - actions
 		e.b[start+2], e.b[start+3] = byte(n>>8), byte(n)
 		if t == GroupTypeSelect || b.Weight != 0 {
-			e.prop16(0, b.Weight)
+			p := e.propStart(0)
+			e.u16s(b.Weight, 0)
+			e.propEnd(p)
 		}
 		if b.WatchPort != 0 && b.WatchPort != PortAny {
 			p := e.propStart(1)

@@ -49,12 +49,14 @@ const (
 	TypeControllerStatus Type = 35
 )
 
-// Hello opens a connection. Versions are the wire versions the sender speaks (6 for 1.5);
-// without them the version in the message's header counts, kept in HeaderVersion when decoded.
+// Hello opens a connection. Versions are the wire versions the sender speaks (6 for 1.5), in
+// growing order; without them (nil) the version in the message's header counts, kept in
+// HeaderVersion when decoded.
 type Hello struct {
 	HeaderVersion uint8
 	Versions      []uint8
 	Elements      []RawProperty // besides the bitmap of versions
+	Extra         []byte        // what follows and is no element; the receiver must not mind it
 }
 
 // Error refuses an earlier message, the first bytes of which are in Data. For

@@ -2,19 +2,6 @@ package ofp
 
 import "slices"
 
-// Subtypes of Nicira's messages (ofp-msgs.h).
-const (
-	nxtSetPacketInFormat uint32 = 16
-	nxtSetControllerID   uint32 = 20
-	nxtTLVTableMod       uint32 = 24
-	nxtTLVTableRequest   uint32 = 25
-	nxtTLVTableReply     uint32 = 26
-	nxtResume            uint32 = 28
-	nxtCTFlushZone       uint32 = 29
-	nxtPacketIn2         uint32 = 30
-	nxtCTFlush           uint32 = 32
-)
-
 var messageNames = [...]string{
 	"hello", "error", "echo_request", "echo_reply", "experimenter", "features_request",
 	"features_reply", "get_config_request", "get_config_reply", "set_config", "packet_in",
@@ -195,9 +182,12 @@ func (Experimenter) Type() Type      { return TypeExperimenter }
 func (m RawMessage) Type() Type      { return m.MsgType }
 
 func (m Hello) appendTo(e *encoder) {
-	if len(m.Versions) > 0 {
+	if m.Versions != nil {
 		p := e.propStart(helloVersions)
-		words := make([]uint32, slices.Max(m.Versions)/32+1)
+		words := make([]uint32, 1)
+		if len(m.Versions) > 0 {
+			words = make([]uint32, slices.Max(m.Versions)/32+1)
+		}
 		for _, v := range m.Versions {
 			words[v/32] |= 1 << (v % 32)
 		}
@@ -209,18 +199,36 @@ func (m Hello) appendTo(e *encoder) {
 		e.bytes(r.Data)
 		e.propEnd(p)
 	}
+	e.bytes(m.Extra)
 }
 
 const helloVersions uint16 = 1 // OFPHET_VERSIONBITMAP
 
+// elementLen is how many bytes the element at the beginning of b takes with its padding.
+func elementLen(b []byte) int {
+	if len(b) < 4 {
+		return 0
+	}
+	n := int(b[2])<<8 | int(b[3])
+	if n < 4 {
+		return 0
+	}
+	return n + (8-n%8)%8
+}
+
 func (d *decoder) hello(version uint8) Message {
 	m := Hello{HeaderVersion: version}
 	for d.left() > 0 {
+		if n := elementLen(d.buf); n < 4 || n > len(d.buf) {
+			m.Extra = d.rest()
+			break
+		}
 		typ, p := d.prop("hello element")
 		if typ != helloVersions {
 			m.Elements = append(m.Elements, RawProperty{typ, p.rest()})
 			continue
 		}
+		m.Versions = append([]uint8{}, m.Versions...)
 		for word := 0; p.left() >= 4; word++ {
 			bits := p.u32("version bitmap")
 			for i := range 32 {
@@ -448,26 +456,8 @@ func (m Experimenter) appendTo(e *encoder) {
 func (d *decoder) experimenter() Message {
 	vendor, sub := d.u32("experimenter"), d.u32("experimenter type")
 	if vendor == nxVendor {
-		switch sub {
-		case nxtSetPacketInFormat:
-			return SetPacketInFormat{d.u32("format")}
-		case nxtSetControllerID:
-			d.skip(6)
-			return SetControllerID{d.u16("controller_id")}
-		case nxtPacketIn2:
-			return d.packetIn2()
-		case nxtResume:
-			return Resume{d.packetIn2()}
-		case nxtTLVTableMod:
-			return d.tlvTableMod()
-		case nxtTLVTableRequest:
-			return TLVTableRequest{}
-		case nxtTLVTableReply:
-			return d.tlvTableReply()
-		case nxtCTFlushZone:
-			return d.ctFlushZone()
-		case nxtCTFlush:
-			return d.ctFlush()
+		if m := d.niciraMessage(sub); m != nil {
+			return m
 		}
 	}
 	return Experimenter{vendor, sub, d.rest()}

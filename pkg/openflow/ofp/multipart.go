@@ -229,6 +229,7 @@ type FlowMonitorRequest struct {
 	OutPort  Port
 	OutGroup uint32
 	Match    Match
+	Others   []FlowMonitorRequest // further monitors in the same message
 }
 
 // Events of a FlowUpdate (ofp_flow_update_event).

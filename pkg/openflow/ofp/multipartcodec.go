@@ -152,7 +152,11 @@ func (d *decoder) request(kind MultipartType, more bool) Message {
 	case MultipartBundleFeatures:
 		return d.bundleFeaturesRequest()
 	case MultipartFlowMonitor:
-		return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"), Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
+		m := d.flowMonitor()
+		for d.left() > 0 {
+			m.Others = append(m.Others, d.flowMonitor())
+		}
+		return m
 	}
 	return nil
 }
@@ -325,6 +329,7 @@ func (d *decoder) filter() FlowFilter {
 	f.OutPort, f.OutGroup = Port(d.u32("out_port")), d.u32("out_group")
 	d.skip(4)
 	f.Cookie, f.CookieMask, f.Match = d.u64("cookie"), d.u64("cookie mask"), d.match()
+	d.take("rest", d.left()) // drafts of 1.5 name statistics here; the switch does not mind them
 	return f
 }
 func (m FlowDescRequest) appendTo(e *encoder)  { e.multipart(m); e.filter(m.FlowFilter) }
@@ -394,12 +399,12 @@ func (m AggregateReply) appendTo(e *encoder) {
 	e.multipart(m)
 	start := len(e.b)
 	e.zero(4)
-	e.oxsField(oxsPackets, m.Packets)
-	e.oxsField(oxsBytes, m.Bytes)
 	e.u16(oxsClass)
 	e.u8(oxsFlows << 1)
 	e.u8(4)
 	e.u32(m.Flows)
+	e.oxsField(oxsPackets, m.Packets)
+	e.oxsField(oxsBytes, m.Bytes)
 	e.len16(start, 2)
 	e.pad8(start)
 }
@@ -611,6 +616,18 @@ func (m MeterDescReply) appendTo(e *encoder) {
 
 func (m FlowMonitorRequest) appendTo(e *encoder) {
 	e.multipart(m)
+	m.monitor(e)
+	for _, o := range m.Others {
+		if len(o.Others) > 0 {
+			e.fail("monitor %d: further monitors stand in the first one", o.ID)
+		}
+		o.monitor(e)
+	}
+}
+func (d *decoder) flowMonitor() FlowMonitorRequest {
+	return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"), Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
+}
+func (m FlowMonitorRequest) monitor(e *encoder) {
 	e.u32(m.ID)
 	e.u32(anyPort(m.OutPort))
 	e.u32(anyGroup(m.OutGroup))

@@ -78,5 +78,8 @@ func more() []Message {
 		PacketIn2{Data: []byte("packet"), FullLen: 6, BufferID: 17, Cookie: NoCookie, Reason: ReasonPacketOut, Continuation: continuation, Properties: unknown},
 		PacketIn{BufferID: 5, TotalLen: 9, Reason: ReasonGroup, Table: 3, Cookie: NoCookie, Data: []byte("packet")},
 		FlowDescReply{More: true}, PortStatus{PortDeleted, wide},
+		NXRoleRequest{RoleSecond}, NXRoleReply{RoleEqual}, NXSetAsync{[2]uint32{7, 1}, [2]uint32{5, 2}, [2]uint32{3, 4}}, NXFlowAge{}, NXFlowModTableID{true},
+		NXPacketIn{PacketIn{BufferID: NoBuffer, TotalLen: 9, Reason: ReasonAction, Table: 3, Cookie: 5, Match: "\x80\x00\x00\x04\x00\x00\x00\x07", Data: []byte("packet")}},
+		NXFlowRemoved{1, 2, RemovedIdle, 3, 4, 5, 6, "\x80\x00\x00\x04\x00\x00\x00\x07", 8, 9}, NXFlowRemoved{Table: TableAll},
 	}
 }
