@@ -1,6 +1,9 @@
 package ofp
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // ErrTypeExperimenter marks an Error whose Code belongs to an experimenter.
 const ErrTypeExperimenter uint16 = 0xffff
@@ -10,16 +13,23 @@ const onfVendor uint32 = 0x4f4e4600
 // ErrorType is the kind of an [Error] (ofp_error_type).
 type ErrorType uint16
 
-// Offender is the message that an [Error] refuses, as far as the error brings it back: at least
-// 64 bytes of it, or all where it is shorter.
-type Offender struct {
-	Version uint8
-	Type    Type
-	Name    string // the type and, of multipart and experimenter messages, their own
-	XID     uint32
-	Len     int     // of the whole message
-	Whole   bool    // all of it is there
-	Message Message // where all of it is there and it can be decoded
+var errorTypes = [...]string{
+	"OFPET_HELLO_FAILED", "OFPET_BAD_REQUEST", "OFPET_BAD_ACTION", "OFPET_BAD_INSTRUCTION", "OFPET_BAD_MATCH",
+	"OFPET_FLOW_MOD_FAILED", "OFPET_GROUP_MOD_FAILED", "OFPET_PORT_MOD_FAILED", "OFPET_TABLE_MOD_FAILED",
+	"OFPET_QUEUE_OP_FAILED", "OFPET_SWITCH_CONFIG_FAILED", "OFPET_ROLE_REQUEST_FAILED", "OFPET_METER_MOD_FAILED",
+	"OFPET_TABLE_FEATURES_FAILED", "OFPET_BAD_PROPERTY", "OFPET_ASYNC_CONFIG_FAILED", "OFPET_FLOW_MONITOR_FAILED",
+	"OFPET_BUNDLE_FAILED",
+}
+
+// String is the type's name in the specification, such as OFPET_BAD_MATCH.
+func (t ErrorType) String() string {
+	switch {
+	case int(t) < len(errorTypes):
+		return errorTypes[t]
+	case uint16(t) == ErrTypeExperimenter:
+		return "OFPET_EXPERIMENTER"
+	}
+	return "error_type_" + itoa(uint64(t))
 }
 
 // Name is the error's name in Open vSwitch, such as OFPBMC_BAD_PREREQ; where it has none, its
@@ -43,11 +53,79 @@ func (m Error) Name() string {
 	return fmt.Sprintf("error type %d code %d", m.ErrType, m.Code)
 }
 
+// ErrorByName is the error of OpenFlow 1.5, or of Nicira's, with a name such as
+// OFPBMC_BAD_PREREQ; ok is false where there is none.
+func ErrorByName(name string) (e Error, ok bool) {
+	for key, n := range errorNames {
+		if n == name {
+			return Error{ErrType: key[0], Code: key[1]}, true
+		}
+	}
+	for code, n := range niciraErrors {
+		if n == name {
+			return Error{ErrType: ErrTypeExperimenter, Code: code, Experimenter: nxVendor}, true
+		}
+	}
+	return Error{}, false
+}
+
+// Offender is the message that an [Error] refuses, as far as the error brings it back: at least
+// 64 bytes of it, or all where it is shorter.
+type Offender struct {
+	Version uint8
+	Type    Type
+	Name    string // the type and, of multipart and experimenter messages, their own
+	XID     uint32
+	Len     int     // of the whole message
+	Whole   bool    // all of it is there
+	Message Message // nil where part of it is missing or it cannot be decoded
+}
+
+// Offender reads the message that the error refuses. ok is false where the error does not
+// bring back a header: of a failed hello the data is text.
+func (m Error) Offender() (o Offender, ok bool) {
+	if len(m.Data) < 8 || m.ErrType == 0 {
+		return o, false
+	}
+	o = Offender{Version: m.Data[0], Type: Type(m.Data[1]), XID: binary.BigEndian.Uint32(m.Data[4:]), Len: MessageLen(m.Data)}
+	o.Name = nameOf(m.Data)
+	if o.Len < 8 || o.Len > len(m.Data) {
+		return o, true
+	}
+	o.Whole = true
+	if _, whole, err := DecodeMessage(m.Data[:o.Len]); err == nil {
+		o.Message = whole
+	}
+	return o, true
+}
+
+// nameOf names the message that b begins with; b has its header at least.
+func nameOf(b []byte) string {
+	t := Type(b[1])
+	switch {
+	case b[0] == Version && len(b) >= 10 && (t == TypeMultipartRequest || t == TypeMultipartReply):
+		kind := MultipartType(binary.BigEndian.Uint16(b[8:]))
+		if kind == MultipartExperimenter && len(b) >= 24 {
+			return fmt.Sprintf("%s (experimenter %#x, type %d)", t, binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint32(b[20:]))
+		}
+		return fmt.Sprintf("%s (%s)", t, kind)
+	case t == TypeExperimenter && len(b) >= 16:
+		vendor, sub := binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
+		if name := niciraNames[sub]; vendor == nxVendor && name != "" {
+			return fmt.Sprintf("%s (%s)", t, name)
+		}
+		return fmt.Sprintf("%s (%#x, type %d)", t, vendor, sub)
+	case t == TypeBundleAdd && b[0] == Version && len(b) >= 24:
+		return fmt.Sprintf("%s (%s)", t, nameOf(b[16:]))
+	}
+	return t.String()
+}
+
 // Error makes a switch's refusal an ordinary error: its name and, where the first bytes of the
-// refused message are there, that message's type.
+// refused message are there, what message that was.
 func (m Error) Error() string {
-	if len(m.Data) >= 2 {
-		return fmt.Sprintf("the switch refused %s: %s", Type(m.Data[1]), m.Name())
+	if o, ok := m.Offender(); ok {
+		return fmt.Sprintf("the switch refused %s: %s", o.Name, m.Name())
 	}
 	return "the switch refused a message: " + m.Name()
 }

@@ -205,5 +205,37 @@ var niciraErrors = map[uint16]string{
 	44: "NXTFFC_DUP_TABLE",
 }
 
-// onfErrors are the errors with the ONF's experimenter number, by code.
-var onfErrors = map[uint16]string{}
+// onfErrors are the errors with the ONF's experimenter number, by code: those that switches
+// have sent in OpenFlow 1.3 for what became standard later.
+var onfErrors = map[uint16]string{
+	2300: "OFPBFC_UNKNOWN",
+	2301: "OFPBFC_EPERM",
+	2302: "OFPBFC_BAD_ID",
+	2303: "OFPBFC_BUNDLE_EXIST",
+	2304: "OFPBFC_BUNDLE_CLOSED",
+	2305: "OFPBFC_OUT_OF_BUNDLES",
+	2306: "OFPBFC_BAD_TYPE",
+	2307: "OFPBFC_BAD_FLAGS",
+	2308: "OFPBFC_MSG_BAD_LEN",
+	2309: "OFPBFC_MSG_BAD_XID",
+	2310: "OFPBFC_MSG_UNSUP",
+	2311: "OFPBFC_MSG_CONFLICT",
+	2312: "OFPBFC_MSG_TOO_MANY",
+	2313: "OFPBFC_MSG_FAILED",
+	2314: "OFPBFC_TIMEOUT",
+	2315: "OFPBFC_BUNDLE_IN_PROGRESS",
+	2360: "OFPFMFC_BAD_PRIORITY",
+	2370: "OFPACFC_INVALID",
+	2371: "OFPACFC_UNSUPPORTED",
+	2372: "OFPACFC_EPERM",
+	2600: "OFPBIC_DUP_INST",
+	2640: "OFPBRC_MULTIPART_REQUEST_TIMEOUT",
+	2641: "OFPBRC_MULTIPART_REPLY_TIMEOUT",
+	4250: "OFPBAC_BAD_SET_MASK",
+	4443: "OFPBPC_TOO_MANY",
+	4444: "OFPBPC_DUP_TYPE",
+	4445: "OFPBPC_BAD_EXPERIMENTER",
+	4446: "OFPBPC_BAD_EXP_TYPE",
+	4447: "OFPBPC_BAD_EXP_VALUE",
+	4448: "OFPBPC_EPERM",
+}

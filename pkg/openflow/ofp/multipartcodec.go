@@ -75,7 +75,24 @@ func (FlowMonitorRequest) Type() Type   { return TypeMultipartRequest }
 func (FlowMonitorReply) Type() Type     { return TypeMultipartReply }
 func (m RawMultipart) Type() Type       { return m.MsgType }
 
-// start appends the multipart header.
+var multipartNames = [...]string{
+	"desc", "flow_desc", "aggregate_stats", "table_stats", "port_stats", "queue_stats", "group_stats", "group_desc",
+	"group_features", "meter_stats", "meter_desc", "meter_features", "table_features", "port_desc", "table_desc",
+	"queue_desc", "flow_monitor", "flow_stats", "controller_status", "bundle_features",
+}
+
+// String is the type's name in the specification, in small letters.
+func (t MultipartType) String() string {
+	switch {
+	case int(t) < len(multipartNames):
+		return multipartNames[t]
+	case t == MultipartExperimenter:
+		return "experimenter"
+	}
+	return "multipart_type_" + itoa(uint64(t))
+}
+
+// multipart appends the multipart header.
 func (e *encoder) multipart(m Multipart) {
 	e.u16(uint16(m.MultipartType()))
 	var flags uint16

@@ -65,6 +65,16 @@ const (
 	nxtCTFlush           uint32 = 32
 )
 
+// niciraNames are the names of Nicira's messages, by subtype.
+var niciraNames = map[uint32]string{
+	nxtRoleRequest: "NXT_ROLE_REQUEST", nxtRoleReply: "NXT_ROLE_REPLY", nxtFlowRemoved: "NXT_FLOW_REMOVED",
+	nxtFlowModTableID: "NXT_FLOW_MOD_TABLE_ID", nxtSetPacketInFormat: "NXT_SET_PACKET_IN_FORMAT",
+	nxtPacketIn: "NXT_PACKET_IN", nxtFlowAge: "NXT_FLOW_AGE", nxtSetAsync: "NXT_SET_ASYNC_CONFIG",
+	nxtSetControllerID: "NXT_SET_CONTROLLER_ID", nxtTLVTableMod: "NXT_TLV_TABLE_MOD",
+	nxtTLVTableRequest: "NXT_TLV_TABLE_REQUEST", nxtTLVTableReply: "NXT_TLV_TABLE_REPLY", nxtResume: "NXT_RESUME",
+	nxtCTFlushZone: "NXT_CT_FLUSH_ZONE", nxtPacketIn2: "NXT_PACKET_IN2", nxtCTFlush: "NXT_CT_FLUSH",
+}
+
 // niciraMessage decodes what follows Nicira's number and a subtype; nil where it is not known.
 func (d *decoder) niciraMessage(sub uint32) Message {
 	switch sub {
