@@ -9,7 +9,7 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.FeaturesRequest, ofp.GetConfigRequest, ofp.BarrierRequest, ofp.BarrierReply,
 		ofp.GetAsyncRequest, ofp.DescRequest, ofp.TableStatsRequest, ofp.GroupFeaturesRequest,
 		ofp.MeterFeaturesRequest, ofp.TableDescRequest, ofp.ControllerStatusRequest,
-		ofp.TLVTableRequest, ofp.IPFIXBridgeRequest, ofp.IPFIXFlowRequest:
+		ofp.NXFlowAge, ofp.TLVTableRequest, ofp.IPFIXBridgeRequest, ofp.IPFIXFlowRequest:
 	case ofp.Hello:
 		p.hello(m)
 	case ofp.Error:
@@ -32,6 +32,10 @@ func (p *printer) body(m ofp.Message) bool {
 		p.role(m.Role, m.GenerationID)
 	case ofp.RoleReply:
 		p.role(m.Role, m.GenerationID)
+	case ofp.NXRoleRequest:
+		p.role(m.Role, noGeneration)
+	case ofp.NXRoleReply:
+		p.role(m.Role, noGeneration)
 	case ofp.RoleStatus:
 		p.roleStatus(m)
 	case ofp.ControllerStatusMessage:
@@ -44,6 +48,18 @@ func (p *printer) body(m ofp.Message) bool {
 		p.async(m.Properties)
 	case ofp.SetAsync:
 		p.async(m.Properties)
+	case ofp.NXSetAsync:
+		var list []ofp.AsyncProperty
+		for i, masks := range [][2]uint32{m.PacketIn, m.PortStatus, m.FlowRemoved} {
+			list = append(list, ofp.AsyncProperty{Kind: uint16(2*i + 1), Mask: masks[0]}, ofp.AsyncProperty{Kind: uint16(2 * i), Mask: masks[1]})
+		}
+		p.async(list)
+	case ofp.NXFlowModTableID:
+		if m.On {
+			p.str(" enable")
+		} else {
+			p.str(" disable")
+		}
 	case ofp.BundleControl:
 		p.bundleControl(m)
 	case ofp.BundleAdd:
@@ -59,6 +75,8 @@ func (p *printer) body(m ofp.Message) bool {
 
 	case ofp.PacketIn:
 		p.packetIn(m)
+	case ofp.NXPacketIn:
+		p.packetIn(m.PacketIn)
 	case ofp.PacketIn2:
 		p.packetIn2(m)
 	case ofp.Resume:
@@ -70,6 +88,11 @@ func (p *printer) body(m ofp.Message) bool {
 		p.flowMod(m)
 	case ofp.FlowRemoved:
 		p.flowRemoved(m)
+	case ofp.NXFlowRemoved:
+		p.flowRemoved(ofp.FlowRemoved{
+			Table: m.Table, Reason: m.Reason, Priority: m.Priority, IdleTimeout: m.IdleTimeout, Cookie: m.Cookie, Match: m.Match,
+			Stats: ofp.Stats{DurationSec: m.DurationSec, DurationNsec: m.DurationNsec, Packets: m.Packets, Bytes: m.Bytes},
+		})
 	case ofp.FlowDescRequest:
 		p.flowFilter(m.FlowFilter)
 	case ofp.FlowStatsRequest:
@@ -88,6 +111,9 @@ func (p *printer) body(m ofp.Message) bool {
 		p.f(" packet_count=%d byte_count=%d flow_count=%d", m.Packets, m.Bytes, m.Flows)
 	case ofp.FlowMonitorRequest:
 		p.flowMonitorRequest(m)
+		for _, other := range m.Others {
+			p.flowMonitorRequest(other)
+		}
 	case ofp.FlowMonitorReply:
 		for _, u := range m.Updates {
 			p.flowUpdate(u)

@@ -25,7 +25,7 @@ func (p *printer) hello(m ofp.Hello) {
 		}
 		p.f("0x%02x", v)
 	}
-	if len(m.Elements) > 0 && p.wire != nil {
+	if len(m.Elements)+len(m.Extra) > 0 && p.wire != nil {
 		p.str("\n unknown data in hello:\n")
 		p.hexDump(p.wire, true)
 	}

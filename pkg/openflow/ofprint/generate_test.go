@@ -5,7 +5,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,6 +134,19 @@ func (g *generator) fill(v reflect.Value) {
 	case *[]ofp.RawProperty:
 		*x = nil // Open vSwitch refuses most of those that it does not know
 		return
+	case *[]ofp.FlowMonitorRequest:
+		*x = nil
+		for range g.IntN(3) {
+			var other ofp.FlowMonitorRequest
+			v := reflect.ValueOf(&other).Elem()
+			for i := range v.NumField() {
+				if v.Type().Field(i).Name != "Others" {
+					g.fill(v.Field(i))
+				}
+			}
+			*x = append(*x, other)
+		}
+		return
 	case *ofp.Field:
 		list := ofp.Fields()
 		*x = list[g.IntN(len(list))]
@@ -203,7 +218,8 @@ var kinds = []ofp.Message{
 	ofp.MeterFeaturesRequest{}, ofp.MeterFeaturesReply{}, ofp.TableDescRequest{}, ofp.TableDescReply{},
 	ofp.TableFeaturesRequest{}, ofp.TableFeaturesReply{}, ofp.TLVTableMod{}, ofp.TLVTableRequest{}, ofp.TLVTableReply{},
 	ofp.CTFlushZone{}, ofp.CTFlush{}, ofp.IPFIXBridgeRequest{}, ofp.IPFIXBridgeReply{}, ofp.IPFIXFlowRequest{},
-	ofp.IPFIXFlowReply{}, ofp.ExperimenterMultipart{},
+	ofp.IPFIXFlowReply{}, ofp.ExperimenterMultipart{}, ofp.NXRoleRequest{}, ofp.NXRoleReply{}, ofp.NXSetAsync{},
+	ofp.NXFlowAge{}, ofp.NXFlowModTableID{}, ofp.NXPacketIn{}, ofp.NXFlowRemoved{},
 }
 
 // tame makes a message that Open vSwitch does not refuse: ovs-ofctl prints no more than the
@@ -226,6 +242,21 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 		m.Data, m.Reason = g.packet(), m.Reason%9
 		if m.BufferID == 0 {
 			m.BufferID = ofp.NoBuffer
+		}
+		return m
+	case ofp.NXPacketIn:
+		m.PacketIn = g.tame(m.PacketIn).(ofp.PacketIn)
+		return m
+	case ofp.NXRoleRequest:
+		m.Role = 1 + m.Role%3
+		return m
+	case ofp.NXRoleReply:
+		m.Role = 1 + m.Role%3
+		return m
+	case ofp.NXSetAsync:
+		for i, masks := range []*[2]uint32{&m.PacketIn, &m.PortStatus, &m.FlowRemoved} {
+			masks[0] &= asyncKinds[i].allowed
+			masks[1] &= asyncKinds[i].allowed
 		}
 		return m
 	case ofp.PacketIn2:
@@ -303,9 +334,10 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 		m.Format %= 3
 		return m
 	case ofp.FlowMonitorRequest:
-		m.Command = []uint8{ofp.MonitorCommandAdd, ofp.MonitorCommandModify, ofp.MonitorCommandDelete}[g.IntN(3)]
-		// Open vSwitch wants one kind of change at least and does not know no-abbrev.
-		m.Flags = m.Flags&0x5f | []uint16{ofp.MonitorAdd, ofp.MonitorRemoved, ofp.MonitorModify}[g.IntN(3)]
+		for i := range m.Others {
+			g.monitor(&m.Others[i])
+		}
+		g.monitor(&m)
 		return m
 	case ofp.FlowMonitorReply:
 		return g.updates(m)
@@ -542,6 +574,12 @@ func (g *generator) ctFlush(m ofp.CTFlush) ofp.Message {
 	return m
 }
 
+func (g *generator) monitor(m *ofp.FlowMonitorRequest) {
+	m.Command = []uint8{ofp.MonitorCommandAdd, ofp.MonitorCommandModify, ofp.MonitorCommandDelete}[g.IntN(3)]
+	// Open vSwitch wants one kind of change at least and does not know no-abbrev.
+	m.Flags = m.Flags&0x5f | []uint16{ofp.MonitorAdd, ofp.MonitorRemoved, ofp.MonitorModify}[g.IntN(3)]
+}
+
 // failure is an error message that brings back something: whole, cut off, or no message.
 func (g *generator) failure() ofp.Message {
 	codes := [][2]uint16{{1, 1}, {1, 6}, {2, 0}, {4, 5}, {5, 0}, {0, 0}, {0, 1}, {17, 3}, {12, 3}}
@@ -731,4 +769,35 @@ func (g *generator) updates(m ofp.FlowMonitorReply) ofp.Message {
 		}
 	}
 	return m
+}
+
+// TestEveryKind fails when package ofp gets a message that is in no test of this package.
+func TestEveryKind(t *testing.T) {
+	known := map[string]bool{ // what TestOwnTexts has
+		"BundleFeaturesRequest": true, "BundleFeaturesReply": true, "ControllerStatusMessage": true,
+		"ControllerStatusRequest": true, "ControllerStatusReply": true, "FlowStatsRequest": true, "FlowStatsReply": true,
+	}
+	for _, m := range kinds {
+		known[reflect.TypeOf(m).Name()] = true
+	}
+	files, err := filepath.Glob("../ofp/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	method := regexp.MustCompile(`(?m)^func \((?:m )?(\w+)\) Type\(\) Type`)
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range method.FindAllStringSubmatch(string(b), -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: ofp.%s is not printed in any test: add it to kinds", path, m[1])
+			}
+			delete(known, m[1])
+		}
+	}
+	for name := range known {
+		t.Errorf("ofp.%s is tested here, but not found in package ofp", name)
+	}
 }

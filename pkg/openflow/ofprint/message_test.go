@@ -31,6 +31,7 @@ func TestOwnTexts(t *testing.T) {
 		{"controllers", ofp.ControllerStatusReply{Controllers: []ofp.ControllerStatus{
 			{ShortID: 4, Role: ofp.RolePrimary, Reason: ofp.ControllerRole, Channel: ofp.ChannelDown, URIs: []string{"tcp:192.0.2.7:6653"}},
 		}}, "OFPST_CONTROLLER_STATUS reply (OF1.5) (xid=0x7):\n id=4 role=primary reason=role channel=down uri=\"tcp:192.0.2.7:6653\"\n"},
+		{"controllers wanted", ofp.ControllerStatusRequest{}, "OFPST_CONTROLLER_STATUS request (OF1.5) (xid=0x7):\n"},
 		{"one controller", ofp.ControllerStatusMessage{Status: ofp.ControllerStatus{Role: ofp.RoleEqual, Reason: ofp.ControllerNewID}},
 			"OFPT_CONTROLLER_STATUS (OF1.5) (xid=0x7):\n id=0 role=equal reason=short_id channel=up\n"},
 		{"bundles' features wanted", ofp.BundleFeaturesRequest{Flags: ofp.BundleFeatureTimestamp},

@@ -106,8 +106,22 @@ func vendorMultipart(head *[24]byte, vendor, sub uint32) int {
 // subtype is the number of one of Nicira's messages.
 func subtype(m ofp.Message) (uint32, bool) {
 	switch m.(type) {
+	case ofp.NXRoleRequest:
+		return 10, true
+	case ofp.NXRoleReply:
+		return 11, true
+	case ofp.NXFlowRemoved:
+		return 14, true
+	case ofp.NXFlowModTableID:
+		return 15, true
 	case ofp.SetPacketInFormat:
 		return 16, true
+	case ofp.NXPacketIn:
+		return 17, true
+	case ofp.NXFlowAge:
+		return 18, true
+	case ofp.NXSetAsync:
+		return 19, true
 	case ofp.SetControllerID:
 		return 20, true
 	case ofp.TLVTableMod:

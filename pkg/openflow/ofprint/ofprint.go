@@ -72,7 +72,7 @@ func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
 func needsBytes(m ofp.Message) bool {
 	switch m := m.(type) {
 	case ofp.Hello:
-		return len(m.Elements) > 0
+		return len(m.Elements)+len(m.Extra) > 0
 	case ofp.RawMessage, ofp.RawMultipart, ofp.Experimenter, ofp.ExperimenterMultipart:
 		return true
 	}
