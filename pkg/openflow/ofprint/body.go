@@ -27,15 +27,15 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.RoleRequest:
 		// A request that changes nothing has no generation.
 		if m.Role == ofp.RoleNoChange {
-			m.GenerationID = noGeneration
+			m.GenerationID = ofp.NoGeneration
 		}
 		p.role(m.Role, m.GenerationID)
 	case ofp.RoleReply:
 		p.role(m.Role, m.GenerationID)
 	case ofp.NXRoleRequest:
-		p.role(m.Role, noGeneration)
+		p.role(m.Role, ofp.NoGeneration)
 	case ofp.NXRoleReply:
-		p.role(m.Role, noGeneration)
+		p.role(m.Role, ofp.NoGeneration)
 	case ofp.RoleStatus:
 		p.roleStatus(m)
 	case ofp.ControllerStatusMessage:

@@ -78,9 +78,6 @@ func (p *printer) config(flags, missSendLen uint16) {
 	p.f(" frags=%s miss_send_len=%d\n", [...]string{"normal", "drop", "reassemble", "nx-match"}[flags&3], missSendLen)
 }
 
-// noGeneration is a generation_id that says nothing.
-const noGeneration = ^uint64(0)
-
 var roleNames = []string{"nochange", "equal", "primary", "secondary"}
 
 func (p *printer) role(role uint32, generation uint64) {
@@ -90,7 +87,7 @@ func (p *printer) role(role uint32, generation uint64) {
 	} else {
 		p.num(uint64(role))
 	}
-	if generation != noGeneration {
+	if generation != ofp.NoGeneration {
 		p.f(" generation_id=%d", generation)
 	}
 }
@@ -112,7 +109,7 @@ var controllerReasons = []string{"request", "channel_status", "role", "controlle
 // controllerStatus has no counterpart in Open vSwitch 3.1.
 func (p *printer) controllerStatus(s ofp.ControllerStatus) {
 	p.f("\n id=%d", s.ShortID)
-	p.role(s.Role, noGeneration)
+	p.role(s.Role, ofp.NoGeneration)
 	p.str(" reason=")
 	if int(s.Reason) < len(controllerReasons) {
 		p.str(controllerReasons[s.Reason])

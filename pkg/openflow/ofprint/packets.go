@@ -17,11 +17,11 @@ func packetInReason(reason uint8) string {
 }
 
 // packetInHead is what all packet-ins begin with.
-func (p *printer) packetInHead(m ofp.PacketIn2, haveCookie bool) {
+func (p *printer) packetInHead(m ofp.PacketIn2) {
 	if m.Table != 0 {
 		p.f(" table_id=%d", m.Table)
 	}
-	if haveCookie && m.Cookie != ^uint64(0) {
+	if m.Cookie != ofp.NoCookie {
 		p.f(" cookie=0x%x", m.Cookie)
 	}
 	p.f(" total_len=%d ", m.FullLen)
@@ -45,7 +45,7 @@ func (p *printer) packetIn(m ofp.PacketIn) {
 	p.packetInHead(ofp.PacketIn2{
 		Data: m.Data, FullLen: uint32(m.TotalLen), BufferID: m.BufferID, Table: m.Table,
 		Cookie: m.Cookie, Reason: m.Reason, Metadata: m.Match,
-	}, true)
+	})
 	p.packet(m.Data, m.Match)
 }
 
@@ -56,7 +56,7 @@ func (p *printer) packetIn2(m ofp.PacketIn2) {
 	if m.BufferID == 0 {
 		m.BufferID = ofp.NoBuffer
 	}
-	p.packetInHead(m, true)
+	p.packetInHead(m)
 	if len(m.Userdata) > 0 {
 		p.str(" userdata=")
 		p.hexArg(m.Userdata)
