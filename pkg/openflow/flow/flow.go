@@ -174,11 +174,7 @@ func (g Group) Err() error {
 
 // Equal says whether two groups are the same, actions by their meaning.
 func (g Group) Equal(h Group) bool {
-	if g.ID != h.ID || g.Type != h.Type || g.Selection.Method != h.Selection.Method ||
-		g.Selection.Param != h.Selection.Param || len(g.Buckets) != len(h.Buckets) {
-		return false
-	}
-	if !slices.Equal(slices.Sorted(slices.Values(g.Selection.Fields)), slices.Sorted(slices.Values(h.Selection.Fields))) {
+	if g.ID != h.ID || g.Type != h.Type || !g.Selection.Equal(h.Selection) || len(g.Buckets) != len(h.Buckets) {
 		return false
 	}
 	for i, b := range g.Buckets {

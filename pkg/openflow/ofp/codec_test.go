@@ -30,7 +30,7 @@ func every() []Message {
 	buckets := []Bucket{{ID: 1, Weight: 5, WatchPort: 3, WatchGroup: 9, Actions: []Action{Output{5, 0}}}}
 	stats := Stats{1, 2, 3, 4, 5, 6}
 	port := PortDesc{Number: 3, MAC: MAC{1, 2, 3, 4, 5, 6}, Name: "eth0", Config: 1, State: 4, Current: 1, MaxSpeed: 9}
-	selection := Selection{"hash", 5, []Field{IPv4Src, IPv4Dst}}
+	selection := Selection{"hash", 5, []Field{IPv4Src, IPv4Dst}, []Value{{Lo: 0xffffff00}, {Lo: 0xffffffff}}}
 	pin := PacketIn2{Data: []byte("packet"), FullLen: 60, BufferID: NoBuffer, Table: 3, Cookie: 9, Reason: 1, Metadata: match, Userdata: []byte{1, 2}, Continuation: []byte("later")}
 	filter := FlowFilter{3, PortAny, GroupAny, 5, 7, match}
 	bands := []MeterBand{{Kind: BandDrop, Rate: 5, Burst: 6}, {Kind: BandDSCPRemark, Rate: 7, Burst: 8, PrecLevel: 1}}

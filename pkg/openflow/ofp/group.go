@@ -129,19 +129,42 @@ func (e *encoder) selection(s Selection) {
 	e.zero(4)
 	e.text(s.Method, 16)
 	e.u64(s.Param)
-	list := s.Fields
-	if !slices.IsSorted(list) {
-		list = slices.Sorted(slices.Values(list))
+	if s.Masks != nil && len(s.Masks) != len(s.Fields) {
+		e.fail("selection: %d fields have %d masks", len(s.Fields), len(s.Masks))
+		return
 	}
-	for _, f := range list {
-		if f == 0 || f >= fieldCount {
-			e.fail("selection: field %d does not exist", f)
+	for _, f := range s.Sorted() {
+		if f.Field == 0 || f.Field >= fieldCount {
+			e.fail("selection: field %d does not exist", f.Field)
 			return
 		}
-		e.header(f)
-		e.b = Ones(f.Bits()).Append(e.b, f.Len())
+		if !f.Mask.And(Ones(f.Field.Bits()).Not()).IsZero() {
+			e.fail("selection: %s: the mask is wider than the field's %d bits", f.Field, f.Field.Bits())
+			return
+		}
+		e.header(f.Field)
+		e.b = f.Mask.Append(e.b, f.Field.Len())
 	}
 	e.propEnd(p)
+}
+
+// Sorted are the fields with their masks, in the order of [Field]. Their values are not used.
+func (s Selection) Sorted() []MatchField {
+	list := make([]MatchField, 0, len(s.Fields))
+	for i, f := range s.Fields {
+		m := MatchField{Field: f, Mask: Ones(f.Bits())}
+		if i < len(s.Masks) {
+			m.Mask = s.Masks[i]
+		}
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b MatchField) int { return int(a.Field) - int(b.Field) })
+	return list
+}
+
+// Equal says whether two selections choose the same way.
+func (s Selection) Equal(t Selection) bool {
+	return s.Method == t.Method && s.Param == t.Param && slices.Equal(s.Sorted(), t.Sorted())
 }
 
 // selection reads a group's properties up to the end of d; raw are the others.
@@ -154,21 +177,33 @@ func (d *decoder) selection() (s Selection, raw []RawProperty) {
 		}
 		p.skip(12)
 		s = Selection{Method: p.text("selection_method", 16), Param: p.u64("selection_method_param")}
+		var list []MatchField
 		for p.left() > 0 {
-			at := p
 			m, n, err := parseOXM(p.buf)
 			if err != nil {
-				at.fail("selection field", "%v", err)
+				p.fail("selection field", "%v", err)
 				break
 			}
 			p.take("selection field", n)
 			if m.Field != 0 {
-				s.Fields = append(s.Fields, m.Field)
+				list = append(list, m)
 			}
 		}
-		slices.Sort(s.Fields)
+		s.set(list)
 	}
 	return s, raw
+}
+
+// set takes the fields of a message, where a field's value is the mask.
+func (s *Selection) set(list []MatchField) {
+	slices.SortFunc(list, func(a, b MatchField) int { return int(a.Field) - int(b.Field) })
+	masked := slices.ContainsFunc(list, func(m MatchField) bool { return m.Value != Ones(m.Field.Bits()) })
+	for _, m := range list {
+		s.Fields = append(s.Fields, m.Field)
+		if masked {
+			s.Masks = append(s.Masks, m.Value)
+		}
+	}
 }
 
 func (m MeterMod) appendTo(e *encoder) {

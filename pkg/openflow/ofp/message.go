@@ -258,11 +258,13 @@ const (
 )
 
 // Selection is how a select group picks its bucket (Netronome's selection-method property):
-// "hash" over Fields, or "dp_hash".
+// "hash" over Fields, or "dp_hash". Masks says which bits of each field count; nil means all
+// bits of all fields.
 type Selection struct {
 	Method string
 	Param  uint64
 	Fields []Field
+	Masks  []Value
 }
 
 // Bucket is one set of actions of a group. WatchPort and WatchGroup 0 mean none and are

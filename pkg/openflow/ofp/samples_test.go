@@ -1,6 +1,15 @@
 package ofp
 
-import "net/netip"
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
 
 // more is one message of each kind of ports, queues, tables, meters, controllers, bundles, TLV
 // tables, connections and IPFIX, with something in each field.
@@ -81,5 +90,44 @@ func more() []Message {
 		NXRoleRequest{RoleSecond}, NXRoleReply{RoleEqual}, NXSetAsync{[2]uint32{7, 1}, [2]uint32{5, 2}, [2]uint32{3, 4}}, NXFlowAge{}, NXFlowModTableID{true},
 		NXPacketIn{PacketIn{BufferID: NoBuffer, TotalLen: 9, Reason: ReasonAction, Table: 3, Cookie: 5, Match: "\x80\x00\x00\x04\x00\x00\x00\x07", Data: []byte("packet")}},
 		NXFlowRemoved{1, 2, RemovedIdle, 3, 4, 5, 6, "\x80\x00\x00\x04\x00\x00\x00\x07", 8, 9}, NXFlowRemoved{Table: TableAll},
+	}
+}
+
+// TestEveryMessageHasASample finds the kinds of messages by their methods and looks for them.
+func TestEveryMessageHasASample(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]bool{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Name.Name != "Type" || f.Recv == nil {
+				continue
+			}
+			if r, ok := f.Recv.List[0].Type.(*ast.Ident); ok {
+				kinds[r.Name] = true
+			}
+		}
+	}
+	if len(kinds) < 90 {
+		t.Errorf("%d kinds of messages are found", len(kinds))
+	}
+	for _, m := range every() {
+		delete(kinds, reflect.TypeOf(m).Name())
+	}
+	for _, s := range accepted() {
+		delete(kinds, reflect.TypeOf(s.m).Name())
+	}
+	for kind := range kinds {
+		t.Errorf("no sample is a %s", kind)
 	}
 }
