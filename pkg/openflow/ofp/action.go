@@ -1,214 +1,38 @@
 package ofp
 
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+)
+
 // Action is one action, or one instruction, of a flow, bucket or packet-out. The set of
 // implementations is closed; what the package does not know is a [RawAction].
 //
 // Instructions stand in the same list, after the actions of Apply-Actions and in the order
 // in which ovs-ofctl prints them: ClearActions, WriteActions, WriteMetadata, GotoTable.
 type Action interface {
+	// check says what the switch would refuse in the action whatever the flow is.
+	check() error
+	// appendTo appends the wire form of an action that passed check.
 	appendTo(e *encoder)
 }
 
-// Output sends the packet to a port. MaxLen matters only for PortController: how many bytes
-// to send (0xffff: all of them).
-type Output struct {
-	Port   Port
-	MaxLen uint16
-}
-
-// OutputReg sends the packet to the port whose number is in Src (NXAST_OUTPUT_REG).
-type OutputReg struct {
-	Src    Bits
-	MaxLen uint16
-}
-
-// Group hands the packet to a group.
-type Group struct{ ID uint32 }
-
-// SetField writes Value into Field; where Mask is not empty only its bits are written. It is
-// also what a load of a constant into a range of bits becomes. Value and Mask are big-endian
-// and as long as the field.
-type SetField struct {
-	Field Field
-	Value string
-	Mask  string
-}
-
-// RegMove copies the bits of Src to Dst (NXAST_REG_MOVE, OFPAT_COPY_FIELD); both are equally wide.
-type RegMove struct{ Src, Dst Bits }
-
-// DecTTL decrements the IP TTL or hop limit; IDs name the controllers told when it reaches
-// zero (empty: the controller with id 0).
-type DecTTL struct{ IDs []uint16 }
-
-// SetTTL sets the IP TTL or hop limit.
-type SetTTL struct{ TTL uint8 }
-
-// Flags of [CT].
+// Instruction types (OpenFlow 1.5, 7.2.5, ofp_instruction_type).
 const (
-	CTCommit uint16 = 1 << 0
-	CTForce  uint16 = 1 << 1
+	insGoto          uint16 = 1
+	insWriteMetadata uint16 = 2
+	insWriteActions  uint16 = 3
+	insApplyActions  uint16 = 4
+	insClearActions  uint16 = 5
 )
-
-// CTNoTable in CT.Table means that the packet is not sent back to a table.
-const CTNoTable Table = 255
-
-// CT sends the packet through connection tracking (NXAST_CT). The zone is Zone, or, where
-// ZoneSrc.Width is not 0, what that range holds. Exec are the actions done on the
-// connection: SetField, RegMove and NAT. Its zero Table means table 0: set CTNoTable for none.
-type CT struct {
-	Flags   uint16
-	Zone    uint16
-	ZoneSrc Bits
-	Table   Table
-	ALG     uint16 // 21 ftp, 69 tftp, 0 none
-	NAT     *NAT
-	Exec    []Action
-}
-
-// Flags of [NAT].
-const (
-	NATSrc        uint16 = 1 << 0
-	NATDst        uint16 = 1 << 1
-	NATPersistent uint16 = 1 << 2
-	NATHash       uint16 = 1 << 3
-	NATRandom     uint16 = 1 << 4
-)
-
-// NAT is the address translation of a [CT]. Without NATSrc and NATDst it only applies what an
-// earlier commit recorded. Addresses and ports are ranges: Max empty or zero means just Min.
-type NAT struct {
-	Flags            uint16
-	IPMin, IPMax     string // 4 or 16 bytes
-	PortMin, PortMax uint16
-}
-
-// CTClear forgets what connection tracking said about the packet (NXAST_CT_CLEAR).
-type CTClear struct{}
-
-// Resubmit looks the packet up in another table, or as if it came from another port. Port
-// PortInPort keeps the port, Table TableAll the table. WithCT uses the original tuple.
-type Resubmit struct {
-	Port   Port
-	Table  Table
-	WithCT bool
-}
-
-// Reasons of a packet-in.
-const (
-	ReasonNoMatch     uint8 = 0
-	ReasonAction      uint8 = 1
-	ReasonInvalidTTL  uint8 = 2
-	ReasonActionSet   uint8 = 3
-	ReasonGroup       uint8 = 4
-	ReasonPacketOut   uint8 = 5
-	ReasonExplicitMis uint8 = 6
-)
-
-// Controller sends the packet to a controller with all that NXAST_CONTROLLER2 can say. MaxLen
-// 0 sends no bytes at all; use 0xffff for the whole packet.
-type Controller struct {
-	MaxLen   uint16
-	ID       uint16
-	Reason   uint8
-	Userdata string
-	Pause    bool
-	MeterID  uint32
-}
-
-// LearnKind is what a [LearnSpec] does.
-type LearnKind uint8
-
-// Kinds of learn specs.
-const (
-	LearnMatch  LearnKind = 0
-	LearnLoad   LearnKind = 1
-	LearnOutput LearnKind = 2
-)
-
-// LearnSpec is one part of the flow that a [Learn] adds: a match, a load or an output whose
-// value is Src, or where Src.Width is 0, the constant Value (big-endian, right-aligned).
-type LearnSpec struct {
-	Kind  LearnKind
-	Src   Bits
-	Value string
-	Dst   Bits
-}
-
-// Flags of [Learn].
-const (
-	LearnSendFlowRem   uint16 = 1 << 0
-	LearnDeleteLearned uint16 = 1 << 1
-	LearnWriteResult   uint16 = 1 << 2
-)
-
-// Learn adds or modifies a flow when a packet passes (NXAST_LEARN, NXAST_LEARN2).
-type Learn struct {
-	IdleTimeout, HardTimeout uint16
-	Priority                 uint16
-	Cookie                   uint64
-	Flags                    uint16
-	Table                    Table
-	FinIdle, FinHard         uint16
-	Limit                    uint32
-	Result                   Bits // one bit, with LearnWriteResult
-	Specs                    []LearnSpec
-}
-
-// Conjunction makes the flow one clause of a conjunctive match (NXAST_CONJUNCTION). Clause
-// counts from 1, as in text.
-type Conjunction struct {
-	ID      uint32
-	Clause  uint8
-	Clauses uint8
-}
-
-// Note does nothing; its bytes are kept with the flow, zero-padded to 6 + a multiple of 8.
-type Note struct{ Data string }
-
-// Meter passes the packet through a meter.
-type Meter struct{ ID uint32 }
-
-// PushVLAN pushes a VLAN header with the given Ethernet type (0x8100 or 0x88a8).
-type PushVLAN struct{ EthType uint16 }
-
-// PopVLAN pops the outermost VLAN header.
-type PopVLAN struct{}
-
-// SetQueue chooses the queue; PopQueue goes back to the original one.
-type SetQueue struct{ Queue uint32 }
-
-// PopQueue undoes SetQueue (NXAST_POP_QUEUE).
-type PopQueue struct{}
-
-// FinTimeout lowers the flow's timeouts when a TCP connection ends (NXAST_FIN_TIMEOUT).
-type FinTimeout struct{ Idle, Hard uint16 }
-
-// Exit stops the pipeline (NXAST_EXIT).
-type Exit struct{}
-
-// Push and Pop move bits to and from OVS's stack (NXAST_STACK_PUSH, NXAST_STACK_POP).
-type Push struct{ Src Bits }
-
-// Pop is Push's counterpart.
-type Pop struct{ Dst Bits }
-
-// Clone runs actions on a copy of the packet (NXAST_CLONE).
-type Clone struct{ Actions []Action }
-
-// CheckPacketLarger sets a bit where the packet is longer than Len bytes.
-type CheckPacketLarger struct {
-	Len uint16
-	Dst Bits
-}
-
-// DeleteField removes a tunnel metadata field (NXAST_DELETE_FIELD).
-type DeleteField struct{ Field Field }
 
 // ClearActions is the instruction that empties the action set.
 type ClearActions struct{}
 
-// WriteActions is the instruction that merges actions into the action set.
+// WriteActions is the instruction that merges actions into the action set. Without actions it
+// is nothing at all.
 type WriteActions struct{ Actions []Action }
 
 // WriteMetadata is the instruction that writes the masked bits of the metadata field.
@@ -222,3 +46,245 @@ type RawAction struct{ Bytes string }
 
 // RawInstruction is an instruction that the package does not know.
 type RawInstruction struct{ Bytes string }
+
+func (ClearActions) check() error { return nil }
+func (ClearActions) appendTo(e *encoder) {
+	s := e.actionStart(insClearActions)
+	e.actionEnd(s)
+}
+
+func (a WriteActions) check() error {
+	for _, x := range a.Actions {
+		switch x.(type) {
+		case Output, Group, SetField, RegMove, Legacy, DecTTL, SetTTL, PushVLAN, PopVLAN, PushMPLS, PopMPLS, DecMPLSTTL,
+			SetMPLSTTL, SetQueue, Encap, Decap, DecNSHTTL, CT, CTClear, Resubmit, RawAction:
+		default:
+			return fmt.Errorf("write_actions: %T cannot be in an action set", x)
+		}
+	}
+	return nil
+}
+
+func (a WriteActions) appendTo(e *encoder) {
+	if len(a.Actions) == 0 {
+		return
+	}
+	s := e.actionStart(insWriteActions)
+	e.zero(4)
+	e.actions(a.Actions)
+	e.actionEnd(s)
+}
+
+func (WriteMetadata) check() error { return nil }
+func (a WriteMetadata) appendTo(e *encoder) {
+	s := e.actionStart(insWriteMetadata)
+	e.zero(4)
+	e.u64(a.Value)
+	e.u64(a.Mask)
+	e.actionEnd(s)
+}
+
+func (a GotoTable) check() error {
+	if a.Table == TableAll {
+		return errors.New("goto_table: 255 stands for all tables")
+	}
+	return nil
+}
+
+func (a GotoTable) appendTo(e *encoder) {
+	s := e.actionStart(insGoto)
+	e.u8(uint8(a.Table))
+	e.actionEnd(s)
+}
+
+// checkRaw wants the bytes to be one whole action or instruction.
+func checkRaw(b string) error {
+	if n := len(b); n < 8 || n%8 != 0 || n > 0xffff || int(b[2])<<8|int(b[3]) != n {
+		return fmt.Errorf("raw: %d bytes are not one action: its length stands in bytes 2 and 3, is a multiple of 8 and at least 8", n)
+	}
+	return nil
+}
+
+func (a RawAction) check() error             { return checkRaw(a.Bytes) }
+func (a RawAction) appendTo(e *encoder)      { e.str(a.Bytes) }
+func (a RawInstruction) check() error        { return checkRaw(a.Bytes) }
+func (a RawInstruction) appendTo(e *encoder) { e.str(a.Bytes) }
+
+// action appends one action, or says what is wrong with it.
+func (e *encoder) action(a Action) {
+	if a == nil {
+		e.fail("an action is nil")
+		return
+	}
+	if err := a.check(); err != nil {
+		e.fail("%w", err)
+		return
+	}
+	a.appendTo(e)
+}
+
+// actions appends a list in which no instruction may stand.
+func (e *encoder) actions(list []Action) {
+	if e.depth++; e.depth > maxDepth {
+		e.fail("%w", errDepth)
+	}
+	for _, a := range list {
+		if isInstruction(a) {
+			e.fail("%T may only stand in a flow, not in a bucket, packet-out or another action", a)
+		}
+		e.outsideCT(a)
+		if e.err != nil {
+			break
+		}
+		e.action(a)
+	}
+	e.depth--
+	if e.err == nil {
+		e.conjunctions(list)
+	}
+}
+
+// outsideCT refuses what may only stand within ct.
+func (e *encoder) outsideCT(a Action) {
+	var f Field
+	switch a := a.(type) {
+	case NAT:
+		e.fail("nat may only stand within ct")
+	case SetField:
+		f = a.Field
+	case RegMove:
+		f = a.Dst.Field
+	}
+	if f == CTMark || f == CTLabel {
+		e.fail("%s can only be changed within ct(commit,exec(...))", f)
+	}
+}
+
+// conjunctions refuses other actions beside conjunctions, which the switch would not do.
+func (e *encoder) conjunctions(list []Action) {
+	conjunction, other := false, Action(nil)
+	for _, a := range list {
+		switch a.(type) {
+		case Conjunction:
+			conjunction = true
+		case Note:
+		default:
+			other = a
+		}
+	}
+	if conjunction && other != nil {
+		e.fail("conjunction: only notes and other conjunctions may stand beside it, not %T", other)
+	}
+}
+
+// instructions appends a flow's list: actions wrapped in Apply-Actions, then instructions.
+func (e *encoder) instructions(list []Action) {
+	start := -1
+	for _, a := range list {
+		if isInstruction(a) {
+			continue
+		}
+		e.outsideCT(a)
+		if start < 0 {
+			start = e.actionStart(insApplyActions)
+			e.zero(4)
+		}
+		e.action(a)
+	}
+	if start >= 0 {
+		e.len16(start, 2)
+	}
+	e.conjunctions(list)
+	seen := 0
+	for rank := 1; rank <= 5; rank++ {
+		for _, a := range list {
+			if instructionRank(a) != rank {
+				continue
+			}
+			if seen == rank && rank != 3 {
+				e.fail("%T stands twice", a)
+			}
+			seen = rank
+			e.action(a)
+		}
+	}
+}
+
+func instructionRank(a Action) int {
+	switch a.(type) {
+	case ClearActions:
+		return 1
+	case WriteActions:
+		return 2
+	case RawInstruction:
+		return 3
+	case WriteMetadata:
+		return 4
+	case GotoTable:
+		return 5
+	}
+	return 0
+}
+
+func isInstruction(a Action) bool { return instructionRank(a) != 0 }
+
+// AppendActions appends the wire form of a flow's list of actions and instructions.
+func AppendActions(b []byte, list []Action) ([]byte, error) {
+	e := encoder{b: b}
+	e.instructions(list)
+	return e.b, e.err
+}
+
+// DecodeActions reads the wire form of a flow's list of actions and instructions. It never
+// panics; what it does not know is a RawAction or RawInstruction.
+func DecodeActions(b []byte) (list []Action, err error) {
+	d := decoder{what: "actions", buf: b, err: &err}
+	list = d.instructions()
+	return list, err
+}
+
+// DecodeMatch reads OXM fields, without the header and padding of an ofp_match, and puts them
+// into canonical form.
+func DecodeMatch(oxm []byte) (Match, error) {
+	m, err := canonical(oxm)
+	if err != nil {
+		return "", fmt.Errorf("decode match: %w", err)
+	}
+	return m, nil
+}
+
+// CheckActions says what the switch would refuse in a flow's list, nil when nothing is known.
+func CheckActions(list []Action) error {
+	var stack [512]byte
+	_, err := AppendActions(stack[:0], list)
+	return err
+}
+
+// EqualActions compares by what goes over the wire.
+func EqualActions(a, b []Action) bool {
+	var s1, s2 [512]byte
+	x, err1 := AppendActions(s1[:0], a)
+	y, err2 := AppendActions(s2[:0], b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// CanonicalActions is what a switch makes of the list: it is encoded and decoded. A list that
+// cannot be encoded is returned as it is.
+func CanonicalActions(list []Action) []Action {
+	b, err := AppendActions(nil, list)
+	if err != nil {
+		return list
+	}
+	out, err := DecodeActions(b)
+	if err != nil {
+		return list
+	}
+	return out
+}
+
+var errDepth = errors.New("actions are nested too deeply")
+
+// sortInstructions puts instructions after actions, in the order of their rank.
+func sortInstructions(list []Action) {
+	slices.SortStableFunc(list, func(a, b Action) int { return instructionRank(a) - instructionRank(b) })
+}

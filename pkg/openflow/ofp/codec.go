@@ -8,9 +8,10 @@ import (
 
 // encoder appends big-endian fields and keeps its first error.
 type encoder struct {
-	b   []byte
-	xid uint32
-	err error
+	b     []byte
+	xid   uint32
+	depth int // how many actions we are inside of
+	err   error
 }
 
 func (e *encoder) fail(format string, args ...any) {

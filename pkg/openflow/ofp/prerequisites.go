@@ -1,104 +1,205 @@
 package ofp
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
-// CheckPrerequisites says which action would work on a field that packets of the match need
-// not have; the switch refuses such flows (OFPBAC_MATCH_INCONSISTENT).
-func CheckPrerequisites(m Match, actions []Action) error {
-	var b MatchBuilder
-	for f := range m.All() {
-		if f.Field != 0 {
-			b.set = append(b.set, f)
-		}
-	}
-	return b.checkActions(actions)
+// requirement is what must be matched exactly for a field to have a meaning.
+type requirement struct {
+	ethTypes []uint16
+	proto    uint8
+	icmp     []uint8
+	text     string
 }
 
-func (b *MatchBuilder) checkActions(actions []Action) error {
-	for i, a := range actions {
-		if err := b.checkAction(a); err != nil {
-			return fmt.Errorf("action %d: %w", i+1, err)
-		}
-		switch a.(type) {
-		case PushVLAN:
-			b.set = append(b.set, MatchField{Field: VLANVID, Value: Value{Lo: 0x1000}, Mask: Value{Lo: 0x1000}})
-		case PopVLAN:
-			return nil // what lies below is not known
-		}
-	}
-	return nil
+// Ethernet types that requirements name.
+const (
+	ethTypeIPv4 uint16 = 0x0800
+	ethTypeARP  uint16 = 0x0806
+	ethTypeRARP uint16 = 0x8035
+	ethTypeIPv6 uint16 = 0x86dd
+	ethTypeMPLS uint16 = 0x8847
+	ethTypeMPLM uint16 = 0x8848
+	ethTypeNSH  uint16 = 0x894f
+)
+
+var (
+	ethIPv4 = []uint16{ethTypeIPv4}
+	ethIPv6 = []uint16{ethTypeIPv6}
+	ethIP   = []uint16{ethTypeIPv4, ethTypeIPv6}
+	ethARP  = []uint16{ethTypeARP, ethTypeRARP}
+	ethMPLS = []uint16{ethTypeMPLS, ethTypeMPLM}
+	ethNSH  = []uint16{ethTypeNSH}
+)
+
+var requirements = [...]requirement{
+	needsEth:       {text: "packets that begin with Ethernet"},
+	needsVLAN:      {text: "vlan_vid or dl_vlan"},
+	needsMPLS:      {ethTypes: ethMPLS, text: "mpls or mplsm"},
+	needsIPv4:      {ethTypes: ethIPv4, text: "ip"},
+	needsIPv6:      {ethTypes: ethIPv6, text: "ipv6"},
+	needsIP:        {ethTypes: ethIP, text: "ip or ipv6"},
+	needsARP:       {ethTypes: ethARP, text: "arp or rarp"},
+	needsTCP:       {ethTypes: ethIP, proto: 6, text: "tcp or tcp6, and no later fragments"},
+	needsUDP:       {ethTypes: ethIP, proto: 17, text: "udp or udp6, and no later fragments"},
+	needsSCTP:      {ethTypes: ethIP, proto: 132, text: "sctp or sctp6, and no later fragments"},
+	needsICMPv4:    {ethTypes: ethIPv4, proto: 1, text: "icmp"},
+	needsICMPv6:    {ethTypes: ethIPv6, proto: 58, text: "icmp6"},
+	needsND:        {ethTypes: ethIPv6, proto: 58, icmp: []uint8{135, 136}, text: "icmp6 with icmp_type 135 or 136 and no icmp_code but 0"},
+	needsNDSolicit: {ethTypes: ethIPv6, proto: 58, icmp: []uint8{135}, text: "icmp6 with icmp_type 135 and no icmp_code but 0"},
+	needsNDAdvert:  {ethTypes: ethIPv6, proto: 58, icmp: []uint8{136}, text: "icmp6 with icmp_type 136 and no icmp_code but 0"},
+	needsNSH:       {ethTypes: ethNSH, text: "dl_type=0x894f"},
+	needsCT:        {text: "a ct_state that says that the connection is known, such as +trk+est"},
+	needsCT4:       {ethTypes: ethIPv4, text: "ip and a ct_state that says that the connection is known, such as +trk+est"},
+	needsCT6:       {ethTypes: ethIPv6, text: "ipv6 and a ct_state that says that the connection is known, such as +trk+est"},
+	needsCTPort:    {text: "ct_nw_proto and a ct_state that says that the connection is known, such as +trk+est"},
 }
 
-// needsMet says whether the match has what the field needs.
-func (b *MatchBuilder) needsMet(f Field) error {
-	if f == 0 || f >= fieldCount {
+// Prerequisites is in words what else must be matched for the field to have a meaning; empty
+// where nothing is needed.
+func (f Field) Prerequisites() string {
+	if !f.exists() {
+		return ""
+	}
+	return requirements[fields[f].needs].text
+}
+
+// packetEthernet is the packet type of an ordinary packet (OpenFlow 1.5, 7.2.3.11); others in
+// namespace 1 are named by their Ethernet type.
+const packetEthernet uint32 = 0
+
+// facts is what is known of packets: what the match asks for, as actions change it. A value is
+// zero where nothing is known.
+type facts struct {
+	packetType uint32
+	ethType    uint16 // where packetType is packetEthernet
+	proto      uint8
+	frag       uint8
+	icmpType   uint8
+	icmpCode   uint8
+	vlans      [2]bool // outer, inner
+	ctState    uint8
+	ctMask     uint8
+	ctProto    uint8
+}
+
+// facts are what the conditions say.
+func (b *MatchBuilder) facts() facts {
+	var k facts
+	for i := range b.set {
+		m := &b.set[i]
+		v := m.Value.Lo
+		switch m.Field {
+		case PacketType:
+			k.packetType = uint32(v)
+		case EthType:
+			k.ethType = uint16(v)
+		case IPProto:
+			k.proto = uint8(v)
+		case IPFrag:
+			k.frag = uint8(v)
+		case ICMPType, ICMPv6Type:
+			k.icmpType = uint8(v)
+		case ICMPCode, ICMPv6Code:
+			k.icmpCode = uint8(v)
+		case VLANVID:
+			k.vlans[0] = v&0x1000 != 0
+		case CTState:
+			k.ctState, k.ctMask = uint8(v), uint8(m.Mask.Lo)
+		case CTNwProto:
+			k.ctProto = uint8(v)
+		}
+	}
+	return k
+}
+
+// l3 is the type of what follows the Ethernet header, or stands in its place.
+func (k *facts) l3() uint16 {
+	switch {
+	case k.packetType == packetEthernet:
+		return k.ethType
+	case k.packetType>>16 == 1:
+		return uint16(k.packetType)
+	}
+	return 0
+}
+
+func (k *facts) isIP() bool   { return slices.Contains(ethIP, k.l3()) }
+func (k *facts) isMPLS() bool { return slices.Contains(ethMPLS, k.l3()) }
+
+// tracked says whether ct_state implies a connection (flow.h, is_ct_valid).
+func (k *facts) tracked() bool {
+	const newEstRelRplNAT, inv, trk = 0xcf, 0x10, 0x20
+	return k.ctState&newEstRelRplNAT != 0 || k.ctState&trk != 0 && k.ctMask&inv != 0 && k.ctState&inv == 0
+}
+
+// met says whether the facts are what a field needs.
+func (k *facts) met(n needs) bool {
+	switch n {
+	case needsNone:
+		return true
+	case needsEth:
+		return k.packetType == packetEthernet
+	case needsVLAN:
+		return k.packetType == packetEthernet && k.vlans[0]
+	case needsTCP, needsUDP, needsSCTP:
+		if k.frag&2 != 0 {
+			return false
+		}
+	case needsCTPort:
+		if k.ctProto == 0 {
+			return false
+		}
+		fallthrough
+	case needsCT, needsCT4, needsCT6:
+		if !k.tracked() {
+			return false
+		}
+	}
+	r := &requirements[n]
+	return (len(r.ethTypes) == 0 || slices.Contains(r.ethTypes, k.l3())) &&
+		(r.proto == 0 || r.proto == k.proto) &&
+		(len(r.icmp) == 0 || slices.Contains(r.icmp, k.icmpType) && k.icmpCode == 0)
+}
+
+// field is an error where packets need not have the field.
+func (k *facts) field(f Field) error {
+	if !f.exists() || k.met(fields[f].needs) {
 		return nil
 	}
-	one := MatchBuilder{set: append(append([]MatchField(nil), b.set...), MatchField{Field: f})}
-	if f == VLANPCP && !b.Has(VLANVID) {
-		return fmt.Errorf("%s: only has a meaning together with vlan_vid", f)
-	}
-	return one.check()
+	return fmt.Errorf("%s: only has a meaning together with %s", f, requirements[fields[f].needs].text)
 }
 
-func (b *MatchBuilder) checkAction(a Action) error {
-	eth, _ := b.value(EthType)
-	ip := eth == 0x0800 || eth == 0x86dd
-	switch a := a.(type) {
-	case SetField:
-		if a.Field == CTMark || a.Field == CTLabel {
-			return fmt.Errorf("%s can only be set within ct(commit,exec(...))", a.Field)
-		}
-		return b.needsMet(a.Field)
-	case RegMove:
-		if err := b.needsMet(a.Src.Field); err != nil {
-			return err
-		}
-		return b.needsMet(a.Dst.Field)
-	case OutputReg:
-		return b.needsMet(a.Src.Field)
-	case DecTTL, SetTTL:
-		if !ip {
-			return fmt.Errorf("the TTL only has a meaning together with ip or ipv6")
-		}
-	case PopVLAN:
-		if v, m, _ := b.last(VLANVID); v.Lo&m.Lo&0x1000 == 0 {
-			return fmt.Errorf("pop_vlan only has a meaning together with dl_vlan, or after push_vlan")
-		}
-	case CT:
-		if !ip {
-			return fmt.Errorf("ct only has a meaning together with ip or ipv6")
-		}
-		if v, _, _ := b.last(CTState); v.Lo&0x10 != 0 && a.Flags&CTCommit != 0 {
-			return fmt.Errorf("ct: a connection with ct_state=+inv cannot be committed")
-		}
-		proto, _ := b.value(IPProto)
-		if a.ALG == 21 && proto != 6 || a.ALG == 69 && proto != 17 {
-			return fmt.Errorf("ct: alg=ftp needs tcp, alg=tftp needs udp")
-		}
-		if a.NAT != nil && (len(a.NAT.IPMin) == 4 && eth != 0x0800 || len(a.NAT.IPMin) == 16 && eth != 0x86dd) {
-			return fmt.Errorf("nat to an address of the other version of IP")
-		}
-		for _, x := range a.Exec {
-			if m, ok := x.(RegMove); ok {
-				if err := b.checkAction(m); err != nil {
-					return err
-				}
+// check says which condition lacks what it needs.
+func (b *MatchBuilder) check() error {
+	k := b.facts()
+	for i := range b.set {
+		if m := &b.set[i]; m.Field != 0 {
+			if err := k.field(m.Field); err != nil {
+				return err
 			}
 		}
-	case Clone:
-		c := MatchBuilder{set: append([]MatchField(nil), b.set...)}
-		return c.checkActions(a.Actions)
 	}
 	return nil
 }
 
-// last is what the match, or the last push_vlan, says of a field.
-func (b *MatchBuilder) last(f Field) (v, mask Value, ok bool) {
-	for _, m := range b.set {
-		if m.Field == f {
-			v, mask, ok = m.Value, m.Mask, true
+// Complete adds what the fields set so far need, where only one choice exists; IPv4 is
+// chosen where both versions of IP would do.
+func (b *MatchBuilder) Complete() {
+	for _, m := range slices.Clone(b.set) {
+		if m.Field == 0 {
+			continue
+		}
+		r := &requirements[fields[m.Field].needs]
+		if r.proto != 0 && !b.Has(IPProto) {
+			b.Exact(IPProto, Value{Lo: uint64(r.proto)})
+		}
+		if len(r.icmp) == 1 && !b.Has(ICMPv6Type) {
+			b.Exact(ICMPv6Type, Value{Lo: uint64(r.icmp[0])})
+		}
+		if len(r.ethTypes) > 0 && !b.Has(EthType) && !b.Has(PacketType) {
+			b.Exact(EthType, Value{Lo: uint64(r.ethTypes[0])})
 		}
 	}
-	return v, mask, ok
 }

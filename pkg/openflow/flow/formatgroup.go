@@ -1,0 +1,98 @@
+package flow
+
+import (
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+var groupTypes = []string{"all", "select", "indirect", "ff"}
+
+// String is the group as ovs-ofctl -O OpenFlow15 dump-groups prints it, without the space in
+// front. ParseGroup and ovs-ofctl add-groups read it.
+func (g Group) String() string {
+	var p printer
+	p.f("group_id=%d,type=", g.ID)
+	if int(g.Type) < len(groupTypes) {
+		p.str(groupTypes[g.Type])
+	} else {
+		p.str("unknown")
+	}
+	if s := g.Selection; s.Method != "" {
+		p.str(",selection_method=" + s.Method)
+		if s.Param != 0 {
+			p.f(",selection_method_param=%d", s.Param)
+		}
+		var names []string
+		for _, f := range s.Fields {
+			names = append(names, f.String())
+		}
+		switch len(names) {
+		case 0:
+		case 1:
+			p.str(",fields=" + names[0])
+		default:
+			p.str(",fields(" + strings.Join(names, ",") + ")")
+		}
+	}
+	for _, b := range g.Buckets {
+		p.f(",bucket=bucket_id:%d,", b.ID)
+		if b.Weight != 1 && g.Type == Select || b.Weight != 0 && g.Type != Select {
+			p.f("weight:%d,", b.Weight)
+		}
+		if b.watchPort() != ofp.PortAny {
+			p.str("watch_port:" + portText(b.WatchPort) + ",")
+		}
+		if b.watchGroup() != ofp.GroupAny {
+			p.f("watch_group:%d,", b.WatchGroup)
+		}
+		p.str("actions=")
+		p.str(b.Actions.String())
+	}
+	if len(g.Buckets) == 0 {
+		p.chomp(',')
+	}
+	return string(p.b)
+}
+
+// meterFlags are a meter's flags by name.
+var meterFlags = []struct {
+	bit  uint16
+	name string
+}{{ofp.MeterKbps, "kbps"}, {ofp.MeterPktps, "pktps"}, {ofp.MeterBurst, "burst"}, {ofp.MeterStats, "stats"}}
+
+// meterNames are the meters without a number.
+var meterNames = map[uint32]string{ofp.MeterSlowPath: "slowpath", ofp.MeterController: "controller", ofp.MeterAll: "all"}
+
+// String is the meter as ovs-ofctl prints it. ParseMeter and ovs-ofctl add-meter read it.
+func (m Meter) String() string {
+	var p printer
+	if n := meterNames[m.ID]; n != "" {
+		p.str("meter=" + n)
+	} else {
+		p.f("meter=%d", m.ID)
+	}
+	for _, x := range meterFlags {
+		if m.Flags&x.bit != 0 {
+			p.str(" " + x.name)
+		}
+	}
+	p.str(" bands=")
+	for _, b := range m.Bands {
+		switch b.Kind {
+		case ofp.BandDrop:
+			p.f("\ntype=drop rate=%d", b.Rate)
+		case ofp.BandDSCPRemark:
+			p.f("\ntype=dscp_remark rate=%d", b.Rate)
+		default:
+			p.f("\ntype=%d rate=%d", b.Kind, b.Rate)
+		}
+		if m.Flags&ofp.MeterBurst != 0 {
+			p.f(" burst_size=%d", b.Burst)
+		}
+		if b.Kind == ofp.BandDSCPRemark {
+			p.f(" prec_level=%d", b.PrecLevel)
+		}
+	}
+	return string(p.b)
+}

@@ -1,0 +1,152 @@
+package ofp
+
+import "fmt"
+
+// String is the field's name in ovs-ofctl's text.
+func (f Field) String() string {
+	if !f.exists() {
+		return fmt.Sprintf("field(%d)", uint16(f))
+	}
+	return fields[f].name
+}
+
+func (f Field) exists() bool { return f > 0 && f < fieldCount }
+
+// Bits is the field's width in a match.
+func (f Field) Bits() int {
+	if f >= fieldCount {
+		return 0
+	}
+	return int(fields[f].bits)
+}
+
+// ActionBits is how many bits of the field actions can address: 12 of vlan_vid, whose 13th
+// says that there is a tag; all of any other.
+func (f Field) ActionBits() int {
+	if f == VLANVID {
+		return 12
+	}
+	return f.Bits()
+}
+
+// Long says whether the field is a tunnel option: up to 124 bytes, more than a Value holds.
+func (f Field) Long() bool { return f >= TunMetadata0 && f <= TunMetadata63 }
+
+// Len is how many bytes the field takes on the wire, the most where that varies.
+func (f Field) Len() int {
+	if f == TunFlags {
+		return 2
+	}
+	switch n := (f.Bits() + 7) / 8; n {
+	case 3:
+		return 4
+	default:
+		return n
+	}
+}
+
+// Writable says whether actions may write the field.
+func (f Field) Writable() bool { return f.exists() && !fields[f].readOnly }
+
+// Maskable says whether single bits of the field can be matched and written.
+func (f Field) Maskable() bool { return f.exists() && fields[f].maskable }
+
+// Matchable says whether a Match can have the field: not the older views of other fields.
+func (f Field) Matchable() bool { return f.exists() && f < NXMInPort }
+
+// NXMName is the field's name in ovs-ofctl's text of moves and loads, such as NXM_NX_REG0.
+func (f Field) NXMName() string {
+	if !f.exists() {
+		return f.String()
+	}
+	return f.nxm().name
+}
+
+// nxm is the header that Nicira's own actions use.
+func (f Field) nxm() *header {
+	if i := &fields[f]; i.nxm.name != "" {
+		return &i.nxm
+	}
+	return &fields[f].oxm
+}
+
+// short says whether the field has a header of four bytes, the only one that fits into
+// Nicira's older actions.
+func (f Field) short() bool { return vendor(f.nxm().class) == 0 }
+
+// FieldByName finds a field by any of its names; ok is false when there is none. in_port is
+// the field of 32 bits that a match has.
+func FieldByName(name string) (f Field, ok bool) {
+	f, ok = byName[name]
+	if f == NXMInPort && name == "in_port" {
+		f = InPort
+	}
+	return f, ok
+}
+
+// ActionField finds the field that a name stands for in actions: in_port is the one of 16
+// bits there.
+func ActionField(name string) (f Field, ok bool) {
+	f, ok = byName[name]
+	return f, ok
+}
+
+var byName = func() map[string]Field {
+	m := make(map[string]Field, 3*len(fields))
+	for f := Field(1); f < fieldCount; f++ {
+		i := &fields[f]
+		m[i.name] = f
+		if i.alias != "" {
+			m[i.alias] = f
+		}
+		for _, h := range i.headers() {
+			m[h.name] = f
+		}
+	}
+	return m
+}()
+
+// Format is how a field's value is written in ovs-ofctl's text.
+type Format = format
+
+// Formats of values.
+const (
+	FormatDecimal    = formatDecimal
+	FormatHex        = formatHex
+	FormatMAC        = formatMAC
+	FormatIPv4       = formatIPv4
+	FormatIPv6       = formatIPv6
+	FormatPort       = formatPort
+	FormatPort16     = formatPort16
+	FormatCTState    = formatCTState
+	FormatTCPFlags   = formatTCPFlags
+	FormatTunFlags   = formatTunFlags
+	FormatFrag       = formatFrag
+	FormatPacketType = formatPacketType
+)
+
+// Format is how the field's value is written in text.
+func (f Field) Format() Format {
+	if f >= fieldCount {
+		return formatHex
+	}
+	return fields[f].format
+}
+
+// Fields are all fields, in the order of a Match; last those that only actions know.
+func Fields() []Field {
+	list := make([]Field, 0, fieldCount-1)
+	for f := Field(1); f < fieldCount; f++ {
+		list = append(list, f)
+	}
+	return list
+}
+
+// Header is the name of the field's header of four bytes, empty where it only has an
+// experimenter's: such a field cannot stand in learn, multipath, bundle_load or a ct zone.
+func (f Field) Header() string {
+	if !f.exists() || !f.short() {
+		return ""
+	}
+	return f.nxm().name
+}
