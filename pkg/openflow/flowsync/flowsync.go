@@ -375,15 +375,16 @@ func (s *Syncer) wake() {
 	s.changed = make(chan struct{})
 }
 
-// PacketOut sends a packet through the switch.
-func (s *Syncer) PacketOut(_ context.Context, p ofp.PacketOut) error {
+// PacketOut sends a packet through the switch. It waits, at most until ctx ends, while the
+// switch does not read.
+func (s *Syncer) PacketOut(ctx context.Context, p ofp.PacketOut) error {
 	s.mu.Lock()
 	conn := s.conn
 	s.mu.Unlock()
 	if conn == nil {
 		return errors.New("no connection to the switch")
 	}
-	return conn.Send(p)
+	return conn.SendContext(ctx, p)
 }
 
 // Stats says what has been done and how it is.

@@ -43,7 +43,8 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 }
 
 // Bundle sends messages as one atomic, ordered bundle (OpenFlow 1.5 section 6.9): all take
-// effect, or none and the error is a *BundleError. One bundle is sent at a time.
+// effect, or none and the error is a *BundleError. One bundle is sent at a time. When ctx ends
+// while it is being written the connection ends too.
 func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	id := c.xid.Add(1)
@@ -64,13 +65,14 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	}
 
 	n := uint32(len(messages))
-	c.writeMu.Lock()
-	b := &bundle{first: c.xid.Add(n) - n + 1, n: n, index: -1}
+	if err := c.acquire(ctx); err != nil {
+		return err
+	}
+	b := &bundle{first: c.xids(len(messages)), n: n, index: -1}
 	c.mu.Lock()
 	c.bundle = b
 	c.mu.Unlock()
-	err := c.write(b.first, adds)
-	c.writeMu.Unlock()
+	err := c.stream(ctx, b.first, adds)
 	defer func() {
 		c.mu.Lock()
 		c.bundle = nil

@@ -57,8 +57,9 @@ type Conn struct {
 	handler Handler
 	counts  *Counters
 
-	writeMu sync.Mutex
-	buf     []byte
+	writing chan struct{} // holds one token while somebody writes: a mutex that can be given up
+	buf     []byte        // of the one who writes
+	echoes  chan echo     // to be answered
 
 	xid      atomic.Uint32
 	lastRead atomic.Int64 // unix nanoseconds
@@ -70,6 +71,16 @@ type Conn struct {
 	done    chan struct{}
 }
 
+// echo is what the switch asks to hear again.
+type echo struct {
+	xid     uint32
+	request ofp.EchoRequest
+}
+
+// echoesMax is how many echo requests may wait for their answer. A switch sends one in some
+// seconds; one with so many outstanding does not read what it asked for.
+const echoesMax = 64
+
 type request struct {
 	answers []ofp.Message
 	err     error
@@ -80,7 +91,24 @@ type request struct {
 // inside a bundle counts as itself, and the bundle-add around it too.
 type Counters struct {
 	sent, received [256]atomic.Uint64
+	flowMods       [ofp.FlowDeleteStrict + 1]atomic.Uint64
 }
+
+// count counts a message that is being sent.
+func (c *Counters) count(m ofp.Message) {
+	c.sent[m.Type()].Add(1)
+	switch m := m.(type) {
+	case ofp.BundleAdd:
+		c.count(m.Message)
+	case ofp.FlowMod:
+		if int(m.Command) < len(c.flowMods) {
+			c.flowMods[m.Command].Add(1)
+		}
+	}
+}
+
+// FlowMods is how many flow-mods with a command were sent.
+func (c *Counters) FlowMods(command ofp.FlowCommand) uint64 { return c.flowMods[command].Load() }
 
 // Sent is how many messages of a type were sent.
 func (c *Counters) Sent(t ofp.Type) uint64 { return c.sent[t].Load() }
@@ -101,14 +129,19 @@ func (c *Counters) SentByName() map[string]uint64 {
 
 // Connect dials and shakes hands. counts may be nil.
 func Connect(ctx context.Context, dial Dialer, counts *Counters, handler Handler) (*Conn, error) {
-	raw, err := dial(ctx)
+	dialing, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	raw, err := dial(dialing)
+	cancel()
 	if err != nil {
 		return nil, fmt.Errorf("connect to the switch: %w", err)
 	}
 	if counts == nil {
 		counts = &Counters{}
 	}
-	c := &Conn{raw: raw, handler: handler, counts: counts, pending: map[uint32]*request{}, done: make(chan struct{})}
+	c := &Conn{
+		raw: raw, handler: handler, counts: counts, pending: map[uint32]*request{}, done: make(chan struct{}),
+		writing: make(chan struct{}, 1), echoes: make(chan echo, echoesMax),
+	}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	reader := bufio.NewReaderSize(raw, 64<<10)
 	err = c.handshake(reader)
@@ -121,6 +154,7 @@ func Connect(ctx context.Context, dial Dialer, counts *Counters, handler Handler
 	}
 	c.lastRead.Store(time.Now().UnixNano())
 	go c.read(reader)
+	go c.answer()
 	go c.keepAlive()
 	return c, nil
 }
@@ -173,24 +207,76 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	return b, err
 }
 
-// Send sends messages without waiting for anything. Each gets a transaction id of its own.
+// Send sends messages without waiting for answers. Each gets a transaction id of its own. It
+// waits while the switch does not read; SendContext can be told for how long.
 func (c *Conn) Send(messages ...ofp.Message) error {
-	c.writeMu.Lock()
-	defer c.writeMu.Unlock()
-	return c.write(c.xid.Add(uint32(len(messages)))-uint32(len(messages))+1, messages)
+	return c.SendContext(context.Background(), messages...)
 }
 
-// write encodes and writes; c.writeMu is held. xids count up from first.
-func (c *Conn) write(first uint32, messages []ofp.Message) error {
+// SendContext is Send that returns when ctx ends. The messages may be sent after that, if the
+// writing had begun; half a message would be the end of the connection.
+func (c *Conn) SendContext(ctx context.Context, messages ...ofp.Message) error {
+	if err := c.acquire(ctx); err != nil {
+		return fmt.Errorf("write to the switch: %w", err)
+	}
+	return c.write(ctx, c.xids(len(messages)), messages)
+}
+
+// acquire waits for the turn to write.
+func (c *Conn) acquire(ctx context.Context) error {
+	select {
+	case c.writing <- struct{}{}:
+		return nil
+	case <-c.done:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Conn) release() { <-c.writing }
+
+// xids takes n transaction ids that count up from the one returned.
+func (c *Conn) xids(n int) uint32 { return c.xid.Add(uint32(n)) - uint32(n) + 1 }
+
+// write encodes all messages, then writes them and gives the turn to write back, which the
+// caller has acquired; it returns early when ctx ends. xids count up from first.
+func (c *Conn) write(ctx context.Context, first uint32, messages []ofp.Message) error {
 	c.buf = c.buf[:0]
 	for i, m := range messages {
-		var err error
-		if c.buf, err = ofp.AppendMessage(c.buf, first+uint32(i), m); err != nil {
+		if err := c.encode(first+uint32(i), m); err != nil {
+			c.release()
 			return err
 		}
-		c.counts.sent[m.Type()].Add(1)
-		if add, ok := m.(ofp.BundleAdd); ok {
-			c.counts.sent[add.Message.Type()].Add(1)
+	}
+	if ctx.Done() == nil {
+		defer c.release()
+		return c.flush()
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := c.flush()
+		c.release()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())
+	}
+}
+
+// stream is write for what is too much to be kept as bytes at once. When ctx ends before all
+// is written the connection ends.
+func (c *Conn) stream(ctx context.Context, first uint32, messages []ofp.Message) error {
+	stop := context.AfterFunc(ctx, func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
+	defer stop()
+	defer c.release()
+	c.buf = c.buf[:0]
+	for i, m := range messages {
+		if err := c.encode(first+uint32(i), m); err != nil {
+			return err
 		}
 		if len(c.buf) >= 256<<10 {
 			if err := c.flush(); err != nil {
@@ -201,12 +287,30 @@ func (c *Conn) write(first uint32, messages []ofp.Message) error {
 	return c.flush()
 }
 
+func (c *Conn) encode(xid uint32, m ofp.Message) error {
+	b, err := ofp.AppendMessage(c.buf, xid, m)
+	if err != nil {
+		return err
+	}
+	c.buf = b
+	c.counts.count(m)
+	return nil
+}
+
+// flush writes what is encoded. A switch that takes nothing of it for as long as it may be
+// silent is given up.
 func (c *Conn) flush() error {
-	_, err := c.raw.Write(c.buf)
+	err := c.raw.SetWriteDeadline(time.Now().Add(silence))
+	if err == nil {
+		_, err = c.raw.Write(c.buf)
+	}
 	c.buf = c.buf[:0]
 	if err != nil {
 		err = fmt.Errorf("write to the switch: %w", err)
 		c.fail(err)
+		if ended := c.Err(); !errors.Is(ended, net.ErrClosed) {
+			return ended // says why, where this says only that it has ended
+		}
 	}
 	return err
 }
@@ -215,18 +319,19 @@ func (c *Conn) flush() error {
 // refusal is a *SwitchError.
 func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error) {
 	req := &request{done: make(chan struct{})}
-	c.writeMu.Lock()
-	xid := c.xid.Add(1)
+	if err := c.acquire(ctx); err != nil {
+		return nil, err
+	}
+	xid := c.xids(1)
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
-		c.writeMu.Unlock()
+		c.release()
 		return nil, c.err
 	}
 	c.pending[xid] = req
 	c.mu.Unlock()
-	err := c.write(xid, []ofp.Message{m})
-	c.writeMu.Unlock()
+	err := c.write(ctx, xid, []ofp.Message{m})
 	defer func() {
 		c.mu.Lock()
 		delete(c.pending, xid)
@@ -301,13 +406,13 @@ func (c *Conn) read(r *bufio.Reader) {
 }
 
 func (c *Conn) dispatch(xid uint32, m ofp.Message) {
-	if echo, ok := m.(ofp.EchoRequest); ok {
+	if request, ok := m.(ofp.EchoRequest); ok {
 		// Not here: a switch that waits for us to read must not wait for us to write.
-		go func() {
-			c.writeMu.Lock()
-			defer c.writeMu.Unlock()
-			_ = c.write(xid, []ofp.Message{ofp.EchoReply(echo)}) // a failure has ended the connection
-		}()
+		select {
+		case c.echoes <- echo{xid, request}:
+		default:
+			c.fail(fmt.Errorf("the switch has sent %d echo requests and does not read the answers", echoesMax))
+		}
 		return
 	}
 	c.mu.Lock()
@@ -334,6 +439,21 @@ func (c *Conn) dispatch(xid uint32, m ofp.Message) {
 	}
 	delete(c.pending, xid)
 	close(req.done)
+}
+
+// answer answers echo requests in their order.
+func (c *Conn) answer() {
+	for {
+		select {
+		case <-c.done:
+			return
+		case e := <-c.echoes:
+			if c.acquire(context.Background()) != nil {
+				return
+			}
+			_ = c.write(context.Background(), e.xid, []ofp.Message{ofp.EchoReply(e.request)}) // a failure has ended the connection
+		}
+	}
 }
 
 // keepAlive asks a silent switch whether it is there, and gives up one that does not answer.

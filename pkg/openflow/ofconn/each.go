@@ -1,0 +1,68 @@
+package ofconn
+
+import (
+	"context"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Each sends messages to which a switch answers only when it refuses them, outside any bundle
+// (meter-mods are taken in none), and waits until all are handled. The first result says for
+// each message what was wrong with it: nil, a *SwitchError, or why it cannot be encoded. The
+// second is an error of the connection or of ctx, after which it is not known what the switch
+// has done.
+func (c *Conn) Each(ctx context.Context, messages []ofp.Message) ([]error, error) {
+	refused := make([]error, len(messages))
+	var send []ofp.Message
+	var index []int
+	var scratch []byte
+	for i, m := range messages {
+		var err error
+		if scratch, err = ofp.AppendMessage(scratch[:0], 0, m); err != nil {
+			refused[i] = err
+			continue
+		}
+		send, index = append(send, m), append(index, i)
+	}
+	if len(send) == 0 {
+		return refused, nil
+	}
+	send = append(send, ofp.BarrierRequest{})
+	requests := make([]*request, len(send))
+	if err := c.acquire(ctx); err != nil {
+		return nil, err
+	}
+	first := c.xids(len(send))
+	c.mu.Lock()
+	for i := range requests {
+		requests[i] = &request{done: make(chan struct{})}
+		c.pending[first+uint32(i)] = requests[i]
+	}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i := range requests {
+			delete(c.pending, first+uint32(i))
+		}
+	}()
+	if err := c.stream(ctx, first, send); err != nil {
+		return nil, err
+	}
+	barrier := requests[len(requests)-1]
+	select {
+	case <-barrier.done:
+	case <-c.done:
+		return nil, c.Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if barrier.err != nil {
+		return nil, barrier.err
+	}
+	// The reader has dispatched the refusals before the barrier's answer.
+	for n, i := range index {
+		refused[i] = requests[n].err
+	}
+	return refused, nil
+}
