@@ -57,8 +57,8 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.synced < gen || gen == 0 {
-		s.synced = max(gen, 1)
+	if s.synced < gen {
+		s.synced = gen
 		s.metrics.latency.Observe(time.Since(start).Seconds())
 	}
 	s.wake()

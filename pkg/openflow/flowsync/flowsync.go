@@ -171,6 +171,7 @@ func New(o Options) *Syncer {
 		doubt:   map[ident]struct{}{},
 		refused: map[ident]*refusal{},
 		changed: make(chan struct{}),
+		gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
 	}
 	s.metrics = newMetrics(o.Registerer, s)
 	return s
@@ -307,12 +308,13 @@ func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
-		done, changed := s.conn != nil && s.synced >= gen, s.changed
-		err := s.refusals(owners)
-		s.mu.Unlock()
-		if done {
+		changed := s.changed
+		if s.conn != nil && s.synced >= gen {
+			err := s.refusals(owners)
+			s.mu.Unlock()
 			return err
 		}
+		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; %s", ctx.Err(), s.why())

@@ -16,15 +16,33 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
-// proxy stands between a Syncer and its switch and cuts connections after a number of bytes.
+// proxy stands between a Syncer and its switch. It cuts connections after a number of bytes,
+// and can stop to read what one side says.
 type proxy struct {
 	socket, upstream string
 
 	mu     sync.Mutex
-	budget []int // bytes of the next connections, both directions together; then no limit
+	budget []limits // of the next connections; then no limit
 	cuts   int
 	onCut  func()
 	conns  map[net.Conn]struct{}
+	paused [2]chan struct{} // closed to go on; nil while not paused
+	passed [2]int           // bytes, over all connections
+}
+
+// direction is which way bytes go through a proxy.
+type direction int
+
+const (
+	toSwitch direction = iota
+	fromSwitch
+)
+
+// limits are how many bytes pass before a connection is cut: in both directions together and
+// in each; 0 means any number.
+type limits struct {
+	both int
+	each [2]int
 }
 
 func newProxy(t testing.TB, o *ovs) *proxy {
@@ -33,7 +51,7 @@ func newProxy(t testing.TB, o *ovs) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close(); p.cutAll() })
+	t.Cleanup(func() { l.Close(); p.resume(toSwitch, fromSwitch); p.cutAll() })
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -54,40 +72,47 @@ func (p *proxy) serve(client net.Conn) {
 	}
 	defer server.Close()
 	p.mu.Lock()
-	left := -1
+	var limit limits
 	if len(p.budget) > 0 {
-		left, p.budget = p.budget[0], p.budget[1:]
+		limit, p.budget = p.budget[0], p.budget[1:]
 	}
 	p.conns[client] = struct{}{}
 	p.mu.Unlock()
 	var mu sync.Mutex
+	var sent [2]int
 	spent := false
-	take := func(n int) int {
+	take := func(d direction, n int) int {
 		mu.Lock()
 		defer mu.Unlock()
-		if left < 0 {
-			return n
+		if limit.both > 0 {
+			n = min(n, limit.both-sent[0]-sent[1])
 		}
-		n = min(n, left)
-		left -= n
-		spent = left == 0
+		if limit.each[d] > 0 {
+			n = min(n, limit.each[d]-sent[d])
+		}
+		sent[d] += n
+		spent = spent || limit.both > 0 && sent[0]+sent[1] == limit.both || limit.each[d] > 0 && sent[d] == limit.each[d]
 		return n
 	}
-	pipe := func(to, from net.Conn) {
+	pipe := func(d direction, to, from net.Conn) {
 		defer to.Close()
 		defer from.Close()
 		b := make([]byte, 4096)
 		for {
 			n, err := from.Read(b)
-			allowed := take(n)
+			p.wait(d)
+			allowed := take(d, n)
+			p.mu.Lock()
+			p.passed[d] += allowed
+			p.mu.Unlock()
 			if _, e := to.Write(b[:allowed]); err != nil || e != nil || allowed < n {
 				return
 			}
 		}
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { pipe(server, client) })
-	wg.Go(func() { pipe(client, server) })
+	wg.Go(func() { pipe(toSwitch, server, client) })
+	wg.Go(func() { pipe(fromSwitch, client, server) })
 	wg.Wait()
 	p.mu.Lock()
 	delete(p.conns, client)
@@ -101,10 +126,59 @@ func (p *proxy) serve(client net.Conn) {
 	}
 }
 
+// pause stops reading what goes in some directions.
+func (p *proxy) pause(directions ...direction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range directions {
+		if p.paused[d] == nil {
+			p.paused[d] = make(chan struct{})
+		}
+	}
+}
+
+func (p *proxy) resume(directions ...direction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range directions {
+		if p.paused[d] != nil {
+			close(p.paused[d])
+			p.paused[d] = nil
+		}
+	}
+}
+
+func (p *proxy) wait(d direction) {
+	for {
+		p.mu.Lock()
+		paused := p.paused[d]
+		p.mu.Unlock()
+		if paused == nil {
+			return
+		}
+		<-paused
+	}
+}
+
+// bytes is what has passed so far, in each direction.
+func (p *proxy) bytes() [2]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.passed
+}
+
 // cutNext limits the connections to come and ends those that there are.
 func (p *proxy) cutNext(budget ...int) {
+	var l []limits
+	for _, b := range budget {
+		l = append(l, limits{both: b})
+	}
+	p.limitNext(l...)
+}
+
+func (p *proxy) limitNext(l ...limits) {
 	p.mu.Lock()
-	p.budget = budget
+	p.budget = l
 	p.mu.Unlock()
 	p.cutAll()
 }
