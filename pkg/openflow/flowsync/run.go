@@ -11,7 +11,8 @@ import (
 
 // Run connects and keeps the switch as wanted, for ever, until ctx ends.
 func (s *Syncer) Run(ctx context.Context) error {
-	delay := redialMin
+	first := min(redialMin, s.redial)
+	delay := first
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.session(ctx)
@@ -19,7 +20,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 			break
 		}
 		if time.Since(began) > 5*time.Second {
-			delay = redialMin
+			delay = first
 		}
 		s.mu.Lock()
 		news := s.stats.LastError != err.Error()

@@ -49,11 +49,17 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 		s.noteForeign(id)
 		s.have[id] = now
 	}
-	// A full read leaves no doubt: everything wanted is compared.
+	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
+	// wants: its removal may have been lost with a connection.
 	if all {
 		clear(s.doubt)
 		for id := range s.claims {
 			s.dirty[id] = struct{}{}
+		}
+		for id := range s.have {
+			if _, wanted := s.claims[id]; !wanted {
+				s.dirty[id] = struct{}{}
+			}
 		}
 	}
 	return nil
