@@ -220,9 +220,15 @@ func (m Meter) Mod(c ofp.MeterCommand) ofp.MeterMod {
 // FromMeterDesc is the meter that the switch tells of.
 func FromMeterDesc(d ofp.MeterDesc) Meter { return Meter{d.ID, d.Flags, d.Bands} }
 
-// Equal says whether two meters are the same.
+// Equal says whether two meters are the same. Without ofp.MeterBurst the bands' bursts mean
+// nothing: a switch fills in what it likes.
 func (m Meter) Equal(n Meter) bool {
-	return m.ID == n.ID && m.Flags == n.Flags && slices.Equal(m.Bands, n.Bands)
+	return m.ID == n.ID && m.Flags == n.Flags && slices.EqualFunc(m.Bands, n.Bands, func(a, b Band) bool {
+		if m.Flags&ofp.MeterBurst == 0 {
+			a.Burst, b.Burst = 0, 0
+		}
+		return a == b
+	})
 }
 
 // Kind is what sort of owner wants an entry; it stands in the flows' cookies.

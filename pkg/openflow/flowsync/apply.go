@@ -37,36 +37,92 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 			return 0, err
 		}
 	}
-	start := time.Now()
 	s.mu.Lock()
-	gen := s.gen
-	for id, r := range s.refused {
-		if !start.Before(r.until) {
-			s.dirty[id] = struct{}{}
+	gen, since := s.gen, s.waiting
+	s.waiting = time.Time{}
+	s.mu.Unlock()
+	// What follows from a change is sent before it counts as done: flows that went with their
+	// group, flows that there is room for now. Another controller may keep us from an end.
+	for n := 0; n < followMax; n++ {
+		more, err := s.pass(ctx, conn)
+		if err != nil {
+			s.mu.Lock()
+			if !since.IsZero() {
+				s.waiting = since // to be confirmed over another connection
+			}
+			s.mu.Unlock()
+			return 0, err
+		}
+		if !more {
+			break
 		}
 	}
-	c := s.plan(start)
-	clear(s.dirty)
-	clear(s.foreign)
+	s.mu.Lock()
+	if s.synced < gen {
+		s.synced = gen
+	}
+	if !since.IsZero() {
+		s.metrics.latency.Observe(time.Since(since).Seconds())
+	}
+	s.wake()
+	retries := s.retry(time.Now())
 	s.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(ctx, requestMax)
-	defer cancel()
-	if err := s.send(ctx, conn, c); err != nil {
-		return 0, err
+	if retries {
+		if _, err := s.pass(ctx, conn); err != nil {
+			return 0, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.synced < gen {
-		s.synced = gen
-		s.metrics.latency.Observe(time.Since(start).Seconds())
-	}
 	s.wake()
-	again := time.Hour
+	again := s.meters.due()
 	for _, r := range s.refused {
 		again = max(min(again, time.Until(r.until)), 0)
 	}
 	return again, nil
+}
+
+const (
+	followMax = 4  // passes before a round ends
+	retryMax  = 64 // refused entries that are tried again at once: what is declared meanwhile waits for them
+)
+
+// pass sends what is dirty. It says whether there is more to do because of what it did.
+func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
+	if err := s.setMeters(ctx, conn); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.follow = false
+	for id, r := range s.refused {
+		if r.until.IsZero() {
+			s.dirty[id] = struct{}{}
+		}
+	}
+	c := s.plan(time.Now())
+	clear(s.dirty)
+	clear(s.foreign)
+	s.mu.Unlock()
+	err := s.send(ctx, conn, c)
+	if err == nil {
+		err = s.dropMeters(ctx, conn)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.follow, err
+}
+
+// retry marks refused entries whose time has come, after everything else: others do not wait
+// for them. s.mu is held.
+func (s *Syncer) retry(now time.Time) bool {
+	n := 0
+	for id, r := range s.refused {
+		if n < retryMax && !now.Before(r.until) {
+			s.dirty[id] = struct{}{}
+			n++
+		}
+	}
+	return n > 0
 }
 
 // plan compares what is dirty; s.mu is held. Groups come before the flows that use them,
@@ -148,22 +204,34 @@ func onlyActions(a, b flow.Flow) bool {
 
 // refuse keeps an entry back for a while; s.mu is held.
 func (s *Syncer) refuse(id ident, e entry, err error) {
+	if s.refused[id] == nil {
+		s.log.Error("the switch does not take an entry; the others go on", "entry", e.String(), "error", err)
+	}
+	s.keepBack(id, e, err)
+	// It may be refused because what we know of the groups is no longer so: look again, and if
+	// that is it, do not wait.
+	if (id.isGroup || e.flow != nil) && !isTableFull(err) {
+		s.regroup = true
+		s.ring()
+	}
+}
+
+func (s *Syncer) keepBack(id ident, e entry, err error) {
 	r := s.refused[id]
 	if r == nil {
 		r = &refusal{}
 		s.refused[id] = r
-		s.log.Error("the switch does not take an entry; the others go on", "entry", e.String(), "error", err)
 	}
 	r.entry, r.err = e, err
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
-	// It may be refused because what we know of the groups is no longer so: look again, and if
-	// that is it, do not wait.
-	if id.isGroup || e.flow != nil {
-		s.regroup = true
-		s.ring()
-	}
-	s.metrics.refusals.Inc()
+	s.metrics.refused(err)
+}
+
+// isTableFull says whether a switch refused a flow since its table has as many as it may.
+func isTableFull(err error) bool {
+	var e *ofconn.SwitchError
+	return errors.As(err, &e) && e.Refusal.Name() == "OFPFMFC_TABLE_FULL"
 }
 
 // send sends a change. A message that the switch refuses is held back, what comes before and
@@ -172,7 +240,7 @@ func (s *Syncer) refuse(id ident, e entry, err error) {
 func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 	for len(c.messages) > 0 {
 		before := s.assume(c)
-		err := conn.Bundle(ctx, c.messages)
+		err := bundle(ctx, conn, c.messages)
 		var bad *ofconn.BundleError
 		switch {
 		case err == nil:
@@ -192,16 +260,56 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 			s.refuse(c.ids[i], c.after[i].or(before[i]), bad.Err)
 		}
 		s.mu.Unlock()
-		first, rest := i, i+1
 		if i < 0 { // the switch does not say which one: halve until it is found
-			first, rest = len(c.messages)/2, len(c.messages)/2
+			i = len(c.messages) / 2
+			if err := s.send(ctx, conn, c.slice(0, i)); err != nil {
+				return err
+			}
+			c = c.slice(i, len(c.messages))
+			continue
 		}
-		if err := s.send(ctx, conn, c.slice(0, first)); err != nil {
+		if err := s.send(ctx, conn, c.slice(0, i)); err != nil {
 			return err
 		}
-		c = c.slice(rest, len(c.messages))
+		rest := c.slice(i+1, len(c.messages))
+		if isTableFull(bad.Err) {
+			rest = s.withoutAdditions(rest, c.ids[i].key.Table, bad.Err)
+		}
+		// In halves, so that with many refusals what is sent grows little faster than they do.
+		half := len(rest.messages) / 2
+		if err := s.send(ctx, conn, rest.slice(0, half)); err != nil {
+			return err
+		}
+		c = rest.slice(half, len(rest.messages))
 	}
 	return nil
+}
+
+// bundle is one bundle, for which the switch has a time of its own.
+func bundle(ctx context.Context, conn *ofconn.Conn, messages []ofp.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, requestMax)
+	defer cancel()
+	return conn.Bundle(ctx, messages)
+}
+
+// withoutAdditions holds back all flows of a change that are new in a table that is full, and
+// returns the rest.
+func (s *Syncer) withoutAdditions(c change, table ofp.Table, err error) change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rest change
+	for i, id := range c.ids {
+		_, there := s.have[id]
+		if c.after[i].flow != nil && !there && id.key.Table == table {
+			s.keepBack(id, c.after[i], err)
+		} else {
+			rest.add(id, c.messages[i], c.after[i])
+		}
+	}
+	if n := len(c.ids) - len(rest.ids); n > 0 {
+		s.log.Error("a table of the switch is full; more flows are held back", "table", table, "flows", n)
+	}
+	return rest
 }
 
 // assume takes a change for done before it is sent, so that a report that comes while the
@@ -249,35 +357,53 @@ func (s *Syncer) confirm(c change) {
 	s.stats.Bundles++
 	touched := s.touched
 	s.touched = nil
-	removed := map[uint32]bool{}
+	removed, came, room := map[uint32]bool{}, map[uint32]bool{}, map[ofp.Table]bool{}
 	for i, id := range c.ids {
 		delete(s.refused, id)
 		delete(s.doubt, id)
 		if _, reported := touched[id]; reported && !same(s.have[id], c.after[i]) {
 			s.doubt[id] = struct{}{}
 			s.dirty[id] = struct{}{}
+			s.follow = true
 			s.ring()
 		}
-		switch {
+		switch gone := c.after[i] == (entry{}); {
+		case !id.isGroup && gone:
+			room[id.key.Table] = true
 		case !id.isGroup:
-		case c.after[i] == (entry{}):
+		case gone:
 			removed[id.group] = true
-		default: // what was refused for want of a group may be taken now
-			for _, r := range s.refused {
-				r.until = time.Time{}
-			}
+		default:
+			came[id.group] = true
 		}
+	}
+	if len(room)+len(came) > 0 {
+		s.reconsider(room, came)
 	}
 	if len(removed) == 0 {
 		return
 	}
 	// The switch removes the flows that use a group with the group (OpenFlow 1.5 section
-	// 6.7), and does not report it since it was our doing.
+	// 6.7), and reports that or not, since it was our doing.
+	s.follow = true
 	for id, e := range s.have {
 		if e.flow != nil && uses(e.flow.Actions, removed) {
 			delete(s.have, id)
 			s.dirty[id] = struct{}{}
 			s.ring()
+		}
+	}
+}
+
+// reconsider lets go what was refused for want of room in a table, or of a group; s.mu is held.
+func (s *Syncer) reconsider(room map[ofp.Table]bool, came map[uint32]bool) {
+	for id, r := range s.refused {
+		switch {
+		case id.isGroup && len(came) > 0,
+			r.entry.flow != nil && room[id.key.Table] && isTableFull(r.err),
+			r.entry.flow != nil && len(came) > 0 && uses(r.entry.flow.Actions, came):
+			r.until = time.Time{}
+			s.follow = true
 		}
 	}
 }

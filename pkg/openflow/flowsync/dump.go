@@ -22,10 +22,17 @@ type DumpedGroup struct {
 	Owner flow.Owner
 }
 
+// DumpedMeter is a meter as the switch holds it.
+type DumpedMeter struct {
+	Meter flow.Meter
+	Owner flow.Owner
+}
+
 // Dump is what the switch holds, everybody's.
 type Dump struct {
 	Flows  []DumpedFlow
 	Groups []DumpedGroup
+	Meters []DumpedMeter
 }
 
 // Dump reads the switch.
@@ -41,6 +48,10 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 		return Dump{}, err
 	}
 	groups, err := readGroups(ctx, conn)
+	if err != nil {
+		return Dump{}, err
+	}
+	meters, err := readMeters(ctx, conn)
 	if err != nil {
 		return Dump{}, err
 	}
@@ -66,6 +77,13 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 	}
 	for _, g := range groups {
 		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner(ident{group: g.ID, isGroup: true})})
+	}
+	for _, m := range meters {
+		out := DumpedMeter{Meter: m}
+		if list := s.meters.claims[m.ID]; len(list) > 0 {
+			out.Owner = list[0].owner
+		}
+		d.Meters = append(d.Meters, out)
 	}
 	return d, nil
 }

@@ -1,6 +1,7 @@
-// Package flowsync is the one writer of a switch's flow and group tables. Owners declare what
+// Package flowsync is the one writer of a switch's flow, group and meter tables. Owners declare what
 // they want; one goroutine compares that with what the switch holds and sends the difference
-// in one atomic bundle. A new connection, a restarted switch and somebody else's change are
+// in one atomic bundle, but for meters, which Open vSwitch takes in none: they come before it and
+// go after it. A new connection, a restarted switch and somebody else's change are
 // the same case: compare, and send the difference.
 package flowsync
 
@@ -27,14 +28,15 @@ import (
 type Options struct {
 	Dial ofconn.Dialer
 	// Instance is the upper 16 bits of our flows' cookies. Flows under another instance
-	// are not ours and never touched. All groups of the switch are ours.
+	// are not ours and never touched. All groups and meters of the switch are ours.
 	Instance uint16
 	// PacketIn gets the packets that flows send to the controller. It must not block.
 	PacketIn   func(ofp.PacketIn2)
 	Logger     *slog.Logger          // may be nil
 	Registerer prometheus.Registerer // may be nil
 	// Compare is how often everything is read and compared though nothing was reported;
-	// default a minute. Groups, whose changes no switch reports, are compared GroupCompare.
+	// default a minute. Groups and meters, whose changes no switch reports, are compared every
+	// GroupCompare, default five seconds.
 	Compare, GroupCompare time.Duration
 }
 
@@ -45,10 +47,12 @@ type Stats struct {
 	Sent        map[string]uint64 // messages on the connections so far, by OpenFlow type
 	FlowMods    uint64            // flow-mods sent
 	GroupMods   uint64
+	MeterMods   uint64
 	Bundles     uint64
 	Mended      uint64 // foreign changes put right
 	Flows       int    // wanted
 	Groups      int    // wanted
+	Meters      int    // wanted
 	LastError   string // why there is no connection, or why the last bundle failed
 	Refused     []string
 }
@@ -131,17 +135,21 @@ type Syncer struct {
 	mu       sync.Mutex
 	owners   map[flow.Owner]map[ident]entry
 	claims   map[ident][]claim // in the owners' order; the first counts, others that differ are conflicts
-	have     map[ident]entry   // what the switch holds of ours, as far as is known
+	wanted   tally
+	have     map[ident]entry // what the switch holds of ours, as far as is known
 	dirty    map[ident]struct{}
 	foreign  map[ident]struct{} // of dirty, what somebody else has changed
 	doubt    map[ident]struct{} // what the switch may hold or not, whatever have says
 	touched  map[ident]struct{} // what was reported during a read or a bundle; else nil
 	refused  map[ident]*refusal
+	meters   meters
 	released bool
 	reread   bool // something was reported that cannot be followed: read everything again
 	regroup  bool // the same for groups alone
 	conn     *ofconn.Conn
+	follow   bool          // what was done makes more to do
 	gen      uint64        // counts declarations
+	waiting  time.Time     // of the first declaration that no round has taken up; zero while there is none
 	synced   uint64        // the last declaration that the switch has confirmed
 	changed  chan struct{} // closed and replaced when synced, refused or the connection changes
 	stats    Stats
@@ -170,6 +178,7 @@ func New(o Options) *Syncer {
 		foreign: map[ident]struct{}{},
 		doubt:   map[ident]struct{}{},
 		refused: map[ident]*refusal{},
+		meters:  newMeters(),
 		changed: make(chan struct{}),
 		gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
 	}
@@ -195,7 +204,7 @@ func (s *Syncer) cookie(o flow.Owner) uint64 {
 func (s *Syncer) ours(cookie uint64) bool { return uint16(cookie>>48) == s.options.Instance }
 
 // Set declares everything that o wants, instead of what it wanted before, and returns at
-// once. Nothing wanted is an owner that is gone. Meters are not kept: OVS takes none in bundles.
+// once. Nothing wanted is an owner that is gone.
 func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.mu.Lock()
 	s.set(o, e)
@@ -207,6 +216,11 @@ func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
 	s.mu.Lock()
 	for o := range s.owners {
+		if _, ok := m[o]; !ok {
+			s.set(o, flow.Entries{})
+		}
+	}
+	for o := range s.meters.owners {
 		if _, ok := m[o]; !ok {
 			s.set(o, flow.Entries{})
 		}
@@ -229,7 +243,7 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 		wanted[ident{group: g.ID, isGroup: true}] = entry{group: &g}
 	}
 	before := s.owners[o]
-	any := false
+	any := s.meters.set(o, e.Meters)
 	for id, was := range before {
 		if now, ok := wanted[id]; !ok {
 			s.unclaim(id, o)
@@ -250,7 +264,7 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 		s.owners[o] = wanted
 	}
 	if any {
-		s.gen++
+		s.declared()
 	}
 }
 
@@ -261,6 +275,9 @@ func (s *Syncer) claim(id ident, o flow.Owner, e entry) {
 	if i := slices.IndexFunc(list, func(c claim) bool { return c.owner == o }); i >= 0 {
 		list[i].entry = e
 		return
+	}
+	if len(list) == 0 {
+		s.wanted.count(id, 1)
 	}
 	i, _ := slices.BinarySearchFunc(list, o, func(c claim, o flow.Owner) int { return compareOwners(c.owner, o) })
 	s.claims[id] = slices.Insert(list, i, claim{o, e})
@@ -277,8 +294,20 @@ func (s *Syncer) unclaim(id ident, o flow.Owner) {
 	list := slices.DeleteFunc(s.claims[id], func(c claim) bool { return c.owner == o })
 	if len(list) == 0 {
 		delete(s.claims, id)
+		s.wanted.count(id, -1)
 	} else {
 		s.claims[id] = list
+	}
+}
+
+// tally is how many flows and groups somebody wants.
+type tally struct{ flows, groups int }
+
+func (t *tally) count(id ident, by int) {
+	if id.isGroup {
+		t.groups += by
+	} else {
+		t.flows += by
 	}
 }
 
@@ -288,15 +317,24 @@ func (s *Syncer) Release() {
 	s.mu.Lock()
 	if !s.released {
 		s.released = true
+		s.meters.dirty = true
 		for id := range s.have {
 			if _, ok := s.claims[id]; !ok {
 				s.dirty[id] = struct{}{}
 			}
 		}
-		s.gen++
+		s.declared()
 	}
 	s.mu.Unlock()
 	s.ring()
+}
+
+// declared counts a declaration; s.mu is held.
+func (s *Syncer) declared() {
+	s.gen++
+	if s.waiting.IsZero() {
+		s.waiting = time.Now()
+	}
 }
 
 // Synced waits until the switch has confirmed what was declared before the call. It returns
@@ -347,6 +385,7 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	for _, o := range owners {
 		errs = append(errs, s.conflicts(o)...)
 	}
+	errs = append(errs, s.meters.problems(owners)...)
 	return errors.Join(errs...)
 }
 
@@ -397,13 +436,8 @@ func (s *Syncer) Stats() Stats {
 	st.Connected = s.conn != nil
 	st.Sent = s.counts.SentByName()
 	st.FlowMods, st.GroupMods = s.counts.Sent(ofp.TypeFlowMod), s.counts.Sent(ofp.TypeGroupMod)
-	for id := range s.claims {
-		if id.isGroup {
-			st.Groups++
-		} else {
-			st.Flows++
-		}
-	}
+	st.MeterMods = s.counts.Sent(ofp.TypeMeterMod)
+	st.Flows, st.Groups, st.Meters = s.wanted.flows, s.wanted.groups, len(s.meters.claims)
 	for id, r := range s.refused {
 		owner := "nobody"
 		if c := s.claims[id]; len(c) > 0 {
@@ -415,6 +449,9 @@ func (s *Syncer) Stats() Stats {
 		for _, err := range s.conflicts(o) {
 			st.Refused = append(st.Refused, err.Error())
 		}
+	}
+	for _, err := range s.meters.problems(slices.Collect(maps.Keys(s.meters.owners))) {
+		st.Refused = append(st.Refused, err.Error())
 	}
 	slices.Sort(st.Refused)
 	return st

@@ -81,6 +81,11 @@ func (o *ovs) holds() *flow.Set {
 			o.must(set.AddGroup(flow.FromGroupDesc(g)))
 		}
 	}
+	for _, p := range ask(ofp.MeterDescRequest{}) {
+		for _, m := range p.(ofp.MeterDescReply).Meters {
+			o.must(set.AddMeter(flow.FromMeterDesc(m)))
+		}
+	}
 	for _, p := range ask(ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll}}) {
 		for _, d := range p.(ofp.FlowDescReply).Flows {
 			o.must(set.Add(flow.FromStats(d)))
@@ -109,10 +114,16 @@ func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 		for _, g := range e.Groups {
 			o.must(wish.AddGroup(g))
 		}
+		for _, m := range e.Meters {
+			o.must(wish.AddMeter(m))
+		}
 	}
 	holds := o.holds()
 	for g := range holds.Groups() {
 		o.must(have.AddGroup(g))
+	}
+	for m := range holds.Meters() {
+		o.must(have.AddMeter(m))
 	}
 	for f := range holds.Flows() {
 		if f.Cookie>>48 == instance {
@@ -179,9 +190,9 @@ func trySync(s *flowsync.Syncer, within time.Duration, owners ...flow.Owner) err
 func quiet(t testing.TB, s *flowsync.Syncer, before flowsync.Stats) {
 	t.Helper()
 	after := s.Stats()
-	if after.FlowMods != before.FlowMods || after.GroupMods != before.GroupMods || after.Mended != before.Mended {
-		t.Errorf("sent %d flow-mods and %d group-mods, mended %d, want nothing",
-			after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods, after.Mended-before.Mended)
+	if after.FlowMods != before.FlowMods || after.GroupMods != before.GroupMods || after.MeterMods != before.MeterMods || after.Mended != before.Mended {
+		t.Errorf("sent %d flow-mods, %d group-mods and %d meter-mods, mended %d, want nothing",
+			after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods, after.MeterMods-before.MeterMods, after.Mended-before.Mended)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// read reads what the switch holds of ours: groups, and flows where all is true. What differs
+// read reads what the switch holds of ours: groups and meters, and flows where all is true. What differs
 // from what was known is compared with what is wanted in the next round.
 func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
@@ -23,6 +23,10 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	s.touched = map[ident]struct{}{}
 	s.mu.Unlock()
 	found, err := s.find(ctx, conn, all)
+	var meters []flow.Meter
+	if err == nil {
+		meters, err = readMeters(ctx, conn)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	touched := s.touched
@@ -30,6 +34,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	if err != nil {
 		return err
 	}
+	s.meters.found(meters, s.synced > 0)
 	// What was reported while we read is newer than what we read.
 	for id := range touched {
 		delete(found, id)
@@ -52,6 +57,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
 	// wants: its removal may have been lost with a connection.
 	if all {
+		s.meters.dirty = true
 		clear(s.doubt)
 		for id := range s.claims {
 			s.dirty[id] = struct{}{}
@@ -184,8 +190,8 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 		s.noteForeign(id)
 	case ofp.UpdateRemoved:
 		s.gone(ident{key: flow.FromUpdate(u).Key()})
-		if u.Reason == ofp.RemovedGroup {
-			s.regroup = true // its group is gone, which no switch reports
+		if u.Reason == ofp.RemovedGroup || u.Reason == ofp.RemovedMeter {
+			s.regroup = true // its group or meter is gone, which no switch reports
 		}
 	case ofp.UpdatePaused, ofp.UpdateResumed:
 		s.reread = true // the switch has dropped reports

@@ -1,0 +1,316 @@
+package flowsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// lastMeter is the last number of a meter that flows can use (OFPM_MAX, OpenFlow 1.5 section
+// 7.3.4.5). What lies above limits the switch's own channels to us, and is its administrator's.
+const lastMeter = 0xffff0000
+
+// meters is the meter table. Open vSwitch takes no meter-mods in bundles (OFPBFC_MSG_UNSUP), so
+// meters are kept apart from flows and groups: what comes or changes is sent before the bundle
+// with the flows that use it, what goes after it. No switch reports changes of meters; they
+// are compared as often as groups are.
+type meters struct {
+	owners  map[flow.Owner]map[uint32]flow.Meter
+	claims  map[uint32][]meterClaim // in the owners' order; the first counts
+	have    map[uint32]flow.Meter   // what the switch holds, as far as is known
+	foreign map[uint32]struct{}     // what somebody else has changed
+	refused map[uint32]*meterRefusal
+	dirty   bool // since they were compared last
+	drop    bool // they were compared, and what nobody wants is still to be removed
+}
+
+type meterClaim struct {
+	owner flow.Owner
+	meter flow.Meter
+}
+
+type meterRefusal struct {
+	meter flow.Meter
+	err   error
+	until time.Time
+	delay time.Duration
+}
+
+func newMeters() meters {
+	return meters{
+		owners: map[flow.Owner]map[uint32]flow.Meter{}, claims: map[uint32][]meterClaim{}, have: map[uint32]flow.Meter{},
+		foreign: map[uint32]struct{}{}, refused: map[uint32]*meterRefusal{},
+	}
+}
+
+// set declares all meters of an owner and says whether that is anything new.
+func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
+	before := t.owners[o]
+	if len(before) == 0 && len(list) == 0 {
+		return false
+	}
+	wanted := make(map[uint32]flow.Meter, len(list))
+	for _, m := range list {
+		m.Bands = slices.Clone(m.Bands)
+		wanted[m.ID] = m
+	}
+	changed := false
+	drop := func(c meterClaim) bool { return c.owner == o }
+	for id := range before {
+		if _, ok := wanted[id]; !ok {
+			changed = true
+			delete(t.refused, id)
+			if t.claims[id] = slices.DeleteFunc(t.claims[id], drop); len(t.claims[id]) == 0 {
+				delete(t.claims, id)
+			}
+		}
+	}
+	for id, m := range wanted {
+		if was, ok := before[id]; ok && was.Equal(m) {
+			continue
+		}
+		changed = true
+		delete(t.refused, id)
+		claims := slices.DeleteFunc(t.claims[id], drop)
+		i, _ := slices.BinarySearchFunc(claims, o, func(c meterClaim, o flow.Owner) int { return compareOwners(c.owner, o) })
+		t.claims[id] = slices.Insert(claims, i, meterClaim{o, m})
+	}
+	if t.owners[o] = wanted; len(wanted) == 0 {
+		delete(t.owners, o)
+	}
+	t.dirty = t.dirty || changed
+	return changed
+}
+
+// problems are what was refused of some owners' meters, of all owners' if none is given, and
+// what others want differently.
+func (t *meters) problems(owners []flow.Owner) []error {
+	var errs []error
+	for id, r := range t.refused {
+		for _, c := range t.claims[id] {
+			if len(owners) == 0 || slices.Contains(owners, c.owner) {
+				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.meter, r.err))
+				break
+			}
+		}
+	}
+	for _, o := range owners {
+		errs = append(errs, t.conflicts(o)...)
+	}
+	return errs
+}
+
+func (t *meters) conflicts(o flow.Owner) []error {
+	var errs []error
+	for id, m := range t.owners[o] {
+		if first := t.claims[id][0]; first.owner != o && !first.meter.Equal(m) {
+			errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", o, m, first.owner, first.meter))
+		}
+	}
+	return errs
+}
+
+// found notes what a read has found; news says that differences are somebody else's doing.
+func (t *meters) found(list []flow.Meter, news bool) {
+	now := make(map[uint32]flow.Meter, len(list))
+	note := func(id uint32) {
+		t.dirty = true
+		if news {
+			t.foreign[id] = struct{}{}
+		}
+		if r := t.refused[id]; r != nil {
+			r.until = time.Time{} // refused for what is no longer so
+		}
+	}
+	for _, m := range list {
+		now[m.ID] = m
+		if was, ok := t.have[m.ID]; !ok || !was.Equal(m) {
+			note(m.ID)
+		}
+	}
+	for id := range t.have {
+		if _, ok := now[id]; !ok {
+			note(id)
+		}
+	}
+	t.have = now
+}
+
+// plan is what has to be sent: additions and changes, or removals.
+func (t *meters) plan(now time.Time, removals bool) []ofp.MeterMod {
+	var out []ofp.MeterMod
+	if removals {
+		for id, m := range t.have {
+			if _, wanted := t.claims[id]; !wanted && id <= lastMeter {
+				out = append(out, m.Mod(ofp.MeterDelete))
+			}
+		}
+		return out
+	}
+	for id, claims := range t.claims {
+		want := claims[0].meter
+		if had, there := t.have[id]; there && had.Equal(want) {
+			delete(t.refused, id)
+		} else if r := t.refused[id]; r != nil && now.Before(r.until) {
+			continue
+		} else if there {
+			out = append(out, want.Mod(ofp.MeterModify))
+		} else {
+			out = append(out, want.Mod(ofp.MeterAdd))
+		}
+	}
+	return out
+}
+
+// due says after how long a refused meter is tried again.
+func (t *meters) due() time.Duration {
+	again := time.Hour
+	for _, r := range t.refused {
+		again = max(min(again, time.Until(r.until)), 0)
+	}
+	return again
+}
+
+// setMeters sends the meters that are new or changed.
+func (s *Syncer) setMeters(ctx context.Context, conn *ofconn.Conn) error {
+	s.mu.Lock()
+	var mods []ofp.MeterMod
+	if s.meters.dirty || s.meters.due() == 0 {
+		mods = s.meters.plan(time.Now(), false)
+		s.meters.dirty, s.meters.drop = false, true
+	}
+	s.mu.Unlock()
+	return s.sendMeters(ctx, conn, mods)
+}
+
+// dropMeters removes the meters that nobody wants, after the flows that used them.
+func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
+	s.mu.Lock()
+	var mods []ofp.MeterMod
+	if s.meters.drop && s.released {
+		mods = s.meters.plan(time.Now(), true)
+	}
+	s.meters.drop = false
+	// The switch removes with a meter the flows that use it. Who still wants them is told that
+	// they are refused.
+	gone := map[uint32]bool{}
+	for _, m := range mods {
+		gone[m.ID] = true
+	}
+	if len(gone) > 0 {
+		for id, e := range s.have {
+			if e.flow != nil && usesMeter(e.flow.Actions, gone) {
+				delete(s.have, id)
+				s.dirty[id] = struct{}{}
+				s.follow = true
+			}
+		}
+	}
+	s.mu.Unlock()
+	return s.sendMeters(ctx, conn, mods)
+}
+
+func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.MeterMod) error {
+	if len(mods) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestMax)
+	defer cancel()
+	messages := make([]ofp.Message, len(mods))
+	for i, m := range mods {
+		messages[i] = m
+	}
+	refused, err := conn.Each(ctx, messages)
+	if err != nil {
+		return fmt.Errorf("set the meters: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	came := map[uint32]bool{}
+	for i, m := range mods {
+		meter := flow.Meter{ID: m.ID, Flags: m.Flags, Bands: m.Bands}
+		if refused[i] != nil {
+			s.refuseMeter(meter, refused[i])
+			continue
+		}
+		delete(s.meters.refused, m.ID)
+		if _, ok := s.meters.foreign[m.ID]; ok {
+			delete(s.meters.foreign, m.ID)
+			s.stats.Mended++
+		}
+		if m.Command == ofp.MeterDelete {
+			delete(s.meters.have, m.ID)
+			continue
+		}
+		s.meters.have[m.ID] = meter
+		came[m.ID] = true
+	}
+	for _, r := range s.refused { // for want of the meter, maybe
+		if e := r.entry; e.flow == nil && len(came) > 0 || e.flow != nil && usesMeter(e.flow.Actions, came) {
+			r.until = time.Time{}
+			s.follow = true
+		}
+	}
+	return nil
+}
+
+// refuseMeter keeps a meter back for a while; s.mu is held.
+func (s *Syncer) refuseMeter(m flow.Meter, err error) {
+	r := s.meters.refused[m.ID]
+	if r == nil {
+		r = &meterRefusal{}
+		s.meters.refused[m.ID] = r
+		s.log.Error("the switch does not take a meter; the others go on", "meter", m.String(), "error", err)
+	}
+	r.meter, r.err = m, err
+	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
+	r.until = time.Now().Add(r.delay)
+	s.stats.LastError = err.Error()
+	s.metrics.refused(err)
+	s.regroup = true // maybe what we know of the meters is no longer so
+	s.ring()
+}
+
+// readMeters reads all meters. A switch without them holds none.
+func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
+	parts, err := conn.Request(ctx, ofp.MeterDescRequest{ID: ofp.MeterAll})
+	var refusal *ofconn.SwitchError
+	if errors.As(err, &refusal) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the meters: %w", err)
+	}
+	var out []flow.Meter
+	for _, p := range parts {
+		reply, ok := p.(ofp.MeterDescReply)
+		if !ok {
+			return nil, fmt.Errorf("read the meters: the switch answers with %s", p.Type())
+		}
+		for _, d := range reply.Meters {
+			out = append(out, flow.FromMeterDesc(d))
+		}
+	}
+	return out, nil
+}
+
+// usesMeter says whether actions use one of some meters.
+func usesMeter(actions []ofp.Action, meters map[uint32]bool) bool {
+	return slices.ContainsFunc(actions, func(a ofp.Action) bool {
+		switch a := a.(type) {
+		case ofp.Meter:
+			return meters[a.ID]
+		case ofp.Clone:
+			return usesMeter(a.Actions, meters)
+		case ofp.WriteActions:
+			return usesMeter(a.Actions, meters)
+		}
+		return false
+	})
+}
