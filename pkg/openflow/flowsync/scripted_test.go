@@ -1,0 +1,205 @@
+package flowsync_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// scripted is a switch in memory, for tests in which time is simulated or a switch has to do
+// what a real one rarely does. It keeps flows, takes bundles, and reports no changes.
+type scripted struct {
+	t testing.TB
+	// refuse decides on the messages of bundles when they are committed; nil takes all.
+	refuse func(ofp.Message) *ofp.Error
+	// heard is told of every message; the connection goes silent where it says so, which
+	// leaves it open: a host that is gone, not a process.
+	heard func(connection int, m ofp.Message) (silent bool)
+
+	mu      sync.Mutex
+	flows   map[flow.Key]flow.Flow
+	commits []commit
+	dials   int
+}
+
+// commit is a bundle that was taken or refused.
+type commit struct {
+	at    time.Time
+	size  int
+	taken bool
+}
+
+func newScripted(t testing.TB) *scripted {
+	return &scripted{t: t, flows: map[flow.Key]flow.Flow{}}
+}
+
+// start runs a Syncer against the switch; both end with stop.
+func (w *scripted) start() (s *flowsync.Syncer, stop func()) {
+	s = flowsync.New(flowsync.Options{Dial: w.dial, Instance: instance})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	return s, func() { cancel(); <-done }
+}
+
+func (w *scripted) dial(context.Context) (net.Conn, error) {
+	near, far := net.Pipe()
+	w.mu.Lock()
+	w.dials++
+	n := w.dials
+	w.mu.Unlock()
+	go w.serve(n, far)
+	return near, nil
+}
+
+func (w *scripted) serve(connection int, c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	bundles := map[uint32][]ofp.BundleAdd{}
+	xids := map[uint32][]uint32{}
+	for {
+		head, err := r.Peek(8)
+		if err != nil {
+			return
+		}
+		b := make([]byte, ofp.MessageLen(head))
+		if _, err := io.ReadFull(r, b); err != nil {
+			return
+		}
+		xid, m, err := ofp.DecodeMessage(b)
+		if err != nil {
+			w.t.Error(err)
+			return
+		}
+		if w.heard != nil && w.heard(connection, m) {
+			_, _ = io.Copy(io.Discard, c)
+			return
+		}
+		var answers []ofp.Message
+		switch m := m.(type) {
+		case ofp.Hello:
+			answers = []ofp.Message{ofp.Hello{Versions: []uint8{6}}}
+		case ofp.EchoRequest:
+			answers = []ofp.Message{ofp.EchoReply(m)}
+		case ofp.BarrierRequest:
+			answers = []ofp.Message{ofp.BarrierReply{}}
+		case ofp.FlowMonitorRequest:
+			answers = []ofp.Message{ofp.FlowMonitorReply{}}
+		case ofp.GroupDescRequest:
+			answers = []ofp.Message{ofp.GroupDescReply{}}
+		case ofp.MeterDescRequest:
+			answers = []ofp.Message{ofp.MeterDescReply{}}
+		case ofp.FlowDescRequest:
+			answers = []ofp.Message{w.dump()}
+		case ofp.BundleAdd:
+			bundles[m.ID], xids[m.ID] = append(bundles[m.ID], m), append(xids[m.ID], xid)
+		case ofp.BundleControl:
+			if m.Ctrl == ofp.BundleCommitRequest {
+				if i, refusal := w.commit(bundles[m.ID]); refusal != nil {
+					if w.say(c, xids[m.ID][i], *refusal) != nil {
+						return
+					}
+					answers = []ofp.Message{ofp.Error{ErrType: 17, Code: 15}} // OFPBFC_MSG_FAILED
+					break
+				}
+			}
+			m.Ctrl++
+			answers = []ofp.Message{m}
+		}
+		for _, a := range answers {
+			if w.say(c, xid, a) != nil {
+				return
+			}
+		}
+	}
+}
+
+func (w *scripted) say(c net.Conn, xid uint32, m ofp.Message) error {
+	b, err := ofp.AppendMessage(nil, xid, m)
+	if err != nil {
+		w.t.Error(err)
+		return err
+	}
+	_, err = c.Write(b)
+	return err
+}
+
+// commit makes the changes of a bundle, or says which one is refused.
+func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, add := range bundle {
+		if w.refuse == nil {
+			break
+		}
+		if refusal := w.refuse(add.Message); refusal != nil {
+			w.commits = append(w.commits, commit{time.Now(), len(bundle), false})
+			return i, refusal
+		}
+	}
+	for _, add := range bundle {
+		m, ok := add.Message.(ofp.FlowMod)
+		if !ok {
+			w.t.Errorf("the scripted switch knows no %s", add.Message.Type())
+			continue
+		}
+		f := flow.FromStats(ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie, Actions: m.Actions})
+		if m.Command == ofp.FlowDeleteStrict {
+			delete(w.flows, f.Key())
+		} else {
+			w.flows[f.Key()] = f
+		}
+	}
+	w.commits = append(w.commits, commit{time.Now(), len(bundle), true})
+	return 0, nil
+}
+
+func (w *scripted) dump() ofp.FlowDescReply {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out ofp.FlowDescReply
+	for _, f := range w.flows {
+		m := f.Mod(ofp.FlowAdd)
+		out.Flows = append(out.Flows, ofp.FlowDesc{Table: m.Table, Priority: m.Priority, Match: m.Match, Cookie: m.Cookie, Actions: m.Actions})
+	}
+	return out
+}
+
+// differs says how the switch differs from a wish.
+func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wish, have := flow.NewSet(), flow.NewSet()
+	for _, e := range want {
+		if err := wish.AddEntries(e); err != nil {
+			w.t.Error(err)
+		}
+	}
+	for _, f := range w.flows {
+		f.Cookie = 0
+		if err := have.Add(f); err != nil {
+			w.t.Error(err)
+		}
+	}
+	return flow.Diff(have, wish).String()
+}
+
+// log is the bundles so far.
+func (w *scripted) log() []commit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]commit(nil), w.commits...)
+}
