@@ -28,6 +28,8 @@ type proxy struct {
 	conns  map[net.Conn]struct{}
 	paused [2]chan struct{} // closed to go on; nil while not paused
 	passed [2]int           // bytes, over all connections
+	at     int              // once so many have gone to the switch, then is called before more does
+	then   func()
 }
 
 // direction is which way bytes go through a proxy.
@@ -104,7 +106,14 @@ func (p *proxy) serve(client net.Conn) {
 			allowed := take(d, n)
 			p.mu.Lock()
 			p.passed[d] += allowed
+			var then func()
+			if d == toSwitch && p.then != nil && p.passed[d] >= p.at {
+				then, p.then = p.then, nil
+			}
 			p.mu.Unlock()
+			if then != nil {
+				then()
+			}
 			if _, e := to.Write(b[:allowed]); err != nil || e != nil || allowed < n {
 				return
 			}
@@ -158,6 +167,13 @@ func (p *proxy) wait(d direction) {
 		}
 		<-paused
 	}
+}
+
+// after calls f once n more bytes have come for the switch, and before it gets the last of them.
+func (p *proxy) after(n int, f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.then = p.passed[toSwitch]+n, f
 }
 
 // bytes is what has passed so far, in each direction.
