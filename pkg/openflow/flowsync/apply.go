@@ -128,6 +128,7 @@ func (s *Syncer) retry(now time.Time) bool {
 // plan compares what is dirty; s.mu is held. Groups come before the flows that use them,
 // removals last.
 func (s *Syncer) plan(now time.Time) change {
+	s.forgot = false
 	var c, flows, delFlows, delGroups change
 	for id := range s.dirty {
 		list := s.claims[id]
@@ -365,6 +366,10 @@ func (s *Syncer) confirm(c change) {
 			s.doubt[id] = struct{}{}
 			s.dirty[id] = struct{}{}
 			s.follow = true
+			s.ring()
+		}
+		if s.forgot && c.after[i] != (entry{}) && len(s.claims[id]) == 0 {
+			s.dirty[id] = struct{}{} // given up between the plan and the bundle
 			s.ring()
 		}
 		switch gone := c.after[i] == (entry{}); {

@@ -148,6 +148,7 @@ type Syncer struct {
 	regroup  bool // the same for groups alone
 	conn     *ofconn.Conn
 	follow   bool          // what was done makes more to do
+	forgot   bool          // since the last plan something was dropped that nobody wants any more
 	gen      uint64        // counts declarations
 	waiting  time.Time     // of the first declaration that no round has taken up; zero while there is none
 	synced   uint64        // the last declaration that the switch has confirmed
@@ -295,6 +296,13 @@ func (s *Syncer) unclaim(id ident, o flow.Owner) {
 	if len(list) == 0 {
 		delete(s.claims, id)
 		s.wanted.count(id, -1)
+		// What was never sent needs no removal: else all that comes and goes while the switch is
+		// away would be kept. It may be about to be sent: confirm looks.
+		_, there := s.have[id]
+		if _, doubt := s.doubt[id]; !there && !doubt {
+			delete(s.dirty, id)
+			s.forgot = true
+		}
 	} else {
 		s.claims[id] = list
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,10 +43,10 @@ func startOVS(t testing.TB) *ovs {
 
 func (o *ovs) socket() string { return filepath.Join(o.RunDir(), "br0.mgmt") }
 
-// ofctl runs ovs-ofctl, which has to succeed.
+// ofctl runs ovs-ofctl, which has to succeed. The command may have options before it.
 func (o *ovs) ofctl(command string, args ...string) string {
 	o.t.Helper()
-	args = append([]string{"-O", "OpenFlow15", command, o.socket()}, args...)
+	args = slices.Concat([]string{"-O", "OpenFlow15"}, strings.Fields(command), []string{o.socket()}, args)
 	out, err := exec.Command("ovs-ofctl", args...).CombinedOutput()
 	if err != nil {
 		o.t.Fatalf("ovs-ofctl %q: %v: %s", args, err, out)
