@@ -83,8 +83,9 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 }
 
 const (
-	followMax = 4  // passes before a round ends
-	retryMax  = 64 // refused entries that are tried again at once: what is declared meanwhile waits for them
+	followMax  = 4                      // passes before a round ends
+	messageMax = 100 * time.Microsecond // more for each message of a bundle; it takes a twentieth of that
+	retryMax   = 64                     // refused entries that are tried again at once: what is declared meanwhile waits for them
 )
 
 // pass sends what is dirty. It says whether there is more to do because of what it did.
@@ -286,9 +287,10 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 	return nil
 }
 
-// bundle is one bundle, for which the switch has a time of its own.
+// bundle is one bundle, for which the switch has a time of its own: one that ends within a
+// large bundle every time would never get anywhere.
 func bundle(ctx context.Context, conn *ofconn.Conn, messages []ofp.Message) error {
-	ctx, cancel := context.WithTimeout(ctx, requestMax)
+	ctx, cancel := context.WithTimeout(ctx, requestMax+time.Duration(len(messages))*messageMax)
 	defer cancel()
 	return conn.Bundle(ctx, messages)
 }
@@ -318,7 +320,7 @@ func (s *Syncer) withoutAdditions(c change, table ofp.Table, err error) change {
 func (s *Syncer) assume(c change) []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touched = map[ident]struct{}{}
+	s.touched, s.removing = map[ident]struct{}{}, map[uint32]bool{}
 	before := make([]entry, len(c.ids))
 	for i, id := range c.ids {
 		before[i] = s.have[id]
@@ -327,6 +329,9 @@ func (s *Syncer) assume(c change) []entry {
 			c.messages[i] = want.Mod(ofp.FlowAdd)
 		}
 		s.hold(id, c.after[i])
+		if id.isGroup && c.after[i] == (entry{}) {
+			s.removing[id.group] = true
+		}
 	}
 	return before
 }
@@ -338,7 +343,7 @@ func (s *Syncer) retract(c change, before []entry) {
 			s.hold(id, before[i])
 		}
 	}
-	s.touched = nil
+	s.touched, s.removing = nil, nil
 }
 
 // hold notes what the switch holds, the zero entry for nothing; s.mu is held.
@@ -357,7 +362,7 @@ func (s *Syncer) confirm(c change) {
 	defer s.mu.Unlock()
 	s.stats.Bundles++
 	touched := s.touched
-	s.touched = nil
+	s.touched, s.removing = nil, nil
 	removed, came, room := map[uint32]bool{}, map[uint32]bool{}, map[ofp.Table]bool{}
 	for i, id := range c.ids {
 		delete(s.refused, id)

@@ -6,7 +6,11 @@ import (
 )
 
 // RedialWithin makes attempts to connect follow each other faster than in earnest.
-func (s *Syncer) RedialWithin(d time.Duration) { s.redial = d }
+func (s *Syncer) RedialWithin(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.redial = d
+}
 
 // Idle is nil when a round has ended and nothing is left to do.
 func (s *Syncer) Idle() error {

@@ -134,13 +134,15 @@ type Syncer struct {
 
 	mu       sync.Mutex
 	owners   map[flow.Owner]map[ident]entry
-	claims   map[ident][]claim // in the owners' order; the first counts, others that differ are conflicts
+	twice    map[flow.Owner][]error // what owners want in two ways at once
+	claims   map[ident][]claim      // in the owners' order; the first counts, others that differ are conflicts
 	wanted   tally
 	have     map[ident]entry // what the switch holds of ours, as far as is known
 	dirty    map[ident]struct{}
 	foreign  map[ident]struct{} // of dirty, what somebody else has changed
 	doubt    map[ident]struct{} // what the switch may hold or not, whatever have says
 	touched  map[ident]struct{} // what was reported during a read or a bundle; else nil
+	removing map[uint32]bool    // groups whose removal is being sent
 	refused  map[ident]*refusal
 	meters   meters
 	released bool
@@ -173,6 +175,7 @@ func New(o Options) *Syncer {
 		bell:    make(chan struct{}, 1),
 		redial:  redialMax,
 		owners:  map[flow.Owner]map[ident]entry{},
+		twice:   map[flow.Owner][]error{},
 		claims:  map[ident][]claim{},
 		have:    map[ident]entry{},
 		dirty:   map[ident]struct{}{},
@@ -236,12 +239,23 @@ func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
 func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 	cookie := s.cookie(o)
 	wanted := make(map[ident]entry, len(e.Flows)+len(e.Groups))
+	var twice []error
+	want := func(id ident, now entry) {
+		if was, ok := wanted[id]; !ok {
+			wanted[id] = now
+		} else if !was.equal(now) {
+			twice = append(twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, was, now))
+		}
+	}
 	for _, f := range e.Flows {
 		f.Cookie = cookie
-		wanted[ident{key: f.Key()}] = entry{flow: &f}
+		want(ident{key: f.Key()}, entry{flow: &f})
 	}
 	for _, g := range e.Groups {
-		wanted[ident{group: g.ID, isGroup: true}] = entry{group: &g}
+		want(ident{group: g.ID, isGroup: true}, entry{group: &g})
+	}
+	if delete(s.twice, o); len(twice) > 0 {
+		s.twice[o] = twice
 	}
 	before := s.owners[o]
 	any := s.meters.set(o, e.Meters)
@@ -397,9 +411,9 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	return errors.Join(errs...)
 }
 
-// conflicts are the entries of an owner that another owner wants differently.
+// conflicts are the entries of an owner that another owner, or itself, wants differently.
 func (s *Syncer) conflicts(o flow.Owner) []error {
-	var errs []error
+	errs := slices.Clone(s.twice[o])
 	for id, e := range s.owners[o] {
 		if first := s.claims[id][0]; first.owner != o && !first.entry.equal(e) && !sameButCookie(first.entry, e) {
 			errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", o, e, first.owner, first.entry))

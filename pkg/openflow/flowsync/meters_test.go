@@ -204,6 +204,9 @@ func TestGroupGoesBeforeItsFlow(t *testing.T) {
 			t.Fatalf("bob is told: %v", err)
 		}
 	}
+	if mended := s.Stats().Mended; mended != 0 {
+		t.Errorf("%d changes of our own count as mended", mended)
+	}
 }
 
 // TestMetersOverCutConnections walks through wishes with meters while the connection is cut

@@ -3,6 +3,7 @@ package flowsync_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -197,5 +198,31 @@ func TestRefusalsOnARealSwitch(t *testing.T) {
 		if err := o.differs(want); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestWantedTwice has an owner who wants two things under one key: the first is sent, and the
+// owner is told.
+func TestWantedTwice(t *testing.T) {
+	t.Parallel()
+	o := startOVS(t)
+	s, _ := o.start(flowsync.Options{})
+	s.Release()
+	first, other := entries(t, "table=1,priority=1,ip,actions=output:1"), entries(t, "table=1,priority=2,ip,actions=drop")
+	second := entries(t, "table=1,priority=1,ip,actions=output:2")
+	s.Set(alice, flow.Entries{Flows: slices.Concat(first.Flows, other.Flows, second.Flows, first.Flows)})
+	if err := trySync(s, 10*time.Second, alice); err == nil || strings.Count(err.Error(), "1/alice wants") != 1 || !strings.Contains(err.Error(), "output:2") {
+		t.Errorf("alice is told: %v", err)
+	}
+	if err := o.differs(map[flow.Owner]flow.Entries{alice: {Flows: slices.Concat(first.Flows, other.Flows)}}); err != nil {
+		t.Error(err)
+	}
+	if n := len(s.Stats().Refused); n != 1 {
+		t.Errorf("%d are told by Stats", n)
+	}
+	s.Set(alice, second)
+	synced(t, s, alice)
+	if err := o.differs(map[flow.Owner]flow.Entries{alice: second}); err != nil {
+		t.Error(err)
 	}
 }

@@ -11,8 +11,7 @@ import (
 
 // Run connects and keeps the switch as wanted, for ever, until ctx ends.
 func (s *Syncer) Run(ctx context.Context) error {
-	first := min(redialMin, s.redial)
-	delay := first
+	delay := redialMin
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.session(ctx)
@@ -20,11 +19,12 @@ func (s *Syncer) Run(ctx context.Context) error {
 			break
 		}
 		if time.Since(began) > 5*time.Second {
-			delay = first
+			delay = redialMin
 		}
 		s.mu.Lock()
 		news := s.stats.LastError != err.Error()
 		s.stats.LastError = err.Error()
+		delay = min(delay, s.redial)
 		s.mu.Unlock()
 		if news {
 			s.log.Warn("no OpenFlow connection; trying again", "error", err)
@@ -35,7 +35,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 			timer.Stop()
 		case <-timer.C:
 		}
-		delay = min(2*delay, s.redial)
+		delay *= 2
 	}
 	return nil
 }

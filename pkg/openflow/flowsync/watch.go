@@ -189,7 +189,14 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 		s.have[id] = entry{flow: &f}
 		s.noteForeign(id)
 	case ofp.UpdateRemoved:
-		s.gone(ident{key: flow.FromUpdate(u).Key()})
+		id := ident{key: flow.FromUpdate(u).Key()}
+		if e := s.have[id]; u.Reason == ofp.RemovedGroup && e.flow != nil && uses(e.flow.Actions, s.removing) {
+			s.touch(id)
+			delete(s.have, id) // with its group, our own doing
+			s.dirty[id] = struct{}{}
+			return
+		}
+		s.gone(id)
 		if u.Reason == ofp.RemovedGroup || u.Reason == ofp.RemovedMeter {
 			s.regroup = true // its group or meter is gone, which no switch reports
 		}
