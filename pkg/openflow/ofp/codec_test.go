@@ -39,7 +39,7 @@ func every() []Message {
 		EchoRequest{[]byte("x")}, EchoReply{[]byte("x")}, FeaturesRequest{}, FeaturesReply{1, 2, 3, 4, 5, 6}, GetConfigRequest{}, GetConfigReply{1, 2}, SetConfig{1, 2},
 		PacketIn{NoBuffer, 60, 1, 3, 9, match, []byte("packet")}, pin, Resume{pin}, PacketOut{NoBuffer, 3, "", actions[:3], []byte("packet")},
 		FlowMod{1, 2, 3, FlowModifyStrict, 4, 5, 6, NoBuffer, PortAny, GroupAny, 1, 7, match, actions}, FlowRemoved{3, 2, 5, 6, 7, 8, match, stats},
-		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets, nil}, MeterMod{MeterAdd, 3, 5, bands}, PortStatus{2, port},
+		GroupMod{GroupAdd, GroupTypeSelect, 5, BucketAll, selection, buckets, nil}, MeterMod{MeterAdd, MeterKbps | MeterBurst, 5, bands}, PortStatus{2, port},
 		BarrierRequest{}, BarrierReply{}, RoleRequest{2, 9, 0}, RoleReply{2, 9, 0}, GetAsyncRequest{}, GetAsyncReply{[]AsyncProperty{{Kind: 1, Mask: 5}}}, SetAsync{[]AsyncProperty{{Kind: 1, Mask: 5}, {Kind: 3, Mask: 7}}},
 		BundleControl{ID: 1, Ctrl: 2, Flags: 3}, BundleAdd{ID: 1, Flags: 3, Message: FlowMod{Table: 3, BufferID: NoBuffer, OutPort: PortAny, OutGroup: GroupAny, Match: match}},
 		SetPacketInFormat{2}, SetControllerID{3}, Experimenter{1, 2, []byte("abcd")}, RawMessage{99, []byte("abc")},

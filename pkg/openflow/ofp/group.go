@@ -9,6 +9,7 @@ const (
 )
 
 func (m GroupMod) appendTo(e *encoder) {
+	m.check(e)
 	e.u16(uint16(m.Command))
 	e.u8(uint8(m.GroupType))
 	e.zero(1)
@@ -40,7 +41,7 @@ func (d *decoder) groupMod() Message {
 	d.skip(2)
 	m.CommandBucket = d.u32("command_bucket_id")
 	b := d.sub("buckets", n)
-	m.Buckets = b.buckets()
+	m.Buckets = b.buckets(m.GroupType)
 	m.Selection, m.Properties = d.selection()
 	return m
 }
@@ -75,8 +76,8 @@ func (e *encoder) buckets(list []Bucket, t GroupType) {
 }
 
 // buckets reads buckets up to the end of d. WatchPort and WatchGroup are 0 where nothing is
-// watched.
-func (d *decoder) buckets() []Bucket {
+// watched; a bucket of a select group weighs 1 unless it says otherwise.
+func (d *decoder) buckets(t GroupType) []Bucket {
 	var list []Bucket
 	for d.left() > 0 {
 		at := *d
@@ -86,6 +87,9 @@ func (d *decoder) buckets() []Bucket {
 			return nil
 		}
 		b := Bucket{ID: d.u32("bucket_id")}
+		if t == GroupTypeSelect {
+			b.Weight = 1
+		}
 		s := d.sub("bucket", n-8)
 		a := s.sub("bucket actions", actions)
 		b.Actions = a.actions()
@@ -207,6 +211,7 @@ func (s *Selection) set(list []MatchField) {
 }
 
 func (m MeterMod) appendTo(e *encoder) {
+	m.check(e)
 	e.u16(uint16(m.Command))
 	e.u16(m.Flags)
 	e.u32(m.ID)

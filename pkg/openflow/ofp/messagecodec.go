@@ -257,8 +257,13 @@ func (BarrierRequest) appendTo(*encoder)     {}
 func (BarrierReply) appendTo(*encoder)       {}
 func (GetAsyncRequest) appendTo(*encoder)    {}
 func (m GetConfigReply) appendTo(e *encoder) { e.u16(m.Flags); e.u16(m.MissSendLen) }
-func (m SetConfig) appendTo(e *encoder)      { e.u16(m.Flags); e.u16(m.MissSendLen) }
-func (m RawMessage) appendTo(e *encoder)     { e.bytes(m.Data) }
+func (m SetConfig) appendTo(e *encoder) {
+	if m.Flags > ConfigFragMatch {
+		e.fail("flags %#x are not known: want one of the ConfigFrag constants", m.Flags)
+	}
+	e.u16s(m.Flags, m.MissSendLen)
+}
+func (m RawMessage) appendTo(e *encoder) { e.bytes(m.Data) }
 func (m FeaturesReply) appendTo(e *encoder) {
 	e.u64(m.DatapathID)
 	e.u32(m.Buffers)
@@ -308,6 +313,7 @@ func inPort(m Match) Port {
 }
 
 func (m PacketOut) appendTo(e *encoder) {
+	m.check(e)
 	buffer := m.BufferID
 	if buffer == 0 {
 		buffer = NoBuffer
@@ -366,6 +372,7 @@ func anyGroup(g uint32) uint32 {
 }
 
 func (m FlowMod) appendTo(e *encoder) {
+	m.check(e)
 	e.u64(m.Cookie)
 	e.u64(m.CookieMask)
 	e.u8(uint8(m.Table))
@@ -433,7 +440,7 @@ func (d *decoder) async() []AsyncProperty {
 	return list
 }
 func (m GetAsyncReply) appendTo(e *encoder) { e.async(m.Properties) }
-func (m SetAsync) appendTo(e *encoder)      { e.async(m.Properties) }
+func (m SetAsync) appendTo(e *encoder)      { m.check(e); e.async(m.Properties) }
 
 func (e *encoder) vendor(sub uint32) {
 	e.u32(nxVendor)
@@ -441,6 +448,9 @@ func (e *encoder) vendor(sub uint32) {
 }
 func (m SetPacketInFormat) appendTo(e *encoder) {
 	e.vendor(nxtSetPacketInFormat)
+	if m.Format > PacketInNXM2 {
+		e.fail("format %d does not exist: want one of the PacketIn constants", m.Format)
+	}
 	e.u32(m.Format)
 }
 func (m SetControllerID) appendTo(e *encoder) {

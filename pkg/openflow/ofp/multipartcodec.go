@@ -570,7 +570,7 @@ func (d *decoder) groupDesc() GroupDesc {
 	n := int(s.u16("bucket_list_len"))
 	s.skip(6)
 	b := s.sub("buckets", n)
-	g.Buckets = b.buckets()
+	g.Buckets = b.buckets(g.GroupType)
 	g.Selection, g.Properties = s.selection()
 	return g
 }
@@ -645,6 +645,7 @@ func (d *decoder) flowMonitor() FlowMonitorRequest {
 	return FlowMonitorRequest{ID: d.u32("monitor_id"), OutPort: Port(d.u32("out_port")), OutGroup: d.u32("out_group"), Flags: d.u16("flags"), Table: Table(d.u8("table")), Command: d.u8("command"), Match: d.match()}
 }
 func (m FlowMonitorRequest) monitor(e *encoder) {
+	m.check(e)
 	e.u32(m.ID)
 	e.u32(anyPort(m.OutPort))
 	e.u32(anyGroup(m.OutGroup))

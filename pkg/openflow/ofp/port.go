@@ -134,6 +134,7 @@ const (
 )
 
 func (m PortMod) appendTo(e *encoder) {
+	e.checkPort("port", m.Port)
 	e.u32(uint32(m.Port))
 	e.zero(4)
 	e.bytes(m.MAC[:])
