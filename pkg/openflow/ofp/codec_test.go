@@ -109,6 +109,9 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 		f.Add(b)
 	}
+	for _, r := range recorded(f) {
+		f.Add(r.b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= 4 && len(b) <= 0xffff {
 			b[2], b[3] = byte(len(b)>>8), byte(len(b))
@@ -116,6 +119,9 @@ func FuzzDecodeMessage(f *testing.F) {
 		xid, m, err := DecodeMessage(b)
 		if err != nil {
 			return
+		}
+		if refusal, ok := m.(Error); ok && refusal.Error() == "" {
+			t.Fatal("an error says nothing")
 		}
 		again, err := AppendMessage(nil, xid, m)
 		if err != nil {
