@@ -75,6 +75,22 @@ type Agent struct {
 
 // Run is the agent's life. It returns when ctx ends or something failed for good.
 func Run(ctx context.Context, o Options) error {
+	a, err := newAgent(o)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return ignoreEnd(ctx, a.switchPorts.Run(ctx)) })
+	g.Go(func() error { return ignoreEnd(ctx, a.host.Run(ctx)) })
+	g.Go(func() error { return ignoreEnd(ctx, a.flows.Run(ctx)) })
+	g.Go(func() error { return a.cluster.run(ctx, a.sources) })
+	g.Go(func() error { return a.serveDebug(ctx) })
+	g.Go(func() error { return a.reconcile(ctx) })
+	return g.Wait()
+}
+
+// newAgent prepares an agent that touches nothing yet.
+func newAgent(o Options) (*Agent, error) {
 	a := &Agent{
 		options: o,
 		config:  o.Config,
@@ -91,10 +107,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var err error
 	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.ring); err != nil {
-		return err
+		return nil, err
 	}
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
-		return fmt.Errorf("open the record of addresses: %w", err)
+		return nil, fmt.Errorf("open the record of addresses: %w", err)
 	}
 	a.switchPorts = bridge.New(bridge.Options{Endpoint: "unix:" + filepath.Join(o.OVSRunDir, "db.sock"), Logger: a.log})
 	a.host = hostnet.New(hostnet.Options{Logger: a.log})
@@ -105,15 +121,7 @@ func Run(ctx context.Context, o Options) error {
 		PacketIn:   a.packetIn,
 		Registerer: o.Registerer,
 	})
-
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return ignoreEnd(ctx, a.switchPorts.Run(ctx)) })
-	g.Go(func() error { return ignoreEnd(ctx, a.host.Run(ctx)) })
-	g.Go(func() error { return ignoreEnd(ctx, a.flows.Run(ctx)) })
-	g.Go(func() error { return a.cluster.run(ctx, a.sources) })
-	g.Go(func() error { return a.serveDebug(ctx) })
-	g.Go(func() error { return a.reconcile(ctx) })
-	return g.Wait()
+	return a, nil
 }
 
 // ignoreEnd drops the error of something that ended because ctx did.
@@ -129,17 +137,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	if err := a.load(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-a.switchPorts.Changed():
-			case <-a.host.Changed():
-			}
-			a.runner.ring()
-		}
-	}()
+	go a.listen(ctx)
 	server := cni.NewServer(cni.Options{
 		Node:   a,
 		IPAM:   a.ipam,
@@ -157,6 +155,19 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// listen plans again when the OVSDB or the host's network changes.
+func (a *Agent) listen(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.switchPorts.Changed():
+		case <-a.host.Changed():
+		}
+		a.runner.ring()
+	}
 }
 
 // load reads the OVSDB's record of who is attached. The switch keeps forwarding by the

@@ -2,12 +2,11 @@ package datapath
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // walk is a packet and what connection tracking will say about it, look-up by look-up; after
@@ -40,52 +39,41 @@ func (w walk) text() string {
 	return text
 }
 
-var (
-	tableLine  = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
-	outputLine = regexp.MustCompile(`output port is (\d+)`)
-	flowLine   = regexp.MustCompile(`(?m)^(?:Final flow|Flow): (.*,.*)$`)
-)
-
 // outcome says in words where a trace ends.
-func (w walk) outcome(trace string) string {
-	tables := tableLine.FindAllStringSubmatch(trace, -1)
-	if len(tables) == 0 {
-		return "no table in the trace"
+func (w walk) outcome(t *testing.T, trace string) string {
+	t.Helper()
+	o, err := ovstest.ParseTrace(trace)
+	if err != nil {
+		t.Fatal(err)
 	}
-	number, _ := strconv.Atoi(tables[len(tables)-1][1])
-	flows := flowLine.FindAllStringSubmatch(trace, -1)
-	fields := map[string]string{}
-	for _, f := range strings.Split(flows[len(flows)-1][1], ",") {
-		k, v, _ := strings.Cut(f, "=")
-		fields[k] = v
-	}
+	table := Program.Name(ofp.Table(o.Table))
 	out := ""
-	switch ports := outputLine.FindAllStringSubmatch(trace, -1); {
-	case strings.Contains(trace, "IN_PORT"):
+	switch {
+	case o.Back:
 		out = "back to " + w.in
-	case strings.Contains(trace, "controller(userdata"):
-		return "to the agent from " + Program.Name(ofp.Table(number))
-	case len(ports) > 0:
-		out = "to " + portName(ports[len(ports)-1][1])
+	case o.Controller:
+		return "to the agent from " + table
+	case o.Port != 0:
+		out = "to " + portName(ofp.Port(o.Port))
 	default:
-		return "dropped in " + Program.Name(ofp.Table(number))
+		return "dropped in " + table
 	}
 	if strings.HasSuffix(out, "tunnel") {
-		out += " " + fields["tun_dst"]
+		out += " " + o.Fields["tun_dst"]
 	}
-	if mac := fields["dl_dst"]; mac == crossClusterMAC.String() {
+	if o.Fields["dl_dst"] == crossClusterMAC.String() {
 		out += " (cross-cluster)"
 	}
-	return fmt.Sprintf("%s: %s > %s:%s", out, fields["nw_src"], fields["nw_dst"], fields["tp_dst"])
+	return fmt.Sprintf("%s: %s > %s:%s", out, o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])
 }
 
-func portName(number string) string {
+func portName(number ofp.Port) string {
 	for name, port := range ports {
-		if fmt.Sprint(port) == number {
+		if port == number {
 			return name
 		}
 	}
-	return "port " + number
+	return fmt.Sprint("port ", number)
 }
 
 // TestWalks asks a real switch where packets go. Rows read as questions about traffic.
@@ -135,7 +123,7 @@ func TestWalks(t *testing.T) {
 				args = append(args, "--ct-next", "trk,"+state)
 			}
 			trace := o.appctl(t, args...)
-			if have := w.outcome(trace); have != w.want {
+			if have := w.outcome(t, trace); have != w.want {
 				t.Errorf("%s: %s, want %s\n%s", w.text(), have, w.want, trace)
 			}
 		})
@@ -162,7 +150,7 @@ func TestRejectionsReturn(t *testing.T) {
 			o.vsctl(t, "add-port", "br-int", "agent", "--", "set", "interface", "agent", "type=dummy", "ofport_request=99")
 			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,6)")
 			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")
-			have := walk{in: "agent"}.outcome(trace)
+			have := walk{in: "agent"}.outcome(t, trace)
 			if !strings.HasPrefix(have, "to "+test.want) {
 				t.Errorf("%s, want to %s\n%s", have, test.want, trace)
 			}

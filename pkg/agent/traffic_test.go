@@ -1,0 +1,445 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// What follows says, from the objects of the cluster and in as few words as it takes, where
+// packets have to go. It shares no code with what makes the flows.
+
+// sender is where a packet comes into the switch.
+type sender struct {
+	name string // "Pod default/pod-3", "host", "tunnel"
+	port uint32
+	mac  string
+	ip   netip.Addr
+}
+
+// question is a packet of a new connection, or of a reply, and the ends that it may come to.
+type question struct {
+	from     sender
+	protocol corev1.Protocol
+	to       netip.AddrPort
+	reply    bool
+	want     []string
+}
+
+func (q question) String() string {
+	kind := "new connection"
+	if q.reply {
+		kind = "reply"
+	}
+	return fmt.Sprintf("%s of %s (port %d, %s) to %s/%s", kind, q.from.name, q.from.port, q.from.ip, q.to, q.protocol)
+}
+
+// traffic answers questions about a world.
+type traffic struct {
+	*world
+	numbers  map[string]uint32 // of the Pods' ports
+	podToPod bool
+	joined   bool // the agent is told to take part in a ClusterSet
+
+	services []serving
+	peers    []peer
+	gateway  string // the Node's name, "" where there is none
+	gwIP     netip.Addr
+	internal netip.Addr
+}
+
+// serving is a virtual address with what stands behind it in the objects.
+type serving struct {
+	protocol  corev1.Protocol
+	vip       netip.AddrPort
+	endpoints []netip.AddrPort
+}
+
+type peer struct {
+	id       string
+	ranges   []netip.Prefix
+	gateways []netip.Addr
+}
+
+func newTraffic(w *world, a *Agent) *traffic {
+	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity, joined: a.config.MulticlusterGateway()}
+	for name, p := range a.switchPorts.State().Bridges[a.config.OVSBridge].Ports {
+		t.numbers[name] = p.OFPort
+	}
+	t.readServices()
+	if t.joined {
+		t.readPeers()
+	}
+	return t
+}
+
+// readServices takes each address for the first Service by name that has it.
+func (t *traffic) readServices() {
+	for _, key := range slices.Sorted(maps.Keys(t.world.services)) {
+		s := t.world.services[key]
+		ips := s.Spec.ClusterIPs
+		if len(ips) == 0 {
+			ips = []string{s.Spec.ClusterIP}
+		}
+		for _, p := range s.Spec.Ports {
+			protocol := p.Protocol
+			if protocol == "" {
+				protocol = corev1.ProtocolTCP
+			}
+			for _, text := range ips {
+				ip, err := netip.ParseAddr(text)
+				if err != nil || !ip.Is4() || s.Spec.Type == corev1.ServiceTypeExternalName {
+					continue
+				}
+				vip := netip.AddrPortFrom(ip, uint16(p.Port))
+				if t.serves(protocol, vip) == nil {
+					t.services = append(t.services, serving{protocol, vip, t.endpoints(s, p.Name, protocol)})
+				}
+			}
+		}
+	}
+}
+
+func (t *traffic) serves(protocol corev1.Protocol, at netip.AddrPort) *serving {
+	for i, s := range t.services {
+		if s.protocol == protocol && s.vip == at {
+			return &t.services[i]
+		}
+	}
+	return nil
+}
+
+// endpoints are the ready ones of a Service, or those that are on their way out but still
+// answer where none is ready.
+func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Protocol) []netip.AddrPort {
+	var ready, leaving []netip.AddrPort
+	is := func(b *bool, otherwise bool) bool {
+		if b == nil {
+			return otherwise
+		}
+		return *b
+	}
+	for _, slice := range t.slices {
+		if slice.Namespace != s.Namespace || slice.Labels[discoveryv1.LabelServiceName] != s.Name || slice.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && (e.NodeName == nil || *e.NodeName != self) {
+				continue
+			}
+			ip, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil || !ip.Is4() || ip.IsLoopback() {
+				continue
+			}
+			for _, p := range slice.Ports {
+				if *p.Name != port || p.Protocol == nil && protocol != corev1.ProtocolTCP || p.Protocol != nil && *p.Protocol != protocol {
+					continue
+				}
+				at := netip.AddrPortFrom(ip, uint16(*p.Port))
+				c := e.Conditions
+				switch {
+				case is(c.Ready, true) || s.Spec.PublishNotReadyAddresses:
+					ready = append(ready, at)
+				case is(c.Serving, is(c.Ready, true)) && is(c.Terminating, false):
+					leaving = append(leaving, at)
+				}
+			}
+		}
+	}
+	if len(ready) > 0 {
+		return ready
+	}
+	return leaving
+}
+
+// behind are the addresses that connections to a Service may come to: where an endpoint is a
+// Service of this cluster, what stands behind that.
+func (t *traffic) behind(s *serving, open ...*serving) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, e := range s.endpoints {
+		inner := t.serves(s.protocol, e)
+		switch {
+		case inner == nil:
+			out = append(out, e)
+		case inner == s || slices.Contains(open, inner): // in a circle
+		default:
+			out = append(out, t.behind(inner, append(open, s)...)...)
+		}
+	}
+	return out
+}
+
+// readPeers finds the cluster's Gateway, and the other clusters that can be used with it.
+func (t *traffic) readPeers() {
+	usable := func(text string) (netip.Addr, bool) {
+		ip, err := netip.ParseAddr(text)
+		return ip, err == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsMulticast()
+	}
+	oldest := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(t.gateways)) {
+		g := t.gateways[name]
+		gw, ok1 := usable(g.GatewayIP)
+		internal, ok2 := usable(g.InternalIP)
+		if since := g.CreationTimestamp.Unix(); ok1 && ok2 && (t.gateway == "" || since < oldest) {
+			t.gateway, t.gwIP, t.internal, oldest = name, gw, internal, since
+		}
+	}
+	if t.gateway == "" {
+		return
+	}
+	var taken []netip.Prefix // ranges that others have
+	for _, sc := range t.ranges {
+		taken = append(taken, netip.MustParsePrefix(sc.Spec.CIDRs[0]))
+	}
+	for _, n := range t.nodes {
+		taken = append(taken, podRanges(n)...)
+	}
+	free := func(text string) (netip.Prefix, bool) {
+		p, err := netip.ParsePrefix(text)
+		ok := err == nil && p.Addr().Is4() && p.Bits() > 0 && !slices.ContainsFunc(taken, p.Overlaps)
+		return p.Masked(), ok
+	}
+	gateways := map[netip.Addr]bool{t.gwIP: true}
+	names := slices.SortedFunc(maps.Keys(t.imports), func(a, b string) int {
+		return strings.Compare(t.imports[a].Spec.ClusterID+" "+a, t.imports[b].Spec.ClusterID+" "+b)
+	})
+	for _, name := range names {
+		spec := t.imports[name].Spec
+		p := peer{id: spec.ClusterID}
+		r, ok := free(spec.ServiceCIDR)
+		if !ok || p.id == "" || slices.ContainsFunc(t.peers, func(o peer) bool { return o.id == p.id }) {
+			continue
+		}
+		for _, info := range spec.GatewayInfos {
+			if ip, ok := usable(info.GatewayIP); ok && !gateways[ip] && !slices.Contains(p.gateways, ip) {
+				p.gateways = append(p.gateways, ip)
+			}
+		}
+		if len(p.gateways) == 0 {
+			continue
+		}
+		for _, ip := range p.gateways {
+			gateways[ip] = true
+		}
+		p.ranges, taken = []netip.Prefix{r}, append(taken, r)
+		for _, text := range spec.PodCIDRs {
+			if r, ok := free(text); ok && t.podToPod {
+				p.ranges, taken = append(p.ranges, r), append(taken, r)
+			}
+		}
+		t.peers = append(t.peers, p)
+	}
+}
+
+// podRanges are a Node's, none where one cannot be read.
+func podRanges(n *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range n.Spec.PodCIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil
+		}
+		if p.Addr().Is4() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+var hairpin = netip.MustParseAddr("169.254.0.253")
+
+// ends says where a new connection may end.
+func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort) []string {
+	s := t.serves(protocol, to)
+	if s == nil {
+		return []string{t.route(from, to, false)}
+	}
+	var out []string
+	for _, e := range t.behind(s) {
+		out = append(out, t.route(from, e, true))
+	}
+	if len(out) == 0 {
+		return []string{"to the agent from Service"}
+	}
+	return out
+}
+
+// route says where a packet goes whose destination is settled.
+func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
+	leaves := func(port uint32, src netip.Addr, tunnel string) string {
+		text := fmt.Sprint("to port ", port)
+		if port == from.port {
+			text = "back"
+		}
+		return fmt.Sprintf("%s%s: %s > %s", text, tunnel, src, to)
+	}
+	for name, p := range t.pods {
+		if p.IPs[0].Addr() == to.Addr() {
+			if t.numbers[name] == from.port { // it has to come back
+				return leaves(from.port, hairpin, "")
+			}
+			return leaves(t.numbers[name], from.ip, "")
+		}
+	}
+	if to.Addr() == netip.MustParseAddr(selfGateway) {
+		if from.port == gatewayOFPort && service {
+			return leaves(gatewayOFPort, hairpin, "")
+		}
+		return leaves(gatewayOFPort, from.ip, "")
+	}
+	if slices.ContainsFunc(podRanges(t.nodes[self]), func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
+		return "dropped in Route"
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
+		n := t.nodes[name]
+		if name == self || len(n.Status.Addresses) == 0 || strings.Contains(n.Status.Addresses[0].Address, ":") {
+			continue
+		}
+		for _, r := range podRanges(n) {
+			if r.Contains(to.Addr()) {
+				return leaves(tunnelOFPort, from.ip, " "+n.Status.Addresses[0].Address)
+			}
+		}
+	}
+	for _, p := range t.peers {
+		if !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
+			continue
+		}
+		if t.gateway == self {
+			return leaves(tunnelOFPort, t.gwIP, fmt.Sprintf(" %s (cross-cluster)", p.gateways[0]))
+		}
+		return leaves(tunnelOFPort, from.ip, fmt.Sprintf(" %s (cross-cluster)", t.internal))
+	}
+	switch {
+	case from.port != gatewayOFPort && from.port != tunnelOFPort:
+		return leaves(gatewayOFPort, from.ip, "")
+	case service:
+		return leaves(gatewayOFPort, hairpin, "")
+	}
+	return "dropped in Route"
+}
+
+// answers says where a Pod's reply goes that is for a gateway of another cluster.
+func (t *traffic) answers(from sender, to netip.AddrPort) string {
+	for _, p := range t.peers {
+		if slices.Contains(p.gateways, to.Addr()) {
+			via := t.internal
+			if t.gateway == self {
+				via = to.Addr()
+			}
+			return fmt.Sprintf("to port %d %s (cross-cluster): %s > %s", tunnelOFPort, via, from.ip, to)
+		}
+	}
+	return fmt.Sprintf("to port %d: %s > %s", gatewayOFPort, from.ip, to)
+}
+
+// ask makes up a question: from a Pod, the host or the tunnel to a Service, a Pod here or
+// elsewhere, another cluster or the world.
+func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
+	q := question{protocol: oneOf(r, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)}
+	q.from = sender{name: "host", port: gatewayOFPort, mac: gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
+	pod := anyOf(r, t.pods)
+	switch p := t.pods[pod]; {
+	case pod != "" && r.IntN(4) > 0:
+		q.from = sender{"Pod default/" + p.PodName, t.numbers[pod], p.MAC, p.IPs[0].Addr()}
+	case r.IntN(2) == 0:
+		q.from = sender{"tunnel", tunnelOFPort, gatewayMAC, netip.MustParseAddr(oneOf(r, "10.11.5.9", "192.168.77.101"))}
+	}
+	to := ""
+	switch n := r.IntN(10); {
+	case n < 5 && len(t.services) > 0:
+		s := oneOf(r, t.services...)
+		q.protocol, q.to = s.protocol, s.vip
+	case n == 5:
+		q.to = netip.AddrPortFrom(netip.MustParseAddr(clusterIP(r)), uint16(oneOf(r, 53, 80, 443)))
+	case n == 6 && q.from.name[0] == 'P':
+		q.protocol, q.reply = corev1.ProtocolTCP, true
+		to = oneOf(r, "192.168.77.101", "192.168.77.102", "192.168.79.101", "192.168.79.103")
+		for _, p := range t.peers {
+			to = oneOf(r, to, p.gateways[0].String())
+		}
+		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 40001)
+	default:
+		to = w4(r, t.endpointAddress(r))
+		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 8080)
+	}
+	if q.reply {
+		q.want = []string{t.answers(q.from, q.to)}
+	} else {
+		q.want = t.ends(q.from, q.protocol, q.to)
+	}
+	if q.from.name[0] == 'P' && r.IntN(16) == 0 { // with an address that is not its own
+		q.from.ip, q.want = netip.MustParseAddr("10.11.1.250"), []string{"dropped in Classify"}
+	}
+	return q
+}
+
+// w4 is an address that packets can be for, instead of one that they cannot.
+func w4(r *rand.Rand, address string) string {
+	switch ip, err := netip.ParseAddr(address); {
+	case err != nil, !ip.Is4(), ip.IsLoopback():
+		return oneOf(r, "192.0.2.1", "10.20.130.1", "10.12.3.3", "10.99.0.20")
+	}
+	return address
+}
+
+// put asks the switch, and says what is wrong with its answer.
+func (q question) put(ctx context.Context, a *Agent, r *rand.Rand) error {
+	protocol := strings.ToLower(string(q.protocol))
+	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
+		1+r.IntN(1<<30), q.from.port, protocol, q.from.mac, virtualMAC, q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+	if q.from.port == tunnelOFPort {
+		text += ",tun_src=192.168.1.1,tun_dst=192.168.1.2,tun_id=0"
+	}
+	state := "trk,new"
+	if q.reply {
+		state = "trk,est,rpl"
+	}
+	var next []string
+	for range 4 {
+		next = append(next, "--ct-next", state)
+	}
+	trace, err := a.tracer.Trace(ctx, a.config.OVSBridge, text, next...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", q, err)
+	}
+	o, err := ovstest.ParseTrace(trace)
+	if err != nil {
+		return fmt.Errorf("%s: %w", q, err)
+	}
+	have := ""
+	switch table := datapath.Program.Name(ofp.Table(o.Table)); {
+	case o.Controller:
+		have = "to the agent from " + table
+	case o.Back:
+		have = "back"
+	case o.Port != 0:
+		have = fmt.Sprint("to port ", o.Port)
+	default:
+		have = "dropped in " + table
+	}
+	if o.Back || o.Port == tunnelOFPort || o.Port != 0 {
+		if o.Port == tunnelOFPort || o.Back && q.from.port == tunnelOFPort {
+			have += " " + o.Fields["tun_dst"]
+		}
+		if o.Fields["dl_dst"] == "aa:bb:cc:dd:ee:f0" {
+			have += " (cross-cluster)"
+		}
+		have += fmt.Sprintf(": %s > %s:%s", o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])
+	}
+	if !slices.Contains(q.want, have) {
+		return fmt.Errorf("%s\nthe switch:  %s\nthe cluster: %s\n%s\n%s", q, have, strings.Join(q.want, "\n          or "), text, trace)
+	}
+	return nil
+}

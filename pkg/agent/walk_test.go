@@ -1,0 +1,548 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 0, "take this one walk; 0: those that are always taken")
+	walkSteps = flag.Int("walk.steps", 120, "how many steps a walk has")
+)
+
+// TestWalk takes a Node's agent through random states of its cluster, on a real switch: the
+// objects of the API server, Pods that come and go, other hands on the switch, and restarts.
+// After each step the switch holds what the agent's Plan says of the truth, read by another
+// connection, has been sent no more than what the step changed, and packets go where the
+// cluster's objects say.
+//
+// One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
+func TestWalk(t *testing.T) {
+	seeds := []uint64{1, 2, 3}
+	if *walkSeed != 0 {
+		seeds = []uint64{*walkSeed}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWalk(t, seed)
+			for w.number = 1; w.number <= *walkSteps; w.number++ {
+				w.step()
+			}
+			t.Logf("%d steps, %d flow-mods, %d questions, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.most)
+		})
+	}
+}
+
+// walk is one walk.
+type walk struct {
+	t      *testing.T
+	seed   uint64
+	r      *rand.Rand
+	ovs    *ovstest.Switch
+	world  *world
+	log    *logTail
+	config config.Config
+
+	agent      *Agent
+	stopAgent  func()
+	passed     chan struct{} // rung after each pass
+	seen       uint64        // the version of the world that the last complete pass saw; world.mu
+	gatewayMAC string        // that the first agent chose; the later ones have to keep it
+	other      *ofconn.Conn  // a second connection to the switch
+
+	number   int // of the step
+	account  []string
+	wish     *flow.Set // after the last step
+	foreign  []flow.Flow
+	loosened bool // the last step changed the switch behind the agent's back
+	mods     uint64
+	asked    int
+	most     int
+}
+
+func newWalk(t *testing.T, seed uint64) *walk {
+	w := &walk{
+		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
+		world: newWorld(), log: &logTail{}, config: config.Default(), wish: flow.NewSet(),
+	}
+	w.config.FeatureGates = map[string]bool{"Multicluster": true}
+	w.config.Multicluster.EnableGateway = true
+	w.config.Multicluster.EnablePodToPodConnectivity = seed%2 == 0
+	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
+	w.startAgent()
+	w.connect()
+	w.account = append(w.account, "the agent starts")
+	w.settle()
+	w.compare()
+	t.Cleanup(func() { w.stopAgent() })
+	return w
+}
+
+// startAgent starts an agent but for what is not the switch's: it hears the world instead of
+// an API server, and leaves the host's network alone.
+func (w *walk) startAgent() {
+	w.t.Helper()
+	a, err := newAgent(Options{
+		Config: w.config, NodeName: self, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
+		OVSRunDir: w.ovs.RunDir(), StateDir: w.t.TempDir(), Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a.cluster.cache, a.cluster.loaded = w.world, true
+	for _, s := range a.sources {
+		a.cluster.served[kindOf(s.object)] = true
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = a.switchPorts.Run(ctx) })
+	running.Go(func() { _ = a.flows.Run(ctx) })
+	w.agent, w.passed = a, make(chan struct{}, 1)
+	w.stopAgent = func() {
+		cancel()
+		running.Wait()
+	}
+	loading, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	if err := a.load(loading); err != nil {
+		w.fail("read the OVSDB: %v", err)
+	}
+	if w.gatewayMAC == "" {
+		w.gatewayMAC = a.gatewayMAC
+	}
+	passed := w.passed
+	running.Go(func() { a.listen(ctx) })
+	running.Go(func() {
+		a.runner.run(ctx, func(ctx context.Context) error {
+			w.world.mu.Lock()
+			err := a.pass(ctx)
+			w.seen = w.world.version
+			w.world.mu.Unlock()
+			if err != nil && !errors.Is(err, errWaiting) {
+				a.log.Error("pass", "error", err)
+			}
+			select {
+			case passed <- struct{}{}:
+			default:
+			}
+			return err
+		})
+	})
+	a.runner.ring()
+	w.seen = 0
+}
+
+// connect opens the second connection.
+func (w *walk) connect() {
+	w.t.Helper()
+	w.ovs.Eventually("connect to the switch", func() (err error) {
+		w.other, err = ofconn.Connect(w.t.Context(), ofconn.UnixDialer(filepath.Join(w.ovs.RunDir(), w.config.OVSBridge+".mgmt")), nil, nil)
+		return err
+	})
+}
+
+// step takes one step, and looks at the switch.
+func (w *walk) step() {
+	w.t.Helper()
+	before, was, agent := w.agent.flows.Stats(), w.wish, w.agent
+	var text string
+	loose := false
+	switch n := w.r.IntN(40); {
+	case n < 20:
+		text = w.changeWorld(1)
+	case n < 23:
+		text = w.changeWorld(2 + w.r.IntN(6))
+	case n < 28 && len(w.world.pods) < 20:
+		text = w.attach()
+	case n < 32:
+		text = w.detach()
+	case n < 33:
+		text = w.attachAgain()
+	case n < 36:
+		text, loose = w.meddle(), true
+	case n < 38:
+		text = w.restartAgent()
+	case n < 39:
+		text = w.loseSelf()
+	case w.r.IntN(4) == 0:
+		text, loose = w.restartSwitch(), true
+	default:
+		text = w.restartAgentBlind()
+	}
+	w.account = append(w.account, text)
+	w.settle()
+	if loose {
+		w.ovs.Eventually("the switch equals the wish again", func() error {
+			w.settle()
+			return w.differs()
+		})
+	}
+	w.compare()
+	after := w.agent.flows.Stats()
+	if agent != w.agent {
+		before.FlowMods, before.GroupMods = 0, 0
+	}
+	flows, groups := size(flow.Diff(was, w.wish))
+	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened && (have != flows || sent != groups) {
+		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(was, w.wish))
+	}
+	w.mods += after.FlowMods - before.FlowMods
+	w.loosened = loose
+	questions := 1
+	if w.number%10 == 0 {
+		questions = 15
+	}
+	truth := newTraffic(w.world, w.agent)
+	for range questions {
+		w.asked++
+		if err := truth.ask(w.r, w.gatewayMAC).put(w.t.Context(), w.agent, w.r); err != nil {
+			w.fail("%v", err)
+		}
+	}
+}
+
+// size is how many messages a change takes.
+func size(c flow.Change) (flows, groups uint64) {
+	return uint64(len(c.Add) + len(c.Mod) + len(c.Del)), uint64(len(c.AddGroups) + len(c.ModGroups) + len(c.DelGroups))
+}
+
+// settle waits until the agent has seen the world as it is and the switch has confirmed.
+func (w *walk) settle() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	w.agent.runner.ring()
+	for {
+		w.world.mu.RLock()
+		done := w.seen == w.world.version && w.agent.ready()
+		w.world.mu.RUnlock()
+		if done {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			w.fail("the agent has not looked at the cluster for 20 s: %+v", w.agent.problems)
+		case <-w.passed:
+		}
+	}
+	if err := w.agent.flows.Synced(ctx); err != nil {
+		w.fail("%v", err)
+	}
+}
+
+// compare fails the walk when the switch does not hold the wish.
+func (w *walk) compare() {
+	w.t.Helper()
+	if err := w.differs(); err != nil {
+		w.fail("%v", err)
+	}
+	if refused := w.agent.flows.Stats().Refused; len(refused) > 0 {
+		w.fail("the switch refuses %q", refused)
+	}
+	w.most = max(w.most, w.wish.Len())
+}
+
+// differs reads the switch and compares it with what the agent has to want, which becomes
+// the walk's wish.
+func (w *walk) differs() error {
+	w.t.Helper()
+	wish, have := flow.NewSet(), flow.NewSet()
+	desired, _ := Plan(w.world.view(w.agent, w.gatewayMAC))
+	for owner, e := range desired.Flows {
+		for i := range e.Flows {
+			e.Flows[i].Cookie = cookieOf(owner)
+		}
+		w.must(wish.AddEntries(e))
+	}
+	for _, f := range w.foreign {
+		w.must(wish.Add(f))
+	}
+	for _, m := range w.request(ofp.GroupDescRequest{ID: ofp.GroupAll}) {
+		for _, g := range m.(ofp.GroupDescReply).Groups {
+			w.must(have.AddGroup(flow.FromGroupDesc(g)))
+		}
+	}
+	filter := ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}
+	for _, m := range w.request(ofp.FlowDescRequest{FlowFilter: filter}) {
+		for _, d := range m.(ofp.FlowDescReply).Flows {
+			w.must(have.Add(flow.FromStats(d)))
+		}
+	}
+	w.wish = wish
+	if c := flow.Diff(have, wish); !c.Empty() {
+		return fmt.Errorf("the switch differs from the wish (+ it lacks, ~ it has otherwise, - it has too much):\n%s", c)
+	}
+	return nil
+}
+
+// cookieOf is how a flow says whose it is; see docs/design/0001-cookies.md.
+func cookieOf(o flow.Owner) uint64 {
+	h := fnv.New32a()
+	h.Write([]byte(o.Name))
+	return instance<<48 | uint64(o.Kind)<<40 | uint64(h.Sum32())
+}
+
+func (w *walk) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.fail("%v", err)
+	}
+}
+
+// request asks the switch by the second connection.
+func (w *walk) request(m ofp.Message) []ofp.Message {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	parts, err := w.other.Request(ctx, m)
+	if err != nil {
+		w.fail("read the switch: %v", err)
+	}
+	return parts
+}
+
+// fail ends the walk with how it came there.
+func (w *walk) fail(format string, args ...any) {
+	w.t.Helper()
+	first := max(0, len(w.account)-12)
+	var b strings.Builder
+	for i, line := range w.account[first:] {
+		fmt.Fprintf(&b, "%4d %s\n", first+i, line)
+	}
+	w.t.Fatalf("step %d of seed %d (again: -run TestWalk -walk.seed %d -walk.steps %d)\n%s\nlast steps:\n%slast words of the agent:\n%s",
+		w.number, w.seed, w.seed, w.number, fmt.Sprintf(format, args...), &b, w.log)
+}
+
+// logTail keeps the last lines of the agent's log.
+type logTail struct {
+	mu    sync.Mutex
+	lines [][]byte
+}
+
+func (l *logTail) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, bytes.Clone(line))
+	l.lines = l.lines[max(0, len(l.lines)-20):]
+	return len(line), nil
+}
+
+func (l *logTail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(bytes.Join(l.lines, nil))
+}
+
+// The steps.
+
+// changeWorld makes some changes that the agent hears of at once.
+func (w *walk) changeWorld(n int) string {
+	w.world.mu.Lock()
+	defer w.world.mu.Unlock()
+	var texts []string
+	for range n {
+		texts = append(texts, w.world.change(w.r))
+	}
+	w.world.version++
+	return strings.Join(texts, "; ")
+}
+
+// attach brings some Pods at once, and looks for their flows as soon as each is attached.
+func (w *walk) attach() string {
+	w.t.Helper()
+	var texts []string
+	var all sync.WaitGroup
+	errs := make(chan error, 8)
+	for range 1 + w.r.IntN(3) {
+		p := w.world.newPod()
+		texts = append(texts, fmt.Sprintf("%s %s", p.PodName, p.IPs[0].Addr()))
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+			defer cancel()
+			err := w.agent.Attach(ctx, p)
+			if err == nil {
+				err = w.holds(ctx, datapath.PodOwner(p.PortName))
+			}
+			errs <- err
+		})
+	}
+	all.Wait()
+	close(errs)
+	for err := range errs {
+		w.must(err)
+	}
+	return "Pods come: " + strings.Join(texts, ", ")
+}
+
+// holds says whether the switch has all that an owner wants now.
+func (w *walk) holds(ctx context.Context, owner flow.Owner) error {
+	d, _ := w.agent.current()
+	dump, err := w.agent.flows.Dump(ctx)
+	if err != nil {
+		return err
+	}
+	have := map[flow.Key]flow.Actions{}
+	for _, f := range dump.Flows {
+		have[f.Flow.Key()] = f.Flow.Actions
+	}
+	for _, f := range d.Flows[owner].Flows {
+		if actions, ok := have[f.Key()]; !ok || !actions.Equal(f.Actions) {
+			return fmt.Errorf("%s is attached and the switch lacks %s", owner.Name, f)
+		}
+	}
+	if len(d.Flows[owner].Flows) == 0 {
+		return fmt.Errorf("%s is attached and has no flows", owner.Name)
+	}
+	return nil
+}
+
+// attachAgain repeats an ADD, as it was or with another MAC.
+func (w *walk) attachAgain() string {
+	w.t.Helper()
+	name := anyOf(w.r, w.world.pods)
+	if name == "" {
+		return w.attach()
+	}
+	p := w.world.pods[name]
+	if w.r.IntN(2) == 0 {
+		p.MAC = "0a:00:00:01:" + p.MAC[12:]
+	}
+	w.world.pods[name] = p
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	w.must(w.agent.Attach(ctx, p))
+	w.must(w.holds(ctx, datapath.PodOwner(p.PortName)))
+	return fmt.Sprintf("%s is attached again with %s", p.PodName, p.MAC)
+}
+
+// detach takes some Pods away, one of them twice.
+func (w *walk) detach() string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	text := "Pods go:"
+	for range 1 + w.r.IntN(2) {
+		name := anyOf(w.r, w.world.pods)
+		if name == "" {
+			break
+		}
+		p := w.world.pods[name]
+		delete(w.world.pods, name)
+		text += " " + p.PodName
+		w.must(w.agent.Detach(ctx, p.ContainerID, p.IfName))
+		w.must(w.agent.Detach(ctx, p.ContainerID, p.IfName))
+		if _, still := w.agent.switchPorts.State().Bridges[w.config.OVSBridge].Ports[name]; still {
+			w.fail("%s is detached and its port is still there", p.PodName)
+		}
+	}
+	return text
+}
+
+// meddle changes the switch behind the agent's back.
+func (w *walk) meddle() string {
+	w.t.Helper()
+	var m []ofp.Message
+	text := ""
+	deletion := ofp.FlowMod{Command: ofp.FlowDelete, Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}
+	switch w.r.IntN(6) {
+	case 0:
+		text, m, w.foreign = "somebody deletes all flows", append(m, deletion), nil
+	case 1:
+		deletion.Table = ofp.Table(w.r.IntN(len(datapath.Program)))
+		text, m = fmt.Sprintf("somebody deletes table %s", datapath.Program.Name(deletion.Table)), append(m, deletion)
+	case 2:
+		text, m = "somebody deletes all groups", append(m, ofp.GroupMod{Command: ofp.GroupDelete, ID: ofp.GroupAll})
+	case 3:
+		text = "somebody makes all flows of table Route drop"
+		m = append(m, ofp.FlowMod{Command: ofp.FlowModify, Table: datapath.Route, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny})
+	case 4:
+		f := flow.Flow{Table: datapath.Service, Priority: 999, Match: flow.All(flow.IP()), Cookie: instance<<48 | 5}
+		text, m = "somebody adds a flow under the agent's cookie", append(m, f.Mod(ofp.FlowAdd))
+	default:
+		f := flow.Flow{Table: 200, Priority: uint16(w.r.IntN(1000)), Match: flow.All(flow.IP()), Cookie: 0xbeef}
+		text, m = "somebody adds a flow of their own", append(m, f.Mod(ofp.FlowAdd))
+		w.foreign = append(w.foreign, f)
+	}
+	w.must(w.other.Send(m...))
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	w.must(w.other.Barrier(ctx))
+	return text
+}
+
+// restartAgent restarts the agent, which finds all as it left it. It may be started with
+// another configuration.
+func (w *walk) restartAgent() string {
+	w.t.Helper()
+	w.stopAgent()
+	text := "the agent restarts"
+	if w.r.IntN(4) == 0 {
+		w.config.Multicluster.EnablePodToPodConnectivity = !w.config.Multicluster.EnablePodToPodConnectivity
+		text = fmt.Sprintf("the agent restarts with enablePodToPodConnectivity %v", w.config.Multicluster.EnablePodToPodConnectivity)
+	}
+	w.startAgent()
+	return text
+}
+
+// restartAgentBlind changes the cluster while the agent is away.
+func (w *walk) restartAgentBlind() string {
+	w.t.Helper()
+	w.stopAgent()
+	text := "while the agent is away " + w.changeWorld(3)
+	w.startAgent()
+	return text
+}
+
+// restartSwitch kills ovs-vswitchd, whose successor has no flows.
+func (w *walk) restartSwitch() string {
+	w.t.Helper()
+	w.other.Close()
+	w.ovs.StopDaemon()
+	w.ovs.StartDaemon()
+	w.foreign = nil
+	w.connect()
+	return "ovs-vswitchd restarts"
+}
+
+// loseSelf takes the Node's own object away, and something else with it: nothing may be done
+// until it is back.
+func (w *walk) loseSelf() string {
+	w.t.Helper()
+	before := w.agent.flows.Stats()
+	w.world.mu.Lock()
+	node := w.world.nodes[self]
+	delete(w.world.nodes, self)
+	w.world.version++
+	w.world.mu.Unlock()
+	text := "the Node's own object goes and comes back; meanwhile " + w.changeWorld(2)
+	w.settle()
+	if after := w.agent.flows.Stats(); after.FlowMods != before.FlowMods || after.GroupMods != before.GroupMods {
+		w.fail("%d flow-mods were sent while the Node's own object was away", after.FlowMods-before.FlowMods)
+	}
+	w.world.mu.Lock()
+	w.world.nodes[self] = node
+	w.world.version++
+	w.world.mu.Unlock()
+	return text
+}

@@ -1,0 +1,410 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+)
+
+// world is what a walk changes: a cluster as its API server tells of it, and the Pods of the
+// Node that the walk looks at, which is node-1. Objects are replaced and never changed, since
+// the agent holds on to them. Much of what is made is wrong, as objects of users are: the
+// agent has to leave that out, and nothing else.
+type world struct {
+	cache.Cache // the agent calls List and nothing else
+
+	mu      sync.RWMutex // held by each pass of the agent, so that it sees no half of a change
+	version uint64
+
+	nodes    map[string]*corev1.Node
+	services map[string]*corev1.Service
+	slices   map[string]*discoveryv1.EndpointSlice
+	ranges   map[string]*networkingv1.ServiceCIDR
+	gateways map[string]*mcv1alpha1.Gateway
+	imports  map[string]*mcv1alpha1.ClusterInfoImport
+	pods     map[string]cni.Attachment // by port name
+	made     int                       // Pods so far
+}
+
+// Addresses of the walk's cluster. Pods of node-N are in 10.11.N.0/24.
+const (
+	self        = "node-1"
+	selfAddress = "192.168.78.101"
+	selfGateway = "10.11.1.1"
+)
+
+func newWorld() *world {
+	return &world{
+		nodes:    map[string]*corev1.Node{self: testNode(self, selfAddress, "10.11.1.0/24")},
+		services: map[string]*corev1.Service{},
+		slices:   map[string]*discoveryv1.EndpointSlice{},
+		ranges: map[string]*networkingv1.ServiceCIDR{"kubernetes": {
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16"}},
+		}},
+		gateways: map[string]*mcv1alpha1.Gateway{},
+		imports:  map[string]*mcv1alpha1.ClusterInfoImport{},
+		pods:     map[string]cni.Attachment{},
+	}
+}
+
+// List is the agent's look at its caches, in no fixed order.
+func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *corev1.NodeList:
+		l.Items = items(w.nodes)
+	case *corev1.ServiceList:
+		l.Items = items(w.services)
+	case *discoveryv1.EndpointSliceList:
+		l.Items = items(w.slices)
+	case *networkingv1.ServiceCIDRList:
+		l.Items = items(w.ranges)
+	case *mcv1alpha1.GatewayList:
+		l.Items = items(w.gateways)
+	case *mcv1alpha1.ClusterInfoImportList:
+		l.Items = items(w.imports)
+	default:
+		return fmt.Errorf("the world has no %T", list)
+	}
+	return nil
+}
+
+func items[T any](m map[string]*T) []T {
+	out := make([]T, 0, len(m))
+	for _, v := range m {
+		out = append(out, *v)
+	}
+	return out
+}
+
+// view is the truth that the agent's flows have to come from.
+func (w *world) view(a *Agent, gatewayMAC string) View {
+	return View{
+		Config: a.config, NodeName: self, GatewayMAC: gatewayMAC, Switch: a.switchPorts.State(),
+		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
+		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
+		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
+		Attachments: slices.Collect(maps.Values(w.pods)),
+	}
+}
+
+// change makes one random change that the API server would tell of, and says which.
+func (w *world) change(r *rand.Rand) string {
+	kinds := []func(*rand.Rand) string{
+		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
+		w.importService, w.changeGateway, w.changeImport, w.changeRanges,
+	}
+	return kinds[r.IntN(len(kinds))](r)
+}
+
+// oneOf picks one of some values.
+func oneOf[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// anyOf picks a key of a map, "" of an empty one.
+func anyOf[T any](r *rand.Rand, m map[string]T) string {
+	if len(m) == 0 {
+		return ""
+	}
+	return oneOf(r, slices.Sorted(maps.Keys(m))...)
+}
+
+func (w *world) changeNode(r *rand.Rand) string {
+	name := fmt.Sprint("node-", 2+r.IntN(6))
+	if w.nodes[name] != nil && r.IntN(4) == 0 {
+		delete(w.nodes, name)
+		return name + " goes"
+	}
+	n := testNode(name, fmt.Sprint("192.168.78.", 110+r.IntN(10)), "10.11."+name[5:]+".0/24")
+	switch r.IntN(12) {
+	case 0:
+		n.Spec = corev1.NodeSpec{}
+	case 1:
+		n.Spec.PodCIDRs = []string{"10.11.300.0/24"}
+	case 2:
+		n.Status.Addresses = nil
+	case 3:
+		n.Status.Addresses[0].Address = "fd00::2"
+	case 4:
+		n.Spec.PodCIDRs = []string{"10.11.2.0/24"} // node-2's
+	case 5:
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "fd00:11::/64", "10.12."+name[5:]+".0/24")
+	}
+	w.nodes[name] = n
+	return fmt.Sprintf("%s has %v behind %v", name, n.Spec.PodCIDRs, n.Status.Addresses)
+}
+
+// clusterIP is one of few, so that Services meet.
+func clusterIP(r *rand.Rand) string { return fmt.Sprint("10.97.0.", 10+r.IntN(16)) }
+
+func (w *world) changeService(r *rand.Rand) string {
+	namespace, name := oneOf(r, "default", "shop"), fmt.Sprint("svc-", r.IntN(6))
+	key := namespace + "/" + name
+	if w.services[key] != nil && r.IntN(4) == 0 {
+		delete(w.services, key)
+		if r.IntN(2) == 0 { // its slices go later, or are left behind
+			delete(w.slices, key+"-a")
+		}
+		return "Service " + key + " goes"
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	s.Spec.Type = oneOf(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)
+	s.Spec.ClusterIP = clusterIP(r)
+	s.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	switch r.IntN(16) {
+	case 0:
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	case 1:
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeExternalName, "", nil
+	case 2:
+		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd00:97::10")
+	case 3:
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00:97::11", []string{"fd00:97::11"}
+	case 4:
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.97.0", []string{"10.97.0"}
+	case 5:
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	case 6:
+		s.Spec.PublishNotReadyAddresses = true
+	case 7, 8:
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	for i := range 1 + r.IntN(3) {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+			Name: fmt.Sprint("p", i), Port: oneOf[int32](r, 53, 80, 443, 8080),
+			Protocol: oneOf(r, "", corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+		})
+	}
+	w.services[key] = s
+	return fmt.Sprintf("Service %s is %s %v%s", key, s.Spec.Type, s.Spec.ClusterIPs, portTexts(s))
+}
+
+func portTexts(s *corev1.Service) string {
+	text := ""
+	for _, p := range s.Spec.Ports {
+		text += fmt.Sprintf(" %s %d/%s", p.Name, p.Port, p.Protocol)
+	}
+	return text
+}
+
+// changeEndpoints writes one EndpointSlice of a Service, of which each has two at most.
+func (w *world) changeEndpoints(r *rand.Rand) string {
+	key := anyOf(r, w.services)
+	if key == "" {
+		return w.changeService(r)
+	}
+	s := w.services[key]
+	name := key + oneOf(r, "-a", "-a", "-b")
+	if w.slices[name] != nil && r.IntN(6) == 0 {
+		delete(w.slices, name)
+		return "EndpointSlice " + name + " goes"
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: s.Namespace, Name: name[len(s.Namespace)+1:], Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	if r.IntN(20) == 0 {
+		slice.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	for _, p := range s.Spec.Ports {
+		port := discoveryv1.EndpointPort{Name: &p.Name, Port: new(oneOf(r, 8080, 9090, p.Port))}
+		if p.Protocol != "" {
+			port.Protocol = &p.Protocol
+		}
+		if r.IntN(10) > 0 {
+			slice.Ports = append(slice.Ports, port)
+		}
+	}
+	text := ""
+	for range r.IntN(5) {
+		e := discoveryv1.Endpoint{Addresses: []string{w.endpointAddress(r)}}
+		e.Conditions.Ready = oneOf(r, nil, new(true), new(true), new(false))
+		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			e.Conditions.Serving, e.Conditions.Terminating = oneOf(r, nil, new(true), new(false)), oneOf(r, nil, new(true))
+		}
+		e.NodeName = oneOf(r, nil, new(self), new("node-2"))
+		slice.Endpoints = append(slice.Endpoints, e)
+		text += " " + e.Addresses[0] + conditions(e)
+	}
+	w.slices[name] = slice
+	return fmt.Sprintf("EndpointSlice %s has%s", name, text)
+}
+
+// endpointAddress is where an endpoint may be: a Pod here, one that is not there, one of
+// another Node, the host, a machine outside, a Service of this cluster or of another.
+func (w *world) endpointAddress(r *rand.Rand) string {
+	switch r.IntN(16) {
+	case 0:
+		return "10.11.1.200"
+	case 1:
+		return selfGateway
+	case 2:
+		return "172.30.1.10"
+	case 3:
+		return clusterIP(r)
+	case 4:
+		return oneOf(r, "10.96.0.20", "10.98.0.20", "10.98.200.20", "10.99.0.20")
+	case 5:
+		return oneOf(r, "nowhere", "127.0.0.1", "fd00::9")
+	case 6, 7, 8:
+		return fmt.Sprintf("10.11.%d.%d", 2+r.IntN(6), 2+r.IntN(4))
+	}
+	if port := anyOf(r, w.pods); port != "" {
+		return w.pods[port].IPs[0].Addr().String()
+	}
+	return "10.11.1.2"
+}
+
+// conditions is an endpoint's state in a few letters, for the walk's account.
+func conditions(e discoveryv1.Endpoint) string {
+	text := ""
+	for _, c := range []struct {
+		letter string
+		value  *bool
+	}{{"r", e.Conditions.Ready}, {"s", e.Conditions.Serving}, {"t", e.Conditions.Terminating}} {
+		if c.value != nil && *c.value {
+			text += "+" + c.letter
+		} else if c.value != nil {
+			text += "-" + c.letter
+		}
+	}
+	return text
+}
+
+// importService writes an imported Service, whose endpoints are Services: those of peers and
+// the own one, which is an endpoint that has to be replaced by its endpoints.
+func (w *world) importService(r *rand.Rand) string {
+	name := fmt.Sprint("antrea-mc-svc-", r.IntN(3))
+	key := "default/" + name
+	if w.services[key] != nil && r.IntN(4) == 0 {
+		delete(w.services, key)
+		delete(w.slices, key+"-a")
+		return "imported Service " + name + " goes"
+	}
+	port := int32(80)
+	addresses := []string{}
+	if own := anyOf(r, w.services); own != "" && r.IntN(4) > 0 && len(w.services[own].Spec.Ports) > 0 {
+		port = w.services[own].Spec.Ports[0].Port
+		addresses = append(addresses, w.services[own].Spec.ClusterIP)
+	}
+	for _, ip := range []string{"10.96.0.20", "10.98.0.20", "10.99.0.20"} {
+		if r.IntN(2) == 0 {
+			addresses = append(addresses, ip)
+		}
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	s.Spec.ClusterIP = clusterIP(r)
+	protocol := oneOf(r, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	s.Spec.Ports = []corev1.ServicePort{{Port: port, Protocol: protocol}}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-a", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: &port, Protocol: &protocol}},
+	}
+	for _, ip := range addresses {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+	}
+	w.services[key], w.slices[key+"-a"] = s, slice
+	return fmt.Sprintf("imported Service %s is %s:%d/%s for %v", name, s.Spec.ClusterIP, port, protocol, addresses)
+}
+
+// changeGateway makes one of three Nodes a Gateway, moves it, or takes it away.
+func (w *world) changeGateway(r *rand.Rand) string {
+	name := oneOf(r, self, self, "node-2", "node-3")
+	if w.gateways[name] != nil && r.IntN(3) == 0 {
+		delete(w.gateways, name)
+		return "Gateway " + name + " goes"
+	}
+	if r.IntN(2) == 0 {
+		clear(w.gateways) // it moves
+	}
+	ip := "192.168.78.10" + name[5:]
+	g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: ip, InternalIP: ip}
+	g.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000+r.Int64N(3), 0))
+	switch r.IntN(10) {
+	case 0:
+		g.GatewayIP = oneOf(r, "", "here", "fd00::1", "127.0.0.1")
+	case 1:
+		g.InternalIP = oneOf(r, "", "there", "fd00::1", "224.0.0.1")
+	case 2, 3:
+		g.GatewayIP = "172.30.1.2" + name[5:]
+	}
+	w.gateways[name] = g
+	return fmt.Sprintf("Gateway %s is %q %q since %d", name, g.GatewayIP, g.InternalIP, g.CreationTimestamp.Unix())
+}
+
+// changeImport tells of another cluster, rightly or wrongly.
+func (w *world) changeImport(r *rand.Rand) string {
+	id := oneOf(r, "east", "north", "west")
+	name := id + oneOf(r, "-clusterinfo", "-clusterinfo", "-clusterinfo", "-again")
+	if w.imports[name] != nil && r.IntN(4) == 0 {
+		delete(w.imports, name)
+		return "ClusterInfoImport " + name + " goes"
+	}
+	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}}
+	ci.Spec.ClusterID = id
+	ci.Spec.ServiceCIDR = oneOf(r, "10.96.0.0/16", "10.96.0.0/16", "10.98.0.0/16", "10.98.0.0/16", "10.98.128.0/17", "10.99.0.0/16", "10.99.0.9/16")
+	if r.IntN(8) == 0 {
+		ci.Spec.ServiceCIDR = oneOf(r, "10.97.16.0/20", "10.11.3.0/24", "0.0.0.0/0", "fd00::/64", "10.1.0.0", "")
+	}
+	for range r.IntN(8) / 2 {
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: fmt.Sprintf("192.168.%d.10%d", 77+2*r.IntN(2), 1+r.IntN(3))})
+	}
+	if r.IntN(8) == 0 {
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: oneOf(r, "", "far", "::1", selfAddress, "172.30.1.21")})
+	}
+	for range r.IntN(3) {
+		ci.Spec.PodCIDRs = append(ci.Spec.PodCIDRs, oneOf(r, "10.20.0.0/16", "10.21.0.0/16", "10.20.128.0/17", "10.11.0.0/16", "10.96.8.0/24", "x"))
+	}
+	if r.IntN(20) == 0 {
+		ci.Spec.ClusterID = ""
+	}
+	w.imports[name] = ci
+	return fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v behind %v", name, ci.Spec.ClusterID, ci.Spec.ServiceCIDR, ci.Spec.PodCIDRs, ci.Spec.GatewayInfos)
+}
+
+// changeRanges adds a second Service range to the cluster, or takes it away.
+func (w *world) changeRanges(r *rand.Rand) string {
+	if w.ranges["more"] != nil {
+		delete(w.ranges, "more")
+		return "the second Service range goes"
+	}
+	w.ranges["more"] = &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{oneOf(r, "10.200.0.0/16", "10.98.0.0/20")}},
+	}
+	return fmt.Sprintf("a second Service range is %v", w.ranges["more"].Spec.CIDRs)
+}
+
+// newPod is a Pod as a CNI ADD would bring it, with the lowest address that is free.
+func (w *world) newPod() cni.Attachment {
+	w.made++
+	taken := map[netip.Addr]bool{}
+	for _, p := range w.pods {
+		taken[p.IPs[0].Addr()] = true
+	}
+	ip := netip.MustParseAddr("10.11.1.2")
+	for taken[ip] {
+		ip = ip.Next()
+	}
+	p := cni.Attachment{
+		ContainerID: fmt.Sprint("container-", w.made), IfName: "eth0", Netns: fmt.Sprint("/var/run/netns/cni-", w.made),
+		PodNamespace: "default", PodName: fmt.Sprint("pod-", w.made), PortName: fmt.Sprint("pod-", w.made, "-a1b2c3"),
+		MAC: fmt.Sprintf("0a:00:00:00:%02x:%02x", w.made>>8, w.made&0xff), IPs: []netip.Prefix{netip.PrefixFrom(ip, 24)},
+	}
+	w.pods[p.PortName] = p
+	return p
+}
