@@ -170,8 +170,7 @@ func TestRefusalsOnARealSwitch(t *testing.T) {
 	bad := []struct{ flow, reason string }{
 		{"table=9,priority=%d,ip,actions=group:77", "OFPBAC_BAD_OUT_GROUP"},
 		{"table=9,priority=%d,ip,actions=meter:77,output:1", "OFPMMFC_INVALID_METER"},
-		{"table=9,priority=%d,ip,actions=output:0xffffff05", "OFPBAC_BAD_OUT_PORT"},
-		{"table=9,priority=%d,ip,actions=set_field:0.0.0.1->nw_src,output:0xffffff05", "OFPBAC_BAD_OUT_PORT"},
+		{"table=9,priority=%d,ip,actions=set_field:0.0.0.1->nw_src,group:78", "OFPBAC_BAD_OUT_GROUP"},
 	}
 	for range 20 {
 		want, reasons := map[flow.Owner]flow.Entries{}, map[flow.Owner]string{}

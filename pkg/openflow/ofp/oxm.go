@@ -83,7 +83,7 @@ func parseOXM[T string | []byte](s T) (mf MatchField, n int, err error) {
 	if len(s) < n+length {
 		return mf, 0, fmt.Errorf("OXM says %d bytes, %d are left", length, len(s)-n)
 	}
-	if f == 0 {
+	if f == 0 || length == 0 { // nothing that could be a value: a header of its own to Open vSwitch
 		return MatchField{Raw: string(s[:n+length])}, n + length, nil
 	}
 	if f.Long() {

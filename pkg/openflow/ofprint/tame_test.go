@@ -90,6 +90,9 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 			m.Bands, m.Flags = nil, 0
 		}
 		m.ID = g.meterID()
+		if m.ID == ofp.MeterAll && m.Command != ofp.MeterDelete {
+			m.ID = 1
+		}
 		return m
 	case ofp.MeterDescReply:
 		for i := range m.Meters {
