@@ -220,6 +220,34 @@ func (m Meter) Mod(c ofp.MeterCommand) ofp.MeterMod {
 // FromMeterDesc is the meter that the switch tells of.
 func FromMeterDesc(d ofp.MeterDesc) Meter { return Meter{d.ID, d.Flags, d.Bands} }
 
+// Err is the first thing wrong with the meter, nil where nothing is.
+func (m Meter) Err() error {
+	if m.ID == 0 {
+		return fmt.Errorf("meter: it has no number")
+	}
+	if m.Flags&(ofp.MeterKbps|ofp.MeterPktps) == 0 {
+		return fmt.Errorf("meter %d: its rates are neither in kbps nor in pktps", m.ID)
+	}
+	if len(m.Bands) == 0 {
+		return fmt.Errorf("meter %d: it has no bands", m.ID)
+	}
+	for i, b := range m.Bands {
+		burst := m.Flags&ofp.MeterBurst != 0
+		switch {
+		case b.Rate == 0:
+			return fmt.Errorf("meter %d: band %d has no rate", m.ID, i+1)
+		case burst != (b.Burst != 0):
+			return fmt.Errorf("meter %d: band %d: burst_size and the flag burst belong together", m.ID, i+1)
+		case (b.Kind == ofp.BandDSCPRemark) != (b.PrecLevel != 0):
+			return fmt.Errorf("meter %d: band %d: dscp_remark has a prec_level, and no other band has", m.ID, i+1)
+		}
+	}
+	if _, err := ofp.AppendMessage(nil, 0, m.Mod(ofp.MeterAdd)); err != nil {
+		return fmt.Errorf("meter %d: %w", m.ID, err)
+	}
+	return nil
+}
+
 // Equal says whether two meters are the same. Without ofp.MeterBurst the bands' bursts mean
 // nothing: a switch fills in what it likes.
 func (m Meter) Equal(n Meter) bool {

@@ -14,6 +14,14 @@ func (a Actions) String() string {
 	return string(p.b)
 }
 
+// OVSText is the actions just as they are, exactly as ovs-ofctl prints them: see
+// Flow.OVSText. Those of a decoded message are in the form that the message had.
+func (a Actions) OVSText() string {
+	p := printer{asOVS: true}
+	p.actions(a)
+	return string(p.b)
+}
+
 func (p *printer) actions(list []ofp.Action) {
 	if len(list) == 0 {
 		p.str("drop")

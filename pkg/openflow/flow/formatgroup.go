@@ -12,6 +12,18 @@ var groupTypes = []string{"all", "select", "indirect", "ff"}
 // front. ParseGroup and ovs-ofctl add-groups read it.
 func (g Group) String() string {
 	var p printer
+	p.group(g)
+	return string(p.b)
+}
+
+// OVSText is String exactly as ovs-ofctl prints it: see Flow.OVSText.
+func (g Group) OVSText() string {
+	p := printer{asOVS: true}
+	p.group(g)
+	return string(p.b)
+}
+
+func (p *printer) group(g Group) {
 	p.f("group_id=%d,type=", g.ID)
 	if int(g.Type) < len(groupTypes) {
 		p.str(groupTypes[g.Type])
@@ -47,12 +59,11 @@ func (g Group) String() string {
 			p.f("watch_group:%d,", b.WatchGroup)
 		}
 		p.str("actions=")
-		p.str(b.Actions.String())
+		p.actions(b.Actions.Canonical())
 	}
 	if len(g.Buckets) == 0 {
 		p.chomp(',')
 	}
-	return string(p.b)
 }
 
 // meterFlags are a meter's flags by name.

@@ -325,3 +325,14 @@ func (m Match) String() string {
 	p.chomp(',')
 	return string(p.b)
 }
+
+// OVSText is String exactly as ovs-ofctl prints it: see Flow.OVSText.
+func (m Match) OVSText() string {
+	if m.err != "" {
+		return "<" + m.err + ">"
+	}
+	p := printer{asOVS: true}
+	p.match(m)
+	p.chomp(',')
+	return string(p.b)
+}
