@@ -58,7 +58,7 @@ func actionFlows(g generator) (list []Flow) {
 		for n := 0; n < 60; {
 			f := Flow{Priority: DefaultPriority, Actions: Do(kind(g))}
 			for _, c := range madeContexts {
-				if f.Match = c.match; f.Err() == nil {
+				if f.Match = c.match; f.possible() {
 					list = append(list, f)
 					break
 				}
@@ -79,7 +79,7 @@ func actionFlows(g generator) (list []Flow) {
 				x.Actions = Do(ofp.CT{Flags: ofp.CTCommit, Table: ofp.CTNoTable, Exec: Do(a)})
 			}
 			for _, c := range madeContexts {
-				if x.Match = c.match; x.Err() == nil {
+				if x.Match = c.match; x.possible() {
 					list = append(list, x)
 					break
 				}

@@ -228,11 +228,16 @@ func (g generator) flow() Flow {
 		}
 		// Actions need something of the packets: look for a context that has it.
 		for _, c := range append([]context{{match: f.Match}}, madeContexts...) {
-			if f.Match = c.match; f.Err() == nil {
+			if f.Match = c.match; f.possible() {
 				return f
 			}
 		}
 	}
+}
+
+// possible is Err() == nil without the text of an error.
+func (f Flow) possible() bool {
+	return f.Match.Err() == nil && ofp.CheckPrerequisites(f.Match.oxm, f.Actions) == nil && ofp.CheckActions(f.Actions) == nil
 }
 
 // list is a list of actions that some flow may have.

@@ -105,7 +105,7 @@ func differs(t *testing.T, what string, have, want []string) {
 
 // TestOracle holds text and bytes of the whole corpus against ovs-ofctl: none may differ.
 func TestOracle(t *testing.T) {
-	flows := corpus(31000)
+	flows := corpus(19000)
 	var text, wire bytes.Buffer
 	ours := make([]string, len(flows))
 	for i, f := range flows {
@@ -137,7 +137,9 @@ func TestOracle(t *testing.T) {
 	}
 	differs(t, "bytes through ofp-parse", ours, modLines(ofctl(t, "ofp-parse", wireFile)))
 	differs(t, "text through parse-flows", ours, modLines(ofctl(t, "parse-flows", textFile)))
-	t.Logf("%d flows agree with ovs-ofctl", len(flows))
+	if len(flows) < 30000 {
+		t.Errorf("%d flows are too few", len(flows))
+	}
 	mods, err := ParseFlows(&text)
 	if err != nil {
 		t.Fatal(err)

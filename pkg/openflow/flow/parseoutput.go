@@ -136,7 +136,7 @@ func parseResubmit(x span) (ofp.Action, error) {
 	default:
 		return nil, ct.isNot(expected)
 	}
-	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll {
+	if strings.Trim(x.s, blanks) == "" { // resubmit(,) is no use either, but what switches may hold
 		return nil, x.bad(expected, "neither a port nor a table is given")
 	}
 	return a, nil

@@ -128,9 +128,12 @@ func (d *decoder) prop(field string) (typ uint16, value decoder) {
 // Properties: type, length without padding, value, padding to 8.
 func (e *encoder) propStart(typ uint16) int { return e.actionStart(typ) }
 func (e *encoder) propEnd(start int)        { e.len16(start, 2); e.pad8(start) }
+
+// prop16 appends a property of 16 bits, whose padding counts to its length as in OVS.
 func (e *encoder) prop16(typ, v uint16) {
 	p := e.propStart(typ)
 	e.u16(v)
+	e.zero(2)
 	e.propEnd(p)
 }
 

@@ -150,3 +150,21 @@ func (f Field) Header() string {
 	}
 	return f.nxm().name
 }
+
+// OXMName is the field's newest name in OVS, such as OXM_OF_IPV4_SRC; moves and loads are
+// printed with NXMName instead.
+func (f Field) OXMName() string {
+	if !f.exists() {
+		return f.String()
+	}
+	return fields[f].oxm.name
+}
+
+// AppendHeader appends the OXM header that the field has in a match; its value has n bytes,
+// and so has its mask.
+func (f Field) AppendHeader(b []byte, masked bool, n int) []byte {
+	if !f.exists() {
+		return b
+	}
+	return appendOXMHeader(b, f, masked, n)
+}
