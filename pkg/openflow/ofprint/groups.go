@@ -1,6 +1,11 @@
 package ofprint
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -65,20 +70,7 @@ func (p *printer) group(g ofp.GroupDesc, withType bool) {
 		if s.Param != 0 {
 			p.f(",selection_method_param=%d", s.Param)
 		}
-		for i, f := range s.Fields {
-			switch {
-			case len(s.Fields) == 1:
-				p.str(",fields=")
-			case i == 0:
-				p.str(",fields(")
-			default:
-				p.str(",")
-			}
-			p.str(f.String())
-		}
-		if len(s.Fields) > 1 {
-			p.str(")")
-		}
+		p.hashFields(s)
 	}
 	p.str(",")
 	for _, b := range g.Buckets {
@@ -102,6 +94,38 @@ func (p *printer) group(g ofp.GroupDesc, withType bool) {
 		p.str(",")
 	}
 	p.chomp(',')
+}
+
+// hashFields prints the fields that a hash takes, in Open vSwitch's order, with the mask of
+// those of which it does not take all bits.
+func (p *printer) hashFields(s ofp.Selection) {
+	list := s.Sorted()
+	slices.SortStableFunc(list, func(a, b ofp.MatchField) int {
+		i, _ := fieldPlace(ofp.FieldID{Field: a.Field})
+		j, _ := fieldPlace(ofp.FieldID{Field: b.Field})
+		return cmp.Compare(i, j)
+	})
+	var names []string
+	for _, f := range list {
+		name := f.Field.String()
+		if place, ok := fieldPlace(ofp.FieldID{Field: f.Field}); ok {
+			name = fieldOrder[place]
+		}
+		if n := f.Field.Len(); f.Mask != ofp.Ones(8*n) {
+			// The mask is written as a value of the field, as an action has it.
+			set := flow.Actions{ofp.SetField{Field: f.Field, Value: string(f.Mask.Append(nil, n))}}.String()
+			value, _, _ := strings.Cut(strings.TrimPrefix(set, "set_field:"), "->")
+			name += "=" + value
+		}
+		names = append(names, name)
+	}
+	switch len(names) {
+	case 0:
+	case 1:
+		p.str(",fields=" + names[0])
+	default:
+		p.str(",fields(" + strings.Join(names, ",") + ")")
+	}
 }
 
 // groupRequest prints the number in a request; 0 is sent as GroupAll.

@@ -92,7 +92,7 @@ func TestOracle(t *testing.T) {
 	for _, like := range kinds {
 		t.Run(fmt.Sprintf("%T", like), func(t *testing.T) {
 			g := newGenerator(t, 30)
-			samples := generate(g, like, 600)
+			samples := generate(g, like, 400)
 			compare(t, samples, 2)
 			compare(t, samples[:40], 3, "-m")
 			compare(t, samples[:40], 5, "-mmm")

@@ -59,7 +59,7 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 			m.Data = nil
 		}
 		// Only fields of the pipeline stand in a packet-out.
-		m.Match = g.metadata()
+		m.Match, m.Actions = g.metadata(), g.bareActions()
 		if m.InPort > 0xff00 {
 			m.InPort = []ofp.Port{ofp.PortLocal, ofp.PortController, ofp.PortAny}[g.IntN(3)]
 		}
@@ -492,15 +492,7 @@ func (g *generator) group(d ofp.GroupDesc) ofp.GroupDesc {
 	}
 	for i := range d.Buckets {
 		b := &d.Buckets[i]
-		var actions []ofp.Action
-		for _, a := range g.flow().Actions { // a bucket has no instructions
-			switch a.(type) {
-			case ofp.GotoTable, ofp.WriteActions, ofp.WriteMetadata, ofp.ClearActions, ofp.Meter, ofp.Learn, ofp.Conjunction:
-			default:
-				actions = append(actions, a)
-			}
-		}
-		*b = ofp.Bucket{ID: uint32(i * 3), Actions: actions}
+		*b = ofp.Bucket{ID: uint32(i * 3), Actions: g.bareActions()}
 		switch d.GroupType {
 		case ofp.GroupTypeSelect:
 			b.Weight = uint16(g.number(16))
@@ -517,10 +509,37 @@ func (g *generator) group(d ofp.GroupDesc) ofp.GroupDesc {
 		case 0:
 			d.Selection = ofp.Selection{Method: "dp_hash", Param: g.number(64)}
 		case 1:
-			d.Selection = ofp.Selection{Method: "hash", Param: g.number(64), Fields: [][]ofp.Field{nil, {ofp.IPv4Dst}, {ofp.EthSrc, ofp.EthDst}, {ofp.IPv4Src, ofp.IPv4Dst}}[g.IntN(4)]}
+			d.Selection = ofp.Selection{Method: "hash", Param: g.number(64)}
+			list := []ofp.Field{
+				ofp.IPv4Dst, ofp.EthDst, ofp.IPv4Src, ofp.EthSrc, ofp.IPv6Dst, ofp.Reg3, ofp.TunID, ofp.TCPSrc,
+				ofp.IPProto, ofp.EthType, ofp.VLANVID, ofp.UDPDst, ofp.CTMark, ofp.XReg4, ofp.Metadata, ofp.TCPFlags,
+			}
+			g.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+			for _, f := range list[:g.IntN(6)] {
+				mask := ofp.Ones(f.Bits())
+				if f.Maskable() && g.IntN(2) == 0 {
+					mask = ofp.Value{Lo: 1 + g.number(8)}.Shl(g.IntN(4))
+					mask = mask.And(ofp.Ones(f.Bits()))
+				}
+				d.Selection.Fields = append(d.Selection.Fields, f)
+				d.Selection.Masks = append(d.Selection.Masks, mask)
+			}
 		}
 	}
 	return d
+}
+
+// bareActions are actions that may stand outside of a flow.
+func (g *generator) bareActions() []ofp.Action {
+	var out []ofp.Action
+	for _, a := range g.flow().Actions {
+		switch a.(type) {
+		case ofp.GotoTable, ofp.WriteActions, ofp.WriteMetadata, ofp.ClearActions, ofp.Meter, ofp.Learn, ofp.Conjunction:
+		default:
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func (g *generator) meterID() uint32 {
