@@ -170,8 +170,21 @@ func (in *flowInput) flag(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&in.files, "file", "f", nil, "read flows from this file, as ovs-ofctl add-flows does (- is standard input)")
 }
 
+// place is where a flow stands: a file and its line, or a word of the command line.
+type place struct {
+	name string
+	line int // from 1, 0 for a word
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.name
+	}
+	return fmt.Sprintf("%s, line %d", p.name, p.line)
+}
+
 // each calls f with every flow: text, and where it stands.
-func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where, text string) error) error {
+func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where place, text string) error) error {
 	if len(args)+len(in.files) == 0 {
 		return fmt.Errorf("%s needs a flow, such as \"priority=5,ip,actions=drop\", or - for standard input", cmd.Name())
 	}
@@ -182,9 +195,9 @@ func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where, text 
 			}
 			continue
 		}
-		where := "the flow"
+		where := place{name: "the flow"}
 		if len(args) > 1 {
-			where = fmt.Sprintf("flow %d", i+1)
+			where.name = fmt.Sprintf("flow %d", i+1)
 		}
 		if err := f(where, arg); err != nil {
 			return err
@@ -199,7 +212,7 @@ func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where, text 
 }
 
 // eachLine calls f with every line of a file that is not empty; what follows # is a comment.
-func eachLine(cmd *cobra.Command, file string, f func(where, text string) error) error {
+func eachLine(cmd *cobra.Command, file string, f func(where place, text string) error) error {
 	name, r := file, cmd.InOrStdin()
 	if file == "-" {
 		name = "standard input"
@@ -222,23 +235,41 @@ func eachLine(cmd *cobra.Command, file string, f func(where, text string) error)
 		if line = strings.TrimRight(line, " \t\r\n"); strings.TrimSpace(line) == "" {
 			continue
 		}
-		if err := f(fmt.Sprintf("%s, line %d", name, number), line); err != nil {
+		if err := f(place{name, number}, line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// parseFlow reads one flow and refuses what a switch would.
-func parseFlow(where, text string) (flow.Flow, error) {
-	f, err := flow.ParseFlow(text)
-	if err == nil {
-		err = f.Err()
+// parseMod reads one line and refuses what a switch would.
+func parseMod(where place, text string) (flow.Mod, error) {
+	m, err := flow.ParseMod(text)
+	var bad *flow.ParseError
+	switch {
+	case err == nil:
+		// What deletes has no actions that could be wrong, and may name all tables.
+		if m.Command != ofp.FlowDelete && m.Command != ofp.FlowDeleteStrict {
+			err = m.Flow.Err()
+		}
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", where, err)
+		}
+		return m, nil
+	case errors.As(err, &bad) && where.line > 0: // its line is that of the file
+		bad.Line = where.line
+		return m, fmt.Errorf("%s: %w", where.name, bad)
 	}
-	if err != nil {
-		return f, fmt.Errorf("%s: %w", where, err)
+	return m, fmt.Errorf("%s: %w", where, err)
+}
+
+// parseFlow reads a flow as it stands in a switch: a line that adds one.
+func parseFlow(where place, text string) (flow.Flow, error) {
+	m, err := parseMod(where, text)
+	if err == nil && m.Command != ofp.FlowAdd {
+		err = fmt.Errorf("%s: %q is not a flow but a change: here the file says what the switch holds", where, text)
 	}
-	return f, nil
+	return m.Flow, err
 }
 
 func parseFlows() *cobra.Command {
@@ -249,18 +280,19 @@ func parseFlows() *cobra.Command {
 		Long: "Check flows in text and show them in canonical form, one a line: the form in which\n" +
 			"`ovs-ofctl dump-flows --no-stats` shows what a switch has made of them.\n\n" +
 			"Flows stand in words, in files (-f) or on standard input (-), there one a line with\n" +
-			"comments after #. All that is wrong is told; the exit code is then 1.",
+			"comments after #. A line may begin with add, modify, modify_strict, delete or\n" +
+			"delete_strict. All that is wrong is told; the exit code is then 1.",
 		Example: "  tombolo openflow parse 'tcp,nw_dst=10.0.0.0/8,tp_dst=80,actions=mod_dl_src:02:00:00:00:00:01,output:3'\n" +
 			"  tombolo openflow parse -f flows.txt",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad []error
-			err := in.each(cmd, args, func(where, text string) error {
-				f, err := parseFlow(where, text)
+			err := in.each(cmd, args, func(where place, text string) error {
+				m, err := parseMod(where, text)
 				if err != nil {
 					bad = append(bad, err)
 					return nil
 				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), f)
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), m)
 				return err
 			})
 			return errors.Join(append(bad, err)...)
@@ -271,32 +303,27 @@ func parseFlows() *cobra.Command {
 }
 
 func encodeFlows() *cobra.Command {
-	var (
-		in      flowInput
-		command string
-	)
+	var in flowInput
 	cmd := &cobra.Command{
 		Use:   "encode FLOW...|-",
-		Short: "Show the bytes of the OFPT_FLOW_MOD that adds each flow, one line each",
+		Short: "Show the bytes of the OFPT_FLOW_MOD of each flow, one line each",
 		Long: "Show the bytes of the OFPT_FLOW_MOD (OpenFlow 1.5) of each flow in hexadecimal, one line\n" +
-			"each. Transaction ids count up from 1.",
+			"each. Transaction ids count up from 1. Flows are added unless they begin with modify,\n" +
+			"modify_strict, delete or delete_strict.",
 		Example: "  tombolo openflow encode 'table=2,ip,actions=dec_ttl,output:3'\n" +
+			"  tombolo openflow encode 'delete table=2,ip,out_port=3'\n" +
 			"  tombolo openflow encode -f flows.txt | tombolo openflow print -",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := flowCommand(command)
-			if err != nil {
-				return err
-			}
 			var bad []error
 			xid := uint32(0)
-			err = in.each(cmd, args, func(where, text string) error {
-				f, err := parseFlow(where, text)
+			err := in.each(cmd, args, func(where place, text string) error {
+				m, err := parseMod(where, text)
 				if err != nil {
 					bad = append(bad, err)
 					return nil
 				}
 				xid++
-				b, err := ofp.AppendMessage(nil, xid, f.Mod(c))
+				b, err := ofp.AppendMessage(nil, xid, m.Message())
 				if err != nil {
 					bad = append(bad, fmt.Errorf("%s: %w", where, err))
 					return nil
@@ -308,16 +335,5 @@ func encodeFlows() *cobra.Command {
 		},
 	}
 	in.flag(cmd)
-	cmd.Flags().StringVar(&command, "command", "add", "add, modify, modify_strict, delete or delete_strict")
 	return cmd
-}
-
-func flowCommand(name string) (ofp.FlowCommand, error) {
-	names := []string{"add", "modify", "modify_strict", "delete", "delete_strict"}
-	for i, n := range names {
-		if n == name {
-			return ofp.FlowCommand(i), nil
-		}
-	}
-	return 0, fmt.Errorf("--command %s: want %s", name, strings.Join(names, ", "))
 }

@@ -137,7 +137,7 @@ func TestParseFlows(t *testing.T) {
 	if code != 1 || out != "ip actions=drop\n" {
 		t.Errorf("code %d, stdout %q", code, out)
 	}
-	for _, want := range []string{bad + ", line 2: ", "bogus", bad + ", line 3: ", "tp_dst", bad + ", line 4: ", "nonsense"} {
+	for _, want := range []string{bad + ": parse flow: line 2, column 4: ", "bogus", bad + ": parse flow: line 3, column 4: tp_dst", bad + ": parse flow: line 4, column 12: ", "nonsense"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}
@@ -186,11 +186,26 @@ func TestEncodeFlows(t *testing.T) {
 	if got, err := withInput(t, out, "openflow", "print", "-"); err != nil || got != strings.Join(want, "") {
 		t.Errorf("%v: %s", err, cmp.Diff(strings.Join(want, ""), got))
 	}
-	out, _, code = tombolo(t, "tombolo", "openflow", "encode", "--command", "delete_strict", "table=3,priority=7,ip,actions=drop")
-	if got := ofctl(t, "ofp-print", strings.TrimSpace(out)); code != 0 || got != "OFPT_FLOW_MOD (OF1.5) (xid=0x1): DEL_STRICT table:3 priority=7,ip actions=drop\n" {
-		t.Errorf("delete_strict: code %d: %s", code, got)
-	}
-	if _, stderr, code := tombolo(t, "tombolo", "openflow", "encode", "--command", "ad", "actions=drop"); code != 1 || !strings.Contains(stderr, "want add, modify, modify_strict, delete, delete_strict") {
-		t.Errorf("unknown command: code %d: %s", code, stderr)
+	for text, want := range map[string]string{
+		"delete_strict table=3,priority=7,ip":   "DEL_STRICT table:3 priority=7,ip actions=drop",
+		"delete table=3,ip,out_port=4":          "DEL table:3 ip out_port:4 actions=drop",
+		"delete cookie=0x10/0xf0":               "DEL table:255 cookie:0x10/0xf0 actions=drop",
+		"modify table=2,arp,actions=output:1":   "MOD table:2 arp actions=output:1",
+		"add table=2,arp,actions=output:1":      "ADD table:2 arp actions=output:1",
+		"modify_strict priority=3,actions=drop": "MOD_STRICT priority=3 actions=drop",
+	} {
+		out, stderr, code := tombolo(t, "tombolo", "openflow", "encode", text)
+		if code != 0 {
+			t.Errorf("%s: %s", text, stderr)
+			continue
+		}
+		if got := strings.TrimPrefix(ofctl(t, "ofp-print", strings.TrimSpace(out)), "OFPT_FLOW_MOD (OF1.5) (xid=0x1): "); got != want+"\n" {
+			t.Errorf("%s: ovs-ofctl reads %s, want %s", text, got, want)
+		}
+		// Canonical text means the same.
+		canonical := must(t, "parse", text)
+		if again := must(t, "encode", strings.TrimSpace(canonical)); again != out {
+			t.Errorf("%s: its canonical text %s is another message", text, canonical)
+		}
 	}
 }

@@ -359,6 +359,7 @@ func ofctlUntil(t *testing.T, b *bridge, out *lockedBuffer) {
 
 func TestTargetErrors(t *testing.T) {
 	t.Setenv("OVS_RUNDIR", "/none")
+	changes := file(t, "flows.txt", "delete ip\n")
 	for _, row := range []struct {
 		name  string
 		words []string
@@ -378,6 +379,7 @@ func TestTargetErrors(t *testing.T) {
 		{"diff of one", []string{"diff", "br0"}, "diff needs SOURCE and SOURCE; it got 1 words"},
 		{"two standard inputs", []string{"diff", "-", "-"}, "only one of the two can be standard input"},
 		{"no file", []string{"replace", "br0", "/none/flows"}, "open /none/flows"},
+		{"change in a file", []string{"diff", changes, changes}, `flows.txt, line 1: "delete ip" is not a flow but a change`},
 		{"match", []string{"monitor", "br0", "--match", "bogus=1"}, "bogus"},
 		{"unknown command", []string{"dumb"}, `tombolo openflow does not know "dumb"; it knows diff, dump, encode, monitor, parse, print, replace`},
 	} {

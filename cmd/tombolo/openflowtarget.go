@@ -131,7 +131,7 @@ func readSet(ctx context.Context, conn *ofconn.Conn) (flowSet, error) {
 func readFile(cmd *cobra.Command, path string) (flowSet, error) {
 	set := flowSet{}
 	var bad []error
-	err := eachLine(cmd, path, func(where, text string) error {
+	err := eachLine(cmd, path, func(where place, text string) error {
 		f, err := parseFlow(where, text)
 		if err != nil {
 			bad = append(bad, err)
