@@ -34,10 +34,14 @@ func FuzzPrint(f *testing.F) {
 		if !bytes.HasPrefix(text, []byte("before")) || !bytes.HasSuffix(text, []byte("\n")) {
 			t.Fatalf("%q", text)
 		}
-		// Other headers' versions, and what is not encoded again as it came, show in dumps.
+		// Other headers' versions, flags of multipart messages that are not known, and what is not
+		// encoded again as it came, show only with the bytes.
 		xid, m, err := ofp.DecodeMessage(wire)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if _, ok := m.(ofp.Multipart); ok && (wire[10] != 0 || wire[11] != 0) {
+			return
 		}
 		if wire[0] == ofp.Version && o.Verbosity < 5 && !strings.Contains(string(text), "\n00000000  ") {
 			if again := o.Append([]byte("before"), xid, m); string(again) != string(text) {

@@ -89,8 +89,7 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 		if m.Command == ofp.MeterDelete {
 			m.Bands, m.Flags = nil, 0
 		}
-		m.ID = g.meterID()
-		if m.ID == ofp.MeterAll && m.Command != ofp.MeterDelete {
+		if m.ID = g.meterID(); m.ID == ofp.MeterAll && m.Command != ofp.MeterDelete {
 			m.ID = 1
 		}
 		return m
