@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,16 +144,16 @@ func TestSilentAtAnyMessage(t *testing.T) {
 	for n := 1; ; n++ {
 		reached := false
 		synctest.Test(t, func(t *testing.T) {
-			w, heard := newScripted(t), 0
-			var at ofp.Type
+			w := newScripted(t)
+			var heard, last atomic.Int64
 			w.heard = func(connection int, m ofp.Message) bool {
 				if connection > 1 {
 					return false
 				}
-				heard++
-				at = m.Type()
-				return heard == n
+				last.Store(int64(m.Type()))
+				return heard.Add(1) == int64(n)
 			}
+			at := func() ofp.Type { return ofp.Type(last.Load()) }
 			s, stop := w.start()
 			defer stop()
 			s.Release()
@@ -160,14 +161,14 @@ func TestSilentAtAnyMessage(t *testing.T) {
 			for _, want := range []map[flow.Owner]flow.Entries{first, second} {
 				s.SetAll(want)
 				if err := trySync(s, 40*time.Second); err != nil {
-					t.Errorf("silent at message %d, %s: %v", n, at, err)
+					t.Errorf("silent at message %d, %s: %v", n, at(), err)
 				}
 				if d := w.differs(want); d != "" {
-					t.Errorf("silent at message %d, %s: the switch differs:\n%s", n, at, d)
+					t.Errorf("silent at message %d, %s: the switch differs:\n%s", n, at(), d)
 				}
 			}
 			if took := time.Since(start); took > 25*time.Second {
-				t.Errorf("silent at message %d, %s: replaced after %s", n, at, took)
+				t.Errorf("silent at message %d, %s: replaced after %s", n, at(), took)
 			}
 			// Nothing is left to say but echoes: silence is noticed all the same.
 			if s.Stats().Connections == 1 {
@@ -175,9 +176,9 @@ func TestSilentAtAnyMessage(t *testing.T) {
 				<-timer.C
 			}
 			st := s.Stats()
-			reached = st.Connections == 2 || n < 10 && heard >= n
+			reached = st.Connections == 2 || n < 10 && heard.Load() >= int64(n)
 			if st.Connections > 2 || !st.Connected {
-				t.Errorf("silent at message %d, %s: %+v", n, at, st)
+				t.Errorf("silent at message %d, %s: %+v", n, at(), st)
 			}
 		})
 		if t.Failed() {
