@@ -121,6 +121,8 @@ const (
 	redialMin  = 50 * time.Millisecond
 	redialMax  = time.Second
 	requestMax = 30 * time.Second
+	settleMin  = 250 * time.Millisecond // after a connection was lost at work, between looks at
+	settleMax  = 8 * time.Second        // what the switch made of it
 )
 
 // Syncer keeps one switch as its owners want it.
@@ -130,6 +132,7 @@ type Syncer struct {
 	counts  ofconn.Counters
 	metrics *metrics
 	bell    chan struct{}
+	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
 
 	mu       sync.Mutex

@@ -69,9 +69,19 @@ func (s *Syncer) session(ctx context.Context) error {
 	compare, groups := time.NewTicker(s.options.Compare), time.NewTicker(s.options.GroupCompare)
 	defer compare.Stop()
 	defer groups.Stop()
+	// A bundle of the last connection may still be on its way to the switch. Of flows we would
+	// hear, groups and meters are looked at, less and less often.
+	settle := time.NewTimer(settleMin)
+	defer settle.Stop()
+	wait := settleMin
+	if !s.torn {
+		settle.Stop()
+	}
+	s.torn = false
 	for {
 		again, err := s.round(ctx, conn)
 		if err != nil {
+			s.torn = true
 			return err
 		}
 		retry := time.NewTimer(again)
@@ -86,6 +96,11 @@ func (s *Syncer) session(ctx context.Context) error {
 			err = s.read(ctx, conn, true)
 		case <-groups.C:
 			err = s.read(ctx, conn, false)
+		case <-settle.C:
+			err = s.read(ctx, conn, false)
+			if wait *= 2; wait <= settleMax {
+				settle.Reset(wait)
+			}
 		}
 		retry.Stop()
 		if err != nil {
