@@ -225,3 +225,32 @@ func TestWantedTwice(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGroupsOfGroups has groups that use each other, declared at once in any order, and gone
+// at once.
+func TestGroupsOfGroups(t *testing.T) {
+	t.Parallel()
+	o := startOVS(t)
+	s, _ := o.start(flowsync.Options{})
+	s.Release()
+	e := entries(t, "table=1,ip,actions=group:1")
+	for id := range uint32(12) {
+		action := flow.ToGroup(id + 2)
+		if id == 11 {
+			action = flow.Output(1)
+		}
+		e.Groups = append(e.Groups, flow.Group{ID: id + 1, Type: flow.Indirect, Buckets: []flow.Bucket{{Actions: flow.Do(action)}}})
+	}
+	for range 5 {
+		s.Set(alice, e)
+		synced(t, s, alice)
+		if err := o.differs(map[flow.Owner]flow.Entries{alice: e}); err != nil {
+			t.Fatal(err)
+		}
+		s.Set(alice, flow.Entries{})
+		synced(t, s)
+		if err := o.differs(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
