@@ -29,8 +29,14 @@ func run(m *testing.M) (code int) {
 	say := func(format string, args ...any) {
 		fmt.Printf("%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
+	name := fmt.Sprintf("e2e%d", os.Getpid())
+	before, err := lab.Snapshot(name)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name:     fmt.Sprintf("e2e%d", os.Getpid()),
+		Name:     name,
 		Clusters: []string{"north", "east", "west"},
 		Nodes:    2,
 		Progress: func(s string) { say("%s", s) },
@@ -38,7 +44,7 @@ func run(m *testing.M) (code int) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)
 		if l != nil {
-			err = l.Down(context.Background())
+			err = leave(l, before)
 			fmt.Fprintln(os.Stderr, "take it down:", err)
 		}
 		return 1
@@ -48,7 +54,7 @@ func run(m *testing.M) (code int) {
 			fmt.Println("the lab stays up: TOMBOLO_KEEP_LAB is set")
 			return
 		}
-		if err := l.Down(context.Background()); err != nil {
+		if err := leave(l, before); err != nil {
 			fmt.Fprintln(os.Stderr, "take the lab down:", err)
 			code = 1
 		}
@@ -60,6 +66,15 @@ func run(m *testing.M) (code int) {
 	world = &scenario.Scenario{Lab: l, Progress: say}
 	say("Tombolo is installed in three clusters")
 	return m.Run()
+}
+
+// leave takes the lab down, and compares the machine with what it was.
+func leave(l *lab.Lab, before lab.Traces) error {
+	ctx := context.Background()
+	if err := l.Down(ctx); err != nil {
+		return err
+	}
+	return before.Compare(ctx)
 }
 
 // TestClusterSet goes through the life of a ClusterSet. Its steps build on each other, so

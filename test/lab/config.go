@@ -16,8 +16,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
-	"syscall"
 )
 
 // Config says which lab to make.
@@ -77,20 +75,18 @@ type record struct {
 
 func recordPath(name string) string { return filepath.Join(stateRoot, name, "lab.json") }
 
-// claim makes the lab's directory and gives it an index that no other lab has and whose
+// claim makes the lab's directory, and gives it an index that no other lab has and whose
 // range the machine has no route to.
 func claim(c Config) (record, error) {
-	if err := os.MkdirAll(stateRoot, 0o755); err != nil {
-		return record{}, err
-	}
-	lock, err := os.OpenFile(filepath.Join(stateRoot, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return record{}, err
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return record{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
+	var r record
+	err := machine.locked(func() (err error) {
+		r, err = claimLocked(c)
+		return err
+	})
+	return r, err
+}
+
+func claimLocked(c Config) (record, error) {
 	if _, err := os.Lstat(filepath.Join(stateRoot, c.Name)); err == nil {
 		return record{}, fmt.Errorf("lab %s exists: take it down first, or choose another name", c.Name)
 	}
@@ -103,6 +99,9 @@ func claim(c Config) (record, error) {
 			continue
 		}
 		r := record{Config: c, Index: index}
+		if err := machine.makeMountPoints(); err != nil {
+			return record{}, err
+		}
 		if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 			return record{}, err
 		}
@@ -138,22 +137,7 @@ func usedIndexes() (map[int]bool, error) {
 }
 
 // Names returns the labs that exist on this machine, in whatever state.
-func Names() ([]string, error) {
-	entries, err := os.ReadDir(stateRoot)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
+func Names() ([]string, error) { return machine.names() }
 
 func readRecord(name string) (record, error) {
 	text, err := os.ReadFile(recordPath(name))

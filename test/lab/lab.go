@@ -257,7 +257,10 @@ func Remove(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	return os.RemoveAll(filepath.Join(stateRoot, name))
+	if err := os.RemoveAll(filepath.Join(stateRoot, name)); err != nil {
+		return err
+	}
+	return machine.tidy()
 }
 
 // killStrays kills Nodes' first processes whose network namespace has lost its name, and

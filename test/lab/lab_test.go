@@ -10,12 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/tombolo-net/tombolo/build/imagetar"
 )
@@ -24,7 +21,10 @@ import (
 // in good order, once after everything was killed.
 func TestLab(t *testing.T) {
 	name := fmt.Sprintf("test%d", os.Getpid())
-	before := traces(t, name)
+	before, err := Snapshot(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l := up(t, name)
 	c := l.Cluster("one")
 	n := c.Node("node-1")
@@ -77,7 +77,7 @@ func TestLab(t *testing.T) {
 	t.Run("power", func(t *testing.T) { power(t, l, c, n) })
 
 	down(t, name)
-	unchanged(t, name, before)
+	unchanged(t, before)
 
 	t.Run("after kill -9 of everything", func(t *testing.T) {
 		up(t, name)
@@ -91,7 +91,7 @@ func TestLab(t *testing.T) {
 			}
 		}
 		down(t, name)
-		unchanged(t, name, before)
+		unchanged(t, before)
 	})
 }
 
@@ -240,74 +240,9 @@ func power(t *testing.T, l *Lab, c *Cluster, n *Node) {
 	}
 }
 
-// traces are what a lab could leave on a machine. Other labs may run beside it, so only
-// what bears its name, or is in none of their places, counts.
-func traces(t *testing.T, name string) []string {
+func unchanged(t *testing.T, before Traces) {
 	t.Helper()
-	var found []string
-	for _, pattern := range []string{
-		"/run/netns/" + name + "-*", "/sys/fs/cgroup/*/tombolo-lab-" + name, "/sys/fs/cgroup/tombolo-lab-" + name,
-		"/sys/fs/cgroup/*/k8s.io", "/dev/shm/tombolo-lab-" + name, stateRoot + "/" + name,
-	} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, paths...)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, name) {
-			found = append(found, "mount "+line)
-		}
-	}
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range cmdlines {
-		text, err := os.ReadFile(path)
-		if err == nil && (strings.Contains(string(text), stateRoot+"/"+name) || strings.Contains(string(text), "tombolo-lab-"+name)) {
-			found = append(found, "process "+strings.ReplaceAll(string(text), "\x00", " "))
-		}
-	}
-	for _, path := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
-		value, err := os.ReadFile("/proc/sys/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found = append(found, path+"="+strings.TrimSpace(string(value)))
-	}
-	// Links of other labs come and go; this lab's has an index that nobody uses afterwards.
-	used := map[string]bool{}
-	names, err := Names()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, other := range names {
-		if r, err := readRecord(other); err == nil && other != name {
-			used[plan{r.Index}.hostLink()] = true
-		}
-	}
-	links, err := netlink.LinkList()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, link := range links {
-		if l := link.Attrs().Name; strings.HasPrefix(l, "tombolo") && !used[l] {
-			found = append(found, "link "+l)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-func unchanged(t *testing.T, name string, before []string) {
-	t.Helper()
-	if after := traces(t, name); !slices.Equal(before, after) {
-		t.Errorf("the lab has changed the machine.\nbefore: %q\nafter:  %q", before, after)
+	if err := before.Compare(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

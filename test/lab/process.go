@@ -16,6 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// envLab names the lab in the environment of what it starts, so that it is found again.
+const envLab = "TOMBOLO_LAB"
+
 // start runs a program in a network namespace, detached from the caller, with its output
 // appended to a log file.
 func start(p place, log string, cmd *exec.Cmd) error {
@@ -25,6 +28,11 @@ func start(p place, log string, cmd *exec.Cmd) error {
 	}
 	defer out.Close()
 	cmd.Stdout, cmd.Stderr = out, out
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	lab, _, _ := strings.Cut(p.name, "-")
+	cmd.Env = append(cmd.Env, envLab+"="+lab)
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/test/lab/disk"
 )
 
 func main() {
@@ -69,14 +71,6 @@ func reap() {
 	}
 }
 
-// kept are the directories that are a Node's own and survive its reboot.
-var kept = []string{
-	"/etc/cni/net.d", "/etc/kubernetes", "/etc/tombolo", "/etc/containerd",
-	"/opt/cni/bin", "/opt/containerd",
-	"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/lib/tombolo", "/var/lib/openvswitch",
-	"/var/log/pods", "/var/log/containers", "/var/log/openvswitch", "/var/log/tombolo", "/usr/libexec/kubernetes",
-}
-
 // guarded are settings of the whole machine that a kubelet would change.
 var guarded = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
@@ -105,12 +99,10 @@ func mounts(dir string) error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
-	for _, target := range kept {
+	for _, target := range disk.Dirs { // they are there: the lab has made them
 		source := filepath.Join(dir, "root", target)
-		for _, d := range []string{source, target} {
-			if err := os.MkdirAll(d, 0o755); err != nil {
-				return err
-			}
+		if err := os.MkdirAll(source, 0o755); err != nil {
+			return err
 		}
 		if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", target, err)

@@ -1,0 +1,169 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/tombolo-net/tombolo/test/lab/disk"
+)
+
+// shared is what the labs of one machine have together: a directory with a folder for each,
+// and the machine's directories over which all of them mount those of their Nodes. Which of
+// these were not there before the first lab is noted in a file, and the last lab that goes
+// removes them. Not earlier: the kernel takes a directory away although something is mounted
+// on it in other mount namespaces, and the mount with it.
+type shared struct {
+	root        string
+	mountPoints []string
+}
+
+var machine = shared{stateRoot, disk.Dirs}
+
+func (s shared) lock() string  { return filepath.Join(s.root, ".lock") }
+func (s shared) notes() string { return filepath.Join(s.root, ".directories") }
+
+// locked runs f while no other lab of this machine comes or goes.
+func (s shared) locked(f func() error) error {
+	for {
+		if err := os.MkdirAll(s.root, 0o755); err != nil {
+			return err
+		}
+		lock, err := os.OpenFile(s.lock(), os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the last lab has just gone, and its directory with it
+		}
+		if err != nil {
+			return err
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+			lock.Close()
+			return fmt.Errorf("lock %s: %w", lock.Name(), err)
+		}
+		if !is(lock, s.lock()) { // it was removed while we waited
+			lock.Close()
+			continue
+		}
+		err = f()
+		lock.Close()
+		return err
+	}
+}
+
+// is says whether a path still leads to a file that is open.
+func is(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// makeMountPoints makes the directories that Nodes mount theirs over. The caller holds the
+// lock.
+func (s shared) makeMountPoints() error {
+	noted, err := s.noted()
+	if err != nil {
+		return err
+	}
+	missing := missingDirs(s.mountPoints)
+	for _, dir := range missing {
+		if !slices.Contains(noted, dir) {
+			noted = append(noted, dir)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	// Noted first: what was made and not noted would stay for ever.
+	if err := os.WriteFile(s.notes(), []byte(strings.Join(noted, "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	for _, dir := range missing {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// missingDirs lists what has to be made so that dirs are there, parents first.
+func missingDirs(dirs []string) []string {
+	var missing []string
+	for _, dir := range dirs {
+		var above []string
+		for d := dir; d != "/"; d = filepath.Dir(d) {
+			if _, err := os.Lstat(d); err == nil || slices.Contains(missing, d) {
+				break
+			}
+			above = append(above, d)
+		}
+		slices.Reverse(above)
+		missing = append(missing, above...)
+	}
+	return missing
+}
+
+func (s shared) noted() ([]string, error) {
+	text, err := os.ReadFile(s.notes())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.Fields(string(text)), err
+}
+
+// tidy removes what labs have made for all of them, when there is no lab any more. What
+// somebody else has put files into stays.
+func (s shared) tidy() error {
+	if _, err := os.Stat(s.root); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return s.locked(func() error {
+		labs, err := s.names()
+		if err != nil || len(labs) > 0 {
+			return err
+		}
+		noted, err := s.noted()
+		if err != nil {
+			return err
+		}
+		slices.Reverse(noted)
+		for _, dir := range noted {
+			err := syscall.Rmdir(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+				return fmt.Errorf("remove %s: %w", dir, err)
+			}
+		}
+		for _, path := range []string{s.notes(), s.lock(), s.root} {
+			err := os.Remove(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// names are those of the labs.
+func (s shared) names() ([]string, error) {
+	entries, err := os.ReadDir(s.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,132 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// machineIn is a machine whose files are in a directory of the test; it has "/etc/there".
+func machineIn(t *testing.T) (shared, string) {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "etc/there"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := shared{root: filepath.Join(root, "labs")}
+	for _, dir := range []string{"etc/cni/net.d", "etc/there", "opt/cni/bin", "opt/containerd"} {
+		s.mountPoints = append(s.mountPoints, filepath.Join(root, dir))
+	}
+	return s, root
+}
+
+// comes and goes are what Up and Remove do with what the labs share.
+func (s shared) comes(name string) error {
+	return s.locked(func() error {
+		if err := s.makeMountPoints(); err != nil {
+			return err
+		}
+		return os.Mkdir(filepath.Join(s.root, name), 0o755)
+	})
+}
+
+func (s shared) goes(name string) error {
+	if err := os.RemoveAll(filepath.Join(s.root, name)); err != nil {
+		return err
+	}
+	return s.tidy()
+}
+
+// tree lists the directories below root.
+func tree(t *testing.T, root string) []string {
+	t.Helper()
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if rel, relErr := filepath.Rel(root, path); relErr == nil && rel != "." {
+			dirs = append(dirs, rel)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
+func TestTheLastLabRemovesWhatLabsHaveMade(t *testing.T) {
+	s, root := machineIn(t)
+	before := tree(t, root)
+	for _, name := range []string{"one", "two"} {
+		if err := s.comes(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if missing := missingDirs(s.mountPoints); len(missing) > 0 {
+		t.Errorf("%v are missing", missing)
+	}
+	during := tree(t, root)
+	if err := s.goes("one"); err != nil {
+		t.Fatal(err)
+	}
+	if after := tree(t, root); len(after) != len(during)-1 {
+		t.Errorf("the first lab that goes leaves %q of %q", after, during)
+	}
+	if err := s.goes("two"); err != nil {
+		t.Fatal(err)
+	}
+	if after := tree(t, root); !slices.Equal(before, after) {
+		t.Errorf("the last lab leaves %q, want %q", after, before)
+	}
+	if err := s.goes("two"); err != nil || len(tree(t, root)) != len(before) {
+		t.Errorf("once more: %v, %q", err, tree(t, root))
+	}
+}
+
+func TestWhatOthersPutThereStays(t *testing.T) {
+	s, root := machineIn(t)
+	if err := s.comes("one"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/cni/net.d/theirs"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.goes("one"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"etc", "etc/cni", "etc/cni/net.d", "etc/cni/net.d/theirs", "etc/there"}
+	if after := tree(t, root); !slices.Equal(after, want) {
+		t.Errorf("left is %q, want %q", after, want)
+	}
+}
+
+// TestLabsComeAndGoAtOnce has the last lab go while others come: each finds its directories.
+func TestLabsComeAndGoAtOnce(t *testing.T) {
+	s, root := machineIn(t)
+	before := tree(t, root)
+	var all sync.WaitGroup
+	for i := range 8 {
+		name := fmt.Sprint("lab", i)
+		all.Go(func() {
+			for range 50 {
+				if err := s.comes(name); err != nil {
+					t.Errorf("%s comes: %v", name, err)
+					return
+				}
+				if missing := missingDirs(s.mountPoints); len(missing) > 0 {
+					t.Errorf("%s has come and misses %v", name, missing)
+				}
+				if err := s.goes(name); err != nil {
+					t.Errorf("%s goes: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if after := tree(t, root); !slices.Equal(before, after) {
+		t.Errorf("left is %q, want %q", after, before)
+	}
+}
