@@ -11,7 +11,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images lab-binaries packages demo demo-down check test generate verify
+.PHONY: help build images lab-binaries packages demo demo-down check test bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -39,6 +39,9 @@ check: ## format, vet, lint and unit tests: under a minute
 
 test: packages lab-binaries images ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m ./...
+
+bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
+	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 30m ./test/bench | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
 
 generate: ## write generated files anew
 	go generate ./...
