@@ -171,7 +171,9 @@ var madeContexts = func() (list []context) {
 func with(m Match, conds ...Cond) (Match, error) {
 	var b ofp.MatchBuilder
 	for x := range m.oxm.All() {
-		if x.Field.Long() {
+		if x.Field == 0 {
+			b.Raw(x.Raw)
+		} else if x.Field.Long() {
 			b.SetBytes(x.Field, x.Bytes, x.BytesMask)
 		} else {
 			b.Set(x.Field, x.Value, x.Mask)

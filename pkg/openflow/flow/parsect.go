@@ -48,8 +48,11 @@ func parseCT(x span, depth int) (ofp.Action, error) {
 				a.ALG = 21
 			case "tftp":
 				a.ALG = 69
-			default:
-				return x.isNot("ftp or tftp")
+			default: // as an unknown one is printed
+				v, err := x.u16()
+				if a.ALG = v; err != nil {
+					return x.isNot("ftp or tftp")
+				}
 			}
 			return nil
 		},

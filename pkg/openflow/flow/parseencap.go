@@ -78,9 +78,6 @@ func parseDecap(x span) (ofp.Action, error) {
 		"packet_type": func(x span) error {
 			var ns, typ uint16
 			err := x.options(map[string]func(span) error{"ns": into16(&ns), "type": into16(&typ)}, "ns or type")
-			if err == nil && ns > 4 {
-				err = x.isNot("ns=NAMESPACE,type=TYPE with a namespace from 0 to 4")
-			}
 			a.PacketType = uint32(ns)<<16 | uint32(typ)
 			return err
 		},

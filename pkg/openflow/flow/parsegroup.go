@@ -111,7 +111,9 @@ func (g *Group) property(it item) (err error) {
 		}
 		return err
 	case "selection_method":
-		g.Selection.Method = it.value.s
+		if g.Selection.Method = it.value.s; it.value.s != "hash" && it.value.s != "dp_hash" {
+			err = it.value.isNot("hash or dp_hash")
+		}
 	case "selection_method_param":
 		g.Selection.Param, err = it.value.number(64)
 	case "fields":

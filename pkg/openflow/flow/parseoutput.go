@@ -51,9 +51,6 @@ func parseOutput(x span) (ofp.Action, error) {
 	if strings.Contains(x.s, "port") && strings.Contains(x.s, "max_len") {
 		var a ofp.OutputTrunc
 		err := x.options(map[string]func(span) error{"port": intoPort(&a.Port), "max_len": into32(&a.MaxLen)}, "port or max_len")
-		if a.Port >= 0xff00 && a.Port != ofp.PortLocal && a.Port != ofp.PortInPort && err == nil {
-			err = x.bad("an ordinary port, LOCAL or IN_PORT", "packets cannot be cut for port %s", portText(a.Port))
-		}
 		return a, err
 	}
 	if p, err := x.port(); err == nil {

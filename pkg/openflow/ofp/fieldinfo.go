@@ -168,3 +168,37 @@ func (f Field) AppendHeader(b []byte, masked bool, n int) []byte {
 	}
 	return appendOXMHeader(b, f, masked, n)
 }
+
+// FieldHeader is one of the OXM or NXM headers of a field. Vendor is the experimenter's number
+// where Class is 0xffff, else 0.
+type FieldHeader struct {
+	Name   string // such as OXM_OF_IPV4_DST
+	Class  uint16
+	Vendor uint32
+	ID     uint8
+}
+
+// Headers are all headers of the field, first the one that a match has. Sources are OpenFlow
+// 1.5.1, 7.2.3, and Open vSwitch's meta-flow.h.
+func (f Field) Headers() []FieldHeader {
+	if !f.exists() {
+		return nil
+	}
+	var list []FieldHeader
+	for _, h := range fields[f].headers() {
+		x := FieldHeader{Name: h.name, Class: h.class, Vendor: vendor(h.class), ID: h.id}
+		if x.Vendor != 0 {
+			x.Class = classExperimenter
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+// Alias is another name of the field in ovs-ofctl's text, empty where it has none.
+func (f Field) Alias() string {
+	if !f.exists() {
+		return ""
+	}
+	return fields[f].alias
+}

@@ -1,0 +1,3 @@
+package flow
+
+//go:generate go run ./reference ../../../docs/openflow-fields.md
