@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/hex"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
 )
 
 // withInput runs a command line with standard input.
@@ -208,4 +212,22 @@ func TestEncodeFlows(t *testing.T) {
 			t.Errorf("%s: its canonical text %s is another message", text, canonical)
 		}
 	}
+}
+
+// FuzzParseHex reads whatever people may paste.
+func FuzzParseHex(f *testing.F) {
+	for _, text := range []string{barrier, flowAdd, "06:14:0x00 08\n00-000007", "00000000  06 14 00 08 00 00 00 07-  |....|\n", "0x", "0", "\xff", "00000000  "} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		wire, err := parseHex(text)
+		if err != nil {
+			return
+		}
+		again, err := parseHex(hex.EncodeToString(wire))
+		if err != nil || !bytes.Equal(again, wire) {
+			t.Fatalf("%x is read as %x: %v", wire, again, err)
+		}
+		_ = printAll(io.Discard, ofprint.Options{Verbosity: 2}, wire) // does not panic
+	})
 }

@@ -52,6 +52,7 @@ func (p *printer) match(m Match) {
 	p.tunnel(c)
 	p.field(c, "metadata", ofp.Metadata, hexadec)
 	p.field(c, "in_port", ofp.InPort, plain)
+	p.field(c, "in_port", ofp.NXMInPort, plain)
 	p.vlan(c)
 	p.field(c, "dl_src", ofp.EthSrc, plain)
 	p.field(c, "dl_dst", ofp.EthDst, plain)
@@ -219,15 +220,16 @@ func (p *printer) vlan(c conds) {
 	x, _ := c.get(ofp.VLANVID)
 	y, _ := c.get(ofp.VLANPCP)
 	vid, vidMask, pcp, pcpMask := x.Value.Lo, x.Mask.Lo, y.Value.Lo, y.Mask.Lo
+	if z, ok := c.get(ofp.VLANTCI); ok {
+		vid, vidMask, pcp, pcpMask = z.Value.Lo&0x1fff, z.Mask.Lo&0x1fff, z.Value.Lo>>13, z.Mask.Lo>>13
+	} else if pcpMask != 0 { // a matched priority implies a tag
+		vid, vidMask = vid|cfi, vidMask|cfi
+	}
 	if vidMask == 0 && pcpMask == 0 {
 		return
 	}
-	// A matched priority implies a tag.
-	if pcpMask != 0 {
-		vid, vidMask = vid|cfi, vidMask|cfi
-	}
 	m := vidMask & 0xfff
-	if vidMask&cfi != 0 && vid&cfi != 0 && (m == 0 || m == 0xfff) && (m != 0 || pcpMask != 0) {
+	if vidMask&cfi != 0 && vid&cfi != 0 && (m == 0 || m == 0xfff) && (pcpMask == 0 || pcpMask == 7) && (m != 0 || pcpMask != 0) {
 		if m != 0 {
 			p.f("dl_vlan=%d,", vid&0xfff)
 		}
@@ -268,6 +270,8 @@ func (p *printer) network(c conds, proto bool) {
 	p.field(c, "arp_tha", ofp.ARPTHA, plain)
 	if x, ok := c.get(ofp.IPDSCP); ok {
 		p.f("nw_tos=%d,", x.Value.Lo<<2)
+	} else if x, ok := c.get(ofp.IPTOS); ok {
+		p.f("nw_tos=%d,", x.Value.Lo&0xfc)
 	}
 	p.field(c, "nw_ecn", ofp.IPECN, decimal)
 	p.field(c, "nw_ttl", ofp.IPTTL, decimal)

@@ -99,7 +99,7 @@ func (d *decoder) actions() []Action {
 func (d *decoder) action(typ uint16) Action {
 	switch typ {
 	case actOutput:
-		return d.output()
+		return Output{Port(d.u32("output port")), d.u16("max_len")}
 	case actDecMPLSTTL:
 		return DecMPLSTTL{}
 	case actSetMPLSTTL:

@@ -86,19 +86,8 @@ func (a Output) check() error { return a.Port.valid() }
 func (a Output) appendTo(e *encoder) {
 	s := e.actionStart(actOutput)
 	e.u32(uint32(a.Port))
-	if a.Port == PortController {
-		e.u16(a.MaxLen)
-	}
-	e.fill(s, 16)
+	e.u16(a.MaxLen)
 	e.actionEnd(s)
-}
-
-func (d *decoder) output() Action {
-	a := Output{Port: Port(d.u32("output port"))}
-	if n := d.u16("max_len"); a.Port == PortController {
-		a.MaxLen = n
-	}
-	return a
 }
 
 func (a OutputReg) check() error {

@@ -76,15 +76,23 @@ func TestRoundTrip(t *testing.T) {
 
 // TestCut cuts messages short and makes the header agree: nothing may panic.
 func TestCut(t *testing.T) {
+	samples := recorded(t)
 	for _, m := range every() {
-		b, err := AppendMessage(nil, 1, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := 8; n < len(b); n++ {
-			c := append([]byte(nil), b[:n]...)
+		samples = append(samples, wire{b: encoded(t, 1, m)})
+	}
+	for _, s := range accepted() {
+		samples = append(samples, wire{b: encoded(t, 1, s.m)})
+	}
+	for _, s := range samples {
+		for n := 8; n < len(s.b); n++ {
+			c := append([]byte(nil), s.b[:n]...)
 			c[2], c[3] = byte(n>>8), byte(n)
-			_, _, _ = DecodeMessage(c)
+			if _, m, err := DecodeMessage(c); (m == nil) == (err == nil) {
+				t.Fatalf("%x is decoded as %v and fails with %v", c, m, err)
+			}
+			if _, _, err := DecodeMessage(s.b[:n]); err == nil {
+				t.Fatalf("%d of the %d bytes of %s are enough", n, len(s.b), nameOf(s.b))
+			}
 		}
 	}
 }

@@ -188,8 +188,8 @@ func (d *decoder) tuple(field string) CTTuple {
 	}
 	return t
 }
-func (p *decoder) tupleAddress(field string) netip.Addr {
-	b := p.take(field, 16)
+func (d *decoder) tupleAddress(field string) netip.Addr {
+	b := d.take(field, 16)
 	if b == nil {
 		return netip.Addr{}
 	}

@@ -147,7 +147,11 @@ func (e *encoder) selection(s Selection) {
 			return
 		}
 		e.header(f.Field)
-		e.b = f.Mask.Append(e.b, f.Field.Len())
+		mask := f.Mask
+		if mask == Ones(f.Field.Bits()) {
+			mask = Ones(8 * f.Field.Len()) // all bits are all bits of the bytes (mf_is_mask_valid)
+		}
+		e.b = mask.Append(e.b, f.Field.Len())
 	}
 	e.propEnd(p)
 }
@@ -201,6 +205,9 @@ func (d *decoder) selection() (s Selection, raw []RawProperty) {
 // set takes the fields of a message, where a field's value is the mask.
 func (s *Selection) set(list []MatchField) {
 	slices.SortFunc(list, func(a, b MatchField) int { return int(a.Field) - int(b.Field) })
+	for i := range list { // the bits beyond the field's width mean nothing
+		list[i].Value = list[i].Value.And(Ones(list[i].Field.Bits()))
+	}
 	masked := slices.ContainsFunc(list, func(m MatchField) bool { return m.Value != Ones(m.Field.Bits()) })
 	for _, m := range list {
 		s.Fields = append(s.Fields, m.Field)

@@ -290,6 +290,18 @@ func (b *MatchBuilder) Raw(oxm string) {
 	}
 }
 
+// keep takes an older view of a field as it came: messages of Nicira's have it, and get it back.
+func (b *MatchBuilder) keep(m MatchField) {
+	x, found := b.at(m.Field)
+	if found {
+		b.Fail(fmt.Errorf("%s: stands twice", m.Field))
+	}
+	if *x = m; !m.Value.And(m.Mask.Not()).IsZero() {
+		b.Fail(fmt.Errorf("%s: value has bits outside of its mask", m.Field))
+	}
+}
+
+// setShort asks for a tunnel option of up to 128 bits.
 func (b *MatchBuilder) setShort(f Field, v, mask Value) {
 	if mask == Ones(128) {
 		b.SetBytes(f, string(v.Append(nil, 16)), "")
@@ -348,6 +360,8 @@ func canonical(oxm []byte) (Match, error) {
 			b.Raw(m.Raw)
 		case m.Field.Long():
 			b.SetBytes(m.Field, m.Bytes, m.BytesMask)
+		case !m.Field.Matchable():
+			b.keep(m)
 		default:
 			b.Set(m.Field, m.Value, m.Mask)
 		}

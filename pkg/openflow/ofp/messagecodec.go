@@ -291,7 +291,7 @@ func (m FlowRemoved) appendTo(e *encoder) {
 	e.u16(m.HardTimeout)
 	e.u64(m.Cookie)
 	e.match(m.Match)
-	e.oxs(m.Stats)
+	e.stats(m.Stats, false)
 }
 func (m PortStatus) appendTo(e *encoder) {
 	e.u8(m.Reason)

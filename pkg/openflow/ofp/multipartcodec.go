@@ -369,11 +369,16 @@ func (e *encoder) oxsField(id uint8, v uint64) {
 	e.u8(8)
 	e.u64(v)
 }
-func (e *encoder) oxs(s Stats) {
+func (e *encoder) oxs(s Stats) { e.stats(s, true) }
+
+// stats appends a flow's statistics. The switch leaves the idle time out of flow_removed.
+func (e *encoder) stats(s Stats, idle bool) {
 	start := len(e.b)
 	e.zero(4)
 	e.oxsField(oxsDuration, uint64(s.DurationSec)<<32|uint64(s.DurationNsec))
-	e.oxsField(oxsIdle, uint64(s.IdleSec)<<32|uint64(s.IdleNsec))
+	if idle || s.IdleSec != 0 || s.IdleNsec != 0 {
+		e.oxsField(oxsIdle, uint64(s.IdleSec)<<32|uint64(s.IdleNsec))
+	}
 	e.oxsField(oxsPackets, s.Packets)
 	e.oxsField(oxsBytes, s.Bytes)
 	e.len16(start, 2)

@@ -195,29 +195,29 @@ func (e *encoder) portProperties(p PortDesc) {
 	}
 	e.raw(p.Properties)
 }
-func (p *decoder) portProperty(kind uint16, m *PortDesc) {
+func (d *decoder) portProperty(kind uint16, m *PortDesc) {
 	switch kind {
 	case portEthernet:
-		p.skip(4)
-		p.u32s("ethernet", &m.Current, &m.Advertised, &m.Supported, &m.Peer, &m.CurrentSpeed, &m.MaxSpeed)
-		p.end("ethernet")
+		d.skip(4)
+		d.u32s("ethernet", &m.Current, &m.Advertised, &m.Supported, &m.Peer, &m.CurrentSpeed, &m.MaxSpeed)
+		d.end("ethernet")
 	case portOptical:
 		o := &OpticalPort{}
-		p.skip(4)
-		p.u32s("optical", &o.Supported, &o.TxMinFreq, &o.TxMaxFreq, &o.TxGridFreq, &o.RxMinFreq, &o.RxMaxFreq, &o.RxGridFreq)
-		p.u16s("optical power", &o.TxPowerMin, &o.TxPowerMax)
+		d.skip(4)
+		d.u32s("optical", &o.Supported, &o.TxMinFreq, &o.TxMaxFreq, &o.TxGridFreq, &o.RxMinFreq, &o.RxMaxFreq, &o.RxGridFreq)
+		d.u16s("optical power", &o.TxPowerMin, &o.TxPowerMax)
 		m.Optical = o
 	case portPipelineInput:
-		m.InputFields = p.fieldIDs()
+		m.InputFields = d.fieldIDs()
 	case portPipelineOutput:
-		m.OutputFields = p.fieldIDs()
+		m.OutputFields = d.fieldIDs()
 	case portRecirculate:
 		m.Recirculate = []Port{}
-		for p.left() > 0 {
-			m.Recirculate = append(m.Recirculate, Port(p.u32("port_no")))
+		for d.left() > 0 {
+			m.Recirculate = append(m.Recirculate, Port(d.u32("port_no")))
 		}
 	default:
-		m.Properties = append(m.Properties, p.raw(kind))
+		m.Properties = append(m.Properties, d.raw(kind))
 	}
 }
 
@@ -310,40 +310,40 @@ func (d *decoder) portStats() PortStats {
 }
 
 // peekVendor looks at the numbers of an experimenter's property; both are 0 in others.
-func (p *decoder) peekVendor(kind uint16) (vendor, sub uint32) {
-	if kind != ExperimenterProperty || p.left() < 8 {
+func (d *decoder) peekVendor(kind uint16) (vendor, sub uint32) {
+	if kind != ExperimenterProperty || d.left() < 8 {
 		return 0, 0
 	}
-	return uint32(ToValue(p.buf[:4]).Lo), uint32(ToValue(p.buf[4:8]).Lo)
+	return uint32(ToValue(d.buf[:4]).Lo), uint32(ToValue(d.buf[4:8]).Lo)
 }
 
-func (p *decoder) rmon() *RMONStats {
-	if n := p.left() + 4; n != rmonSize {
-		p.fail("RFC 2819 counters", "the property has %d bytes, want %d", n, rmonSize)
+func (d *decoder) rmon() *RMONStats {
+	if n := d.left() + 4; n != rmonSize {
+		d.fail("RFC 2819 counters", "the property has %d bytes, want %d", n, rmonSize)
 		return nil
 	}
 	r := &RMONStats{}
-	p.skip(12)
+	d.skip(12)
 	for i := range r.RxSizes {
-		r.RxSizes[i] = p.u64("rx_packets")
+		r.RxSizes[i] = d.u64("rx_packets")
 	}
 	for i := range r.TxSizes {
-		r.TxSizes[i] = p.u64("tx_packets")
+		r.TxSizes[i] = d.u64("tx_packets")
 	}
-	p.u64s("RFC 2819 counters", &r.TxMulticast, &r.RxBroadcast, &r.TxBroadcast, &r.RxUndersized, &r.RxOversized, &r.RxFragmented, &r.RxJabber)
+	d.u64s("RFC 2819 counters", &r.TxMulticast, &r.RxBroadcast, &r.TxBroadcast, &r.RxUndersized, &r.RxOversized, &r.RxFragmented, &r.RxJabber)
 	return r
 }
 
-func (p *decoder) customStats() []CustomStat {
-	p.skip(10)
-	n, list := int(p.u16("stats_array_size")), []CustomStat{}
+func (d *decoder) customStats() []CustomStat {
+	d.skip(10)
+	n, list := int(d.u16("stats_array_size")), []CustomStat{}
 	for range n {
-		c := CustomStat{Name: string(p.take("counter name", int(p.u8("counter name length")))), Value: p.u64("counter value")}
-		if !p.ok() {
+		c := CustomStat{Name: string(d.take("counter name", int(d.u8("counter name length")))), Value: d.u64("counter value")}
+		if !d.ok() {
 			return nil
 		}
 		list = append(list, c)
 	}
-	p.end("custom counters")
+	d.end("custom counters")
 	return list
 }

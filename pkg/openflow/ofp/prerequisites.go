@@ -105,6 +105,8 @@ func (b *MatchBuilder) facts() facts {
 			k.icmpCode = uint8(v)
 		case VLANVID:
 			k.vlans[0] = v&0x1000 != 0
+		case VLANTCI:
+			k.vlans[0] = v&0x1000 != 0
 		case CTState:
 			k.ctState, k.ctMask = uint8(v), uint8(m.Mask.Lo)
 		case CTNwProto:

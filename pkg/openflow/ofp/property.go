@@ -51,17 +51,17 @@ func (e *encoder) raw(list []RawProperty) {
 }
 
 // raw keeps a property whose type and value were read with prop.
-func (p *decoder) raw(kind uint16) RawProperty {
-	if kind == ExperimenterProperty && p.ok() && (len(p.buf) < 8 || ToValue(p.buf[:4]).IsZero()) {
-		p.fail("experimenter property", "want an experimenter's number and type, there are %d bytes", len(p.buf))
+func (d *decoder) raw(kind uint16) RawProperty {
+	if kind == ExperimenterProperty && d.ok() && (len(d.buf) < 8 || ToValue(d.buf[:4]).IsZero()) {
+		d.fail("experimenter property", "want an experimenter's number and type, there are %d bytes", len(d.buf))
 	}
-	return RawProperty{kind, p.rest()}
+	return RawProperty{kind, d.rest()}
 }
 
 // end refuses what is left of a property whose length is fixed.
-func (p *decoder) end(field string) {
-	if n := p.left(); n != 0 {
-		p.fail(field, "%d bytes more than it has", n)
+func (d *decoder) end(field string) {
+	if n := d.left(); n != 0 {
+		d.fail(field, "%d bytes more than it has", n)
 	}
 }
 
@@ -117,15 +117,15 @@ func (e *encoder) fieldIDs(typ uint16, list []FieldID) {
 	}
 	e.propEnd(p)
 }
-func (p *decoder) fieldIDs() []FieldID {
+func (d *decoder) fieldIDs() []FieldID {
 	list := []FieldID{}
-	for p.left() > 0 {
-		f, masked, _, n, err := oxmHeader(p.buf)
+	for d.left() > 0 {
+		f, masked, _, n, err := oxmHeader(d.buf)
 		if err != nil {
-			p.fail("field", "%v", err)
+			d.fail("field", "%v", err)
 			return nil
 		}
-		id, header := FieldID{Field: f, Masked: masked}, string(p.take("field", n))
+		id, header := FieldID{Field: f, Masked: masked}, string(d.take("field", n))
 		if f == 0 || string(appendOXMHeader(nil, f, masked, f.Len())) != header {
 			id.Raw = header
 		}
@@ -147,15 +147,15 @@ func (e *encoder) actionIDs(typ uint16, list []ActionID) {
 	}
 	e.propEnd(p)
 }
-func (p *decoder) actionIDs() []ActionID {
+func (d *decoder) actionIDs() []ActionID {
 	list := []ActionID{}
-	for p.left() > 0 {
-		at := *p
-		kind, n := p.u16("action type"), int(p.u16("action length"))
-		if p.ok() && n < 4 {
+	for d.left() > 0 {
+		at := *d
+		kind, n := d.u16("action type"), int(d.u16("action length"))
+		if d.ok() && n < 4 {
 			at.fail("action length", "%d is less than 4", n)
 		}
-		list = append(list, ActionID{kind, string(p.take("action", n-4))})
+		list = append(list, ActionID{kind, string(d.take("action", n-4))})
 	}
 	return list
 }
@@ -174,10 +174,10 @@ func (e *encoder) tables(typ uint16, list []Table) {
 	}
 	e.propEnd(p)
 }
-func (p *decoder) tables() []Table {
+func (d *decoder) tables() []Table {
 	list := []Table{}
-	for p.left() > 0 {
-		list = append(list, Table(p.u8("table")))
+	for d.left() > 0 {
+		list = append(list, Table(d.u8("table")))
 	}
 	return list
 }

@@ -111,7 +111,7 @@ func (p *printer) hashFields(s ofp.Selection) {
 		if place, ok := fieldPlace(ofp.FieldID{Field: f.Field}); ok {
 			name = fieldOrder[place]
 		}
-		if n := f.Field.Len(); f.Mask != ofp.Ones(8*n) {
+		if n := f.Field.Len(); f.Mask != ofp.Ones(f.Field.Bits()) {
 			// The mask is written as a value of the field, as an action has it.
 			set := flow.Actions{ofp.SetField{Field: f.Field, Value: string(f.Mask.Append(nil, n))}}.String()
 			value, _, _ := strings.Cut(strings.TrimPrefix(set, "set_field:"), "->")

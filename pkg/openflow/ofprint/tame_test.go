@@ -511,7 +511,7 @@ func (g *generator) group(d ofp.GroupDesc) ofp.GroupDesc {
 			d.Selection = ofp.Selection{Method: "hash", Param: g.number(64)}
 			list := []ofp.Field{
 				ofp.IPv4Dst, ofp.EthDst, ofp.IPv4Src, ofp.EthSrc, ofp.IPv6Dst, ofp.Reg3, ofp.TunID, ofp.TCPSrc,
-				ofp.IPProto, ofp.EthType, ofp.VLANVID, ofp.UDPDst, ofp.CTMark, ofp.XReg4, ofp.Metadata, ofp.TCPFlags,
+				ofp.IPProto, ofp.EthType, ofp.VLANVID, ofp.UDPDst, ofp.CTMark, ofp.XReg4, ofp.Metadata, ofp.TCPFlags, ofp.IPDSCP, ofp.VLANPCP,
 			}
 			g.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 			for _, f := range list[:g.IntN(6)] {
