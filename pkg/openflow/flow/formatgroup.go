@@ -1,7 +1,7 @@
 package flow
 
 import (
-	"strings"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -35,16 +35,25 @@ func (p *printer) group(g Group) {
 		if s.Param != 0 {
 			p.f(",selection_method_param=%d", s.Param)
 		}
-		var names []string
-		for _, f := range s.Fields {
-			names = append(names, f.String())
+		list := s.Sorted()
+		slices.SortFunc(list, func(a, b ofp.MatchField) int { return metaFlow[a.Field] - metaFlow[b.Field] })
+		for i, f := range list {
+			switch {
+			case i > 0:
+				p.str(",")
+			case len(list) > 1:
+				p.str(",fields(")
+			default:
+				p.str(",fields=")
+			}
+			p.str(f.Field.String())
+			if full := ofp.Ones(f.Field.Bits()); f.Mask != full {
+				p.str("=")
+				p.value(f.Field, f.Mask, full)
+			}
 		}
-		switch len(names) {
-		case 0:
-		case 1:
-			p.str(",fields=" + names[0])
-		default:
-			p.str(",fields(" + strings.Join(names, ",") + ")")
+		if len(list) > 1 {
+			p.str(")")
 		}
 	}
 	for _, b := range g.Buckets {
@@ -65,6 +74,24 @@ func (p *printer) group(g Group) {
 		p.chomp(',')
 	}
 }
+
+// metaFlow is the place of each field in Open vSwitch's meta-flow.h, by which ovs-ofctl sorts a
+// group's fields.
+var metaFlow = func() map[ofp.Field]int {
+	m := map[ofp.Field]int{}
+	for _, r := range [][2]ofp.Field{
+		{ofp.DPHash}, {ofp.RecircID}, {ofp.PacketType}, {ofp.ConjID}, {ofp.TunID, ofp.TunMetadata63}, {ofp.Metadata}, {ofp.NXMInPort},
+		{ofp.InPort}, {ofp.ActsetOutput}, {ofp.PktMark}, {ofp.CTState, ofp.CTTpDst}, {ofp.Reg0, ofp.XXReg7}, {ofp.EthSrc, ofp.EthType},
+		{ofp.VLANTCI}, {ofp.VLANVID, ofp.IPProto}, {ofp.IPTOS}, {ofp.IPDSCP, ofp.ARPTHA}, {ofp.TCPSrc, ofp.TCPDst}, {ofp.TCPFlags},
+		{ofp.UDPSrc, ofp.SCTPDst}, {ofp.ICMPType, ofp.ICMPv6Code}, {ofp.NDTarget}, {ofp.NDSLL, ofp.NDTLL}, {ofp.NDReserved},
+		{ofp.NDOptionsType}, {ofp.NSHFlags, ofp.NSHTTL},
+	} {
+		for f := r[0]; f <= max(r[0], r[1]); f++ {
+			m[f] = len(m)
+		}
+	}
+	return m
+}()
 
 // meterFlags are a meter's flags by name.
 var meterFlags = []struct {

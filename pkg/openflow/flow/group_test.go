@@ -17,6 +17,8 @@ var groupForms = []string{
 	"group_id=2,type=select,selection_method=dp_hash,selection_method_param=7,bucket=weight:100,actions=output:1,bucket=bucket_id:9,weight:0,actions=set_field:1->reg0,resubmit(,3)",
 	"group_id=3,type=select,selection_method=hash,fields(ip_src,ip_dst,nw_proto,tcp_src),bucket=output:1,output:2,bucket=actions=drop",
 	"group_id=4,type=select,selection_method=hash,fields=eth_dst,bucket=bucket_id=1,actions=output:1",
+	"group_id=11,type=select,selection_method=hash,fields(ip_dst=255.255.255.0,eth_src=ff:ff:ff:00:00:00,nw_proto,ipv6_src=ffff::,tcp_dst=0xff),bucket=actions=output:1",
+	"group_id=12,type=select,selection_method=hash,fields=in_port,bucket=actions=output:1",
 	"group_id=5,type=indirect,bucket=actions=resubmit(,5)",
 	"group_id=6,type=ff,bucket=watch_port:1,actions=1,bucket=bucket_id:0,watch_group:2,actions=group:2",
 	"group_id=7,type=fast_failover,bucket=watch_port:CONTROLLER,actions=output:1",
@@ -77,6 +79,19 @@ func (g generator) bucketGroup(id uint32) Group {
 	if x.Type == Select {
 		x.Selection = pick(g, Selection{}, Selection{Method: "dp_hash", Param: g.Uint64()},
 			Selection{Method: "hash", Param: 7, Fields: []ofp.Field{ofp.EthSrc, ofp.IPv4Src, ofp.IPProto, ofp.TCPDst}})
+	}
+	if x.Selection.Method == "hash" {
+		x.Selection.Fields = nil
+		for _, f := range ofp.Fields() {
+			if g.IntN(12) == 0 && !f.Long() && (f < ofp.XXReg4 || f > ofp.XXReg7) {
+				x.Selection.Fields = append(x.Selection.Fields, f)
+				mask := ofp.Ones(f.Bits())
+				if f.Maskable() && f.Format() == ofp.FormatHex && f != ofp.VLANTCI {
+					mask = ofp.Ones(1 + g.IntN(f.Bits()))
+				}
+				x.Selection.Masks = append(x.Selection.Masks, mask)
+			}
+		}
 	}
 	n := g.IntN(4)
 	if x.Type == Indirect {
@@ -159,13 +174,15 @@ func TestGroupErrors(t *testing.T) {
 		{"group_id=1,type=all,bucket=actions=1,bucket=weight:5", 45, "bucket 2: the bucket has no actions"},
 		{"group_id=1,type=all,bucket=actions=fly", 36, "fly"},
 		{"group_id=1,type=select,selection_method=hash,fields(reg99),bucket=actions=1", 53, "fields"},
+		{"group_id=1,type=select,selection_method=hash,fields(nw_src=0.0.0.0),bucket=actions=1", 60, "fields"},
+		{"group_id=1,type=select,selection_method=guess,bucket=actions=1", 41, "selection_method"},
 		{"group_id=1,type=all,bucket=bucket_id:1,actions=1,bucket=bucket_id:1,actions=2", 1, "stands twice"},
 	} {
 		var pe *ParseError
 		if _, err := ParseGroup(c.text); !errors.As(err, &pe) || pe.Column != c.column || !strings.Contains(pe.Problem, c.word) || pe.Expected == "" {
 			t.Errorf("%s: have %v, want column %d and %q", c.text, err, c.column, c.word)
 		}
-		if out, err := ofctlInput("", "parse-group", c.text); err == nil && !strings.Contains(c.text, "bucket_id:1") {
+		if out, err := ofctlInput("", "parse-group", c.text); err == nil && !strings.Contains(c.text, "bucket_id:1") && !strings.Contains(c.text, "guess") {
 			t.Errorf("%s: ovs-ofctl takes it: %s", c.text, out)
 		}
 	}

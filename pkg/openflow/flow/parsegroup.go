@@ -117,24 +117,43 @@ func (g *Group) property(it item) (err error) {
 	case "selection_method_param":
 		g.Selection.Param, err = it.value.number(64)
 	case "fields":
-		items, err := split(it.value)
-		if err != nil {
-			return err
-		}
-		for _, f := range items {
-			id, ok := ofp.ActionField(f.key.s)
-			if !ok {
-				return f.key.isNot("a field")
-			}
-			if !f.value.empty() {
-				return f.value.bad("the field's name alone", "a part of %s cannot be hashed", id)
-			}
-			g.Selection.Fields = append(g.Selection.Fields, id)
-		}
+		return g.fields(it.value)
 	default:
 		return it.key.isNot("group_id, type, selection_method, selection_method_param, fields or bucket")
 	}
 	return err
+}
+
+// fields reads what a select group hashes: FIELD, or FIELD=MASK for a part of it.
+func (g *Group) fields(x span) error {
+	items, err := split(x)
+	if err != nil {
+		return err
+	}
+	s, masked := &g.Selection, false
+	var masks []ofp.Value
+	for _, it := range items {
+		f, ok := ofp.ActionField(it.key.s)
+		if !ok || f.Long() {
+			return it.key.isNot("a field that is no tunnel option")
+		}
+		mask := ofp.Ones(f.Bits())
+		if !it.value.empty() {
+			var full ofp.Value
+			if mask, full, err = it.value.shortValue(f); err != nil {
+				return within(it.key.s, err)
+			}
+			if full != ofp.Ones(f.Bits()) || mask.IsZero() {
+				return it.value.isNot("the bits to hash, at least one")
+			}
+		}
+		masked = masked || mask != ofp.Ones(f.Bits())
+		s.Fields, masks = append(s.Fields, f), append(masks, mask)
+	}
+	if masked {
+		s.Masks = masks
+	}
+	return nil
 }
 
 // parseBucket reads a bucket's properties, between and after which its actions may stand.

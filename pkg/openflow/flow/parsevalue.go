@@ -30,6 +30,10 @@ func (x span) fieldValue(f ofp.Field) (v, mask string, err error) {
 	case ofp.FormatTunFlags:
 		v, mask, err = x.flagValue(n, tunFlags[:1], "a tunnel's flag: oam")
 	case ofp.FormatPort, ofp.FormatPort16:
+		if strings.Contains(x.s, "/") { // a part of it, as ovs-ofctl prints it
+			v, mask, err = x.integers(n)
+			break
+		}
 		var p ofp.Port
 		p, err = x.port()
 		v = string(ofp.Value{Lo: uint64(p) & ofp.Ones(8*n).Lo}.Append(nil, n))

@@ -161,6 +161,8 @@ func (a Encap) check() error {
 	}
 	for _, p := range a.Props {
 		switch {
+		case p.Kind == EncapNSHMDType && (p.MDType < 1 || p.MDType > 2):
+			return fmt.Errorf("encap: NSH has metadata of type 1 or 2, not %d", p.MDType)
 		case p.Kind == EncapNSHMDType && p.TLVClass == 0 && p.TLVType == 0 && p.Data == "":
 		case p.Kind == EncapNSHTLV && p.MDType == 0 && len(p.Data) <= 240:
 		default:
@@ -208,7 +210,9 @@ func (d *decoder) encap() Action {
 		x := EncapProp{Kind: kind}
 		switch kind {
 		case EncapNSHMDType:
-			x.MDType = p.u8("md_type")
+			if x.MDType = p.u8("md_type"); n > 8 {
+				d.fail("property", "an md_type of %d bytes", n)
+			}
 		case EncapNSHTLV:
 			x.TLVClass, x.TLVType = p.u16("tlv class"), p.u8("tlv type")
 			x.Data = string(p.take("tlv", int(p.u8("tlv length"))))

@@ -121,11 +121,15 @@ func nameOf(b []byte) string {
 	return t.String()
 }
 
-// Error makes a switch's refusal an ordinary error: its name and, where the first bytes of the
-// refused message are there, what message that was.
+// Error makes a switch's refusal an ordinary error: its name with its meaning and, where the
+// first bytes of the refused message are there, what message that was.
 func (m Error) Error() string {
-	if o, ok := m.Offender(); ok {
-		return fmt.Sprintf("the switch refused %s: %s", o.Name, m.Name())
+	what, why := "a message", m.Name()
+	if len(m.Data) >= 8 && m.ErrType != 0 {
+		what = nameOf(m.Data)
 	}
-	return "the switch refused a message: " + m.Name()
+	if meaning := m.Meaning(); meaning != "" {
+		why += " (" + meaning + ")"
+	}
+	return "the switch refused " + what + ": " + why
 }

@@ -26,6 +26,9 @@ func TestErrorNames(t *testing.T) {
 		if e, ok := ErrorByName(name); !ok || !reflect.DeepEqual(e, want) {
 			t.Errorf("%s is %+v, want %+v", name, e, want)
 		}
+		if want.Meaning() == "" {
+			t.Errorf("%s has no meaning in words", name)
+		}
 		if int(key[0]) >= len(errorTypes) {
 			t.Errorf("%s: type %d has no name", name, key[0])
 		}
@@ -33,6 +36,13 @@ func TestErrorNames(t *testing.T) {
 	for code, name := range niciraErrors {
 		if e, ok := ErrorByName(name); !ok || e.Code != code || e.Experimenter != nxVendor {
 			t.Errorf("%s is %+v, want Nicira's %d", name, e, code)
+		} else if e.Meaning() == "" {
+			t.Errorf("%s has no meaning in words", name)
+		}
+	}
+	for name := range errorMeanings {
+		if _, ok := ErrorByName(name); !ok {
+			t.Errorf("%s has a meaning and no number", name)
 		}
 	}
 	if _, ok := ErrorByName("OFPBMC_BAD_WEATHER"); ok {
@@ -60,11 +70,11 @@ func TestOffender(t *testing.T) {
 		want Offender
 		text string
 	}{
-		{"whole", whole, Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, "the switch refused flow_mod: OFPBMC_BAD_PREREQ"},
+		{"whole", whole, Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, "the switch refused flow_mod: OFPBMC_BAD_PREREQ (a field is matched without what gives it a meaning)"},
 		{"cut", whole[:len(whole)-1], Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), false, nil}, ""},
 		{"whole, with bytes after it", append(whole[:len(whole):len(whole)], 1, 2), Offender{6, TypeFlowMod, "flow_mod", 77, len(whole), true, flow}, ""},
 		{"another version", old, Offender{4, TypeFlowMod, "flow_mod", 77, len(whole), true, nil}, ""},
-		{"multipart", encode(TableDescRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (table_desc)", 77, 16, true, TableDescRequest{}}, "the switch refused multipart_request (table_desc): OFPBMC_BAD_PREREQ"},
+		{"multipart", encode(TableDescRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (table_desc)", 77, 16, true, TableDescRequest{}}, "the switch refused multipart_request (table_desc): OFPBMC_BAD_PREREQ (a field is matched without what gives it a meaning)"},
 		{"Nicira's", encode(TLVTableRequest{}), Offender{6, TypeExperimenter, "experimenter (NXT_TLV_TABLE_REQUEST)", 77, 16, true, TLVTableRequest{}}, ""},
 		{"an experimenter's", encode(Experimenter{Vendor: 0x1234, Subtype: 5}), Offender{6, TypeExperimenter, "experimenter (0x1234, type 5)", 77, 16, true, Experimenter{Vendor: 0x1234, Subtype: 5}}, ""},
 		{"an experimenter's multipart", encode(IPFIXFlowRequest{}), Offender{6, TypeMultipartRequest, "multipart_request (experimenter 0x2320, type 4)", 77, 24, true, IPFIXFlowRequest{}}, ""},

@@ -146,12 +146,19 @@ func (e *encoder) selection(s Selection) {
 			e.fail("selection: %s: the mask is wider than the field's %d bits", f.Field, f.Field.Bits())
 			return
 		}
-		e.header(f.Field)
-		mask := f.Mask
-		if mask == Ones(f.Field.Bits()) {
-			mask = Ones(8 * f.Field.Len()) // all bits are all bits of the bytes (mf_is_mask_valid)
+		full := f.Mask == Ones(f.Field.Bits())
+		if !full && !f.Field.Maskable() {
+			e.fail("selection: %s cannot be masked", f.Field)
+			return
 		}
-		e.b = mask.Append(e.b, f.Field.Len())
+		e.header(f.Field)
+		if full { // the switch wants all bits set, also those that the field does not have
+			for range f.Field.Len() {
+				e.u8(0xff)
+			}
+		} else {
+			e.b = f.Mask.Append(e.b, f.Field.Len())
+		}
 	}
 	e.propEnd(p)
 }
@@ -193,7 +200,11 @@ func (d *decoder) selection() (s Selection, raw []RawProperty) {
 				break
 			}
 			p.take("selection field", n)
+			if m.Field.Long() { // all of an option, or its last 16 bytes
+				m.Value = ToValue(m.Bytes)
+			}
 			if m.Field != 0 {
+				m.Value = m.Value.And(Ones(m.Field.Bits()))
 				list = append(list, m)
 			}
 		}
@@ -205,9 +216,6 @@ func (d *decoder) selection() (s Selection, raw []RawProperty) {
 // set takes the fields of a message, where a field's value is the mask.
 func (s *Selection) set(list []MatchField) {
 	slices.SortFunc(list, func(a, b MatchField) int { return int(a.Field) - int(b.Field) })
-	for i := range list { // the bits beyond the field's width mean nothing
-		list[i].Value = list[i].Value.And(Ones(list[i].Field.Bits()))
-	}
 	masked := slices.ContainsFunc(list, func(m MatchField) bool { return m.Value != Ones(m.Field.Bits()) })
 	for _, m := range list {
 		s.Fields = append(s.Fields, m.Field)
