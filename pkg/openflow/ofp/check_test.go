@@ -101,6 +101,38 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestTableFeaturesAreWhole takes one of the properties that must be there away after the other.
+func TestTableFeaturesAreWhole(t *testing.T) {
+	whole := TableFeatures{
+		Hit: TableEntryFeatures{
+			Instructions: []ActionID{}, NextTables: []Table{},
+			Write: TableActionFeatures{Actions: []ActionID{}, SetField: []FieldID{}},
+			Apply: TableActionFeatures{Actions: []ActionID{}, SetField: []FieldID{}},
+		},
+		Match: []FieldID{}, Wildcards: []FieldID{},
+	}
+	if _, err := AppendMessage(nil, 1, TableFeaturesRequest{Tables: []TableFeatures{whole}}); err != nil {
+		t.Error(err)
+	}
+	for name, remove := range map[string]func(*TableFeatures){
+		"Hit.Instructions":   func(f *TableFeatures) { f.Hit.Instructions = nil },
+		"Hit.NextTables":     func(f *TableFeatures) { f.Hit.NextTables = nil },
+		"Hit.Write.Actions":  func(f *TableFeatures) { f.Hit.Write.Actions = nil },
+		"Hit.Apply.Actions":  func(f *TableFeatures) { f.Hit.Apply.Actions = nil },
+		"Match":              func(f *TableFeatures) { f.Match = nil },
+		"Wildcards":          func(f *TableFeatures) { f.Wildcards = nil },
+		"Hit.Write.SetField": func(f *TableFeatures) { f.Hit.Write.SetField = nil },
+		"Hit.Apply.SetField": func(f *TableFeatures) { f.Hit.Apply.SetField = nil },
+	} {
+		part := whole
+		remove(&part)
+		_, err := AppendMessage(nil, 1, TableFeaturesRequest{Tables: []TableFeatures{part}})
+		if err == nil || !strings.Contains(err.Error(), "; "+name+" is missing") {
+			t.Errorf("without %s the error is %v", name, err)
+		}
+	}
+}
+
 // TestDecodeRefuses says where a message is wrong.
 func TestDecodeRefuses(t *testing.T) {
 	for _, test := range []struct{ name, wire, want string }{
@@ -109,6 +141,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a length that lies", "0605000900000000", "decode features_request at byte 8: length: the header says 9 bytes, there are 8"},
 		{"bytes after a request", "060500090000000000", "decode features_request at byte 8: end: 1 bytes are left over"},
 		{"a property shorter than its header", "061c001000000000" + "0001000300000000", "decode set_async at byte 8: async property length: 3 is less than 4"},
+		{"a property with bytes after its value", "0610003000000000" + "0000000300000000" + strings.Repeat("00", 16) + "0000000c00000001" + "0000000000000000", "decode port_mod at byte 40: advertise: 4 bytes more than it has"},
 		{"a short port", "0613001800000000" + "0004000000000000" + "0008000000000003", "decode multipart_reply at byte 16: port stats length: 8 is less than 80"},
 		{"half a header", "0620000c00000000" + "060f0004", "decode requestforward at byte 8: message: a message has at least 8 bytes"},
 		{"a hello forwarded", "0620001000000000" + "0600000800000000", "decode requestforward at byte 8: request: only a group_mod or a meter_mod is forwarded"},

@@ -21,6 +21,11 @@ func TestErrorNames(t *testing.T) {
 			t.Errorf("%+v is called %s, want %s", test.err, have, test.name)
 		}
 	}
+	for kind, want := range map[ErrorType]string{0: "OFPET_HELLO_FAILED", 4: "OFPET_BAD_MATCH", 17: "OFPET_BUNDLE_FAILED", 0xffff: "OFPET_EXPERIMENTER", 18: "error_type_18"} {
+		if have := kind.String(); have != want {
+			t.Errorf("error type %d is called %s, want %s", uint16(kind), have, want)
+		}
+	}
 	for key, name := range errorNames {
 		want := Error{ErrType: key[0], Code: key[1]}
 		if e, ok := ErrorByName(name); !ok || !reflect.DeepEqual(e, want) {

@@ -86,7 +86,12 @@ func TestRecorded(t *testing.T) {
 	if len(list) < 110 {
 		t.Errorf("testdata/ovs.txt has %d messages", len(list))
 	}
-	was, is := strings.Split(ofpParse(t, before), "\n"), strings.Split(ofpParse(t, after), "\n")
+	// That there is no tag is one match of OpenFlow 1.5, and two of NXM, which has the priority in
+	// the same field.
+	text := func(b []byte) []string {
+		return strings.Split(strings.ReplaceAll(ofpParse(t, b), "vlan_tci=0x0000/0x1fff", "vlan_tci=0x0000"), "\n")
+	}
+	was, is := text(before), text(after)
 	for i := range min(len(was), len(is)) {
 		// The only text that shows bytes: what a hello has besides its elements.
 		if was[i] != is[i] && !strings.Contains(was[max(0, i-4)]+was[max(0, i-3)]+was[max(0, i-2)]+was[max(0, i-1)], "unknown data in hello") {
