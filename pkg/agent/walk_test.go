@@ -38,7 +38,7 @@ var (
 //
 // One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
-	seeds := []uint64{1, 2, 3}
+	seeds := []uint64{1, 2, 3, 4}
 	if *walkSeed != 0 {
 		seeds = []uint64{*walkSeed}
 	}
@@ -132,6 +132,7 @@ func (w *walk) startAgent() {
 		w.gatewayMAC = a.gatewayMAC
 	}
 	passed := w.passed
+	w.seen = 0 // by this agent; no other runs
 	running.Go(func() { a.listen(ctx) })
 	running.Go(func() {
 		a.runner.run(ctx, func(ctx context.Context) error {
@@ -150,7 +151,6 @@ func (w *walk) startAgent() {
 		})
 	})
 	a.runner.ring()
-	w.seen = 0
 }
 
 // connect opens the second connection.
@@ -162,41 +162,51 @@ func (w *walk) connect() {
 	})
 }
 
+// step is something that happens. After a loose one the agent has to bring the switch back,
+// and how much it sends for that is its own affair.
+type step struct {
+	weight int
+	loose  bool
+	take   func(*walk) string
+}
+
+var steps = []step{
+	{40, false, func(w *walk) string { return w.changeWorld(1) }},
+	{6, false, func(w *walk) string { return w.changeWorld(2 + w.r.IntN(6)) }},
+	{10, false, (*walk).attach},
+	{8, false, (*walk).detach},
+	{2, false, (*walk).attachAgain},
+	{6, true, (*walk).meddle},
+	{4, false, (*walk).restartAgent},
+	{2, false, (*walk).restartAgentBlind},
+	{2, false, (*walk).loseSelf},
+	{1, true, (*walk).restartSwitch},
+}
+
+func (w *walk) nextStep() step {
+	total := 0
+	for _, s := range steps {
+		total += s.weight
+	}
+	n := w.r.IntN(total)
+	for _, s := range steps {
+		if n -= s.weight; n < 0 {
+			return s
+		}
+	}
+	panic("the weights do not add up")
+}
+
 // step takes one step, and looks at the switch.
 func (w *walk) step() {
 	w.t.Helper()
 	before, was, agent := w.agent.flows.Stats(), w.wish, w.agent
-	var text string
-	loose := false
-	switch n := w.r.IntN(40); {
-	case n < 20:
-		text = w.changeWorld(1)
-	case n < 23:
-		text = w.changeWorld(2 + w.r.IntN(6))
-	case n < 28 && len(w.world.pods) < 20:
-		text = w.attach()
-	case n < 32:
-		text = w.detach()
-	case n < 33:
-		text = w.attachAgain()
-	case n < 36:
-		text, loose = w.meddle(), true
-	case n < 38:
-		text = w.restartAgent()
-	case n < 39:
-		text = w.loseSelf()
-	case w.r.IntN(4) == 0:
-		text, loose = w.restartSwitch(), true
-	default:
-		text = w.restartAgentBlind()
-	}
+	next := w.nextStep()
+	text, loose := next.take(w), next.loose
 	w.account = append(w.account, text)
 	w.settle()
-	if loose {
-		w.ovs.Eventually("the switch equals the wish again", func() error {
-			w.settle()
-			return w.differs()
-		})
+	for deadline := time.Now().Add(20 * time.Second); loose && w.differs() != nil && time.Now().Before(deadline); {
+		w.settle()
 	}
 	w.compare()
 	after := w.agent.flows.Stats()
@@ -242,7 +252,7 @@ func (w *walk) settle() {
 		}
 		select {
 		case <-ctx.Done():
-			w.fail("the agent has not looked at the cluster for 20 s: %+v", w.agent.problems)
+			w.fail("the agent has not looked at the cluster, or is not ready, for 20 s")
 		case <-w.passed:
 		}
 	}
@@ -283,8 +293,7 @@ func (w *walk) differs() error {
 			w.must(have.AddGroup(flow.FromGroupDesc(g)))
 		}
 	}
-	filter := ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}
-	for _, m := range w.request(ofp.FlowDescRequest{FlowFilter: filter}) {
+	for _, m := range w.request(allFlows) {
 		for _, d := range m.(ofp.FlowDescReply).Flows {
 			w.must(have.Add(flow.FromStats(d)))
 		}
@@ -309,6 +318,8 @@ func (w *walk) must(err error) {
 		w.fail("%v", err)
 	}
 }
+
+var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
 
 // request asks the switch by the second connection.
 func (w *walk) request(m ofp.Message) []ofp.Message {
@@ -371,6 +382,9 @@ func (w *walk) changeWorld(n int) string {
 // attach brings some Pods at once, and looks for their flows as soon as each is attached.
 func (w *walk) attach() string {
 	w.t.Helper()
+	if len(w.world.pods) >= 20 {
+		return w.detach()
+	}
 	var texts []string
 	var all sync.WaitGroup
 	errs := make(chan error, 8)
@@ -398,17 +412,19 @@ func (w *walk) attach() string {
 // holds says whether the switch has all that an owner wants now.
 func (w *walk) holds(ctx context.Context, owner flow.Owner) error {
 	d, _ := w.agent.current()
-	dump, err := w.agent.flows.Dump(ctx)
+	have := flow.NewSet()
+	parts, err := w.other.Request(ctx, allFlows)
+	for _, m := range parts {
+		for _, d := range m.(ofp.FlowDescReply).Flows {
+			err = errors.Join(err, have.Add(flow.FromStats(d)))
+		}
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("read the switch: %w", err)
 	}
-	have := map[flow.Key]flow.Actions{}
-	for _, f := range dump.Flows {
-		have[f.Flow.Key()] = f.Flow.Actions
-	}
-	for _, f := range d.Flows[owner].Flows {
-		if actions, ok := have[f.Key()]; !ok || !actions.Equal(f.Actions) {
-			return fmt.Errorf("%s is attached and the switch lacks %s", owner.Name, f)
+	for _, want := range d.Flows[owner].Flows {
+		if f, ok := have.Get(want.Key()); !ok || !f.Actions.Equal(want.Actions) {
+			return fmt.Errorf("%s is attached and the switch lacks %s", owner.Name, want)
 		}
 	}
 	if len(d.Flows[owner].Flows) == 0 {
