@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -26,13 +27,31 @@ const (
 // time and memory.
 func TestMain(m *testing.M) {
 	if row := os.Getenv(rowVariable); row != "" {
-		if err := child(row, os.Getenv(socketVariable)); err != nil {
+		if err := profiled(func() error { return child(row, os.Getenv(socketVariable)) }); err != nil {
 			fmt.Fprintln(os.Stderr, row+":", err)
 			os.Exit(1)
 		}
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// profiled writes a CPU profile of a row's process into the directory TOMBOLO_BENCH_PROFILE.
+func profiled(f func() error) error {
+	dir := os.Getenv("TOMBOLO_BENCH_PROFILE")
+	if dir == "" {
+		return f()
+	}
+	file, err := os.Create(filepath.Join(dir, os.Getenv(rowVariable)+".pprof"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return f()
 }
 
 // table is what gets printed.

@@ -27,7 +27,7 @@ func BenchmarkOneOfMany(b *testing.B) {
 			}
 			encode := func(buf []byte) []byte {
 				c := s.plan(time.Now())
-				clear(s.dirty)
+				s.dirty = map[ident]struct{}{}
 				s.assume(c)
 				for _, m := range c.messages {
 					var err error

@@ -71,12 +71,12 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 			Duration: time.Duration(f.Stats.DurationSec)*time.Second + time.Duration(f.Stats.DurationNsec),
 		}
 		if s.ours(v.Cookie) {
-			out.Owner = owner(ident{key: v.Key()})
+			out.Owner = owner(identOf(v))
 		}
 		d.Flows = append(d.Flows, out)
 	}
 	for _, g := range groups {
-		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner(ident{group: g.ID, isGroup: true})})
+		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner(groupIdent(g.ID))})
 	}
 	for _, m := range meters {
 		out := DumpedMeter{Meter: m}

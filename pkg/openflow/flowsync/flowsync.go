@@ -57,19 +57,25 @@ type Stats struct {
 	Refused     []string
 }
 
-// ident is the switch's own identity of an entry: a flow's key or a group's number.
+// ident is the switch's own identity of an entry: a flow's key or a group's number. It is as
+// small as can be: there are several for each flow.
 type ident struct {
-	key     flow.Key
-	group   uint32
-	isGroup bool
+	match    ofp.Match // or, behind a zero byte, what is wrong with it
+	group    uint32
+	priority uint16
+	table    ofp.Table
+	isGroup  bool
 }
 
-func (e entry) ident() ident {
-	if e.group != nil {
-		return ident{group: e.group.ID, isGroup: true}
+func identOf(f flow.Flow) ident {
+	id := ident{match: f.Match.OXM(), priority: f.Priority, table: f.Table}
+	if err := f.Match.Err(); err != nil {
+		id.match = ofp.Match("\x00" + err.Error())
 	}
-	return ident{key: e.flow.Key()}
+	return id
 }
+
+func groupIdent(id uint32) ident { return ident{group: id, isGroup: true} }
 
 // entry is a flow or a group.
 type entry struct {
@@ -78,6 +84,9 @@ type entry struct {
 }
 
 func (e entry) equal(o entry) bool {
+	if e == o {
+		return true
+	}
 	if e.group != nil {
 		return o.group != nil && e.group.Equal(*o.group)
 	}
@@ -252,10 +261,10 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 	}
 	for _, f := range e.Flows {
 		f.Cookie = cookie
-		want(ident{key: f.Key()}, entry{flow: &f})
+		want(identOf(f), entry{flow: &f})
 	}
 	for _, g := range e.Groups {
-		want(ident{group: g.ID, isGroup: true}, entry{group: &g})
+		want(groupIdent(g.ID), entry{group: &g})
 	}
 	if delete(s.twice, o); len(twice) > 0 {
 		s.twice[o] = twice

@@ -52,6 +52,9 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	}
 	for id, now := range found {
 		s.noteForeign(id)
+		if list := s.claims[id]; len(list) > 0 && list[0].entry.equal(now) {
+			now = list[0].entry // one value of what is wanted and there
+		}
 		s.have[id] = now
 	}
 	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
@@ -59,8 +62,10 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	if all {
 		s.meters.dirty = true
 		clear(s.doubt)
-		for id := range s.claims {
-			s.dirty[id] = struct{}{}
+		for id, list := range s.claims {
+			if s.have[id] != list[0].entry || s.refused[id] != nil {
+				s.dirty[id] = struct{}{}
+			}
 		}
 		for id := range s.have {
 			if _, wanted := s.claims[id]; !wanted {
@@ -79,7 +84,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ide
 		return nil, err
 	}
 	for _, g := range groups {
-		found[ident{group: g.ID, isGroup: true}] = entry{group: &g}
+		found[groupIdent(g.ID)] = entry{group: &g}
 	}
 	if !all {
 		return found, nil
@@ -90,7 +95,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ide
 	}
 	for _, d := range flows {
 		if f := flow.FromStats(d); s.ours(f.Cookie) {
-			found[ident{key: f.Key()}] = entry{flow: &f}
+			found[identOf(f)] = entry{flow: &f}
 		}
 	}
 	return found, nil
@@ -173,7 +178,7 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 	switch u.Event {
 	case ofp.UpdateAdded, ofp.UpdateModified, ofp.UpdateInitial:
 		f := flow.FromUpdate(u)
-		id := ident{key: f.Key()}
+		id := identOf(f)
 		if !s.ours(f.Cookie) {
 			s.gone(id) // somebody's own flow, which may have taken the place of one of ours
 			return
@@ -189,7 +194,7 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 		s.have[id] = entry{flow: &f}
 		s.noteForeign(id)
 	case ofp.UpdateRemoved:
-		id := ident{key: flow.FromUpdate(u).Key()}
+		id := identOf(flow.FromUpdate(u))
 		if e := s.have[id]; u.Reason == ofp.RemovedGroup && e.flow != nil && uses(e.flow.Actions, s.removing) {
 			s.touch(id)
 			delete(s.have, id) // with its group, our own doing

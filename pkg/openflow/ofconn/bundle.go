@@ -55,15 +55,6 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	if err := control(ofp.BundleOpenRequest); err != nil {
 		return fmt.Errorf("open a bundle: %w", err)
 	}
-	adds := make([]ofp.Message, len(messages))
-	for i, m := range messages {
-		adds[i] = ofp.BundleAdd{ID: id, Flags: flags, Message: m}
-	}
-	if i, err := check(messages); err != nil {
-		_ = control(ofp.BundleDiscardRequest) // the switch forgets it with the connection at the latest
-		return &BundleError{Index: i, Message: messages[i], Err: err}
-	}
-
 	n := uint32(len(messages))
 	if err := c.acquire(ctx); err != nil {
 		return err
@@ -72,12 +63,18 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	c.mu.Lock()
 	c.bundle = b
 	c.mu.Unlock()
-	err := c.stream(ctx, b.first, adds)
+	bad, err := c.stream(ctx, len(messages), func(i int) error {
+		return c.encodeAdd(b.first+uint32(i), id, flags, messages[i])
+	})
 	defer func() {
 		c.mu.Lock()
 		c.bundle = nil
 		c.mu.Unlock()
 	}()
+	if bad >= 0 {
+		_ = control(ofp.BundleDiscardRequest) // the switch forgets it with the connection at the latest
+		return &BundleError{Index: bad, Message: messages[bad], Err: err}
+	}
 	if err != nil {
 		return err
 	}
@@ -109,16 +106,4 @@ func (c *Conn) refused(b *bundle, messages []ofp.Message) error {
 		return nil
 	}
 	return &BundleError{Index: b.index, Message: messages[b.index], Err: &SwitchError{*b.err}}
-}
-
-// check finds a message that cannot be encoded before anything is sent.
-func check(messages []ofp.Message) (int, error) {
-	var scratch []byte
-	for i, m := range messages {
-		var err error
-		if scratch, err = ofp.AppendMessage(scratch[:0], 0, m); err != nil {
-			return i, err
-		}
-	}
-	return 0, nil
 }

@@ -267,24 +267,26 @@ func (c *Conn) write(ctx context.Context, first uint32, messages []ofp.Message) 
 	}
 }
 
-// stream is write for what is too much to be kept as bytes at once. When ctx ends before all
-// is written the connection ends.
-func (c *Conn) stream(ctx context.Context, first uint32, messages []ofp.Message) error {
+// stream is write for what is too much to be kept as bytes at once: encode encodes the n
+// messages one by one. When ctx ends before all is written the connection ends. Where one cannot
+// be encoded its index is returned, and none after it is written; else the index is -1.
+func (c *Conn) stream(ctx context.Context, n int, encode func(int) error) (bad int, err error) {
 	stop := context.AfterFunc(ctx, func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
 	defer stop()
 	defer c.release()
 	c.buf = c.buf[:0]
-	for i, m := range messages {
-		if err := c.encode(first+uint32(i), m); err != nil {
-			return err
+	for i := range n {
+		if err := encode(i); err != nil {
+			c.buf = c.buf[:0]
+			return i, err
 		}
-		if len(c.buf) >= 256<<10 {
+		if len(c.buf) >= 64<<10 {
 			if err := c.flush(); err != nil {
-				return err
+				return -1, err
 			}
 		}
 	}
-	return c.flush()
+	return -1, c.flush()
 }
 
 func (c *Conn) encode(xid uint32, m ofp.Message) error {
@@ -293,6 +295,17 @@ func (c *Conn) encode(xid uint32, m ofp.Message) error {
 		return err
 	}
 	c.buf = b
+	c.counts.count(m)
+	return nil
+}
+
+func (c *Conn) encodeAdd(xid, bundle uint32, flags uint16, m ofp.Message) error {
+	b, err := ofp.AppendBundleAdd(c.buf, xid, bundle, flags, m)
+	if err != nil {
+		return err
+	}
+	c.buf = b
+	c.counts.sent[ofp.TypeBundleAdd].Add(1)
 	c.counts.count(m)
 	return nil
 }

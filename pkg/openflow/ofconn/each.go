@@ -46,7 +46,7 @@ func (c *Conn) Each(ctx context.Context, messages []ofp.Message) ([]error, error
 			delete(c.pending, first+uint32(i))
 		}
 	}()
-	if err := c.stream(ctx, first, send); err != nil {
+	if err := c.write(ctx, first, send); err != nil {
 		return nil, err
 	}
 	barrier := requests[len(requests)-1]

@@ -179,9 +179,10 @@ func (e *encoder) conjunctions(list []Action) {
 
 // instructions appends a flow's list: actions wrapped in Apply-Actions, then instructions.
 func (e *encoder) instructions(list []Action) {
-	start := -1
+	start, instructions := -1, false
 	for _, a := range list {
 		if isInstruction(a) {
+			instructions = true
 			continue
 		}
 		e.outsideCT(a)
@@ -195,6 +196,9 @@ func (e *encoder) instructions(list []Action) {
 		e.len16(start, 2)
 	}
 	e.conjunctions(list)
+	if !instructions {
+		return
+	}
 	seen := 0
 	for rank := 1; rank <= 5; rank++ {
 		for _, a := range list {

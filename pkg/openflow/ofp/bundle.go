@@ -93,23 +93,27 @@ func (d *decoder) bundleControl() Message {
 }
 
 func (m BundleAdd) appendTo(e *encoder) {
-	e.u32(m.ID)
-	e.zero(2)
-	e.u16(m.Flags)
-	if m.Message == nil {
-		e.fail("the message is nil")
-		return
-	}
-	if !bundlable(m.Message.Type()) {
-		e.fail("a bundle holds changes of flows, groups, ports, tables and meters and packets out, not %s", m.Message.Type())
-		return
-	}
-	start := len(e.b)
-	e.message(m.Message)
+	start := len(e.b) + 8
+	e.bundleAdd(m.ID, m.Flags, m.Message)
 	if len(m.Properties) > 0 {
 		e.pad8(start)
 		e.raw(m.Properties)
 	}
+}
+
+func (e *encoder) bundleAdd(id uint32, flags uint16, m Message) {
+	e.u32(id)
+	e.zero(2)
+	e.u16(flags)
+	if m == nil {
+		e.fail("the message is nil")
+		return
+	}
+	if !bundlable(m.Type()) {
+		e.fail("a bundle holds changes of flows, groups, ports, tables and meters and packets out, not %s", m.Type())
+		return
+	}
+	e.message(m)
 }
 
 // bundlable says whether a message can be part of a bundle. The switch may take fewer kinds: Open

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // encoder appends big-endian fields and keeps its first error.
@@ -199,22 +200,49 @@ func MessageLen(b []byte) int {
 
 // AppendMessage appends m with its header to b.
 func AppendMessage(b []byte, xid uint32, m Message) ([]byte, error) {
-	e := encoder{b: b, xid: xid}
-	e.message(m)
-	if e.err != nil {
-		return b, fmt.Errorf("encode %s: %w", m.Type(), e.err)
-	}
-	return e.b, nil
+	return encode(b, xid, m.Type(), func(e *encoder) { e.message(m) })
 }
 
+// AppendBundleAdd appends the message that adds m to a bundle; both have the transaction id. It
+// does what AppendMessage does with a BundleAdd, without making one.
+func AppendBundleAdd(b []byte, xid, bundle uint32, flags uint16, m Message) ([]byte, error) {
+	return encode(b, xid, TypeBundleAdd, func(e *encoder) {
+		start := e.start(TypeBundleAdd)
+		e.bundleAdd(bundle, flags, m)
+		e.len16(start, 2)
+	})
+}
+
+func encode(b []byte, xid uint32, t Type, message func(*encoder)) ([]byte, error) {
+	e := encoders.Get().(*encoder)
+	*e = encoder{b: b, xid: xid}
+	message(e)
+	out, err := e.b, e.err
+	*e = encoder{}
+	encoders.Put(e)
+	if err != nil {
+		return b, fmt.Errorf("encode %s: %w", t, err)
+	}
+	return out, nil
+}
+
+// encoders are used again: one goes through interfaces, and would be garbage of every message.
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
 func (e *encoder) message(m Message) {
-	start := len(e.b)
-	e.u8(Version)
-	e.u8(uint8(m.Type()))
-	e.u16(0)
-	e.u32(e.xid)
+	start := e.start(m.Type())
 	m.appendTo(e)
 	e.len16(start, 2)
+}
+
+// start begins a message and returns where; its length is still to be set.
+func (e *encoder) start(t Type) int {
+	start := len(e.b)
+	e.u8(Version)
+	e.u8(uint8(t))
+	e.u16(0)
+	e.u32(e.xid)
+	return start
 }
 
 // DecodeMessage decodes exactly one message. It never panics; messages it does not know are
