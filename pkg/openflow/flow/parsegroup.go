@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -76,7 +77,7 @@ func parseGroup(x span) (g Group, err error) {
 func (g *Group) number(auto []int) {
 	used := map[uint32]bool{}
 	for i, b := range g.Buckets {
-		if len(auto) == 0 || !contains(auto, i) {
+		if !slices.Contains(auto, i) {
 			used[b.ID] = true
 		}
 	}
@@ -88,15 +89,6 @@ func (g *Group) number(auto []int) {
 		g.Buckets[i].ID = next
 		next++
 	}
-}
-
-func contains(list []int, x int) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
 }
 
 func (g *Group) property(it item) (err error) {

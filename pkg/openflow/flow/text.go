@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -71,7 +72,8 @@ func (x span) isNot(expected string) error {
 
 // within says what an error was met in.
 func within(name string, err error) error {
-	if e, ok := err.(*textError); ok {
+	var e *textError
+	if errors.As(err, &e) {
 		return &textError{e.at, name + ": " + e.problem, e.expected}
 	}
 	return err
@@ -84,8 +86,8 @@ func (x span) refused(err error) error {
 
 // located makes a ParseError of a textError; source is the whole text and line its first line's number.
 func located(what, source string, line int, err error) error {
-	e, ok := err.(*textError)
-	if !ok {
+	var e *textError
+	if !errors.As(err, &e) {
 		return err
 	}
 	before := source[:min(e.at, len(source))]

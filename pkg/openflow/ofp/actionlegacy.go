@@ -38,29 +38,28 @@ type Legacy struct {
 type legacyInfo struct {
 	name  string
 	typ   uint16
-	nx    bool
 	field Field
 	bits  int
 }
 
 var legacyKinds = [...]legacyInfo{
-	LegacyVLANVID:   {"set_vlan_vid", actSetVLANVID, false, VLANVID, 12},
-	LegacyVLANPCP:   {"set_vlan_pcp", actSetVLANPCP, false, VLANPCP, 3},
-	LegacyEthSrc:    {"mod_dl_src", actSetEthSrc, false, EthSrc, 48},
-	LegacyEthDst:    {"mod_dl_dst", actSetEthDst, false, EthDst, 48},
-	LegacyIPSrc:     {"mod_nw_src", actSetIPSrc, false, IPv4Src, 32},
-	LegacyIPDst:     {"mod_nw_dst", actSetIPDst, false, IPv4Dst, 32},
-	LegacyTOS:       {"mod_nw_tos", actSetTOS, false, IPDSCP, 8},
-	LegacyECN:       {"mod_nw_ecn", actSetECN, false, IPECN, 2},
-	LegacyTPSrc:     {"mod_tp_src", actSetTPSrc, false, 0, 16},
-	LegacyTPDst:     {"mod_tp_dst", actSetTPDst, false, 0, 16},
-	LegacyMPLSLabel: {"set_mpls_label", actSetMPLSLabel, false, MPLSLabel, 20},
-	LegacyMPLSTC:    {"set_mpls_tc", actSetMPLSTC, false, MPLSTC, 3},
-	LegacyTunnel:    {"set_tunnel", nxSetTunnel, true, TunID, 64},
-	LegacyTunnel64:  {"set_tunnel64", nxSetTunnel64, true, TunID, 64},
+	LegacyVLANVID:   {"set_vlan_vid", actSetVLANVID, VLANVID, 12},
+	LegacyVLANPCP:   {"set_vlan_pcp", actSetVLANPCP, VLANPCP, 3},
+	LegacyEthSrc:    {"mod_dl_src", actSetEthSrc, EthSrc, 48},
+	LegacyEthDst:    {"mod_dl_dst", actSetEthDst, EthDst, 48},
+	LegacyIPSrc:     {"mod_nw_src", actSetIPSrc, IPv4Src, 32},
+	LegacyIPDst:     {"mod_nw_dst", actSetIPDst, IPv4Dst, 32},
+	LegacyTOS:       {"mod_nw_tos", actSetTOS, IPDSCP, 8},
+	LegacyECN:       {"mod_nw_ecn", actSetECN, IPECN, 2},
+	LegacyTPSrc:     {"mod_tp_src", actSetTPSrc, 0, 16},
+	LegacyTPDst:     {"mod_tp_dst", actSetTPDst, 0, 16},
+	LegacyMPLSLabel: {"set_mpls_label", actSetMPLSLabel, MPLSLabel, 20},
+	LegacyMPLSTC:    {"set_mpls_tc", actSetMPLSTC, MPLSTC, 3},
+	LegacyTunnel:    {"set_tunnel", nxSetTunnel, TunID, 64},
+	LegacyTunnel64:  {"set_tunnel64", nxSetTunnel64, TunID, 64},
 
-	LegacyPushVLANVID: {"mod_vlan_vid", noType, false, VLANVID, 12},
-	LegacyPushVLANPCP: {"mod_vlan_pcp", noType, false, VLANPCP, 3},
+	LegacyPushVLANVID: {"mod_vlan_vid", noType, VLANVID, 12},
+	LegacyPushVLANPCP: {"mod_vlan_pcp", noType, VLANPCP, 3},
 }
 
 // noType marks actions that OpenFlow 1.5's wire does not have.
