@@ -6,7 +6,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -30,6 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/runner"
 )
 
 // Options is what the agent's process was started with.
@@ -51,7 +51,7 @@ type Agent struct {
 	options Options
 	config  config.Config
 	log     *slog.Logger
-	runner  *runner
+	runner  *runner.Runner
 
 	cluster     *cluster
 	sources     []source
@@ -95,7 +95,7 @@ func newAgent(o Options) (*Agent, error) {
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		runner:  newRunner(),
+		runner:  runner.New(times),
 		changed: make(chan struct{}),
 		rejects: rate.NewLimiter(200, 200),
 		started: time.Now(),
@@ -106,7 +106,7 @@ func newAgent(o Options) (*Agent, error) {
 		namespace = o.Namespace
 	}
 	var err error
-	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.ring); err != nil {
+	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.Ring); err != nil {
 		return nil, err
 	}
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
@@ -150,8 +150,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ignoreEnd(ctx, server.Run(ctx)) })
 	g.Go(func() error {
-		a.runner.ring()
-		a.runner.run(ctx, a.pass)
+		a.runner.Run(ctx, a.pass)
 		return nil
 	})
 	return g.Wait()
@@ -166,7 +165,7 @@ func (a *Agent) listen(ctx context.Context) {
 		case <-a.switchPorts.Changed():
 		case <-a.host.Changed():
 		}
-		a.runner.ring()
+		a.runner.Ring()
 	}
 }
 
@@ -198,13 +197,18 @@ func (a *Agent) load(ctx context.Context) error {
 	}
 }
 
-// errWaiting makes the runner look again soon without a log line.
-var errWaiting = errors.New("waiting")
+// times are those of the agent's runner: a Pod waits for the plan that has its port. A pass
+// does not fail, so there is no back-off.
+var times = runner.Options{Settle: 5 * time.Millisecond, Resync: 30 * time.Second}
 
-// pass plans once and applies the plan.
-func (a *Agent) pass(ctx context.Context) error {
+// missing is after how long the agent looks again for what it needs before it can plan. What
+// brings it rings, mostly.
+const missing = 500 * time.Millisecond
+
+// pass plans once and applies the plan. It returns when to look again.
+func (a *Agent) pass(ctx context.Context) (time.Time, error) {
 	if !a.cluster.ready() {
-		return errWaiting
+		return time.Now().Add(missing), nil
 	}
 	view, err := a.view(ctx)
 	if err != nil {
@@ -212,14 +216,14 @@ func (a *Agent) pass(ctx context.Context) error {
 			a.viewError = err.Error()
 			a.log.Error("look at the cluster and the Node; what the switch has stays", "error", err)
 		}
-		return err
+		return time.Now().Add(missing), nil
 	}
 	a.viewError = ""
 	desired, problems := Plan(view)
 	a.tell(problems)
 	if desired.Bridges == nil {
 		a.publish(desired, problems)
-		return errWaiting // the Node's own object is not there
+		return time.Now().Add(missing), nil // the Node's own object is not there
 	}
 	a.switchPorts.Set(desired.Bridges)
 	a.host.Set(desired.Host)
@@ -237,7 +241,7 @@ func (a *Agent) pass(ctx context.Context) error {
 		a.log.Info("first complete plan applied", "owners", len(desired.Flows), "attachments", len(view.Attachments))
 		a.publish(desired, problems)
 	}
-	return nil
+	return time.Time{}, nil
 }
 
 // view copies out what a plan is made from.

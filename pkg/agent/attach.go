@@ -87,7 +87,7 @@ func (a *Agent) Network(ctx context.Context) (cni.Network, error) {
 // confirmed the Pod's flows.
 func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	a.attachments.put(at)
-	a.runner.ring()
+	a.runner.Ring()
 	err := a.await(ctx, func(d Desired) (bool, error) {
 		if d.Network == nil || !a.has(at) {
 			return false, nil
@@ -139,7 +139,7 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 	if !ok {
 		return nil
 	}
-	a.runner.ring()
+	a.runner.Ring()
 	err := a.await(ctx, func(d Desired) (bool, error) {
 		if _, still := d.Flows[datapath.PodOwner(at.PortName)]; still {
 			return false, nil

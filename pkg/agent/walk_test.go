@@ -135,22 +135,18 @@ func (w *walk) startAgent() {
 	w.seen = 0 // by this agent; no other runs
 	running.Go(func() { a.listen(ctx) })
 	running.Go(func() {
-		a.runner.run(ctx, func(ctx context.Context) error {
+		a.runner.Run(ctx, func(ctx context.Context) (time.Time, error) {
 			w.world.mu.Lock()
-			err := a.pass(ctx)
+			again, err := a.pass(ctx)
 			w.seen = w.world.version
 			w.world.mu.Unlock()
-			if err != nil && !errors.Is(err, errWaiting) {
-				a.log.Error("pass", "error", err)
-			}
 			select {
 			case passed <- struct{}{}:
 			default:
 			}
-			return err
+			return again, err
 		})
 	})
-	a.runner.ring()
 }
 
 // connect opens the second connection.
@@ -242,7 +238,7 @@ func (w *walk) settle() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 	defer cancel()
-	w.agent.runner.ring()
+	w.agent.runner.Ring()
 	for {
 		w.world.mu.RLock()
 		done := w.seen == w.world.version && w.agent.ready()

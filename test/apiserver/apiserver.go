@@ -1,106 +1,183 @@
-// Package apiserver starts a real kube-apiserver with its own etcd for a test.
+// Package apiserver runs real kube-apiservers for tests, each with its own etcd.
 package apiserver
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Start runs an API server that serves the custom resource definitions of these files or
-// folders until the test ends, and returns an administrator's access to it.
-func Start(t testing.TB, crdPaths ...string) *rest.Config {
+// Options of a Server.
+type Options struct {
+	// CRDs are files or folders with custom resource definitions, which the server then has.
+	CRDs []string
+	// ServiceCIDR is where ClusterIPs come from; "10.0.0.0/24" when empty.
+	ServiceCIDR string
+}
+
+// Server is a kube-apiserver that can be stopped and started again. No controllers run
+// beside it, and nothing needs a ServiceAccount's token.
+type Server struct {
+	// Config is an administrator's access.
+	Config *rest.Config
+
+	dir     string
+	port    int
+	etcdURL string
+	options Options
+	process *exec.Cmd
+}
+
+// Start runs an API server with the definitions of these files or folders until the test
+// ends, and returns an administrator's access to it.
+func Start(t testing.TB, crds ...string) *rest.Config {
 	t.Helper()
-	return StartEnvironment(t, &envtest.Environment{CRDDirectoryPaths: crdPaths, ErrorIfCRDPathMissing: true})
+	return New(t, Options{CRDs: crds}).Config
 }
 
-// StartEnvironment is Start for an environment with more settings, such as webhooks.
-func StartEnvironment(t testing.TB, env *envtest.Environment) *rest.Config {
+// admin is the administrator's token: whoever reaches the server is on this machine.
+const admin = "administrator"
+
+// New runs an API server until the test ends. Its processes die with the test's, however
+// that ends.
+func New(t testing.TB, o Options) *Server {
 	t.Helper()
-	env.BinaryAssetsDirectory = assets(t)
-	// Stopping is also right when the start failed half way.
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Errorf("stop the API server: %v", err)
-		}
-	})
-	env.ControlPlane.GetAPIServer().Configure().Set("disable-admission-plugins", "ServiceAccount")
-	config, err := env.Start()
-	if err != nil {
-		t.Fatalf("start an API server: %v", err)
+	if o.ServiceCIDR == "" {
+		o.ServiceCIDR = "10.0.0.0/24"
 	}
-	return config
-}
-
-// Kubernetes is the binary that is kube-apiserver and kubectl when it is called by those
-// names. TOMBOLO_KUBERNETES names it, or the folder of the lab's binaries; without it, it is
-// the one compiled last in ~/.cache/tombolo.
-func Kubernetes() (string, error) {
-	const remedy = "run `make lab-binaries`, or set TOMBOLO_KUBERNETES to the binary or its folder"
-	path := os.Getenv("TOMBOLO_KUBERNETES")
-	if path == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("find the kubernetes binary: %w; %s", err, remedy)
-		}
-		if path, err = newest(filepath.Join(home, ".cache", "tombolo", "bin", "*", "kubernetes")); err != nil {
-			return "", fmt.Errorf("find the kubernetes binary: %w; %s", err, remedy)
-		}
-	}
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		path = filepath.Join(path, "kubernetes")
-		info, err = os.Stat(path)
-	}
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("find the kubernetes binary: %w; %s", err, remedy)
-	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("find the kubernetes binary: %s is not a program; %s", path, remedy)
-	}
-	return filepath.Abs(path)
-}
-
-// newest is the file that was changed last of those that match.
-func newest(pattern string) (string, error) {
-	paths, err := filepath.Glob(pattern)
-	if err != nil {
-		return "", err
-	}
-	var last os.FileInfo
-	var found string
-	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && (last == nil || info.ModTime().After(last.ModTime())) {
-			found, last = path, info
-		}
-	}
-	if found == "" {
-		return "", fmt.Errorf("no file %s", pattern)
-	}
-	return found, nil
-}
-
-// assets is a folder with the names that envtest looks for.
-func assets(t testing.TB) string {
-	t.Helper()
-	kubernetes, err := Kubernetes()
+	s := &Server{dir: t.TempDir(), port: freePort(t), options: o}
+	s.startEtcd(t)
+	signing, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	etcd, err := exec.LookPath("etcd")
+	key := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(signing)})
+	if err := errors.Join(os.WriteFile(s.file("sa.key"), key, 0o600),
+		os.WriteFile(s.file("tokens"), []byte(admin+",admin,admin,system:masters\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(s.file("apiserver.crt")) // self-signed, made by the API server at its first start
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Config = &rest.Config{Host: s.url(), BearerToken: admin, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	if len(o.CRDs) == 0 {
+		return s
+	}
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true}); err != nil {
+		t.Fatalf("install the resource definitions in %v (make generate): %v", o.CRDs, err)
+	}
+	return s
+}
+
+func (s *Server) file(name string) string { return filepath.Join(s.dir, name) }
+func (s *Server) url() string             { return fmt.Sprintf("https://127.0.0.1:%d", s.port) }
+
+func (s *Server) startEtcd(t testing.TB) {
+	t.Helper()
+	path, err := exec.LookPath("etcd")
 	if err != nil {
 		t.Fatalf("find etcd: %v; install the package etcd-server", err)
 	}
-	dir := t.TempDir()
-	for name, path := range map[string]string{"kube-apiserver": kubernetes, "kubectl": kubernetes, "etcd": etcd} {
-		if err := os.Symlink(path, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+	s.etcdURL = fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
+	etcd := exec.Command(path, "--data-dir="+s.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+s.etcdURL, "--advertise-client-urls="+s.etcdURL, fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", freePort(t)))
+	if err := start(etcd, s.file("etcd.log")); err != nil {
+		t.Fatalf("start etcd: %v", err)
 	}
-	return dir
+	t.Cleanup(func() { kill(etcd) })
+}
+
+// Start starts the API server after a Stop, with all it had, and waits until it is ready.
+func (s *Server) Start(ctx context.Context) error {
+	path, err := Kubernetes()
+	if err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
+	}
+	s.process = exec.Command(path,
+		"--etcd-servers="+s.etcdURL, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", s.port), "--cert-dir="+s.dir,
+		"--token-auth-file="+s.file("tokens"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
+		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR, "--endpoint-reconciler-type=none")
+	s.process.Args[0] = "kube-apiserver" // the binary is all of Kubernetes and goes by its name
+	if err := start(s.process, s.file("log")); err != nil {
+		return fmt.Errorf("start kube-apiserver: %w", err)
+	}
+	if err := s.ready(ctx); err != nil {
+		text, _ := os.ReadFile(s.file("log"))
+		return fmt.Errorf("kube-apiserver is not ready: %w; its log ends:\n%s", err, text[max(0, len(text)-2000):])
+	}
+	return nil
+}
+
+// ready waits until the server says that it is.
+func (s *Server) ready(ctx context.Context) error {
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its certificate may not exist yet
+	defer insecure.CloseIdleConnections()
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		request.Header.Set("Authorization", "Bearer "+admin)
+		answer, err := insecure.Do(request)
+		if err != nil {
+			return false, nil //nolint:nilerr // not listening yet
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK, nil
+	})
+}
+
+// Stop kills the API server. What it stored stays.
+func (s *Server) Stop() { kill(s.process) }
+
+// start starts a process that writes to a file and dies with this one.
+func start(c *exec.Cmd, log string) error {
+	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c.Stdout, c.Stderr = f, f
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c.Start()
+}
+
+func kill(c *exec.Cmd) {
+	if c != nil && c.Process != nil && c.ProcessState == nil {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 )
 
 func TestKubernetes(t *testing.T) {
@@ -57,4 +60,24 @@ func TestStart(t *testing.T) {
 		}
 	}
 	t.Errorf("no ClusterSet in %v", list.APIResources)
+}
+
+// TestStopAndStart finds after a stop what was stored before, with the access of before.
+func TestStopAndStart(t *testing.T) {
+	s := New(t, Options{})
+	namespaces := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()
+	kept := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
+	if _, err := namespaces.Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	if _, err := namespaces.Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
+		t.Error("a stopped API server answers")
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := namespaces.Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
 }

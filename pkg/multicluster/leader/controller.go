@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/runner"
 )
 
 const (
@@ -66,10 +67,13 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
+	log := slog.Default().With("controller", "leader")
 	return mgr.Add(&controller{
 		namespace: namespace, cache: area, client: writer,
-		log:  slog.Default().With("controller", "leader"),
-		bell: make(chan struct{}, 1),
+		log: log,
+		runner: runner.New(runner.Options{Settle: settle, Resync: tick, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
+			log.Error("bring the Common Area up to date; trying again", "in", retry, "error", err)
+		}}),
 		seen: map[string]sighting{},
 	})
 }
@@ -80,7 +84,7 @@ type controller struct {
 	cache     cache.Cache
 	client    client.Client // reads are live
 	log       *slog.Logger
-	bell      chan struct{}
+	runner    *runner.Runner
 	seen      map[string]sighting
 	told      []problem.Problem
 }
@@ -91,19 +95,12 @@ type sighting struct {
 	at      time.Time
 }
 
-func (c *controller) ring() {
-	select {
-	case c.bell <- struct{}{}:
-	default:
-	}
-}
-
 // Start runs the controller until ctx ends. The manager calls it.
 func (c *controller) Start(ctx context.Context) error {
 	handler := toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.ring() },
-		UpdateFunc: func(any, any) { c.ring() },
-		DeleteFunc: func(any) { c.ring() },
+		AddFunc:    func(any) { c.runner.Ring() },
+		UpdateFunc: func(any, any) { c.runner.Ring() },
+		DeleteFunc: func(any) { c.runner.Ring() },
 	}
 	for _, o := range []client.Object{
 		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceImport{},
@@ -126,29 +123,8 @@ func (c *controller) Start(ctx context.Context) error {
 	if !c.cache.WaitForCacheSync(ctx) {
 		return <-done
 	}
-	delay := time.Duration(0)
-	for {
-		pause := tick
-		if err := c.round(ctx); err != nil && ctx.Err() == nil {
-			delay = min(max(2*delay, retryMin), retryMost)
-			pause = delay
-			c.log.Error("bring the Common Area up to date; trying again", "in", pause, "error", err)
-		} else {
-			delay = 0
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return <-done
-		case <-timer.C:
-		case <-c.bell:
-			timer.Stop()
-			if !wait(ctx, max(settle, delay)) {
-				return <-done
-			}
-		}
-	}
+	c.runner.Run(ctx, func(ctx context.Context) (time.Time, error) { return time.Time{}, c.round(ctx) })
+	return <-done
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

@@ -23,9 +23,14 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/runner"
 )
 
 const (
+	settle           = 50 * time.Millisecond  // events that come together are planned together
+	resync           = 5 * time.Minute        // even if nothing has happened
+	retryMin         = 200 * time.Millisecond // after a failed write
+	retryMost        = 30 * time.Second
 	kindsRetry       = 5 * time.Second  // a kind is not served yet
 	discoverEvery    = 30 * time.Second // retries of the Service range
 	clusterClaimWait = 30 * time.Second // looks for the optional kind ClusterClaim
@@ -74,10 +79,13 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 		return fmt.Errorf("set up the member controller's client: %w", err)
 	}
 	log := slog.Default().With("controller", "member")
+	times := runner.Options{Settle: settle, Resync: resync, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
+		log.Error("read the cluster's state; trying again", "in", retry, "error", err)
+	}}
 	return mgr.Add(&controller{
 		namespace: namespace, config: cfg, log: log, mapper: mgr.GetRESTMapper(),
 		cache: local, client: writer,
-		localBell: newBell(), leaderBell: newBell(),
+		local: runner.New(times), leader: runner.New(times),
 		localPatience: patience{}, leaderPatience: patience{},
 		localReport:  newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
 		leaderReport: newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
@@ -94,7 +102,7 @@ type controller struct {
 	cache     cache.Cache
 	client    client.Client // reads are live
 
-	localBell, leaderBell         bell
+	local, leader                 *runner.Runner // of the rounds that write here, and there
 	localPatience, leaderPatience patience
 	localReport, leaderReport     *reporter
 
@@ -110,8 +118,8 @@ type controller struct {
 }
 
 func (c *controller) ring() {
-	c.localBell.ring()
-	c.leaderBell.ring()
+	c.local.Ring()
+	c.leader.Ring()
 }
 
 // Start runs the controller until ctx ends. The manager calls it.
@@ -141,41 +149,39 @@ func (c *controller) Start(ctx context.Context) error {
 		return <-done
 	}
 	var runners sync.WaitGroup
-	runners.Go(func() { run(ctx, c.localBell, c.localRound) })
-	runners.Go(func() { run(ctx, c.leaderBell, c.leaderRound) })
+	runners.Go(func() { c.local.Run(ctx, c.localRound) })
+	runners.Go(func() { c.leader.Run(ctx, c.leaderRound) })
 	runners.Wait()
 	return <-done
 }
 
 // localRound brings this cluster in line with the plan.
-func (c *controller) localRound(ctx context.Context) time.Time {
+func (c *controller) localRound(ctx context.Context) (time.Time, error) {
 	v, err := c.view(ctx)
 	if err != nil {
-		c.log.Error("read the cluster's state", "error", err)
-		return time.Now().Add(retryMost)
+		return time.Time{}, err
 	}
 	d, problems := Plan(v)
 	c.reconnect(ctx, d)
 	again, failures, _ := c.apply(ctx, c.client, Diff(v, d).Local, c.localPatience)
 	c.localReport.report(v, append(problems, failures...))
-	return again
+	return again, nil
 }
 
 // leaderRound brings the leader in line with the plan.
-func (c *controller) leaderRound(ctx context.Context) time.Time {
+func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
 	c.mu.Lock()
 	area := c.area
 	c.mu.Unlock()
 	if area == nil {
-		return time.Time{}
+		return time.Time{}, nil
 	}
 	v, err := c.view(ctx)
 	if err != nil {
-		c.log.Error("read the cluster's state", "error", err)
-		return time.Now().Add(retryMost)
+		return time.Time{}, err
 	}
 	if v.Leader.Area != area.area {
-		return time.Now() // it has been replaced meanwhile
+		return time.Now(), nil // it has been replaced meanwhile
 	}
 	d, _ := Plan(v)
 	if d.Announce != nil {
@@ -188,17 +194,17 @@ func (c *controller) leaderRound(ctx context.Context) time.Time {
 				c.log.Info("connected to the leader again", "area", area.area.String())
 			}
 		}
-		c.localBell.ring()
-		return time.Now()
+		c.local.Ring()
+		return time.Now(), nil
 	}
 	if v.Leader.Announcement.Error != "" {
-		return d.Again // the next announcement finds out when the leader is back
+		return d.Again, nil // the next announcement finds out when the leader is back
 	}
 	again, failures, lost := c.apply(ctx, area.client, Diff(v, d).Leader, c.leaderPatience)
 	if !lost {
 		c.leaderReport.report(v, failures)
 	}
-	return earlier(again, d.Again)
+	return earlier(again, d.Again), nil
 }
 
 // reconnect makes the connection to the leader the one that the plan wants.

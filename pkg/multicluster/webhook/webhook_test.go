@@ -101,11 +101,12 @@ func export(id string) *mcv1alpha1.ResourceExport {
 
 // TestMembersActAsThemselves plays members with real tokens against the rendered role and webhooks.
 func TestMembersActAsThemselves(t *testing.T) {
-	env := &envtest.Environment{
-		CRDDirectoryPaths:     []string{"../../../deploy/crds"},
-		WebhookInstallOptions: envtest.WebhookInstallOptions{Paths: []string{manifest}},
+	config := apiserver.Start(t, "../../../deploy/crds")
+	o := envtest.WebhookInstallOptions{Paths: []string{manifest}}
+	if err := o.Install(config); err != nil {
+		t.Fatal(err)
 	}
-	config := apiserver.StartEnvironment(t, env)
+	t.Cleanup(func() { os.RemoveAll(o.LocalServingCertDir) })
 	scheme, err := leader.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +119,6 @@ func TestMembersActAsThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	install(t, admin)
-	o := env.WebhookInstallOptions
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.LocalServingHost, Port: o.LocalServingPort, CertDir: o.LocalServingCertDir}),

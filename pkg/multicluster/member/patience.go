@@ -1,57 +1,10 @@
 package member
 
 import (
-	"context"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
-
-// bell wakes a runner. Ringing never blocks, and any number of rings before the runner looks
-// count as one.
-type bell chan struct{}
-
-func newBell() bell { return make(bell, 1) }
-
-func (b bell) ring() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
-}
-
-const (
-	settle    = 50 * time.Millisecond  // events that come together are planned together
-	resync    = 5 * time.Minute        // even if nothing has happened
-	retryMin  = 200 * time.Millisecond // after a failed write
-	retryMost = 30 * time.Second
-)
-
-// run calls round whenever the bell rings, at the time the last round asked for, and at the
-// latest after the resync period, until ctx ends.
-func run(ctx context.Context, b bell, round func(context.Context) (again time.Time)) {
-	for {
-		wait := resync
-		if again := round(ctx); !again.IsZero() {
-			wait = max(min(time.Until(again), resync), settle)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-b:
-			timer.Reset(settle)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
-		}
-	}
-}
 
 // patience spaces the retries of writes that fail, each write by itself.
 type patience map[string]attempts
