@@ -18,8 +18,8 @@ type printer struct {
 func (p *printer) str(s string)            { p.b = append(p.b, s...) }
 func (p *printer) num(v uint64)            { p.b = strconv.AppendUint(p.b, v, 10) }
 func (p *printer) f(s string, args ...any) { p.b = fmt.Appendf(p.b, s, args...) }
-func (p *printer) chomp(c byte) {
-	if n := len(p.b); n > 0 && p.b[n-1] == c {
+func (p *printer) chomp() { // a comma at the end
+	if n := len(p.b); n > 0 && p.b[n-1] == ',' {
 		p.b = p.b[:n-1]
 	}
 }
@@ -96,7 +96,7 @@ func (p *printer) priorityAndMatch(f Flow) {
 		return
 	}
 	p.match(f.Match)
-	p.chomp(',')
+	p.chomp()
 }
 
 // String is what the line of a flow file says: the command unless it adds, and its flow.

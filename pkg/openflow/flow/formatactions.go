@@ -306,7 +306,7 @@ func (p *printer) controller(a ofp.Controller) {
 	if a.MeterID != 0 {
 		p.f("meter_id=%d,", a.MeterID)
 	}
-	p.chomp(',')
+	p.chomp()
 	p.str(")")
 }
 
@@ -318,7 +318,7 @@ func (p *printer) finTimeout(a ofp.FinTimeout) {
 	if a.Hard != 0 {
 		p.f("hard_timeout=%d,", a.Hard)
 	}
-	p.chomp(',')
+	p.chomp()
 	p.str(")")
 }
 

@@ -38,7 +38,7 @@ func (p *printer) ct(a ofp.CT) {
 	default:
 		p.f("alg=%d,", a.ALG)
 	}
-	p.chomp(',')
+	p.chomp()
 	p.str(")")
 }
 
@@ -69,7 +69,7 @@ func (p *printer) nat(a ofp.NAT) {
 			p.str("random,")
 		}
 	}
-	p.chomp(',')
+	p.chomp()
 	p.str(")")
 }
 

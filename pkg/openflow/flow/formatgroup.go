@@ -71,7 +71,7 @@ func (p *printer) group(g Group) {
 		p.actions(b.Actions.Canonical())
 	}
 	if len(g.Buckets) == 0 {
-		p.chomp(',')
+		p.chomp()
 	}
 }
 

@@ -198,7 +198,7 @@ func (p *printer) option(x ofp.MatchField) {
 	if x.BytesMask == "" || hexString(x.BytesMask) != "0" {
 		p.str("=" + hexString(x.Bytes))
 		// ovs-ofctl leaves a mask out that ends where the option's value does.
-		if x.BytesMask != "" && !(p.asOVS && allOnes(x.BytesMask)) {
+		if x.BytesMask != "" && (!p.asOVS || !allOnes(x.BytesMask)) {
 			p.str("/" + hexString(x.BytesMask))
 		}
 	}
@@ -326,7 +326,7 @@ func (m Match) String() string {
 	}
 	var p printer
 	p.match(m)
-	p.chomp(',')
+	p.chomp()
 	return string(p.b)
 }
 
@@ -337,6 +337,6 @@ func (m Match) OVSText() string {
 	}
 	p := printer{asOVS: true}
 	p.match(m)
-	p.chomp(',')
+	p.chomp()
 	return string(p.b)
 }

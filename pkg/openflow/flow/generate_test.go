@@ -90,15 +90,6 @@ func (g generator) bytes(n int) string {
 	return string(b)
 }
 
-// nonzero is bytes without a zero, such as addresses.
-func (g generator) nonzero(n int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(1 + g.IntN(255))
-	}
-	return string(b)
-}
-
 // notAlive are fields that Open vSwitch 3.1 takes the value of for the mask, so that what it
 // tells is not what it was told, and one that it keeps for itself.
 var notAlive = map[ofp.Field]bool{

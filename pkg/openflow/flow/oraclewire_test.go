@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -161,8 +162,8 @@ func oxmBytes(line string) ([]byte, error) {
 		value, mask, masked := strings.Cut(payload, "/")
 		v, err1 := hex.DecodeString(value)
 		m, err2 := hex.DecodeString(mask)
-		if err1 != nil || err2 != nil {
-			return nil, fmt.Errorf("%q: %v %v", part, err1, err2)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("%q: %w", part, err)
 		}
 		b = f.AppendHeader(b, masked, len(v))
 		b = append(append(b, v...), m...)

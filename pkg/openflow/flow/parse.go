@@ -69,7 +69,6 @@ func ParseFlow(text string) (Flow, error) {
 type modParser struct {
 	Mod
 	match matchParser
-	seen  map[string]bool
 }
 
 func parseMod(x span, c ofp.FlowCommand) (Mod, error) {

@@ -7,14 +7,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// setField writes a number into a range of bits.
-func setField(r ofp.Bits, v ofp.Value) (ofp.Action, error) {
-	if v != v.And(ofp.Ones(r.Width)) {
-		return nil, fmt.Errorf("the value does not fit into %d bits of %s", r.Width, r.Field)
-	}
-	return maskedSet(r.Field, v.Shl(r.First), ofp.Ones(r.Width).Shl(r.First)), nil
-}
-
 func maskedSet(f ofp.Field, v, mask ofp.Value) ofp.Action {
 	a := ofp.SetField{Field: f, Value: string(v.And(mask).Append(nil, f.Len()))}
 	if mask != ofp.Ones(f.Bits()) {

@@ -16,10 +16,10 @@ const (
 
 // fieldSource says where a field is defined.
 func fieldSource(f ofp.Field) string {
-	switch h := f.Headers()[0]; {
-	case h.Class == 0x8000:
+	switch f.Headers()[0].Class {
+	case 0x8000:
 		return specSource + ", 7.2.3"
-	case h.Class == 0x8001:
+	case 0x8001:
 		return specSource + ", 7.2.3.10"
 	}
 	return niciraField

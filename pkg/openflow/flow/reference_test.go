@@ -33,7 +33,7 @@ func TestActionForms(t *testing.T) {
 		if a.does == "" || a.source == "" {
 			t.Errorf("%s: says nothing, or names no source", a.text)
 		}
-		x, err := ParseActions(a.text)
+		_, err := ParseActions(a.text)
 		if err != nil {
 			t.Errorf("%v", err)
 			continue
@@ -43,10 +43,9 @@ func TestActionForms(t *testing.T) {
 		}
 		found := false
 		for _, c := range madeContexts {
-			f := Flow{Priority: DefaultPriority, Match: c.match, Actions: x}
 			line := c.match.String() + " actions=" + a.text
-			if g, err := ParseFlow(line); err == nil {
-				f, found = g, true
+			if f, err := ParseFlow(line); err == nil {
+				found = true
 				text.WriteString(line + "\n")
 				ours = append(ours, modText(f))
 				break

@@ -108,9 +108,6 @@ type item struct {
 	delim             byte // ':', '=', '(' or 0
 }
 
-// is says whether the item is just a name.
-func (it item) is(name string) bool { return it.key.s == name && it.delim == 0 }
-
 // split cuts text into items at commas and white space outside of parentheses.
 func split(x span) ([]item, error) {
 	var items []item
@@ -169,7 +166,7 @@ func (x span) item() (item, error) {
 		return it, nil
 	}
 	end, level := i, 0
-	for end = i; end < len(x.s); end++ {
+	for ; end < len(x.s); end++ {
 		if x.s[end] == '(' {
 			level++
 		} else if x.s[end] == ')' {

@@ -6,8 +6,8 @@ type Time struct {
 	Nanoseconds uint32
 }
 
-// Bits of BundleFeaturesReply.Capabilities besides BundleAtomic and BundleOrdered, and a flag of
-// a scheduled bundle.
+// BundleTime is a bit of BundleFeaturesReply.Capabilities besides BundleAtomic and
+// BundleOrdered, and a flag of a scheduled bundle.
 const BundleTime uint16 = 1 << 2
 
 // Flags of a BundleFeaturesRequest (ofp_bundle_feature_flags).

@@ -87,7 +87,7 @@ func (m *GroupMod) check(e *encoder) {
 	switch {
 	case m.GroupType > GroupTypeFastFailover:
 		e.fail("group %d: type %d does not exist", m.ID, m.GroupType)
-	case m.ID > groupMax && !(deletes && m.ID == GroupAll):
+	case m.ID > groupMax && (!deletes || m.ID != GroupAll):
 		e.fail("group %#x does not exist: groups are numbered from 0 to %#x", m.ID, groupMax)
 	case m.GroupType == GroupTypeIndirect && !deletes && len(m.Buckets) != 1:
 		e.fail("group %d: an indirect group has exactly one bucket, not %d", m.ID, len(m.Buckets))

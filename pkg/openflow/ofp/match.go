@@ -310,15 +310,6 @@ func (b *MatchBuilder) setShort(f Field, v, mask Value) {
 	b.SetBytes(f, string(v.Append(nil, 16)), string(mask.Append(nil, 16)))
 }
 
-func (b *MatchBuilder) value(f Field) (uint64, bool) {
-	for i := range b.set {
-		if b.set[i].Field == f && b.set[i].Mask == Ones(f.Bits()) {
-			return b.set[i].Value.Lo, true
-		}
-	}
-	return 0, false
-}
-
 // Match returns the match, or the first thing that was wrong.
 func (b *MatchBuilder) Match() (Match, error) {
 	if b.err != nil {

@@ -345,10 +345,10 @@ func (g *generator) ctFlush(m ofp.CTFlush) ofp.Message {
 	m.HasZone = m.Zone != 0
 	m.Proto = []uint8{0, 1, 6, 17, 58}[g.IntN(5)]
 	for _, t := range []*ofp.CTTuple{&m.Orig, &m.Reply} {
-		switch {
-		case m.Proto == 1 || m.Proto == 58:
+		switch m.Proto {
+		case 1, 58:
 			t.SrcPort, t.DstPort = 0, 0
-		case m.Proto == 0:
+		case 0:
 			*t = ofp.CTTuple{Src: t.Src, Dst: t.Dst}
 		default:
 			t.ICMPID, t.ICMPType, t.ICMPCode = 0, 0, 0
