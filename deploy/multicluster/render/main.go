@@ -30,7 +30,7 @@ var (
 	leader = part{Role: "leader", Namespace: "antrea-multicluster", Prefix: "antrea-multicluster-"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
 	leaderOf15 = part{Role: "leader", Namespace: "changeme", Prefix: "changeme-"}
-	member = part{Role: "member", Namespace: "kube-system"}
+	member     = part{Role: "member", Namespace: "kube-system"}
 )
 
 func main() {
