@@ -63,8 +63,10 @@ func child(row, socket string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	switch row {
-	case "add", "restart":
-		return addRow(ctx, socket)
+	case "add":
+		return addRow(ctx, socket, false)
+	case "restart":
+		return addRow(ctx, socket, true)
 	case "replace":
 		return replaceRow(ctx, socket)
 	case "pod":
@@ -90,13 +92,17 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// addRow declares all flows to a switch, which has none of them or all.
-func addRow(ctx context.Context, socket string) error {
+// addRow declares all flows to a switch, which has none of them or, at a restart, all: then the
+// clock starts when they are declared.
+func addRow(ctx context.Context, socket string, restart bool) error {
 	before := heap()
 	began := time.Now()
 	s := flowsync.New(flowsync.Options{Dial: ofconn.UnixDialer(socket), Instance: instance})
 	s.Release()
 	s.Set(owner, flow.Entries{Flows: manyFlows(flows, 0)})
+	if restart {
+		began = time.Now()
+	}
 	go func() { _ = s.Run(ctx) }()
 	if err := s.Synced(ctx); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
 // DumpedFlow is a flow as the switch holds it.
@@ -43,8 +44,8 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 	if conn == nil {
 		return Dump{}, errors.New("no connection to the switch: is ovs-vswitchd running?")
 	}
-	flows, err := readFlows(ctx, conn)
-	if err != nil {
+	var flows []ofp.FlowDesc
+	if err := eachFlow(ctx, conn, func(list []ofp.FlowDesc) { flows = append(flows, list...) }); err != nil {
 		return Dump{}, err
 	}
 	groups, err := readGroups(ctx, conn)

@@ -113,6 +113,7 @@ func TestMendMeters(t *testing.T) {
 	s.SetAll(want)
 	s.Release()
 	synced(t, s)
+	conn := o.connect()
 	for _, test := range []struct {
 		name string
 		do   func()
@@ -123,8 +124,10 @@ func TestMendMeters(t *testing.T) {
 		{"one changed", func() { o.ofctl("mod-meter", "meter=1 kbps band=type=drop rate=1") }},
 		{"one added", func() { o.ofctl("add-meter", "meter=77 kbps band=type=drop rate=1") }},
 		{"one added, with a flow of somebody's that uses it", func() {
-			o.ofctl("add-meter", "meter=78 kbps band=type=drop rate=1")
-			o.ofctl("add-flow", "cookie=0x007b000000000001,table=7,actions=meter:78,output:1")
+			// Both at once: alone, the meter may be gone before the flow comes.
+			theirs := flow.Flow{Cookie: 0x007b000000000001, Table: 7, Actions: flow.Do(ofp.Meter{ID: 78}, flow.Output(1))}
+			refused, err := conn.Each(t.Context(), []ofp.Message{meter(78, 1).Mod(ofp.MeterAdd), theirs.Mod(ofp.FlowAdd)})
+			o.must(errors.Join(append(refused, err)...))
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

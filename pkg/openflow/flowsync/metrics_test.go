@@ -1,7 +1,9 @@
 package flowsync_test
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,16 @@ func TestMetrics(t *testing.T) {
 	o := startOVS(t)
 	p := newProxy(t, o)
 	registry := prometheus.NewRegistry()
-	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(p.socket), Registerer: registry, GroupCompare: time.Hour})
+	gate := make(chan struct{})
+	dial := func(ctx context.Context) (net.Conn, error) {
+		select {
+		case <-gate:
+			return ofconn.UnixDialer(p.socket)(ctx)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	s, _ := o.start(flowsync.Options{Dial: dial, Registerer: registry, GroupCompare: time.Hour})
 	s.RedialWithin(time.Millisecond)
 	total := map[string]float64{}
 	expect := func(what string, changes map[string]float64) {
@@ -69,6 +80,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	expect("new", nil)
+	close(gate)
 	s.Release() // a declaration, too
 	synced(t, s)
 	expect("connected", map[string]float64{"connected": 1, "connections_total": 1, "sync_seconds count": 1})

@@ -1,6 +1,7 @@
 package flowsync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -51,11 +52,11 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 		}
 	}
 	for id, now := range found {
-		s.noteForeign(id)
-		if list := s.claims[id]; len(list) > 0 && list[0].entry.equal(now) {
-			now = list[0].entry // one value of what is wanted and there
-		}
 		s.have[id] = now
+		if list := s.claims[id]; s.synced == 0 && len(list) > 0 && list[0].entry == now && s.refused[id] == nil {
+			continue // a new connection: nobody has changed anything, and nothing is to be done
+		}
+		s.noteForeign(id)
 	}
 	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
 	// wants: its removal may have been lost with a connection.
@@ -89,16 +90,24 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ide
 	if !all {
 		return found, nil
 	}
-	flows, err := readFlows(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range flows {
-		if f := flow.FromStats(d); s.ours(f.Cookie) {
-			found[identOf(f)] = entry{flow: &f}
+	err = eachFlow(ctx, conn, func(list []ofp.FlowDesc) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, d := range list {
+			f := flow.FromStats(d)
+			if !s.ours(f.Cookie) {
+				continue
+			}
+			id := identOf(f)
+			// One value of what is wanted and there: the decoded one is garbage at once.
+			if list := s.claims[id]; len(list) > 0 && list[0].entry.flow.Equal(f) {
+				found[id] = list[0].entry
+			} else {
+				found[id] = entry{flow: &f}
+			}
 		}
-	}
-	return found, nil
+	})
+	return found, err
 }
 
 // noteForeign marks an entry that is not as it was known to be; s.mu is held.
@@ -130,22 +139,22 @@ func readGroups(ctx context.Context, conn *ofconn.Conn) ([]flow.Group, error) {
 	return out, nil
 }
 
-func readFlows(ctx context.Context, conn *ofconn.Conn) ([]ofp.FlowDesc, error) {
-	parts, err := conn.Request(ctx, ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{
+// eachFlow reads all flows of the switch, part by part.
+func eachFlow(ctx context.Context, conn *ofconn.Conn, take func([]ofp.FlowDesc)) error {
+	var strange error
+	err := conn.RequestParts(ctx, ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{
 		Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("read the flows: %w", err)
-	}
-	var out []ofp.FlowDesc
-	for _, p := range parts {
-		reply, ok := p.(ofp.FlowDescReply)
-		if !ok {
-			return nil, fmt.Errorf("read the flows: the switch answers with %s", p.Type())
+	}}, func(p ofp.Message) {
+		if reply, ok := p.(ofp.FlowDescReply); ok {
+			take(reply.Flows)
+		} else {
+			strange = fmt.Errorf("the switch answers with %s", p.Type())
 		}
-		out = append(out, reply.Flows...)
+	})
+	if err = cmp.Or(err, strange); err != nil {
+		return fmt.Errorf("read the flows: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
 // handle takes what the switch says by itself. It runs on the connection's reader.

@@ -82,6 +82,7 @@ type echo struct {
 const echoesMax = 64
 
 type request struct {
+	part    func(ofp.Message) // takes the answers instead, if there is one
 	answers []ofp.Message
 	err     error
 	done    chan struct{}
@@ -331,7 +332,29 @@ func (c *Conn) flush() error {
 // Request sends a message and returns the answers: one, or all parts of a multipart reply. A
 // refusal is a *SwitchError.
 func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error) {
-	req := &request{done: make(chan struct{})}
+	return c.request(ctx, m, nil)
+}
+
+// RequestParts is Request for answers too large to be kept: part gets them one by one, on the
+// connection's reader, and not after RequestParts has returned.
+func (c *Conn) RequestParts(ctx context.Context, m ofp.Message, part func(ofp.Message)) error {
+	var mu sync.Mutex
+	over := false
+	_, err := c.request(ctx, m, func(m ofp.Message) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			part(m)
+		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+	return err
+}
+
+func (c *Conn) request(ctx context.Context, m ofp.Message, part func(ofp.Message)) ([]ofp.Message, error) {
+	req := &request{done: make(chan struct{}), part: part}
 	if err := c.acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -441,9 +464,18 @@ func (c *Conn) dispatch(xid uint32, m ofp.Message) {
 		}
 		return
 	}
+	if _, refused := m.(ofp.Error); req.part != nil && !refused {
+		c.mu.Unlock()
+		req.part(m) // it may take its time: others write meanwhile
+		c.mu.Lock()
+	}
 	defer c.mu.Unlock()
 	if refusal, ok := m.(ofp.Error); ok {
 		req.err = &SwitchError{refusal}
+	} else if req.part != nil {
+		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {
+			return
+		}
 	} else {
 		req.answers = append(req.answers, m)
 		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {
