@@ -62,6 +62,7 @@ type Agent struct {
 	attachments *attachments
 	ipam        *ipam.Store
 	rejects     *rate.Limiter
+	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
 	started     time.Time
 
 	mu         sync.Mutex
@@ -84,6 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	g.Go(func() error { return ignoreEnd(ctx, a.host.Run(ctx)) })
 	g.Go(func() error { return ignoreEnd(ctx, a.flows.Run(ctx)) })
 	g.Go(func() error { return a.cluster.run(ctx, a.sources) })
+	g.Go(func() error { return a.answer(ctx) })
 	g.Go(func() error { return a.serveDebug(ctx) })
 	g.Go(func() error { return a.reconcile(ctx) })
 	return g.Wait()
@@ -98,6 +100,7 @@ func newAgent(o Options) (*Agent, error) {
 		runner:  runner.New(times),
 		changed: make(chan struct{}),
 		rejects: rate.NewLimiter(200, 200),
+		answers: make(chan ofp.PacketOut, 64),
 		started: time.Now(),
 		tracer:  appctl.Client{RunDir: o.OVSRunDir},
 	}
@@ -303,7 +306,9 @@ func (a *Agent) ready() bool {
 }
 
 // packetIn answers packets that the switch asks about: connections to Services without
-// endpoints. Its rate is bounded, a flood of them is a flood of nothing.
+// endpoints. Its rate is bounded, a flood of them is a flood of nothing. It runs on the reader
+// of the connection and never waits for that: what does not fit into the queue is lost, as
+// packets are.
 func (a *Agent) packetIn(p ofp.PacketIn2) {
 	if !a.rejects.Allow() {
 		return
@@ -314,10 +319,25 @@ func (a *Agent) packetIn(p ofp.PacketIn2) {
 		a.log.Debug("packet left unanswered", "error", err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := a.flows.PacketOut(ctx, out); err != nil {
-		a.log.Debug("reject not sent", "error", err)
+	select {
+	case a.answers <- out:
+	default:
+	}
+}
+
+// answer sends what packetIn makes, until ctx ends.
+func (a *Agent) answer(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case out := <-a.answers:
+			sending, cancel := context.WithTimeout(ctx, time.Second)
+			if err := a.flows.PacketOut(sending, out); err != nil {
+				a.log.Debug("reject not sent", "error", err)
+			}
+			cancel()
+		}
 	}
 }
 
