@@ -54,7 +54,7 @@ func (o *options) exec() *cobra.Command {
 
 func (o *options) kubectl() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "kubectl CLUSTER ARGS...", Short: "Run kubectl as a cluster's administrator", Args: cobra.MinimumNArgs(1),
+		Use: "kubectl CLUSTER ARGS...", Short: "Run kubectl as a cluster's administrator", Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := lab.Open(o.name)
 			if err != nil {
@@ -62,7 +62,11 @@ func (o *options) kubectl() *cobra.Command {
 			}
 			for _, c := range l.Clusters() {
 				if c.Name() == args[0] {
-					return attached(c.KubectlCommand(cmd.Context(), args[1:]...))
+					args = args[1:]
+					if args[0] == "--" && len(args) > 1 { // as exec has it
+						args = args[1:]
+					}
+					return attached(c.KubectlCommand(cmd.Context(), args...))
 				}
 			}
 			return fmt.Errorf("lab %s has no cluster %s", o.name, args[0])

@@ -396,7 +396,7 @@ func (s *Syncer) confirm(c change) {
 	// 6.7), and reports that or not, since it was our doing.
 	s.follow = true
 	for id, e := range s.have {
-		if e.flow != nil && uses(e.flow.Actions, removed) {
+		if e.flow != nil && uses(e.actions(groupBegins), removed) {
 			delete(s.have, id)
 			s.dirty[id] = struct{}{}
 			s.ring()
@@ -410,7 +410,7 @@ func (s *Syncer) reconsider(room map[ofp.Table]bool, came map[uint32]bool) {
 		switch {
 		case id.isGroup && len(came) > 0,
 			r.entry.flow != nil && room[id.table] && isTableFull(r.err),
-			r.entry.flow != nil && len(came) > 0 && uses(r.entry.flow.Actions, came):
+			r.entry.flow != nil && len(came) > 0 && uses(r.entry.actions(groupBegins), came):
 			r.until = time.Time{}
 			s.follow = true
 		}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -261,6 +262,7 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 	}
 	for _, f := range e.Flows {
 		f.Cookie = cookie
+		f.Actions = pack(f)
 		want(identOf(f), entry{flow: &f})
 	}
 	for _, g := range e.Groups {
@@ -294,6 +296,40 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 		s.declared()
 	}
 }
+
+// pack is the flow's actions as they are kept; those that the switch would refuse stay as they
+// are, for the plan to say so.
+func pack(f flow.Flow) flow.Actions {
+	if f.Match.Err() != nil || ofp.CheckPrerequisites(f.Match.OXM(), f.Actions) != nil {
+		return f.Actions
+	}
+	packed, err := ofp.PackActions(f.Actions)
+	if err != nil {
+		return f.Actions
+	}
+	return packed
+}
+
+// actions are an entry's actions if they may hold one of a kind, of which every one begins with
+// the same bytes.
+func (e entry) actions(begin string) []ofp.Action {
+	if len(e.flow.Actions) != 1 {
+		return e.flow.Actions
+	}
+	switch p, ok := e.flow.Actions[0].(ofp.Packed); {
+	case !ok:
+		return e.flow.Actions
+	case strings.Contains(string(p), begin):
+		return e.flow.Actions.Canonical()
+	}
+	return nil
+}
+
+// Type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).
+const (
+	groupBegins = "\x00\x16\x00\x08"
+	meterBegins = "\x00\x1d\x00\x08"
+)
 
 func (s *Syncer) claim(id ident, o flow.Owner, e entry) {
 	delete(s.refused, id)

@@ -205,7 +205,7 @@ func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
 	}
 	if len(gone) > 0 {
 		for id, e := range s.have {
-			if e.flow != nil && usesMeter(e.flow.Actions, gone) {
+			if e.flow != nil && usesMeter(e.actions(meterBegins), gone) {
 				delete(s.have, id)
 				s.dirty[id] = struct{}{}
 				s.follow = true
@@ -252,7 +252,7 @@ func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.M
 		came[m.ID] = true
 	}
 	for _, r := range s.refused { // for want of the meter, maybe
-		if e := r.entry; e.flow == nil && len(came) > 0 || e.flow != nil && usesMeter(e.flow.Actions, came) {
+		if e := r.entry; e.flow == nil && len(came) > 0 || e.flow != nil && usesMeter(e.actions(meterBegins), came) {
 			r.until = time.Time{}
 			s.follow = true
 		}

@@ -204,7 +204,7 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 		s.noteForeign(id)
 	case ofp.UpdateRemoved:
 		id := identOf(flow.FromUpdate(u))
-		if e := s.have[id]; u.Reason == ofp.RemovedGroup && e.flow != nil && uses(e.flow.Actions, s.removing) {
+		if e := s.have[id]; u.Reason == ofp.RemovedGroup && e.flow != nil && uses(e.actions(groupBegins), s.removing) {
 			s.touch(id)
 			delete(s.have, id) // with its group, our own doing
 			s.dirty[id] = struct{}{}

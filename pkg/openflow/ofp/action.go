@@ -181,6 +181,13 @@ func (e *encoder) conjunctions(list []Action) {
 func (e *encoder) instructions(list []Action) {
 	start, instructions := -1, false
 	for _, a := range list {
+		if p, ok := a.(Packed); ok {
+			if len(list) > 1 {
+				e.fail("packed actions stand alone in a list")
+			}
+			e.str(string(p))
+			return
+		}
 		if isInstruction(a) {
 			instructions = true
 			continue
@@ -226,6 +233,8 @@ func instructionRank(a Action) int {
 		return 4
 	case GotoTable:
 		return 5
+	case Packed:
+		return 6
 	}
 	return 0
 }
@@ -292,6 +301,8 @@ func sameValue(a, b Action) bool {
 	case GotoTable:
 		return is(a, b)
 	case RegMove:
+		return is(a, b)
+	case Packed:
 		return is(a, b)
 	}
 	return false
