@@ -129,7 +129,8 @@ func (s *Syncer) retry(now time.Time) bool {
 // removals last.
 func (s *Syncer) plan(now time.Time) change {
 	s.forgot = false
-	var c, flows, delFlows, delGroups change
+	var c, delFlows, delGroups change
+	flows := change{make([]ofp.Message, 0, len(s.dirty)), make([]ident, 0, len(s.dirty)), make([]entry, 0, len(s.dirty))}
 	for id := range s.dirty {
 		list := s.claims[id]
 		had, there := s.have[id]
@@ -172,6 +173,9 @@ func (s *Syncer) plan(now time.Time) change {
 		default:
 			flows.add(id, want.flow.Mod(ofp.FlowAdd), want)
 		}
+	}
+	if len(c.ids) == 0 {
+		c, flows = flows, c // nothing to copy
 	}
 	for _, part := range []change{flows, delFlows, delGroups} {
 		c.messages = append(c.messages, part.messages...)
@@ -320,6 +324,9 @@ func (s *Syncer) assume(c change) []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touched, s.removing = map[ident]struct{}{}, map[uint32]bool{}
+	if len(s.have) == 0 {
+		s.have = make(map[ident]entry, len(c.ids))
+	}
 	before := make([]entry, len(c.ids))
 	for i, id := range c.ids {
 		before[i] = s.have[id]

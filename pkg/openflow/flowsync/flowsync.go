@@ -271,7 +271,13 @@ func (s *Syncer) set(o flow.Owner, e flow.Entries) {
 	if delete(s.twice, o); len(twice) > 0 {
 		s.twice[o] = twice
 	}
+	if len(s.claims) == 0 {
+		s.claims = make(map[ident][]claim, len(wanted))
+	}
 	before := s.owners[o]
+	if len(s.dirty) == 0 && len(before) == 0 {
+		s.dirty = make(map[ident]struct{}, len(wanted)) // all of it is new
+	}
 	any := s.meters.set(o, e.Meters)
 	for id, was := range before {
 		if now, ok := wanted[id]; !ok {

@@ -51,6 +51,9 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 			delete(found, id) // keep the old value
 		}
 	}
+	if len(s.have) == 0 {
+		s.have = make(map[ident]entry, len(found))
+	}
 	for id, now := range found {
 		s.have[id] = now
 		if list := s.claims[id]; s.synced == 0 && len(list) > 0 && list[0].entry == now && s.refused[id] == nil {
@@ -79,7 +82,13 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 
 // find reads the switch.
 func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ident]entry, error) {
-	found := map[ident]entry{}
+	size := 0 // what is there is about what was there, or is wanted
+	if all {
+		s.mu.Lock()
+		size = max(len(s.have), len(s.claims))
+		s.mu.Unlock()
+	}
+	found := make(map[ident]entry, size)
 	groups, err := readGroups(ctx, conn)
 	if err != nil {
 		return nil, err
