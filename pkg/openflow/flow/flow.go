@@ -35,24 +35,33 @@ func (f Flow) Key() Key { return Key{f.Table, f.Priority, f.Match} }
 
 // Err is the first thing wrong with the flow, nil where nothing is.
 func (f Flow) Err() error {
+	var scratch [512]byte
+	_, err := f.AppendInstructions(scratch[:0])
+	return err
+}
+
+// AppendInstructions appends the flow's actions and instructions as they go into a message. Its
+// error is the first thing wrong with the whole flow.
+func (f Flow) AppendInstructions(b []byte) ([]byte, error) {
 	if err := f.Match.Err(); err != nil {
-		return fmt.Errorf("flow %q: %w", f, err)
+		return b, fmt.Errorf("flow %q: %w", f, err)
 	}
-	if err := f.Actions.Err(); err != nil {
-		return fmt.Errorf("flow %q: %w", f, err)
+	out, err := ofp.AppendActions(b, f.Actions)
+	if err != nil {
+		return b, fmt.Errorf("flow %q: actions: %w", f, err)
 	}
 	if err := ofp.CheckPrerequisites(f.Match.oxm, f.Actions); err != nil {
-		return fmt.Errorf("flow %q: %w", f, err)
+		return b, fmt.Errorf("flow %q: %w", f, err)
 	}
 	for _, a := range f.Actions {
 		if g, ok := a.(ofp.GotoTable); ok && g.Table <= f.Table {
-			return fmt.Errorf("flow %q: goto_table:%d is not after table %d", f, g.Table, f.Table)
+			return b, fmt.Errorf("flow %q: goto_table:%d is not after table %d", f, g.Table, f.Table)
 		}
 	}
 	if f.Table == ofp.TableAll {
-		return fmt.Errorf("flow %q: table 255 stands for all tables", f)
+		return b, fmt.Errorf("flow %q: table 255 stands for all tables", f)
 	}
-	return nil
+	return out, nil
 }
 
 // Mod is the message that does something with the flow. For FlowModifyStrict the cookie is

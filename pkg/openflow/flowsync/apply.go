@@ -1,29 +1,60 @@
 package flowsync
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
 
-	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
 // change is what one round sends.
-type change struct {
-	messages []ofp.Message
-	ids      []ident
-	after    []entry // what the switch then holds under each id; the zero entry: nothing
+type change []step
+
+// step is one message of a change.
+type step struct {
+	*slot
+	op            op
+	after, before form // what the switch holds then, and held before; the empty form: nothing
 }
 
-func (c *change) add(id ident, m ofp.Message, after entry) {
-	c.messages, c.ids, c.after = append(c.messages, m), append(c.ids, id), append(c.after, after)
-}
+type op uint8
 
-func (c change) slice(from, to int) change {
-	return change{c.messages[from:to], c.ids[from:to], c.after[from:to]}
+const (
+	add op = iota
+	modify
+	remove
+)
+
+// append appends the step's message.
+func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
+	switch {
+	case st.id.isGroup() && st.op == remove:
+		return ofp.AppendMessage(b, xid, ofp.GroupMod{Command: ofp.GroupDelete, ID: st.id.group(), CommandBucket: ofp.BucketAll})
+	case st.id.isGroup():
+		command := ofp.GroupAdd
+		if st.op == modify {
+			command = ofp.GroupModify
+		}
+		start := len(b)
+		b = append(b, st.after...)
+		binary.BigEndian.PutUint32(b[start+4:], xid)
+		binary.BigEndian.PutUint16(b[start+8:], uint16(command)) // first in the body (OpenFlow 1.5 section 7.3.4.3)
+		return b, nil
+	case st.op == remove:
+		m := s.deletion(st.id)
+		return ofp.AppendFlowMod(b, xid, &m, "")
+	}
+	command := ofp.FlowAdd
+	if st.op == modify {
+		command = ofp.FlowModifyStrict
+	}
+	m := st.id.header(st.after, command)
+	return ofp.AppendFlowMod(b, xid, &m, string(st.after[formInstructions:]))
 }
 
 // round sends the difference. It returns after how long to look again, or the error that ends
@@ -95,15 +126,17 @@ func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
 	}
 	s.mu.Lock()
 	s.follow = false
-	for id, r := range s.refused {
+	for sl, r := range s.refused {
 		if r.until.IsZero() {
-			s.dirty[id] = struct{}{}
+			s.mark(sl)
 		}
 	}
 	c := s.plan(time.Now())
-	s.dirty, s.foreign = map[ident]struct{}{}, map[ident]struct{}{} // clear takes as long as they once were large
 	s.mu.Unlock()
 	err := s.send(ctx, conn, c)
+	s.mu.Lock()
+	s.land()
+	s.mu.Unlock()
 	if err == nil {
 		err = s.dropMeters(ctx, conn)
 	}
@@ -116,121 +149,99 @@ func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
 // for them. s.mu is held.
 func (s *Syncer) retry(now time.Time) bool {
 	n := 0
-	for id, r := range s.refused {
+	for sl, r := range s.refused {
 		if n < retryMax && !now.Before(r.until) {
-			s.dirty[id] = struct{}{}
+			s.mark(sl)
 			n++
 		}
 	}
 	return n > 0
 }
 
-// plan compares what is dirty; s.mu is held. Groups come before the flows that use them,
-// removals last.
+// plan compares what is dirty, after which nothing is; s.mu is held. Groups come before the flows
+// that use them, removals last.
 func (s *Syncer) plan(now time.Time) change {
-	s.forgot = false
-	var c, delFlows, delGroups change
-	flows := change{make([]ofp.Message, 0, len(s.dirty)), make([]ident, 0, len(s.dirty)), make([]entry, 0, len(s.dirty))}
-	for id := range s.dirty {
-		list := s.claims[id]
-		had, there := s.have[id]
-		_, doubt := s.doubt[id]
-		if len(list) == 0 {
-			if !there && !doubt {
-				delete(s.refused, id)
-			}
-			if r := s.refused[id]; !there && !doubt || !s.released || (r != nil && now.Before(r.until)) {
-				continue
-			}
-			s.countMended(id)
-			if id.isGroup {
-				delGroups.add(id, had.group.Mod(ofp.GroupDelete), entry{})
-			} else {
-				delFlows.add(id, s.deletion(id), entry{})
-			}
-			continue
-		}
-		want := list[0].entry
-		if there && !doubt && want.equal(had) {
-			delete(s.refused, id)
-			continue
-		}
-		if r := s.refused[id]; r != nil && now.Before(r.until) {
-			continue
-		}
-		if err := want.err(); err != nil {
-			s.refuse(id, want, err)
-			continue
-		}
-		s.countMended(id)
+	var groups, flows, delFlows, delGroups change
+	if s.dirty.n > bulk {
+		flows = make(change, 0, s.dirty.n)
+	}
+	for s.dirty.first != nil {
+		sl := s.dirty.first
+		s.dirty.remove(sl)
+		foreign := sl.foreign
+		sl.foreign = false
+		r := s.refused[sl]
+		back := r != nil && now.Before(r.until)
 		switch {
-		case id.isGroup && there:
-			c.add(id, want.group.Mod(ofp.GroupModify), want)
-		case id.isGroup:
-			c.add(id, want.group.Mod(ofp.GroupAdd), want)
-		case there && !doubt && onlyActions(*had.flow, *want.flow):
-			flows.add(id, want.flow.Mod(ofp.FlowModifyStrict), want)
+		case sl.owner == nil && sl.have == "" && !sl.doubt:
+			delete(s.refused, sl)
+			s.tidy(sl)
+			continue
+		case sl.owner == nil && (!s.released || back):
+			continue
+		case sl.owner != nil && sl.done():
+			delete(s.refused, sl)
+			continue
+		case back:
+			continue
+		case sl.wrong != nil:
+			s.refuse(sl, "", sl.wrong.text, sl.wrong.err)
+			continue
+		}
+		if foreign {
+			s.stats.Mended++ // it answers somebody else's change
+		}
+		switch group, there := sl.id.isGroup(), sl.have != ""; {
+		case sl.owner == nil && group:
+			delGroups = append(delGroups, step{slot: sl, op: remove})
+		case sl.owner == nil:
+			delFlows = append(delFlows, step{slot: sl, op: remove})
+		case group && there:
+			groups = append(groups, step{slot: sl, op: modify, after: sl.want})
+		case group:
+			groups = append(groups, step{slot: sl, op: add, after: sl.want})
+		case there && !sl.doubt && onlyActions(sl.have, sl.want):
+			flows = append(flows, step{slot: sl, op: modify, after: sl.want})
 		default:
-			flows.add(id, want.flow.Mod(ofp.FlowAdd), want)
+			flows = append(flows, step{slot: sl, op: add, after: sl.want})
 		}
 	}
-	if len(c.ids) == 0 {
-		c, flows = flows, c // nothing to copy
-	}
-	for _, part := range []change{flows, delFlows, delGroups} {
-		c.messages = append(c.messages, part.messages...)
-		c.ids = append(c.ids, part.ids...)
-		c.after = append(c.after, part.after...)
+	c := slices.Concat(groups, flows, delFlows, delGroups)
+	for _, st := range c {
+		s.pin(st.slot)
 	}
 	return c
 }
 
-// deletion deletes the flow with a key, if it is ours: somebody else's may have taken its place
-// since we last heard of it.
-func (s *Syncer) deletion(id ident) ofp.FlowMod {
-	m := flow.Flow{Table: id.table, Priority: id.priority, Match: flow.MatchOf(id.match)}.Mod(ofp.FlowDeleteStrict)
-	m.Cookie, m.CookieMask = uint64(s.options.Instance)<<48, 0xffff<<48
-	return m
-}
-
-// countMended counts a change that answers somebody else's; s.mu is held.
-func (s *Syncer) countMended(id ident) {
-	if _, ok := s.foreign[id]; ok {
-		s.stats.Mended++
-	}
-}
-
-// onlyActions says whether a flow can be changed in place, which keeps its counters: a modify
-// changes neither cookie nor timeouts nor flags.
-func onlyActions(a, b flow.Flow) bool {
-	a.Actions = b.Actions
-	return a.Equal(b)
-}
+// bulk is from how many flows on it is worth to know their number beforehand.
+const bulk = 1000
 
 // refuse keeps an entry back for a while; s.mu is held.
-func (s *Syncer) refuse(id ident, e entry, err error) {
-	if s.refused[id] == nil {
-		s.log.Error("the switch does not take an entry; the others go on", "entry", e.String(), "error", err)
+func (s *Syncer) refuse(sl *slot, f form, text string, err error) {
+	news := s.refused[sl] == nil
+	r := s.keepBack(sl, f, text, err)
+	if news {
+		s.log.Error("the switch does not take an entry; the others go on", "entry", r.of(sl), "error", err)
 	}
-	s.keepBack(id, e, err)
 	// It may be refused because what we know of the groups is no longer so: look again, and if
 	// that is it, do not wait.
-	if (id.isGroup || e.flow != nil) && !isTableFull(err) {
+	if !isTableFull(err) {
 		s.regroup = true
 		s.ring()
 	}
 }
 
-func (s *Syncer) keepBack(id ident, e entry, err error) {
-	r := s.refused[id]
+func (s *Syncer) keepBack(sl *slot, f form, text string, err error) *refusal {
+	r := s.refused[sl]
 	if r == nil {
 		r = &refusal{}
-		s.refused[id] = r
+		s.refused[sl] = r
 	}
-	r.entry, r.err = e, err
+	r.form, r.text, r.err = f, text, err
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
 	s.metrics.refused(err)
+	return r
 }
 
 // isTableFull says whether a switch refused a flow since its table has as many as it may.
@@ -243,9 +254,9 @@ func isTableFull(err error) bool {
 // after it is sent in bundles of their own. An error means that the connection is of no more
 // use.
 func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
-	for len(c.messages) > 0 {
-		before := s.assume(c)
-		err := bundle(ctx, conn, c.messages)
+	for len(c) > 0 {
+		s.assume(c)
+		err := s.bundle(ctx, conn, c)
 		var bad *ofconn.BundleError
 		switch {
 		case err == nil:
@@ -256,46 +267,46 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 		}
 		i := bad.Index
 		s.mu.Lock()
-		s.retract(c, before)
-		if i < 0 && len(c.messages) == 1 {
+		s.retract(c)
+		if i < 0 && len(c) == 1 {
 			i = 0
 		}
 		if i >= 0 {
 			s.stats.LastError = bad.Error()
-			s.refuse(c.ids[i], c.after[i].or(before[i]), bad.Err)
+			s.refuse(c[i].slot, cmp.Or(c[i].after, c[i].before), "", bad.Err)
 		}
 		s.mu.Unlock()
 		if i < 0 { // the switch does not say which one: halve until it is found
-			i = len(c.messages) / 2
-			if err := s.send(ctx, conn, c.slice(0, i)); err != nil {
+			i = len(c) / 2
+			if err := s.send(ctx, conn, c[:i]); err != nil {
 				return err
 			}
-			c = c.slice(i, len(c.messages))
+			c = c[i:]
 			continue
 		}
-		if err := s.send(ctx, conn, c.slice(0, i)); err != nil {
+		if err := s.send(ctx, conn, c[:i]); err != nil {
 			return err
 		}
-		rest := c.slice(i+1, len(c.messages))
+		rest := c[i+1:]
 		if isTableFull(bad.Err) {
-			rest = s.withoutAdditions(rest, c.ids[i].table, bad.Err)
+			rest = s.withoutAdditions(rest, c[i].id.table(), bad.Err)
 		}
 		// In halves, so that with many refusals what is sent grows little faster than they do.
-		half := len(rest.messages) / 2
-		if err := s.send(ctx, conn, rest.slice(0, half)); err != nil {
+		half := len(rest) / 2
+		if err := s.send(ctx, conn, rest[:half]); err != nil {
 			return err
 		}
-		c = rest.slice(half, len(rest.messages))
+		c = rest[half:]
 	}
 	return nil
 }
 
 // bundle is one bundle, for which the switch has a time of its own: one that ends within a
 // large bundle every time would never get anywhere.
-func bundle(ctx context.Context, conn *ofconn.Conn, messages []ofp.Message) error {
-	ctx, cancel := context.WithTimeout(ctx, requestMax+time.Duration(len(messages))*messageMax)
+func (s *Syncer) bundle(ctx context.Context, conn *ofconn.Conn, c change) error {
+	ctx, cancel := context.WithTimeout(ctx, requestMax+time.Duration(len(c))*messageMax)
 	defer cancel()
-	return conn.Bundle(ctx, messages)
+	return conn.BundleBytes(ctx, len(c), func(b []byte, xid uint32, i int) ([]byte, error) { return c[i].append(s, b, xid) })
 }
 
 // withoutAdditions holds back all flows of a change that are new in a table that is full, and
@@ -304,61 +315,47 @@ func (s *Syncer) withoutAdditions(c change, table ofp.Table, err error) change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var rest change
-	for i, id := range c.ids {
-		_, there := s.have[id]
-		if c.after[i].flow != nil && !there && id.table == table {
-			s.keepBack(id, c.after[i], err)
+	for _, st := range c {
+		if !st.id.isGroup() && st.after != "" && st.have == "" && st.id.table() == table {
+			s.keepBack(st.slot, st.after, "", err)
 		} else {
-			rest.add(id, c.messages[i], c.after[i])
+			rest = append(rest, st)
 		}
 	}
-	if n := len(c.ids) - len(rest.ids); n > 0 {
+	if n := len(c) - len(rest); n > 0 {
 		s.log.Error("a table of the switch is full; more flows are held back", "table", table, "flows", n)
 	}
 	return rest
 }
 
 // assume takes a change for done before it is sent, so that a report that comes while the
-// switch is at work is not forgotten. It returns what was there.
-func (s *Syncer) assume(c change) []entry {
+// switch is at work is not forgotten. It notes what was there.
+func (s *Syncer) assume(c change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touched, s.removing = map[ident]struct{}{}, map[uint32]bool{}
-	if len(s.have) == 0 {
-		s.have = make(map[ident]entry, len(c.ids))
-	}
-	before := make([]entry, len(c.ids))
-	for i, id := range c.ids {
-		before[i] = s.have[id]
+	s.touched, s.removing = map[*slot]struct{}{}, map[uint32]bool{}
+	for i := range c {
+		st := &c[i]
+		st.before = st.have
 		// Since the plan was made the flow may have gone: a modify would do nothing then.
-		if want, had := c.after[i].flow, before[i].flow; want != nil && (had == nil || !onlyActions(*had, *want)) {
-			c.messages[i] = want.Mod(ofp.FlowAdd)
+		if st.op == modify && !st.id.isGroup() && !onlyActions(st.before, st.after) {
+			st.op = add
 		}
-		s.hold(id, c.after[i])
-		if id.isGroup && c.after[i] == (entry{}) {
-			s.removing[id.group] = true
+		st.have = st.after
+		if st.id.isGroup() && st.op == remove {
+			s.removing[st.id.group()] = true
 		}
 	}
-	return before
 }
 
 // retract undoes assume, but for what was reported since; s.mu is held.
-func (s *Syncer) retract(c change, before []entry) {
-	for i, id := range c.ids {
-		if _, newer := s.touched[id]; !newer {
-			s.hold(id, before[i])
+func (s *Syncer) retract(c change) {
+	for _, st := range c {
+		if _, newer := s.touched[st.slot]; !newer {
+			st.have = st.before
 		}
 	}
 	s.touched, s.removing = nil, nil
-}
-
-// hold notes what the switch holds, the zero entry for nothing; s.mu is held.
-func (s *Syncer) hold(id ident, e entry) {
-	if e == (entry{}) {
-		delete(s.have, id)
-	} else {
-		s.have[id] = e
-	}
 }
 
 // confirm notes that the switch has taken a change. What was reported of the same flows since it
@@ -370,27 +367,28 @@ func (s *Syncer) confirm(c change) {
 	touched := s.touched
 	s.touched, s.removing = nil, nil
 	removed, came, room := map[uint32]bool{}, map[uint32]bool{}, map[ofp.Table]bool{}
-	for i, id := range c.ids {
-		delete(s.refused, id)
-		delete(s.doubt, id)
-		if _, reported := touched[id]; reported && !same(s.have[id], c.after[i]) {
-			s.doubt[id] = struct{}{}
-			s.dirty[id] = struct{}{}
-			s.follow = true
+	for _, st := range c {
+		delete(s.refused, st.slot)
+		st.doubt = false
+		if len(touched) > 0 {
+			if _, reported := touched[st.slot]; reported && !st.id.same(st.have, st.after) {
+				st.doubt = true
+				s.mark(st.slot)
+				s.follow = true
+				s.ring()
+			}
+		}
+		if st.op != remove && st.owner == nil {
+			s.mark(st.slot) // given up between the plan and the bundle
 			s.ring()
 		}
-		if s.forgot && c.after[i] != (entry{}) && len(s.claims[id]) == 0 {
-			s.dirty[id] = struct{}{} // given up between the plan and the bundle
-			s.ring()
-		}
-		switch gone := c.after[i] == (entry{}); {
-		case !id.isGroup && gone:
-			room[id.table] = true
-		case !id.isGroup:
+		switch gone := st.op == remove; {
+		case gone && !st.id.isGroup():
+			room[st.id.table()] = true
 		case gone:
-			removed[id.group] = true
-		default:
-			came[id.group] = true
+			removed[st.id.group()] = true
+		case st.id.isGroup():
+			came[st.id.group()] = true
 		}
 	}
 	if len(room)+len(came) > 0 {
@@ -402,10 +400,10 @@ func (s *Syncer) confirm(c change) {
 	// The switch removes the flows that use a group with the group (OpenFlow 1.5 section
 	// 6.7), and reports that or not, since it was our doing.
 	s.follow = true
-	for id, e := range s.have {
-		if e.flow != nil && uses(e.actions(groupBegins), removed) {
-			delete(s.have, id)
-			s.dirty[id] = struct{}{}
+	for _, sl := range s.slots.flows {
+		if sl.id.uses(sl.have, removed) {
+			sl.have = ""
+			s.mark(sl)
 			s.ring()
 		}
 	}
@@ -413,23 +411,16 @@ func (s *Syncer) confirm(c change) {
 
 // reconsider lets go what was refused for want of room in a table, or of a group; s.mu is held.
 func (s *Syncer) reconsider(room map[ofp.Table]bool, came map[uint32]bool) {
-	for id, r := range s.refused {
+	for sl, r := range s.refused {
+		group := sl.id.isGroup()
 		switch {
-		case id.isGroup && len(came) > 0,
-			r.entry.flow != nil && room[id.table] && isTableFull(r.err),
-			r.entry.flow != nil && len(came) > 0 && uses(r.entry.actions(groupBegins), came):
+		case group && len(came) > 0,
+			!group && room[sl.id.table()] && isTableFull(r.err),
+			!group && len(came) > 0 && sl.id.uses(r.form, came):
 			r.until = time.Time{}
 			s.follow = true
 		}
 	}
-}
-
-// same says whether the switch holds the same, or nothing, in both cases.
-func same(a, b entry) bool {
-	if a == (entry{}) || b == (entry{}) {
-		return a == b
-	}
-	return a.equal(b)
 }
 
 // uses says whether actions use one of some groups.
@@ -445,12 +436,4 @@ func uses(actions []ofp.Action, groups map[uint32]bool) bool {
 		}
 		return false
 	})
-}
-
-// or is e, or o where e is nothing.
-func (e entry) or(o entry) entry {
-	if e == (entry{}) {
-		return o
-	}
-	return e
 }

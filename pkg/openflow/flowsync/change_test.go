@@ -27,15 +27,15 @@ func BenchmarkOneOfMany(b *testing.B) {
 			}
 			encode := func(buf []byte) []byte {
 				c := s.plan(time.Now())
-				s.dirty = map[ident]struct{}{}
 				s.assume(c)
-				for _, m := range c.messages {
+				for i := range c {
 					var err error
-					if buf, err = ofp.AppendMessage(buf, 1, m); err != nil {
+					if buf, err = c[i].append(s, buf, 1); err != nil {
 						b.Fatal(err)
 					}
 				}
 				s.confirm(c)
+				s.land()
 				return buf
 			}
 			buf := encode(nil)

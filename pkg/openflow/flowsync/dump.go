@@ -58,9 +58,9 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owner := func(id ident) flow.Owner {
-		if list := s.claims[id]; len(list) > 0 {
-			return list[0].owner
+	owner := func(id []byte) flow.Owner {
+		if sl := s.slots.get(id); sl != nil && sl.owner != nil {
+			return sl.owner.Owner
 		}
 		return flow.Owner{}
 	}
@@ -72,12 +72,12 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 			Duration: time.Duration(f.Stats.DurationSec)*time.Second + time.Duration(f.Stats.DurationNsec),
 		}
 		if s.ours(v.Cookie) {
-			out.Owner = owner(identOf(v))
+			out.Owner = owner(appendIdent(nil, &v))
 		}
 		d.Flows = append(d.Flows, out)
 	}
 	for _, g := range groups {
-		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner(groupIdent(g.ID))})
+		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner([]byte(groupIdent(g.ID)))})
 	}
 	for _, m := range meters {
 		out := DumpedMeter{Meter: m}

@@ -16,7 +16,7 @@ func (s *Syncer) RedialWithin(d time.Duration) {
 func (s *Syncer) Idle() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.synced == 0 || len(s.dirty) > 0 {
+	if s.synced == 0 || s.dirty.n > 0 {
 		return errors.New("busy")
 	}
 	return nil

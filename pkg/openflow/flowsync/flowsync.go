@@ -6,7 +6,6 @@
 package flowsync
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -58,71 +56,21 @@ type Stats struct {
 	Refused     []string
 }
 
-// ident is the switch's own identity of an entry: a flow's key or a group's number. It is as
-// small as can be: there are several for each flow.
-type ident struct {
-	match    ofp.Match // or, behind a zero byte, what is wrong with it
-	group    uint32
-	priority uint16
-	table    ofp.Table
-	isGroup  bool
-}
-
-func identOf(f flow.Flow) ident {
-	id := ident{match: f.Match.OXM(), priority: f.Priority, table: f.Table}
-	if err := f.Match.Err(); err != nil {
-		id.match = ofp.Match("\x00" + err.Error())
-	}
-	return id
-}
-
-func groupIdent(id uint32) ident { return ident{group: id, isGroup: true} }
-
-// entry is a flow or a group.
-type entry struct {
-	flow  *flow.Flow
-	group *flow.Group
-}
-
-func (e entry) equal(o entry) bool {
-	if e == o {
-		return true
-	}
-	if e.group != nil {
-		return o.group != nil && e.group.Equal(*o.group)
-	}
-	return o.flow != nil && e.flow.Equal(*o.flow)
-}
-
-func (e entry) String() string {
-	switch {
-	case e.group != nil:
-		return e.group.String()
-	case e.flow != nil:
-		return e.flow.String()
-	}
-	return "nothing"
-}
-
-func (e entry) err() error {
-	if e.group != nil {
-		return e.group.Err()
-	}
-	return e.flow.Err()
-}
-
-// claim is what one owner wants under an ident.
-type claim struct {
-	owner flow.Owner
-	entry entry
-}
-
 // refusal is an entry that the switch did not take.
 type refusal struct {
-	entry entry
+	form  form
+	text  string // where there is no form
 	err   error
 	until time.Time
 	delay time.Duration
+}
+
+// of is what was refused, in words.
+func (r *refusal) of(sl *slot) string {
+	if r.text != "" {
+		return r.text
+	}
+	return sl.id.text(r.form)
 }
 
 const (
@@ -145,30 +93,28 @@ type Syncer struct {
 	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
 
-	mu       sync.Mutex
-	owners   map[flow.Owner]map[ident]entry
-	twice    map[flow.Owner][]error // what owners want in two ways at once
-	claims   map[ident][]claim      // in the owners' order; the first counts, others that differ are conflicts
-	wanted   tally
-	have     map[ident]entry // what the switch holds of ours, as far as is known
-	dirty    map[ident]struct{}
-	foreign  map[ident]struct{} // of dirty, what somebody else has changed
-	doubt    map[ident]struct{} // what the switch may hold or not, whatever have says
-	touched  map[ident]struct{} // what was reported during a read or a bundle; else nil
-	removing map[uint32]bool    // groups whose removal is being sent
-	refused  map[ident]*refusal
-	meters   meters
-	released bool
-	reread   bool // something was reported that cannot be followed: read everything again
-	regroup  bool // the same for groups alone
-	conn     *ofconn.Conn
-	follow   bool          // what was done makes more to do
-	forgot   bool          // since the last plan something was dropped that nobody wants any more
-	gen      uint64        // counts declarations
-	waiting  time.Time     // of the first declaration that no round has taken up; zero while there is none
-	synced   uint64        // the last declaration that the switch has confirmed
-	changed  chan struct{} // closed and replaced when synced, refused or the connection changes
-	stats    Stats
+	mu        sync.Mutex
+	owners    map[flow.Owner]*owner
+	slots     slots
+	contested map[*slot]struct{} // with several owners
+	wanted    tally
+	dirty     dirtyList
+	touched   map[*slot]struct{} // what was reported during a read or a bundle; else nil
+	pinned    []*slot            // what it refers to, or the bundle that is about to be sent
+	removing  map[uint32]bool    // groups whose removal is being sent
+	refused   map[*slot]*refusal
+	id, form  []byte // of what is looked at, to be used again
+	meters    meters
+	released  bool
+	reread    bool // something was reported that cannot be followed: read everything again
+	regroup   bool // the same for groups alone
+	conn      *ofconn.Conn
+	follow    bool          // what was done makes more to do
+	gen       uint64        // counts declarations
+	waiting   time.Time     // of the first declaration that no round has taken up; zero while there is none
+	synced    uint64        // the last declaration that the switch has confirmed
+	changed   chan struct{} // closed and replaced when synced, refused or the connection changes
+	stats     Stats
 }
 
 // New returns a Syncer that does nothing until Run.
@@ -183,21 +129,17 @@ func New(o Options) *Syncer {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Syncer{
-		options: o,
-		log:     o.Logger.With("component", "flowsync"),
-		bell:    make(chan struct{}, 1),
-		redial:  redialMax,
-		owners:  map[flow.Owner]map[ident]entry{},
-		twice:   map[flow.Owner][]error{},
-		claims:  map[ident][]claim{},
-		have:    map[ident]entry{},
-		dirty:   map[ident]struct{}{},
-		foreign: map[ident]struct{}{},
-		doubt:   map[ident]struct{}{},
-		refused: map[ident]*refusal{},
-		meters:  newMeters(),
-		changed: make(chan struct{}),
-		gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
+		options:   o,
+		log:       o.Logger.With("component", "flowsync"),
+		bell:      make(chan struct{}, 1),
+		redial:    redialMax,
+		owners:    map[flow.Owner]*owner{},
+		slots:     slots{map[ident]*slot{}, map[ident]*slot{}},
+		contested: map[*slot]struct{}{},
+		refused:   map[*slot]*refusal{},
+		meters:    newMeters(),
+		changed:   make(chan struct{}),
+		gen:       1, // so that nothing declared is confirmed by the first round, and no later one with it
 	}
 	s.metrics = newMetrics(o.Registerer, s)
 	return s
@@ -249,144 +191,6 @@ func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
 	s.ring()
 }
 
-func (s *Syncer) set(o flow.Owner, e flow.Entries) {
-	cookie := s.cookie(o)
-	wanted := make(map[ident]entry, len(e.Flows)+len(e.Groups))
-	var twice []error
-	want := func(id ident, now entry) {
-		if was, ok := wanted[id]; !ok {
-			wanted[id] = now
-		} else if !was.equal(now) {
-			twice = append(twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, was, now))
-		}
-	}
-	for _, f := range e.Flows {
-		f.Cookie = cookie
-		f.Actions = pack(f)
-		want(identOf(f), entry{flow: &f})
-	}
-	for _, g := range e.Groups {
-		want(groupIdent(g.ID), entry{group: &g})
-	}
-	if delete(s.twice, o); len(twice) > 0 {
-		s.twice[o] = twice
-	}
-	if len(s.claims) == 0 {
-		s.claims = make(map[ident][]claim, len(wanted))
-	}
-	before := s.owners[o]
-	if len(s.dirty) == 0 && len(before) == 0 {
-		s.dirty = make(map[ident]struct{}, len(wanted)) // all of it is new
-	}
-	any := s.meters.set(o, e.Meters)
-	for id, was := range before {
-		if now, ok := wanted[id]; !ok {
-			s.unclaim(id, o)
-			any = true
-		} else if now.equal(was) {
-			wanted[id] = was // keep the old value: no garbage for what has not changed
-		}
-	}
-	for id, now := range wanted {
-		if was, ok := before[id]; !ok || was != now {
-			s.claim(id, o, now)
-			any = true
-		}
-	}
-	if len(wanted) == 0 {
-		delete(s.owners, o)
-	} else {
-		s.owners[o] = wanted
-	}
-	if any {
-		s.declared()
-	}
-}
-
-// pack is the flow's actions as they are kept; those that the switch would refuse stay as they
-// are, for the plan to say so.
-func pack(f flow.Flow) flow.Actions {
-	if f.Match.Err() != nil || ofp.CheckPrerequisites(f.Match.OXM(), f.Actions) != nil {
-		return f.Actions
-	}
-	packed, err := ofp.PackActions(f.Actions)
-	if err != nil {
-		return f.Actions
-	}
-	return packed
-}
-
-// actions are an entry's actions if they may hold one of a kind, of which every one begins with
-// the same bytes.
-func (e entry) actions(begin string) []ofp.Action {
-	if len(e.flow.Actions) != 1 {
-		return e.flow.Actions
-	}
-	switch p, ok := e.flow.Actions[0].(ofp.Packed); {
-	case !ok:
-		return e.flow.Actions
-	case strings.Contains(string(p), begin):
-		return e.flow.Actions.Canonical()
-	}
-	return nil
-}
-
-// Type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).
-const (
-	groupBegins = "\x00\x16\x00\x08"
-	meterBegins = "\x00\x1d\x00\x08"
-)
-
-func (s *Syncer) claim(id ident, o flow.Owner, e entry) {
-	delete(s.refused, id)
-	s.dirty[id] = struct{}{}
-	list := s.claims[id]
-	if i := slices.IndexFunc(list, func(c claim) bool { return c.owner == o }); i >= 0 {
-		list[i].entry = e
-		return
-	}
-	if len(list) == 0 {
-		s.wanted.count(id, 1)
-	}
-	i, _ := slices.BinarySearchFunc(list, o, func(c claim, o flow.Owner) int { return compareOwners(c.owner, o) })
-	s.claims[id] = slices.Insert(list, i, claim{o, e})
-}
-
-// compareOwners decides conflicts, the same way after a restart.
-func compareOwners(a, b flow.Owner) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-}
-
-func (s *Syncer) unclaim(id ident, o flow.Owner) {
-	delete(s.refused, id)
-	s.dirty[id] = struct{}{}
-	list := slices.DeleteFunc(s.claims[id], func(c claim) bool { return c.owner == o })
-	if len(list) == 0 {
-		delete(s.claims, id)
-		s.wanted.count(id, -1)
-		// What was never sent needs no removal: else all that comes and goes while the switch is
-		// away would be kept. It may be about to be sent: confirm looks.
-		_, there := s.have[id]
-		if _, doubt := s.doubt[id]; !there && !doubt {
-			delete(s.dirty, id)
-			s.forgot = true
-		}
-	} else {
-		s.claims[id] = list
-	}
-}
-
-// tally is how many flows and groups somebody wants.
-type tally struct{ flows, groups int }
-
-func (t *tally) count(id ident, by int) {
-	if id.isGroup {
-		t.groups += by
-	} else {
-		t.flows += by
-	}
-}
-
 // Release allows removals: every source of what is declared has loaded once. Before, flows
 // and groups that nobody wants stay.
 func (s *Syncer) Release() {
@@ -394,9 +198,9 @@ func (s *Syncer) Release() {
 	if !s.released {
 		s.released = true
 		s.meters.dirty = true
-		for id := range s.have {
-			if _, ok := s.claims[id]; !ok {
-				s.dirty[id] = struct{}{}
+		for sl := range s.slots.all {
+			if sl.have != "" && sl.owner == nil {
+				s.mark(sl)
 			}
 		}
 		s.declared()
@@ -450,40 +254,24 @@ func (s *Syncer) why() string {
 // refusals joins what was refused of some owners; s.mu is held.
 func (s *Syncer) refusals(owners []flow.Owner) error {
 	var errs []error
-	for id, r := range s.refused {
-		for _, c := range s.claims[id] {
-			if len(owners) == 0 || slices.Contains(owners, c.owner) {
-				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.entry, r.err))
+	for sl, r := range s.refused {
+		for c := range sl.claims {
+			if len(owners) == 0 || slices.Contains(owners, c.owner.Owner) {
+				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.of(sl), r.err))
 				break
 			}
 		}
 	}
-	for _, o := range owners {
-		errs = append(errs, s.conflicts(o)...)
+	if len(owners) > 0 {
+		for _, o := range owners {
+			if o := s.owners[o]; o != nil {
+				errs = append(errs, o.twice...)
+			}
+		}
+		errs = append(errs, s.conflicts(func(o *owner) bool { return slices.Contains(owners, o.Owner) })...)
 	}
 	errs = append(errs, s.meters.problems(owners)...)
 	return errors.Join(errs...)
-}
-
-// conflicts are the entries of an owner that another owner, or itself, wants differently.
-func (s *Syncer) conflicts(o flow.Owner) []error {
-	errs := slices.Clone(s.twice[o])
-	for id, e := range s.owners[o] {
-		if first := s.claims[id][0]; first.owner != o && !first.entry.equal(e) && !sameButCookie(first.entry, e) {
-			errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", o, e, first.owner, first.entry))
-		}
-	}
-	return errs
-}
-
-// sameButCookie says whether two owners want the same.
-func sameButCookie(a, b entry) bool {
-	if a.flow == nil || b.flow == nil {
-		return false
-	}
-	f := *b.flow
-	f.Cookie = a.flow.Cookie
-	return a.flow.Equal(f)
 }
 
 // wake tells waiters that something has changed; s.mu is held.
@@ -514,19 +302,18 @@ func (s *Syncer) Stats() Stats {
 	st.FlowMods, st.GroupMods = s.counts.Sent(ofp.TypeFlowMod), s.counts.Sent(ofp.TypeGroupMod)
 	st.MeterMods = s.counts.Sent(ofp.TypeMeterMod)
 	st.Flows, st.Groups, st.Meters = s.wanted.flows, s.wanted.groups, len(s.meters.claims)
-	for id, r := range s.refused {
+	for sl, r := range s.refused {
 		owner := "nobody"
-		if c := s.claims[id]; len(c) > 0 {
-			owner = c[0].owner.String()
+		if sl.owner != nil {
+			owner = sl.owner.String()
 		}
-		st.Refused = append(st.Refused, fmt.Sprintf("%s wants %s: %v", owner, r.entry, r.err))
+		st.Refused = append(st.Refused, fmt.Sprintf("%s wants %s: %v", owner, r.of(sl), r.err))
 	}
-	for _, o := range slices.Collect(maps.Keys(s.owners)) {
-		for _, err := range s.conflicts(o) {
-			st.Refused = append(st.Refused, err.Error())
-		}
+	errs := s.conflicts(func(*owner) bool { return true })
+	for _, o := range s.owners {
+		errs = append(errs, o.twice...)
 	}
-	for _, err := range s.meters.problems(slices.Collect(maps.Keys(s.meters.owners))) {
+	for _, err := range append(errs, s.meters.problems(slices.Collect(maps.Keys(s.meters.owners)))...) {
 		st.Refused = append(st.Refused, err.Error())
 	}
 	slices.Sort(st.Refused)

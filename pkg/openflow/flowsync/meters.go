@@ -204,10 +204,10 @@ func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
 		gone[m.ID] = true
 	}
 	if len(gone) > 0 {
-		for id, e := range s.have {
-			if e.flow != nil && usesMeter(e.actions(meterBegins), gone) {
-				delete(s.have, id)
-				s.dirty[id] = struct{}{}
+		for _, sl := range s.slots.flows {
+			if sl.id.usesMeter(sl.have, gone) {
+				sl.have = ""
+				s.mark(sl)
 				s.follow = true
 			}
 		}
@@ -251,8 +251,8 @@ func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.M
 		s.meters.have[m.ID] = meter
 		came[m.ID] = true
 	}
-	for _, r := range s.refused { // for want of the meter, maybe
-		if e := r.entry; e.flow == nil && len(came) > 0 || e.flow != nil && usesMeter(e.actions(meterBegins), came) {
+	for sl, r := range s.refused { // for want of the meter, maybe
+		if sl.id.isGroup() && len(came) > 0 || sl.id.usesMeter(r.form, came) {
 			r.until = time.Time{}
 			s.follow = true
 		}

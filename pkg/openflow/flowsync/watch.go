@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -21,7 +22,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	if all {
 		s.reread = false
 	}
-	s.touched = map[ident]struct{}{}
+	s.touched = map[*slot]struct{}{}
 	s.mu.Unlock()
 	found, err := s.find(ctx, conn, all)
 	var meters []flow.Meter
@@ -30,103 +31,158 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	touched := s.touched
-	s.touched = nil
+	defer s.land()
 	if err != nil {
+		for sl := range s.slots.all {
+			sl.found = false
+		}
 		return err
 	}
 	s.meters.found(meters, s.synced > 0)
-	// What was reported while we read is newer than what we read.
-	for id := range touched {
-		delete(found, id)
+	s.compare(s.slots.groups)
+	if all {
+		s.compare(s.slots.flows)
 	}
-	for id, was := range s.have {
-		if _, newer := touched[id]; newer || (!all && !id.isGroup) {
+	for _, f := range found {
+		if _, newer := s.touched[f.slot]; newer {
 			continue
 		}
-		if now, ok := found[id]; !ok {
-			s.noteForeign(id)
-			delete(s.have, id)
-		} else if now.equal(was) {
-			delete(found, id) // keep the old value
-		}
-	}
-	if len(s.have) == 0 {
-		s.have = make(map[ident]entry, len(found))
-	}
-	for id, now := range found {
-		s.have[id] = now
-		if list := s.claims[id]; s.synced == 0 && len(list) > 0 && list[0].entry == now && s.refused[id] == nil {
+		f.slot.have = f.form
+		if s.synced == 0 && f.slot.done() && s.refused[f.slot] == nil {
 			continue // a new connection: nobody has changed anything, and nothing is to be done
 		}
-		s.noteForeign(id)
+		s.noteForeign(f.slot)
 	}
 	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
 	// wants: its removal may have been lost with a connection.
 	if all {
 		s.meters.dirty = true
-		clear(s.doubt)
-		for id, list := range s.claims {
-			if s.have[id] != list[0].entry || s.refused[id] != nil {
-				s.dirty[id] = struct{}{}
-			}
-		}
-		for id := range s.have {
-			if _, wanted := s.claims[id]; !wanted {
-				s.dirty[id] = struct{}{}
+		for sl := range s.slots.all {
+			sl.doubt = false
+			if sl.owner == nil && sl.have != "" || sl.owner != nil && (!sl.done() || s.refused[sl] != nil) {
+				s.mark(sl)
 			}
 		}
 	}
 	return nil
 }
 
-// find reads the switch.
-func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) (map[ident]entry, error) {
-	size := 0 // what is there is about what was there, or is wanted
-	if all {
-		s.mu.Lock()
-		size = max(len(s.have), len(s.claims))
-		s.mu.Unlock()
+// compare notes which entries that were known to be there a read has not found; s.mu is held.
+func (s *Syncer) compare(slots map[ident]*slot) {
+	for _, sl := range slots {
+		found := sl.found
+		sl.found = false
+		// What was reported while we read is newer than what we read.
+		if _, newer := s.touched[sl]; newer || found || sl.have == "" {
+			continue
+		}
+		sl.have = ""
+		s.noteForeign(sl)
 	}
-	found := make(map[ident]entry, size)
+}
+
+// different is an entry that a read has found, and not as it was known to be.
+type different struct {
+	*slot
+	form form
+}
+
+// find reads the switch. It marks what it has found, and returns what differs.
+func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]different, error) {
 	groups, err := readGroups(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
+	var list []different
+	s.mu.Lock()
 	for _, g := range groups {
-		found[groupIdent(g.ID)] = entry{group: &g}
+		now, err := groupForm(g)
+		if err != nil {
+			now = unknown
+		}
+		sl := s.slots.make([]byte(groupIdent(g.ID)))
+		if sl.found = true; sl.have != now {
+			s.pin(sl)
+			list = append(list, different{sl, now})
+		}
 	}
+	if all && len(s.slots.flows) > bulk {
+		list = slices.Grow(list, len(s.slots.flows))
+	}
+	s.mu.Unlock()
 	if !all {
-		return found, nil
+		return list, nil
 	}
-	err = eachFlow(ctx, conn, func(list []ofp.FlowDesc) {
+	err = conn.RequestBytes(ctx, allFlows, func(part []byte) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, d := range list {
-			f := flow.FromStats(d)
-			if !s.ours(f.Cookie) {
-				continue
+		return ofp.EachFlowDesc(part, func(d ofp.FlowDescBytes) error {
+			if !s.ours(d.Cookie) {
+				return nil
 			}
-			id := identOf(f)
-			// One value of what is wanted and there: the decoded one is garbage at once.
-			if list := s.claims[id]; len(list) > 0 && list[0].entry.flow.Equal(f) {
-				found[id] = list[0].entry
-			} else {
-				found[id] = entry{flow: &f}
+			sl, now, err := s.told(d)
+			if err != nil {
+				return err
+			}
+			if sl.found = true; !sl.id.same(now, sl.have) {
+				s.pin(sl)
+				list = append(list, different{sl, now})
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the flows: %w", err)
+	}
+	return list, nil
+}
+
+// told finds the slot and the form of a flow that the switch tells; s.mu is held. Most flows are
+// what was wanted, byte by byte, and neither decoded nor kept twice.
+func (s *Syncer) told(d ofp.FlowDescBytes) (*slot, form, error) {
+	s.id = append(appendFlowIdent(s.id[:0], d.Table, d.Priority), d.Match...)
+	s.form = appendHeader(s.form[:0], d.Cookie, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance)
+	s.form = append(s.form, d.Instructions...)
+	sl := s.slots.get(s.id)
+	if sl != nil {
+		for _, known := range [...]form{sl.have, sl.want} {
+			if string(known) == string(s.form) {
+				return sl, known, nil
 			}
 		}
-	})
-	return found, err
+	}
+	whole, err := d.Decode()
+	if err != nil {
+		return nil, "", err
+	}
+	f := flow.FromStats(whole)
+	sl, now := s.slotOf(&f)
+	return sl, now, nil
+}
+
+// slotOf finds the slot and the form of a flow that the switch has told; s.mu is held. A form that
+// is the same as what is wanted or known is that one.
+func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
+	s.id = appendIdent(s.id[:0], f)
+	s.form = appendTold(s.form[:0], f)
+	sl := s.slots.make(s.id)
+	now := form(s.form)
+	for _, known := range [...]form{sl.have, sl.want} {
+		if known != "" && sl.id.same(known, now) {
+			return sl, known
+		}
+	}
+	return sl, now
 }
 
 // noteForeign marks an entry that is not as it was known to be; s.mu is held.
-func (s *Syncer) noteForeign(id ident) {
-	s.dirty[id] = struct{}{}
-	if r := s.refused[id]; r != nil {
+func (s *Syncer) noteForeign(sl *slot) {
+	s.mark(sl)
+	if r := s.refused[sl]; r != nil {
 		r.until = time.Time{} // refused for what is no longer so
 	}
 	if s.synced > 0 {
-		s.foreign[id] = struct{}{}
+		sl.foreign = true
 	}
 }
 
@@ -148,12 +204,13 @@ func readGroups(ctx context.Context, conn *ofconn.Conn) ([]flow.Group, error) {
 	return out, nil
 }
 
+// allFlows asks for all flows.
+var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
+
 // eachFlow reads all flows of the switch, part by part.
 func eachFlow(ctx context.Context, conn *ofconn.Conn, take func([]ofp.FlowDesc)) error {
 	var strange error
-	err := conn.RequestParts(ctx, ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{
-		Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny,
-	}}, func(p ofp.Message) {
+	err := conn.RequestParts(ctx, allFlows, func(p ofp.Message) {
 		if reply, ok := p.(ofp.FlowDescReply); ok {
 			take(reply.Flows)
 		} else {
@@ -175,11 +232,11 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 		}
 	case ofp.FlowMonitorReply:
 		s.mu.Lock()
-		before := len(s.dirty)
+		before := s.dirty.n
 		for _, u := range m.Updates {
 			s.update(u)
 		}
-		news := s.reread || s.regroup || len(s.dirty) > before
+		news := s.reread || s.regroup || s.dirty.n > before
 		s.mu.Unlock()
 		if news {
 			s.ring()
@@ -196,30 +253,30 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 	switch u.Event {
 	case ofp.UpdateAdded, ofp.UpdateModified, ofp.UpdateInitial:
 		f := flow.FromUpdate(u)
-		id := identOf(f)
 		if !s.ours(f.Cookie) {
-			s.gone(id) // somebody's own flow, which may have taken the place of one of ours
+			s.gone(&f) // somebody's own flow, which may have taken the place of one of ours
 			return
 		}
-		was, ok := s.have[id]
-		if ok { // reports do not have these
-			f.Flags, f.Importance = was.flow.Flags, was.flow.Importance
+		if sl := s.slotOfFlow(&f); sl != nil && sl.have != "" { // reports do not have these
+			f.Flags, f.Importance = sl.have.flags(), sl.have.importance()
 		}
-		s.touch(id)
-		if ok && was.flow.Equal(f) {
+		sl, now := s.slotOf(&f)
+		s.touch(sl)
+		if sl.have == now {
 			return
 		}
-		s.have[id] = entry{flow: &f}
-		s.noteForeign(id)
+		sl.have = now
+		s.noteForeign(sl)
 	case ofp.UpdateRemoved:
-		id := identOf(flow.FromUpdate(u))
-		if e := s.have[id]; u.Reason == ofp.RemovedGroup && e.flow != nil && uses(e.actions(groupBegins), s.removing) {
-			s.touch(id)
-			delete(s.have, id) // with its group, our own doing
-			s.dirty[id] = struct{}{}
+		f := flow.FromUpdate(u)
+		sl := s.slotOfFlow(&f)
+		if sl != nil && u.Reason == ofp.RemovedGroup && sl.id.uses(sl.have, s.removing) {
+			s.touch(sl)
+			sl.have = "" // with its group, our own doing
+			s.mark(sl)
 			return
 		}
-		s.gone(id)
+		s.gone(&f)
 		if u.Reason == ofp.RemovedGroup || u.Reason == ofp.RemovedMeter {
 			s.regroup = true // its group or meter is gone, which no switch reports
 		}
@@ -228,18 +285,32 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 	}
 }
 
+// slotOfFlow finds the slot of a flow; nil where there is none. s.mu is held.
+func (s *Syncer) slotOfFlow(f *flow.Flow) *slot {
+	s.id = appendIdent(s.id[:0], f)
+	return s.slots.get(s.id)
+}
+
 // gone notes that the switch does not hold a flow of ours; s.mu is held.
-func (s *Syncer) gone(id ident) {
-	s.touch(id)
-	if _, ok := s.have[id]; ok {
-		delete(s.have, id)
-		s.noteForeign(id)
+func (s *Syncer) gone(f *flow.Flow) {
+	sl := s.slotOfFlow(f)
+	if sl == nil {
+		if s.touched == nil {
+			return
+		}
+		sl = s.slots.make(s.id) // the read that is under way may still tell of it
+	}
+	s.touch(sl)
+	if sl.have != "" {
+		sl.have = ""
+		s.noteForeign(sl)
 	}
 }
 
-// touch tells a read that is under way of a newer report; s.mu is held.
-func (s *Syncer) touch(id ident) {
+// touch tells a read or a bundle that is under way of a newer report; s.mu is held.
+func (s *Syncer) touch(sl *slot) {
 	if s.touched != nil {
-		s.touched[id] = struct{}{}
+		s.pin(sl)
+		s.touched[sl] = struct{}{}
 	}
 }

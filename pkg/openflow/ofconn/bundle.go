@@ -10,13 +10,16 @@ import (
 // BundleError is a bundle that the switch refused: none of its messages has taken effect.
 type BundleError struct {
 	Index   int         // of the message at fault; -1 when the switch did not say
-	Message ofp.Message // nil when Index is -1
+	Message ofp.Message // nil when Index is -1, and of a message that cannot be encoded
 	Err     error       // a *SwitchError, or why the message cannot be encoded
 }
 
 func (e *BundleError) Error() string {
-	if e.Index < 0 {
+	switch {
+	case e.Index < 0:
 		return fmt.Sprintf("bundle refused: %v", e.Err)
+	case e.Message == nil:
+		return fmt.Sprintf("bundle refused for its message %d: %v", e.Index, e.Err)
 	}
 	return fmt.Sprintf("bundle refused for its message %d (%s): %v", e.Index, e.Message.Type(), e.Err)
 }
@@ -46,49 +49,80 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 // effect, or none and the error is a *BundleError. One bundle is sent at a time. When ctx ends
 // while it is being written the connection ends too.
 func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
+	return c.BundleBytes(ctx, len(messages), func(b []byte, xid uint32, i int) ([]byte, error) {
+		return ofp.AppendMessage(b, xid, messages[i])
+	})
+}
+
+// BundleBytes is Bundle for n messages that are not made before they are sent: message appends
+// the one with an index, in order, and may be asked for one again.
+func (c *Conn) BundleBytes(ctx context.Context, n int, message func(b []byte, xid uint32, i int) ([]byte, error)) error {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	id := c.xid.Add(1)
-	control := func(kind uint16) error {
-		_, err := c.Request(ctx, ofp.BundleControl{ID: id, Ctrl: kind, Flags: flags})
-		return err
+	control := func(kind uint16) ofp.Message { return ofp.BundleControl{ID: id, Ctrl: kind, Flags: flags} }
+	discard := func() { // the switch forgets it with the connection at the latest
+		_, _ = c.Request(ctx, control(ofp.BundleDiscardRequest))
 	}
-	if err := control(ofp.BundleOpenRequest); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return fmt.Errorf("open a bundle: %w", err)
 	}
-	n := uint32(len(messages))
-	if err := c.acquire(ctx); err != nil {
-		return err
+	// All of it goes out in one, so that the switch is waited for once.
+	var opened, closed request
+	first := c.xids(n + 2)
+	last := first + uint32(n) + 1
+	for xid, req := range map[uint32]*request{first: &opened, last: &closed} {
+		if err := c.expect(xid, req); err != nil {
+			c.release()
+			return fmt.Errorf("open a bundle: %w", err)
+		}
+		defer c.forget(xid)
 	}
-	b := &bundle{first: c.xids(len(messages)), n: n, index: -1}
+	b := &bundle{first: first + 1, n: uint32(n), index: -1}
 	c.mu.Lock()
 	c.bundle = b
 	c.mu.Unlock()
-	bad, err := c.stream(ctx, len(messages), func(i int) error {
-		return c.encodeAdd(b.first+uint32(i), id, flags, messages[i])
-	})
 	defer func() {
 		c.mu.Lock()
 		c.bundle = nil
 		c.mu.Unlock()
 	}()
-	if bad >= 0 {
-		_ = control(ofp.BundleDiscardRequest) // the switch forgets it with the connection at the latest
-		return &BundleError{Index: bad, Message: messages[bad], Err: err}
-	}
-	if err != nil {
+	bad, err := c.stream(ctx, n+2, func(i int) error {
+		switch i {
+		case 0:
+			return c.encode(first, control(ofp.BundleOpenRequest))
+		case n + 1:
+			return c.encode(last, control(ofp.BundleCloseRequest))
+		}
+		xid := first + uint32(i)
+		out, err := ofp.AppendBundleAdd(c.buf, xid, id, flags, func(b []byte) ([]byte, error) { return message(b, xid, i-1) })
+		if err != nil {
+			return err
+		}
+		c.counts.count(out[len(c.buf):])
+		c.buf = out
+		return nil
+	})
+	if bad < 0 && err != nil {
 		return err
 	}
+	if _, err := c.await(ctx, &opened); err != nil {
+		return fmt.Errorf("open a bundle: %w", err)
+	}
+	if bad >= 0 {
+		discard()
+		return &BundleError{Index: bad - 1, Err: err}
+	}
 	// The answer to close comes after the errors of all additions.
-	closeErr := control(ofp.BundleCloseRequest)
-	if refused := c.refused(b, messages); refused != nil {
-		_ = control(ofp.BundleDiscardRequest)
+	_, closeErr := c.await(ctx, &closed)
+	if refused := c.refused(b, message); refused != nil {
+		discard()
 		return refused
 	}
 	if closeErr != nil {
 		return fmt.Errorf("close a bundle: %w", closeErr)
 	}
-	if err := control(ofp.BundleCommitRequest); err != nil {
-		if refused := c.refused(b, messages); refused != nil {
+	if _, err := c.Request(ctx, control(ofp.BundleCommitRequest)); err != nil {
+		if refused := c.refused(b, message); refused != nil {
 			return refused
 		}
 		if c.Err() != nil || ctx.Err() != nil {
@@ -99,11 +133,15 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	return nil
 }
 
-func (c *Conn) refused(b *bundle, messages []ofp.Message) error {
+func (c *Conn) refused(b *bundle, message func([]byte, uint32, int) ([]byte, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b.err == nil {
 		return nil
 	}
-	return &BundleError{Index: b.index, Message: messages[b.index], Err: &SwitchError{*b.err}}
+	refused := &BundleError{Index: b.index, Err: &SwitchError{*b.err}}
+	if bytes, err := message(nil, 0, b.index); err == nil {
+		_, refused.Message, _ = ofp.DecodeMessage(bytes) // without it the index says enough
+	}
+	return refused
 }

@@ -4,6 +4,7 @@ package ofconn
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -82,7 +83,7 @@ type echo struct {
 const echoesMax = 64
 
 type request struct {
-	part    func(ofp.Message) // takes the answers instead, if there is one
+	part    func([]byte) error // takes the answers' bytes instead, if there is one
 	answers []ofp.Message
 	err     error
 	done    chan struct{}
@@ -95,15 +96,25 @@ type Counters struct {
 	flowMods       [ofp.FlowDeleteStrict + 1]atomic.Uint64
 }
 
-// count counts a message that is being sent.
-func (c *Counters) count(m ofp.Message) {
-	c.sent[m.Type()].Add(1)
-	switch m := m.(type) {
-	case ofp.BundleAdd:
-		c.count(m.Message)
-	case ofp.FlowMod:
-		if int(m.Command) < len(c.flowMods) {
-			c.flowMods[m.Command].Add(1)
+// Where a message has its type, a flow-mod its command and a bundle-add the message that it adds
+// (OpenFlow 1.5 sections 7.1.1, 7.3.4.2 and 7.3.9.6).
+const (
+	typeAt    = 1
+	commandAt = 25
+	addedAt   = 16
+)
+
+// count counts a message that is being sent, of which b is the bytes.
+func (c *Counters) count(b []byte) {
+	c.sent[b[typeAt]].Add(1)
+	switch ofp.Type(b[typeAt]) {
+	case ofp.TypeBundleAdd:
+		if len(b) > addedAt+typeAt {
+			c.count(b[addedAt:])
+		}
+	case ofp.TypeFlowMod:
+		if len(b) > commandAt && int(b[commandAt]) < len(c.flowMods) {
+			c.flowMods[b[commandAt]].Add(1)
 		}
 	}
 }
@@ -168,7 +179,7 @@ func (c *Conn) handshake(r *bufio.Reader) error {
 	if err := c.Send(ofp.Hello{Versions: []uint8{version}}); err != nil {
 		return err
 	}
-	b, err := readMessage(r)
+	b, err := readMessage(r, nil)
 	if err != nil {
 		return err
 	}
@@ -193,8 +204,8 @@ func (c *Conn) handshake(r *bufio.Reader) error {
 	return c.raw.SetDeadline(time.Time{})
 }
 
-// readMessage reads the bytes of one message.
-func readMessage(r *bufio.Reader) ([]byte, error) {
+// readMessage reads the bytes of one message, into buf where it has room.
+func readMessage(r *bufio.Reader, buf []byte) ([]byte, error) {
 	head, err := r.Peek(8)
 	if err != nil {
 		return nil, err
@@ -203,9 +214,9 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	if n < 8 {
 		return nil, fmt.Errorf("a message says it has %d bytes", n)
 	}
-	b := make([]byte, n)
-	_, err = io.ReadFull(r, b)
-	return b, err
+	buf = slices.Grow(buf[:0], n)[:n]
+	_, err = io.ReadFull(r, buf)
+	return buf, err
 }
 
 // Send sends messages without waiting for answers. Each gets a transaction id of its own. It
@@ -278,8 +289,7 @@ func (c *Conn) stream(ctx context.Context, n int, encode func(int) error) (bad i
 	c.buf = c.buf[:0]
 	for i := range n {
 		if err := encode(i); err != nil {
-			c.buf = c.buf[:0]
-			return i, err
+			return i, cmp.Or(c.flush(), err)
 		}
 		if len(c.buf) >= 64<<10 {
 			if err := c.flush(); err != nil {
@@ -295,19 +305,8 @@ func (c *Conn) encode(xid uint32, m ofp.Message) error {
 	if err != nil {
 		return err
 	}
+	c.counts.count(b[len(c.buf):])
 	c.buf = b
-	c.counts.count(m)
-	return nil
-}
-
-func (c *Conn) encodeAdd(xid, bundle uint32, flags uint16, m ofp.Message) error {
-	b, err := ofp.AppendBundleAdd(c.buf, xid, bundle, flags, m)
-	if err != nil {
-		return err
-	}
-	c.buf = b
-	c.counts.sent[ofp.TypeBundleAdd].Add(1)
-	c.counts.count(m)
 	return nil
 }
 
@@ -332,50 +331,81 @@ func (c *Conn) flush() error {
 // Request sends a message and returns the answers: one, or all parts of a multipart reply. A
 // refusal is a *SwitchError.
 func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error) {
-	return c.request(ctx, m, nil)
+	return c.request(ctx, m, &request{})
 }
 
 // RequestParts is Request for answers too large to be kept: part gets them one by one, on the
 // connection's reader, and not after RequestParts has returned.
 func (c *Conn) RequestParts(ctx context.Context, m ofp.Message, part func(ofp.Message)) error {
-	var mu sync.Mutex
-	over := false
-	_, err := c.request(ctx, m, func(m ofp.Message) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
+	return c.requestParts(ctx, m, func(b []byte) error {
+		_, m, err := ofp.DecodeMessage(b)
+		if err == nil {
 			part(m)
 		}
+		return err
 	})
+}
+
+// RequestBytes is RequestParts without decoding: part gets whole messages, which are not its to
+// keep. An error of part's is an answer that cannot be read, and ends the connection.
+func (c *Conn) RequestBytes(ctx context.Context, m ofp.Message, part func([]byte) error) error {
+	return c.requestParts(ctx, m, part)
+}
+
+func (c *Conn) requestParts(ctx context.Context, m ofp.Message, part func([]byte) error) error {
+	var mu sync.Mutex
+	over := false
+	_, err := c.request(ctx, m, &request{part: func(b []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			return nil
+		}
+		return part(b)
+	}})
 	mu.Lock()
 	defer mu.Unlock()
 	over = true
 	return err
 }
 
-func (c *Conn) request(ctx context.Context, m ofp.Message, part func(ofp.Message)) ([]ofp.Message, error) {
-	req := &request{done: make(chan struct{}), part: part}
+func (c *Conn) request(ctx context.Context, m ofp.Message, req *request) ([]ofp.Message, error) {
 	if err := c.acquire(ctx); err != nil {
 		return nil, err
 	}
 	xid := c.xids(1)
-	c.mu.Lock()
-	if c.err != nil {
-		c.mu.Unlock()
+	if err := c.expect(xid, req); err != nil {
 		c.release()
-		return nil, c.err
-	}
-	c.pending[xid] = req
-	c.mu.Unlock()
-	err := c.write(ctx, xid, []ofp.Message{m})
-	defer func() {
-		c.mu.Lock()
-		delete(c.pending, xid)
-		c.mu.Unlock()
-	}()
-	if err != nil {
 		return nil, err
 	}
+	defer c.forget(xid)
+	if err := c.write(ctx, xid, []ofp.Message{m}); err != nil {
+		return nil, err
+	}
+	return c.await(ctx, req)
+}
+
+// expect announces a request that is about to be sent.
+func (c *Conn) expect(xid uint32, req *request) error {
+	req.done = make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.pending[xid] = req
+	return nil
+}
+
+// forget ends what expect began.
+func (c *Conn) forget(xid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pending, xid)
+}
+
+// await waits for the answers to a request that has been sent.
+func (c *Conn) await(ctx context.Context, req *request) ([]ofp.Message, error) {
 	select {
 	case <-req.done:
 		return req.answers, req.err
@@ -419,8 +449,9 @@ func (c *Conn) fail(err error) {
 }
 
 func (c *Conn) read(r *bufio.Reader) {
+	var buf []byte // of each message in turn: what is decoded keeps nothing of it
 	for {
-		b, err := readMessage(r)
+		b, err := readMessage(r, buf)
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the switch closed the connection")
@@ -428,20 +459,52 @@ func (c *Conn) read(r *bufio.Reader) {
 			c.fail(err)
 			return
 		}
+		buf = b
 		c.lastRead.Store(time.Now().UnixNano())
-		c.counts.received[b[1]].Add(1)
-		xid, m, err := ofp.DecodeMessage(b)
-		if err != nil {
+		c.counts.received[b[typeAt]].Add(1)
+		if err := c.dispatch(b); err != nil {
 			// What cannot be read may be the answer that somebody waits for: better to
 			// start over than to go on with half of the truth.
 			c.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
 			return
 		}
-		c.dispatch(xid, m)
 	}
 }
 
-func (c *Conn) dispatch(xid uint32, m ofp.Message) {
+// dispatch hands a message to whom it is for.
+func (c *Conn) dispatch(b []byte) error {
+	if ofp.Type(b[typeAt]) == ofp.TypeMultipartReply && len(b) >= 16 {
+		xid := binary.BigEndian.Uint32(b[4:])
+		c.mu.Lock()
+		req := c.pending[xid]
+		c.mu.Unlock()
+		if req != nil && req.part != nil {
+			err := req.part(b) // it may take its time: others write meanwhile
+			if more := b[11]&1 != 0; err == nil && !more {
+				c.finish(xid, req)
+			}
+			return err
+		}
+	}
+	xid, m, err := ofp.DecodeMessage(b)
+	if err != nil {
+		return err
+	}
+	c.take(xid, m)
+	return nil
+}
+
+// finish ends a request whose last answer has come.
+func (c *Conn) finish(xid uint32, req *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending[xid] == req {
+		delete(c.pending, xid)
+		close(req.done)
+	}
+}
+
+func (c *Conn) take(xid uint32, m ofp.Message) {
 	if request, ok := m.(ofp.EchoRequest); ok {
 		// Not here: a switch that waits for us to read must not wait for us to write.
 		select {
@@ -464,18 +527,9 @@ func (c *Conn) dispatch(xid uint32, m ofp.Message) {
 		}
 		return
 	}
-	if _, refused := m.(ofp.Error); req.part != nil && !refused {
-		c.mu.Unlock()
-		req.part(m) // it may take its time: others write meanwhile
-		c.mu.Lock()
-	}
 	defer c.mu.Unlock()
 	if refusal, ok := m.(ofp.Error); ok {
 		req.err = &SwitchError{refusal}
-	} else if req.part != nil {
-		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {
-			return
-		}
 	} else {
 		req.answers = append(req.answers, m)
 		if part, ok := m.(ofp.Multipart); ok && part.HasMore() {

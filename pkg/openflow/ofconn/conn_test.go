@@ -32,7 +32,7 @@ func (p *peer) say(xid uint32, m ofp.Message) {
 
 // hear is the next message, nil when the connection has ended.
 func (p *peer) hear() (uint32, ofp.Message) {
-	b, err := readMessage(p.r)
+	b, err := readMessage(p.r, nil)
 	if err != nil {
 		return 0, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -81,7 +82,7 @@ func TestBundleIsGivenUpInTheMiddle(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		err := c.Bundle(ctx, []ofp.Message{drop(1), drop(2)})
+		err := c.Bundle(ctx, slices.Repeat([]ofp.Message{drop(1)}, 1000)) // more than is read with the opening
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}

@@ -181,13 +181,6 @@ func (e *encoder) conjunctions(list []Action) {
 func (e *encoder) instructions(list []Action) {
 	start, instructions := -1, false
 	for _, a := range list {
-		if p, ok := a.(Packed); ok {
-			if len(list) > 1 {
-				e.fail("packed actions stand alone in a list")
-			}
-			e.str(string(p))
-			return
-		}
 		if isInstruction(a) {
 			instructions = true
 			continue
@@ -233,8 +226,6 @@ func instructionRank(a Action) int {
 		return 4
 	case GotoTable:
 		return 5
-	case Packed:
-		return 6
 	}
 	return 0
 }
@@ -243,9 +234,7 @@ func isInstruction(a Action) bool { return instructionRank(a) != 0 }
 
 // AppendActions appends the wire form of a flow's list of actions and instructions.
 func AppendActions(b []byte, list []Action) ([]byte, error) {
-	e := encoder{b: b}
-	e.instructions(list)
-	return e.b, e.err
+	return encoding(b, 0, func(e *encoder) { e.instructions(list) })
 }
 
 // DecodeActions reads the wire form of a flow's list of actions and instructions. It never
@@ -301,8 +290,6 @@ func sameValue(a, b Action) bool {
 	case GotoTable:
 		return is(a, b)
 	case RegMove:
-		return is(a, b)
-	case Packed:
 		return is(a, b)
 	}
 	return false

@@ -167,16 +167,23 @@ func (d *decoder) sub(field string, n int) decoder {
 	return s
 }
 
-// match reads an ofp_match with header and padding.
-func (d *decoder) match() Match {
+// matchBytes reads an ofp_match with header and padding, and returns its OXM fields.
+func (d *decoder) matchBytes() []byte {
 	typ, n := d.u16("match type"), int(d.u16("match length"))
 	if d.ok() && (typ != 1 || n < 4) {
 		d.fail("match", "type %d with length %d, want type 1 and at least 4", typ, n)
-		return ""
+		return nil
 	}
-	at := *d
 	oxm := d.take("match", n-4)
 	d.skip((8 - n%8) % 8)
+	return oxm
+}
+
+// match is matchBytes in canonical form.
+func (d *decoder) match() Match {
+	at := *d
+	at.off += 4 // behind the match's header
+	oxm := d.matchBytes()
 	if !d.ok() {
 		return ""
 	}
@@ -203,27 +210,43 @@ func AppendMessage(b []byte, xid uint32, m Message) ([]byte, error) {
 	return encode(b, xid, m.Type(), func(e *encoder) { e.message(m) })
 }
 
-// AppendBundleAdd appends the message that adds m to a bundle; both have the transaction id. It
-// does what AppendMessage does with a BundleAdd, without making one.
-func AppendBundleAdd(b []byte, xid, bundle uint32, flags uint16, m Message) ([]byte, error) {
-	return encode(b, xid, TypeBundleAdd, func(e *encoder) {
-		start := e.start(TypeBundleAdd)
-		e.bundleAdd(bundle, flags, m)
-		e.len16(start, 2)
-	})
+// AppendBundleAdd appends the message that adds another one to a bundle, which message appends;
+// both have the same transaction id. It does what AppendMessage does with a BundleAdd, without
+// making one.
+func AppendBundleAdd(b []byte, xid, bundle uint32, flags uint16, message func([]byte) ([]byte, error)) ([]byte, error) {
+	start := len(b)
+	out := append(b, Version, byte(TypeBundleAdd), 0, 0)
+	out = binary.BigEndian.AppendUint32(out, xid)
+	out = binary.BigEndian.AppendUint32(out, bundle)
+	out = binary.BigEndian.AppendUint32(out, uint32(flags))
+	out, err := message(out)
+	if err != nil {
+		return b, err
+	}
+	n := len(out) - start
+	if n > 0xffff {
+		return b, fmt.Errorf("encode %s: %d bytes are more than a 16-bit length can say", TypeBundleAdd, n)
+	}
+	binary.BigEndian.PutUint16(out[start+2:], uint16(n))
+	return out, nil
 }
 
 func encode(b []byte, xid uint32, t Type, message func(*encoder)) ([]byte, error) {
-	e := encoders.Get().(*encoder)
-	*e = encoder{b: b, xid: xid}
-	message(e)
-	out, err := e.b, e.err
-	*e = encoder{}
-	encoders.Put(e)
+	out, err := encoding(b, xid, message)
 	if err != nil {
 		return b, fmt.Errorf("encode %s: %w", t, err)
 	}
 	return out, nil
+}
+
+func encoding(b []byte, xid uint32, f func(*encoder)) ([]byte, error) {
+	e := encoders.Get().(*encoder)
+	*e = encoder{b: b, xid: xid}
+	f(e)
+	out, err := e.b, e.err
+	*e = encoder{}
+	encoders.Put(e)
+	return out, err
 }
 
 // encoders are used again: one goes through interfaces, and would be garbage of every message.

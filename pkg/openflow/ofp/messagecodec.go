@@ -372,6 +372,15 @@ func anyGroup(g uint32) uint32 {
 }
 
 func (m FlowMod) appendTo(e *encoder) {
+	m.beforeInstructions(e)
+	for _, a := range m.Actions {
+		if g, ok := a.(GotoTable); ok && g.Table <= m.Table {
+			e.fail("goto_table:%d is not after table %d", g.Table, m.Table)
+		}
+	}
+	e.instructions(m.Actions)
+}
+func (m *FlowMod) beforeInstructions(e *encoder) {
 	m.check(e)
 	e.u64(m.Cookie)
 	e.u64(m.CookieMask)
@@ -390,12 +399,6 @@ func (m FlowMod) appendTo(e *encoder) {
 	e.u16(m.Flags)
 	e.u16(m.Importance)
 	e.match(m.Match)
-	for _, a := range m.Actions {
-		if g, ok := a.(GotoTable); ok && g.Table <= m.Table {
-			e.fail("goto_table:%d is not after table %d", g.Table, m.Table)
-		}
-	}
-	e.instructions(m.Actions)
 }
 func (d *decoder) flowMod() Message {
 	return FlowMod{

@@ -1,0 +1,180 @@
+package flowsync
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// ident is the switch's own identity of an entry: of a group its number, of a flow its table,
+// priority and match. Its first byte says which.
+type ident string
+
+const (
+	kindFlow   = 'f'
+	kindBroken = 'b' // a flow whose match is no match: what is wrong with it stands in its place
+	kindGroup  = 'g'
+)
+
+// identLen is how many bytes an ident has before the match.
+const identLen = 4
+
+func appendFlowIdent(b []byte, table ofp.Table, priority uint16) []byte {
+	return append(b, kindFlow, byte(table), byte(priority>>8), byte(priority))
+}
+
+// appendIdent appends the ident of a flow.
+func appendIdent(b []byte, f *flow.Flow) []byte {
+	start := len(b)
+	b = appendFlowIdent(b, f.Table, f.Priority)
+	if err := f.Match.Err(); err != nil {
+		b[start] = kindBroken
+		return append(b, err.Error()...)
+	}
+	return append(b, f.Match.OXM()...)
+}
+
+func groupIdent(id uint32) ident {
+	return ident(binary.BigEndian.AppendUint32([]byte{kindGroup}, id))
+}
+
+func (id ident) isGroup() bool    { return id[0] == kindGroup }
+func (id ident) group() uint32    { return binary.BigEndian.Uint32([]byte(id[1:5])) }
+func (id ident) table() ofp.Table { return ofp.Table(id[1]) }
+func (id ident) priority() uint16 { return uint16(id[2])<<8 | uint16(id[3]) }
+func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
+
+// form is all of an entry that its ident does not say, as bytes: for a flow what stands in
+// messages, for a group the message that adds it. Two entries with one ident are the same when
+// their forms are, but for what sameForm knows. The empty form is nothing.
+//
+// Flows are kept in no other way. A form takes a fraction of what a [flow.Flow] does, it is sent
+// as it is, and what the switch tells can be compared with it as it comes.
+type form string
+
+// Where a flow's form has what.
+const (
+	formIdle         = 8 // after the cookie
+	formHard         = 10
+	formFlags        = 12
+	formImportance   = 14
+	formInstructions = 16
+)
+
+// unknown stands for instructions that the switch has told and that we cannot say again. No
+// instructions are like it.
+const unknown = "?"
+
+// appendHeader appends what a flow's form has before the instructions.
+func appendHeader(b []byte, cookie uint64, idle, hard, flags, importance uint16) []byte {
+	b = binary.BigEndian.AppendUint64(b, cookie)
+	b = binary.BigEndian.AppendUint16(b, idle)
+	b = binary.BigEndian.AppendUint16(b, hard)
+	b = binary.BigEndian.AppendUint16(b, flags)
+	return binary.BigEndian.AppendUint16(b, importance)
+}
+
+// appendTold appends the form of a flow that the switch has told.
+func appendTold(b []byte, f *flow.Flow) []byte {
+	b = appendHeader(b, f.Cookie, f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance)
+	out, err := ofp.AppendActions(b, f.Actions)
+	if err != nil {
+		return append(b, unknown...)
+	}
+	return out
+}
+
+// groupForm is the form of a group, or an error that says why it has none.
+func groupForm(g flow.Group) (form, error) {
+	b, err := ofp.AppendMessage(nil, 0, g.Mod(ofp.GroupAdd))
+	if err != nil {
+		return "", fmt.Errorf("group %d: %w", g.ID, err)
+	}
+	return form(b), nil
+}
+
+// keptFlags are the flags that the switch keeps with a flow.
+const keptFlags = ofp.FlagSendFlowRem | ofp.FlagNoPktCounts | ofp.FlagNoBytCounts
+
+func (f form) u16(at int) uint16  { return uint16(f[at])<<8 | uint16(f[at+1]) }
+func (f form) flags() uint16      { return f.u16(formFlags) }
+func (f form) importance() uint16 { return f.u16(formImportance) }
+
+// same says whether two forms of one ident are the same entry, or both nothing.
+func (id ident) same(a, b form) bool {
+	if a == b {
+		return true
+	}
+	return !id.isGroup() && a != "" && b != "" && onlyActions(a, b) && a[formInstructions:] == b[formInstructions:]
+}
+
+// sameButCookie says whether two owners want the same.
+func (id ident) sameButCookie(a, b form) bool {
+	if id.isGroup() || a == "" || b == "" {
+		return a != "" && a == b
+	}
+	return id.same(a[:formIdle]+b[formIdle:], a)
+}
+
+// onlyActions says whether a flow can be changed in place, which keeps its counters: a modify
+// changes neither cookie nor timeouts nor flags.
+func onlyActions(a, b form) bool {
+	return a != "" && b != "" && a[:formFlags] == b[:formFlags] && a.flags()&keptFlags == b.flags()&keptFlags &&
+		a.importance() == b.importance()
+}
+
+// header is the flow-mod that a flow is sent with, without its instructions.
+func (id ident) header(f form, command ofp.FlowCommand) ofp.FlowMod {
+	return ofp.FlowMod{
+		Cookie: binary.BigEndian.Uint64([]byte(f[:formIdle])), Table: id.table(), Command: command, Priority: id.priority(),
+		IdleTimeout: f.u16(formIdle), HardTimeout: f.u16(formHard), Flags: f.flags(), Importance: f.importance(), Match: id.match(),
+	}
+}
+
+// flow is the flow as a value.
+func (id ident) flow(f form) flow.Flow {
+	m := id.header(f, ofp.FlowAdd)
+	actions, err := ofp.DecodeActions([]byte(f[formInstructions:]))
+	if err != nil {
+		actions = []ofp.Action{ofp.RawInstruction{Bytes: string(f[formInstructions:])}}
+	}
+	return flow.Flow{
+		Table: m.Table, Priority: m.Priority, Match: flow.MatchOf(m.Match), Actions: actions, Cookie: m.Cookie,
+		IdleTimeout: m.IdleTimeout, HardTimeout: m.HardTimeout, Flags: m.Flags, Importance: m.Importance,
+	}
+}
+
+// text is the entry in ovs-ofctl's words.
+func (id ident) text(f form) string {
+	if f == "" {
+		return "nothing"
+	}
+	if !id.isGroup() {
+		return id.flow(f).String()
+	}
+	_, m, err := ofp.DecodeMessage([]byte(f))
+	if g, ok := m.(ofp.GroupMod); ok && err == nil {
+		return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection, Buckets: g.Buckets}).String()
+	}
+	return fmt.Sprintf("group_id=%d", id.group())
+}
+
+// Type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).
+const (
+	groupBegins = "\x00\x16\x00\x08"
+	meterBegins = "\x00\x1d\x00\x08"
+)
+
+// uses says whether a flow uses one of some groups; whether it cannot is seen without decoding it.
+func (id ident) uses(f form, groups map[uint32]bool) bool {
+	return !id.isGroup() && len(f) > formInstructions && strings.Contains(string(f[formInstructions:]), groupBegins) &&
+		uses(id.flow(f).Actions, groups)
+}
+
+func (id ident) usesMeter(f form, meters map[uint32]bool) bool {
+	return !id.isGroup() && len(f) > formInstructions && strings.Contains(string(f[formInstructions:]), meterBegins) &&
+		usesMeter(id.flow(f).Actions, meters)
+}

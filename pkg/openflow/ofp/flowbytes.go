@@ -1,0 +1,72 @@
+package ofp
+
+import "encoding/binary"
+
+// AppendFlowMod appends a flow-mod with its header to b. Its instructions are bytes already, as
+// AppendActions makes them, and m.Actions are not looked at: that is for those who keep flows
+// as bytes.
+func AppendFlowMod(b []byte, xid uint32, m *FlowMod, instructions string) ([]byte, error) {
+	return encode(b, xid, TypeFlowMod, func(e *encoder) {
+		start := e.start(TypeFlowMod)
+		m.beforeInstructions(e)
+		e.str(instructions)
+		e.len16(start, 2)
+	})
+}
+
+// FlowDescBytes is a flow in a FlowDescReply of which only what has a fixed place is decoded.
+// Its slices are parts of the message.
+type FlowDescBytes struct {
+	Table                    Table
+	Priority                 uint16
+	IdleTimeout, HardTimeout uint16
+	Flags, Importance        uint16
+	Cookie                   uint64
+	Match                    []byte // OXM fields, in the switch's form
+	Instructions             []byte
+	whole                    []byte
+	off                      int
+}
+
+// Decode decodes all of the flow.
+func (f FlowDescBytes) Decode() (d FlowDesc, err error) {
+	dec := decoder{what: "flow_desc", buf: f.whole, off: f.off, err: &err}
+	d = dec.flowDesc()
+	return d, err
+}
+
+// EachFlowDesc goes through the flows of a whole message that is a FlowDescReply. Who only
+// compares them with what he has in the same form need not decode them all. take may end it with an
+// error.
+func EachFlowDesc(message []byte, take func(FlowDescBytes) error) (err error) {
+	d := decoder{what: "flow_desc", buf: message, err: &err}
+	if head := d.take("header", 16); err == nil && (head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartFlowDesc) {
+		d.fail("header", "this is no reply with flows")
+	}
+	for d.left() > 0 {
+		f := FlowDescBytes{whole: d.buf, off: d.off}
+		s := d.entry("flow", 24)
+		f.whole = f.whole[:len(s.buf)]
+		s.skip(4)
+		f.Table = Table(s.u8("table"))
+		s.skip(1)
+		f.Priority, f.IdleTimeout, f.HardTimeout = s.u16("priority"), s.u16("idle_timeout"), s.u16("hard_timeout")
+		f.Flags, f.Importance, f.Cookie = s.u16("flags"), s.u16("importance"), s.u64("cookie")
+		f.Match = s.matchBytes()
+		at := s
+		s.skip(2)
+		n := int(s.u16("stats length"))
+		if s.ok() && n < 4 {
+			at.fail("stats length", "%d is less than 4", n)
+		}
+		s.skip(n - 4 + (8-n%8)%8)
+		f.Instructions = s.take("instructions", s.left())
+		if err != nil {
+			return err
+		}
+		if err := take(f); err != nil {
+			return err
+		}
+	}
+	return err
+}
