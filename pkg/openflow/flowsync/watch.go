@@ -47,8 +47,8 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 		if _, newer := s.touched[f.slot]; newer {
 			continue
 		}
-		f.slot.have = f.form
-		if s.synced == 0 && f.slot.done() && s.refused[f.slot] == nil {
+		f.have = f.form
+		if s.synced == 0 && f.done() && s.refused[f.slot] == nil {
 			continue // a new connection: nobody has changed anything, and nothing is to be done
 		}
 		s.noteForeign(f.slot)
