@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -92,6 +93,17 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// peak is how many bytes of memory this process had at most. What the kernel tells a parent
+// (getrusage) begins with the parent's own size.
+func peak() int {
+	status, _ := os.ReadFile("/proc/self/status")
+	var kilobytes int
+	if _, after, ok := strings.Cut(string(status), "VmHWM:"); ok {
+		_, _ = fmt.Sscan(after, &kilobytes)
+	}
+	return kilobytes << 10
+}
+
 // addRow declares all flows to a switch, which has none of them or, at a restart, all: then the
 // clock starts when they are declared.
 func addRow(ctx context.Context, socket string, restart bool) error {
@@ -109,6 +121,7 @@ func addRow(ctx context.Context, socket string, restart bool) error {
 	}
 	fmt.Println("wall", time.Since(began).Seconds())
 	fmt.Println("flowmods", s.Stats().FlowMods)
+	fmt.Println("peak", peak())
 	fmt.Println("heap", float64(heap()-before)/flows)
 	runtime.KeepAlive(s)
 	return nil
