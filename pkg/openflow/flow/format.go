@@ -114,7 +114,7 @@ func (m Mod) String() string {
 		p.str("table=0, ")
 	}
 	if m.OutPort != ofp.PortAny {
-		p.f("out_port=%s, ", portText(m.OutPort))
+		p.f("out_port=%s, ", PortText(m.OutPort))
 	}
 	if m.OutGroup != ofp.GroupAny {
 		p.f("out_group=%d, ", m.OutGroup)

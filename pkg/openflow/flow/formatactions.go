@@ -71,7 +71,7 @@ func (p *printer) action(a ofp.Action) {
 		p.str("output:")
 		p.sub(a.Src)
 	case ofp.OutputTrunc:
-		p.f("output(port=%s,max_len=%d)", portText(a.Port), a.MaxLen)
+		p.f("output(port=%s,max_len=%d)", PortText(a.Port), a.MaxLen)
 	case ofp.Group:
 		p.f("group:%d", a.ID)
 	case ofp.SetField:
@@ -196,7 +196,7 @@ func (p *printer) output(a ofp.Output) {
 	if a.Port < 0xff00 {
 		p.str("output:")
 	}
-	p.str(portText(a.Port))
+	p.str(PortText(a.Port))
 	if a.Port == ofp.PortController {
 		p.f(":%d", a.MaxLen)
 	}
@@ -262,12 +262,12 @@ func (p *printer) resubmit(a ofp.Resubmit) {
 	// Of a packet that comes from another port, ovs-ofctl does not say that it has its
 	// original tuple.
 	if a.Port != ofp.PortInPort && a.Table == ofp.TableAll && (!a.WithCT || p.asOVS) {
-		p.str("resubmit:" + portText(a.Port))
+		p.str("resubmit:" + PortText(a.Port))
 		return
 	}
 	p.str("resubmit(")
 	if a.Port != ofp.PortInPort {
-		p.str(portText(a.Port))
+		p.str(PortText(a.Port))
 	}
 	p.str(",")
 	if a.Table != ofp.TableAll {
@@ -351,7 +351,7 @@ func (p *printer) bundle(a ofp.BundlePorts) {
 		if i > 0 {
 			p.str(",")
 		}
-		p.str(portText(m))
+		p.str(PortText(m))
 	}
 	p.str(")")
 }
@@ -359,7 +359,7 @@ func (p *printer) bundle(a ofp.BundlePorts) {
 func (p *printer) sample(a ofp.Sample) {
 	p.f("sample(probability=%d,collector_set_id=%d,obs_domain_id=%d,obs_point_id=%d", a.Probability, a.CollectorSet, a.ObsDomain, a.ObsPoint)
 	if a.Port != ofp.PortAny {
-		p.str(",sampling_port=" + portText(a.Port))
+		p.str(",sampling_port=" + PortText(a.Port))
 	}
 	switch a.Direction {
 	case ofp.SampleIngress:

@@ -15,7 +15,9 @@ var portNames = map[ofp.Port]string{
 	ofp.PortUnset: "UNSET",
 }
 
-func portText(port ofp.Port) string {
+// PortText is a port as ovs-ofctl prints it without knowing the switch's names: reserved ones by
+// name, others by number.
+func PortText(port ofp.Port) string {
 	if n := portNames[port]; n != "" {
 		return n
 	}
@@ -172,7 +174,7 @@ func (p *printer) value(f ofp.Field, v, mask ofp.Value) {
 		return
 	case ofp.FormatPort:
 		if full {
-			p.str(portText(ofp.Port(v.Lo)))
+			p.str(PortText(ofp.Port(v.Lo)))
 			return
 		}
 	case ofp.FormatPort16:

@@ -1,6 +1,9 @@
 package ofprint
 
-import "github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+import (
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
 
 // body prints what follows the header. It returns false for a message that is not known, of
 // which the bytes are to be shown.
@@ -160,15 +163,15 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.PortMod:
 		p.portMod(m)
 	case ofp.PortStatsRequest:
-		p.str(" port_no=" + portText(anyPort(m.Port)))
+		p.str(" port_no=" + flow.PortText(anyPort(m.Port)))
 	case ofp.PortStatsReply:
 		p.portsStats(m.Ports)
 	case ofp.QueueStatsRequest:
-		p.f(" port=%s queue=%s", portText(anyPort(m.Port)), queueText(m.Queue))
+		p.f(" port=%s queue=%s", flow.PortText(anyPort(m.Port)), queueText(m.Queue))
 	case ofp.QueueStatsReply:
 		p.queueStats(m.Queues)
 	case ofp.QueueDescRequest:
-		p.str(" port=" + portText(anyPort(m.Port)))
+		p.str(" port=" + flow.PortText(anyPort(m.Port)))
 		if m.Queue != ofp.QueueAll {
 			p.str(" queue=" + queueText(m.Queue))
 		}
@@ -177,7 +180,7 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.PortStatus:
 		p.portStatus(m)
 	case ofp.PortDescRequest:
-		p.str(" port=" + portText(anyPort(m.Port)))
+		p.str(" port=" + flow.PortText(anyPort(m.Port)))
 	case ofp.PortDescReply:
 		p.str("\n")
 		p.ports(m.Ports)

@@ -43,7 +43,7 @@ func (p *printer) flowMod(m ofp.FlowMod) {
 		p.f("buf:0x%x ", m.BufferID)
 	}
 	if port := anyPort(m.OutPort); port != ofp.PortAny {
-		p.f("out_port:%s ", portText(port))
+		p.f("out_port:%s ", flow.PortText(port))
 	}
 	p.flowFlags(m.Flags)
 	p.str("actions=")
@@ -95,7 +95,7 @@ func (p *printer) flowFilter(f ofp.FlowFilter) {
 		p.f(" table=%d", f.Table)
 	}
 	if port := anyPort(f.OutPort); port != ofp.PortAny {
-		p.str(" out_port=" + portText(port))
+		p.str(" out_port=" + flow.PortText(port))
 	}
 	p.str(" ")
 	p.match(f.Match, flow.DefaultPriority)
@@ -165,7 +165,7 @@ func (p *printer) flowMonitorRequest(m ofp.FlowMonitorRequest) {
 	p.f("\n id=%d flags=", m.ID)
 	p.bitNames(uint32(m.Flags), nameByBit(monitorFlagNames), ",")
 	if port := anyPort(m.OutPort); port != ofp.PortAny {
-		p.str(" out_port=" + portText(port))
+		p.str(" out_port=" + flow.PortText(port))
 	}
 	if m.OutGroup != 0 && m.OutGroup != ofp.GroupAny {
 		p.f(" out_group=%d", int32(m.OutGroup))

@@ -3,23 +3,10 @@ package ofprint
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
-
-var portNames = map[ofp.Port]string{
-	ofp.PortUnset: "UNSET", ofp.PortInPort: "IN_PORT", ofp.PortTable: "TABLE", ofp.PortNormal: "NORMAL",
-	ofp.PortFlood: "FLOOD", ofp.PortAll: "ALL", ofp.PortController: "CONTROLLER", ofp.PortLocal: "LOCAL",
-	ofp.PortAny: "ANY",
-}
-
-func portText(port ofp.Port) string {
-	if name := portNames[port]; name != "" {
-		return name
-	}
-	return strconv.FormatUint(uint64(port), 10)
-}
 
 // anyPort is the port that is sent: where none is wanted, 0 stands for any.
 func anyPort(port ofp.Port) ofp.Port {
@@ -60,7 +47,7 @@ func (p *printer) port(d ofp.PortDesc) {
 			break
 		}
 	}
-	p.f(" %s(%s): addr:%s\n     config:     ", portText(d.Number), name, d.MAC)
+	p.f(" %s(%s): addr:%s\n     config:     ", flow.PortText(d.Number), name, d.MAC)
 	p.portConfig(d.Config)
 	p.str("     state:      ")
 	p.bitNames(d.State&7, nameByBit(portStateNames), " ")
