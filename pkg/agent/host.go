@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
@@ -33,6 +34,7 @@ func (v View) bridges(mtu int) []bridge.Bridge {
 		FailMode:     "secure",
 		Protocols:    []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"},
 		ExternalIDs:  map[string]string{"roundNum": "1"},
+		ZoneTimeouts: datapath.ZoneTimeouts(v.Config.OVSDatapathType),
 		Ports:        []bridge.Port{gateway, tunnel},
 	}
 	for _, a := range v.Attachments {

@@ -78,6 +78,20 @@ const (
 	snatZone uint16 = 65521 // connections whose source is translated
 )
 
+// ZoneTimeouts says how many seconds a closed TCP connection is remembered in each zone,
+// where it is for us to say: in the userspace datapath. Its own 30 and 45 seconds are less
+// than the 60 for which Linux keeps a closed socket (TCP_TIMEWAIT_LEN), so that the port of a
+// translated source would be given to another client while the server still takes its SYN
+// for a stray of the connection before. These are the kernel's
+// (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
+func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
+	if datapathType != "netdev" {
+		return nil
+	}
+	closed := map[string]int{"tcp_fin_wait": 120, "tcp_time_wait": 120, "tcp_close": 120}
+	return map[uint16]map[string]int{mainZone: closed, snatZone: closed}
+}
+
 // MACs that stand for the switch. A packet for another Node carries inClusterMAC in the
 // tunnel; one that comes from, or is for, another cluster carries crossClusterMAC, by which
 // gateways of this and other implementations know it.

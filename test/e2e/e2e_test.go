@@ -156,6 +156,9 @@ type answers struct {
 func get(ctx context.Context, cluster, pod, url string, count int, extra ...string) (answers, error) {
 	args := append([]string{"/echo", "get", url, "--count", strconv.Itoa(count)}, extra...)
 	out, err := world.Exec(ctx, cluster, pod, args...)
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
 	return parseAnswers(out), err
 }
 
@@ -191,7 +194,13 @@ func (a answers) share(prefix string) int {
 // ask asks a URL and fails the test unless every request is answered.
 func ask(t *testing.T, cluster, pod, url string, count int) answers {
 	t.Helper()
-	a, err := get(testContext(t), cluster, pod, url, count)
+	return askWith(t, cluster, pod, url, count)
+}
+
+// askWith is ask with flags of the echo client.
+func askWith(t *testing.T, cluster, pod, url string, count int, flags ...string) answers {
+	t.Helper()
+	a, err := get(testContext(t), cluster, pod, url, count, flags...)
 	if err != nil || a.ok != count || a.failed != 0 {
 		t.Fatalf("%d requests from %s/%s to %s: %d answered, %d failed: %v", count, cluster, pod, url, a.ok, a.failed, err)
 	}

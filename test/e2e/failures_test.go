@@ -108,9 +108,15 @@ func quiet(t *testing.T) {
 
 // testAgentsKilled kills each agent in turn while requests and a download go on for a
 // minute. Nothing may fail, and an agent that comes back sends no flow-mod.
+//
+// The minute serves another test too: of two clients behind one Gateway the second uses the
+// ports of the first while the servers' kernels still remember the connections from these.
 func testAgentsKilled(t *testing.T) {
 	url := serviceURL(t)
 	quiet(t) // what changes while an agent is away, it has to send afterwards
+	ports := []string{"--port", "20001", "--timeout", "3s"}
+	askWith(t, "east", "client", url+"/", 20, ports...)
+	closed := time.Now()
 	requests := background(t, "/echo", "get", url+"/", "--count", "600", "--interval", "100ms", "--timeout", "3s")
 	download := background(t, "/echo", "download", url+"/download?bytes=6000000&rate=100000")
 	everyNode(func(cluster string, n *lab.Node) {
@@ -136,6 +142,12 @@ func testAgentsKilled(t *testing.T) {
 				cluster, n.Name(), s.OpenFlow.FlowMods, s.OpenFlow.GroupMods, s.OpenFlow.MessagesSent)
 		}
 	})
+	// After what the userspace datapath would forget a closed connection, and before Linux does.
+	if rest := 48*time.Second - time.Since(closed); rest > 0 {
+		timer := time.NewTimer(rest)
+		<-timer.C
+	}
+	askWith(t, "east", "client-gw", url+"/", 20, ports...)
 	requests()
 	download()
 }

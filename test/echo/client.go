@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,14 +18,20 @@ import (
 type client struct {
 	count             int
 	interval, timeout time.Duration
+	port              int // of the first request
 }
 
-// run prints a line for each failure as it happens, and at the end how many answers came
-// from each server and in all:
+// slow is what one request through three Nodes does not take unless a packet was lost: TCP
+// sends a SYN again after a second.
+const slow = 500 * time.Millisecond
+
+// run prints a line for each request that failed or was slow as it happens, and at the end
+// how many answers came from each server and in all:
 //
+//	14:03:07.120 request 7, after 0.6s: answered after 1.004s: 10.11.1.2:38712 connected after 1.003s
 //	12  test-cluster-west/node-1/nginx-5d4f
-//	12 answered, 0 failed, slowest 0.004s
-func (c *client) run(ctx context.Context, ask func(context.Context) (string, error)) error {
+//	12 answered, 0 failed, slowest 1.004s
+func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int) (answer, error)) error {
 	by := map[string]int{}
 	answered, failed := 0, 0
 	var slowest time.Duration
@@ -40,16 +48,25 @@ func (c *client) run(ctx context.Context, ask func(context.Context) (string, err
 		}
 		start := time.Now()
 		actx, cancel := context.WithTimeout(ctx, c.timeout)
-		server, err := ask(actx)
+		port := c.port
+		if port > 0 {
+			port += i
+		}
+		a, err := ask(actx, port)
 		cancel()
-		slowest = max(slowest, time.Since(start))
+		took := time.Since(start)
+		slowest = max(slowest, took)
 		if err != nil {
 			failed++
-			fmt.Printf("request %d, after %.1fs: %v\n", i+1, time.Since(begin).Seconds(), err)
+			fmt.Printf("%s request %d, after %.1fs: %v: %s\n", start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(), err, a.way)
 			continue
 		}
+		if took >= slow {
+			fmt.Printf("%s request %d, after %.1fs: answered after %.3fs: %s\n",
+				start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(), took.Seconds(), a.way)
+		}
 		answered++
-		by[server]++
+		by[a.server]++
 	}
 	for _, server := range slices.Sorted(maps.Keys(by)) {
 		fmt.Printf("%4d  %s\n", by[server], server)
@@ -61,47 +78,80 @@ func (c *client) run(ctx context.Context, ask func(context.Context) (string, err
 	return nil
 }
 
+// clock is how times of day are printed: as in the agents' logs, to be laid beside them.
+const clock = "15:04:05.000"
+
+// answer is who answered, and how far the request came.
+type answer struct{ server, way string }
+
 // askHTTP sends one request on a connection of its own.
-func askHTTP(ctx context.Context, url string) (string, error) {
+func askHTTP(ctx context.Context, url string, port int) (a answer, err error) {
+	start := time.Now()
+	way := []string{"no connection"}
+	// The dialler may still call back when the request has been given up.
+	var mu sync.Mutex
+	step := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		way = append(way, fmt.Sprintf(format, args...)+fmt.Sprintf(" after %.3fs", time.Since(start).Seconds()))
+	}
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(way) > 1 {
+			way = way[1:]
+		}
+		a.way = strings.Join(way, ", ")
+	}()
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:              func(i httptrace.GotConnInfo) { step("%s connected", i.Conn.LocalAddr()) },
+		GotFirstResponseByte: func() { step("first byte") },
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return "", err
+		return a, err
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	var dialer net.Dialer
+	if port > 0 {
+		dialer.LocalAddr = &net.TCPAddr{Port: port}
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}).Do(req)
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return "", fmt.Errorf("read the answer: %w", err)
+		return a, fmt.Errorf("read the answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s", resp.Status)
+		return a, fmt.Errorf("%s", resp.Status)
 	}
-	return firstLine(string(body)), nil
+	return answer{server: firstLine(string(body))}, nil
 }
 
-func askUDP(ctx context.Context, address string) (string, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
+func askUDP(ctx context.Context, address string, port int) (a answer, err error) {
+	conn, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: port}}).DialContext(ctx, "udp", address)
 	if err != nil {
-		return "", err
+		return a, err
 	}
 	defer conn.Close()
+	a.way = "from " + conn.LocalAddr().String()
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
-			return "", err
+			return a, err
 		}
 	}
 	if _, err := conn.Write([]byte("who?\n")); err != nil {
-		return "", err
+		return a, err
 	}
 	buf := make([]byte, 2048)
 	n, err := conn.Read(buf)
 	if err != nil {
-		return "", err
+		return a, err
 	}
-	return firstLine(string(buf[:n])), nil
+	a.server = firstLine(string(buf[:n]))
+	return a, nil
 }
 
 func firstLine(s string) string {

@@ -2,8 +2,8 @@
 // did.
 //
 //	echo serve [--http :8080] [--udp :8080]
-//	echo get URL [--count N] [--interval D] [--timeout D]
-//	echo udp HOST:PORT [--count N] [--interval D] [--timeout D]
+//	echo get URL [--count N] [--interval D] [--timeout D] [--port N]
+//	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
 //	echo download URL
 package main
 
@@ -53,6 +53,7 @@ func (c *client) flags(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().IntVar(&c.count, "count", 1, "how many requests")
 	cmd.Flags().DurationVar(&c.interval, "interval", 0, "time from one request to the next")
 	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Second, "time that one request may take")
+	cmd.Flags().IntVar(&c.port, "port", 0, "ask from this port, from the next one after it, and so on (0: from any)")
 	return cmd
 }
 
@@ -61,7 +62,7 @@ func getCommand() *cobra.Command {
 	return c.flags(&cobra.Command{
 		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), func(ctx context.Context) (string, error) { return askHTTP(ctx, args[0]) })
+			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askHTTP(ctx, args[0], port) })
 		},
 	})
 }
@@ -71,7 +72,7 @@ func udpCommand() *cobra.Command {
 	return c.flags(&cobra.Command{
 		Use: "udp HOST:PORT", Short: "The same with one datagram from a new port each time", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), func(ctx context.Context) (string, error) { return askUDP(ctx, args[0]) })
+			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askUDP(ctx, args[0], port) })
 		},
 	})
 }

@@ -35,6 +35,11 @@ type Bridge struct {
 	// ExternalIDs and OtherConfig are merged: a key named here gets this value, or is
 	// removed when the value is empty; other keys are left as they are.
 	ExternalIDs, OtherConfig map[string]string
+	// ZoneTimeouts says for zones of the connection tracker of this bridge's datapath how
+	// many seconds a connection is remembered in a state (CT_Timeout_Policy in
+	// ovs-vswitchd.conf.db(5) has the names of the states). Zones that are not named are left
+	// as they are. The kernel's datapath needs the module nfnetlink_cttimeout for it.
+	ZoneTimeouts map[uint16]map[string]int
 	// Ports the bridge should have. The local port, which has the bridge's name, is
 	// implied; it may be listed to give it an MTU or external_ids.
 	Ports []Port
@@ -127,6 +132,10 @@ func (b Bridge) withLocal() map[string]Port {
 func (b Bridge) clone() Bridge {
 	b.Protocols = slices.Clone(b.Protocols)
 	b.ExternalIDs, b.OtherConfig = maps.Clone(b.ExternalIDs), maps.Clone(b.OtherConfig)
+	b.ZoneTimeouts = maps.Clone(b.ZoneTimeouts)
+	for zone, timeouts := range b.ZoneTimeouts {
+		b.ZoneTimeouts[zone] = maps.Clone(timeouts)
+	}
 	b.Ports = slices.Clone(b.Ports)
 	for i, p := range b.Ports {
 		b.Ports[i].Options, b.Ports[i].ExternalIDs = maps.Clone(p.Options), maps.Clone(p.ExternalIDs)

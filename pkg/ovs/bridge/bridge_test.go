@@ -65,6 +65,7 @@ func integration(pods ...Port) Bridge {
 		HardwareAddr: "0a:00:00:00:00:01",
 		ExternalIDs:  map[string]string{"roundNum": "1"},
 		OtherConfig:  map[string]string{"disable-in-band": "true"},
+		ZoneTimeouts: map[uint16]map[string]int{7: {"tcp_close": 120, "tcp_time_wait": 120}, 8: {"udp_first": 20}},
 		Ports: append([]Port{
 			{Name: "gw0", Type: "internal", OFPort: 32769, MAC: "0a:00:00:00:00:02", MTU: 1450, ExternalIDs: map[string]string{TypeKey: "gateway"}},
 			{Name: "tun0", Type: "geneve", OFPort: 32768, Options: map[string]string{"remote_ip": "flow", "key": "flow"}, ExternalIDs: map[string]string{TypeKey: "tunnel"}},
@@ -248,6 +249,50 @@ func snapshot(m *Manager) map[string]string {
 		}
 	}
 	return result
+}
+
+// TestZoneTimeouts: zones that are named get their timeouts, whoever made the rows, and
+// others keep theirs.
+func TestZoneTimeouts(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	s.Vsctl("--no-wait", "--", "--id=@d", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
+	s.Vsctl("--no-wait", "add-zone-tp", "netdev", "zone=9", "icmp_first=5")
+	s.Vsctl("--no-wait", "add-zone-tp", "netdev", "zone=8", "udp_first=99")
+	b := integration()
+	b.DatapathType = "netdev"
+	m.Set([]Bridge{b})
+	synced(t, m)
+	zones := func() string { return s.Vsctl("list-zone-tp", "netdev") }
+	const want = "Zone:7, Timeout Policies: tcp_close=120 tcp_time_wait=120\n" +
+		"Zone:8, Timeout Policies: udp_first=20\n" +
+		"Zone:9, Timeout Policies: icmp_first=5"
+	if have := zones(); have != want {
+		t.Errorf("zones are\n%s\nwant\n%s", have, want)
+	}
+	for _, act := range [][]string{
+		{"del-zone-tp", "netdev", "zone=7"},
+		{"clear", "Open_vSwitch", ".", "datapaths"},
+	} {
+		s.Vsctl(append([]string{"--no-wait"}, act...)...)
+		ovstest.Eventually(t, fmt.Sprintf("%q is mended", act), func() error {
+			if have := zones(); !strings.HasPrefix(want, have) || !strings.Contains(have, "Zone:8") {
+				return fmt.Errorf("zones are\n%s", have)
+			}
+			return nil
+		})
+	}
+	b.ZoneTimeouts[7]["tcp_close"] = 60
+	m.Set([]Bridge{b})
+	synced(t, m)
+	if have := zones(); !strings.HasPrefix(have, "Zone:7, Timeout Policies: tcp_close=60 tcp_time_wait=120\n") {
+		t.Errorf("after a change zones are\n%s", have)
+	}
+	before := m.Stats().Transactions
+	synced(t, m)
+	if after := m.Stats().Transactions; after != before {
+		t.Errorf("%d transactions for nothing", after-before)
+	}
 }
 
 func TestPortsThatCannotBe(t *testing.T) {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,9 @@ type rows struct {
 	bridges    map[string]*schema.Bridge
 	ports      map[string]*schema.Port      // by UUID
 	interfaces map[string]*schema.Interface // by UUID
+	datapaths  map[string]*schema.Datapath  // by UUID, as the two below
+	zones      map[string]*schema.CTZone
+	timeouts   map[string]*schema.CTTimeoutPolicy
 }
 
 // edit is one change to the database, with the words for it.
@@ -43,6 +47,7 @@ func plan(have rows, want wish) ([]edit, map[string]error) {
 	for _, b := range want.bridges {
 		p.bridge(b, want.removals)
 	}
+	p.zones(want.bridges)
 	if want.clearsFlowRestoreWait && have.root.OtherConfig[flowRestoreWait] != "" {
 		root := &schema.OpenVSwitch{UUID: have.root.UUID}
 		p.mutate("let ovs-vswitchd process packets (clear flow-restore-wait)", root, deleteKeys(&root.OtherConfig, flowRestoreWait)...)
@@ -238,6 +243,72 @@ func (p *planner) updateBridge(have *schema.Bridge, b Bridge) {
 	p.update(what, words, row, fields)
 	p.merge(what+" external_ids", row, &row.ExternalIDs, have.ExternalIDs, b.ExternalIDs)
 	p.merge(what+" other_config", row, &row.OtherConfig, have.OtherConfig, b.otherConfig())
+}
+
+// zones compares the timeouts of the zones that the bridges name. Bridges of one type share
+// a datapath; of bridges that differ over a zone the last has its way.
+func (p *planner) zones(bridges []Bridge) {
+	want := map[string]map[uint16]map[string]int{}
+	for _, b := range bridges {
+		if len(b.ZoneTimeouts) == 0 {
+			continue
+		}
+		kind := cmp.Or(b.DatapathType, "system")
+		if want[kind] == nil {
+			want[kind] = map[uint16]map[string]int{}
+		}
+		maps.Copy(want[kind], b.ZoneTimeouts)
+	}
+	for _, kind := range sortedKeys(want) {
+		dp := p.have.datapaths[p.have.root.Datapaths[kind]]
+		added := map[int]string{}
+		for _, number := range sortedKeys(want[kind]) {
+			what := fmt.Sprintf("set timeouts of zone %d of datapath %s", number, kind)
+			if uuid := p.zone(what, dp, int(number), want[kind][number]); uuid != "" {
+				added[int(number)] = uuid
+			}
+		}
+		switch {
+		case dp == nil:
+			row := &schema.Datapath{UUID: p.name(), CTZones: added}
+			p.create("", row)
+			root := &schema.OpenVSwitch{UUID: p.have.root.UUID}
+			p.mutate("", root, model.Mutation{
+				Field: &root.Datapaths, Mutator: ovsdb.MutateOperationInsert, Value: map[string]string{kind: row.UUID},
+			})
+		case len(added) > 0:
+			row := &schema.Datapath{UUID: dp.UUID}
+			p.mutate("", row, model.Mutation{Field: &row.CTZones, Mutator: ovsdb.MutateOperationInsert, Value: added})
+		}
+	}
+}
+
+// zone gives one zone its timeouts, and returns the row's name when it had to be created.
+func (p *planner) zone(what string, dp *schema.Datapath, number int, timeouts map[string]int) (created string) {
+	words := strings.Trim(fmt.Sprint(timeouts), "map[]")
+	var zone *schema.CTZone
+	if dp != nil {
+		zone = p.have.zones[dp.CTZones[number]]
+	}
+	if zone != nil && zone.TimeoutPolicy != nil {
+		if have := p.have.timeouts[*zone.TimeoutPolicy]; have != nil {
+			if !maps.Equal(have.Timeouts, timeouts) {
+				row := &schema.CTTimeoutPolicy{UUID: have.UUID, Timeouts: maps.Clone(timeouts)}
+				p.update(what, []string{words}, row, []any{&row.Timeouts})
+			}
+			return ""
+		}
+	}
+	policy := &schema.CTTimeoutPolicy{UUID: p.name(), Timeouts: maps.Clone(timeouts)}
+	p.create("", policy)
+	if zone != nil {
+		row := &schema.CTZone{UUID: zone.UUID, TimeoutPolicy: &policy.UUID}
+		p.update(what, []string{words}, row, []any{&row.TimeoutPolicy})
+		return ""
+	}
+	row := &schema.CTZone{UUID: p.name(), TimeoutPolicy: &policy.UUID}
+	p.create(what+": "+words, row)
+	return row.UUID
 }
 
 func (p *planner) updatePort(have *schema.Port, port Port, local bool) {

@@ -254,7 +254,10 @@ func describe(edits []edit) []string {
 
 // load copies the rows out of the client's cache.
 func load(c client.Client) (rows, error) {
-	have := rows{bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{}}
+	have := rows{
+		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},
+		datapaths: map[string]*schema.Datapath{}, zones: map[string]*schema.CTZone{}, timeouts: map[string]*schema.CTTimeoutPolicy{},
+	}
 	content := c.Cache()
 	if content == nil {
 		return have, errors.New("ovsdb-server closed the connection")
@@ -271,6 +274,15 @@ func load(c client.Client) (rows, error) {
 	}
 	for uuid, row := range content.Table(schema.InterfaceTable).Rows() {
 		have.interfaces[uuid] = row.(*schema.Interface)
+	}
+	for uuid, row := range content.Table(schema.DatapathTable).Rows() {
+		have.datapaths[uuid] = row.(*schema.Datapath)
+	}
+	for uuid, row := range content.Table(schema.CTZoneTable).Rows() {
+		have.zones[uuid] = row.(*schema.CTZone)
+	}
+	for uuid, row := range content.Table(schema.CTTimeoutTable).Rows() {
+		have.timeouts[uuid] = row.(*schema.CTTimeoutPolicy)
 	}
 	return have, nil
 }

@@ -21,6 +21,9 @@ const (
 	BridgeTable      = "Bridge"
 	PortTable        = "Port"
 	InterfaceTable   = "Interface"
+	DatapathTable    = "Datapath"
+	CTZoneTable      = "CT_Zone"
+	CTTimeoutTable   = "CT_Timeout_Policy"
 )
 
 // OpenVSwitch is the root row; there is exactly one.
@@ -33,6 +36,25 @@ type OpenVSwitch struct {
 	ExternalIDs   map[string]string `ovsdb:"external_ids"`
 	OVSVersion    *string           `ovsdb:"ovs_version"`
 	DatapathTypes []string          `ovsdb:"datapath_types"`
+	Datapaths     map[string]string `ovsdb:"datapaths"` // by type, such as "netdev"
+}
+
+// Datapath is what all bridges of one datapath type share.
+type Datapath struct {
+	UUID    string         `ovsdb:"_uuid"`
+	CTZones map[int]string `ovsdb:"ct_zones"`
+}
+
+// CTZone is one zone of a datapath's connection tracker.
+type CTZone struct {
+	UUID          string  `ovsdb:"_uuid"`
+	TimeoutPolicy *string `ovsdb:"timeout_policy"`
+}
+
+// CTTimeoutPolicy says how long a connection is remembered in a state, in seconds.
+type CTTimeoutPolicy struct {
+	UUID     string         `ovsdb:"_uuid"`
+	Timeouts map[string]int `ovsdb:"timeouts"`
 }
 
 // Bridge is one bridge with its ports.
@@ -80,6 +102,9 @@ func Model() (model.ClientDBModel, error) {
 		BridgeTable:      &Bridge{},
 		PortTable:        &Port{},
 		InterfaceTable:   &Interface{},
+		DatapathTable:    &Datapath{},
+		CTZoneTable:      &CTZone{},
+		CTTimeoutTable:   &CTTimeoutPolicy{},
 	})
 }
 
@@ -87,18 +112,24 @@ func Model() (model.ClientDBModel, error) {
 // it a client is sent every column of the tables, statistics included.
 func Columns() []client.MonitorOption {
 	var (
-		root  OpenVSwitch
-		br    Bridge
-		port  Port
-		iface Interface
+		root    OpenVSwitch
+		br      Bridge
+		port    Port
+		iface   Interface
+		dp      Datapath
+		zone    CTZone
+		timeout CTTimeoutPolicy
 	)
 	return []client.MonitorOption{
 		client.WithTable(&root, &root.Bridges, &root.CurCfg, &root.NextCfg, &root.OtherConfig, &root.ExternalIDs,
-			&root.OVSVersion, &root.DatapathTypes),
+			&root.OVSVersion, &root.DatapathTypes, &root.Datapaths),
 		client.WithTable(&br, &br.Name, &br.DatapathType, &br.DatapathID, &br.DatapathVersion, &br.FailMode,
 			&br.Protocols, &br.Ports, &br.ExternalIDs, &br.OtherConfig),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.Options, &iface.OFPort, &iface.OFPortRequest,
 			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs),
+		client.WithTable(&dp, &dp.CTZones),
+		client.WithTable(&zone, &zone.TimeoutPolicy),
+		client.WithTable(&timeout, &timeout.Timeouts),
 	}
 }
