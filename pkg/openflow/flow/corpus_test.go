@@ -19,7 +19,7 @@ func fieldFlows(g generator) (list []Flow) {
 		return false
 	}
 	for _, f := range ofp.Fields() {
-		if f >= ofp.XXReg4 && f <= ofp.XXReg7 || f == ofp.PacketType {
+		if !known(f) || f == ofp.PacketType {
 			continue
 		}
 		width := ofp.Ones(f.Bits())

@@ -79,16 +79,8 @@ func (p *printer) group(g Group) {
 // group's fields.
 var metaFlow = func() map[ofp.Field]int {
 	m := map[ofp.Field]int{}
-	for _, r := range [][2]ofp.Field{
-		{ofp.DPHash}, {ofp.RecircID}, {ofp.PacketType}, {ofp.ConjID}, {ofp.TunID, ofp.TunMetadata63}, {ofp.Metadata}, {ofp.NXMInPort},
-		{ofp.InPort}, {ofp.ActsetOutput}, {ofp.PktMark}, {ofp.CTState, ofp.CTTpDst}, {ofp.Reg0, ofp.XXReg7}, {ofp.EthSrc, ofp.EthType},
-		{ofp.VLANTCI}, {ofp.VLANVID, ofp.IPProto}, {ofp.IPTOS}, {ofp.IPDSCP, ofp.ARPTHA}, {ofp.TCPSrc, ofp.TCPDst}, {ofp.TCPFlags},
-		{ofp.UDPSrc, ofp.SCTPDst}, {ofp.ICMPType, ofp.ICMPv6Code}, {ofp.NDTarget}, {ofp.NDSLL, ofp.NDTLL}, {ofp.NDReserved},
-		{ofp.NDOptionsType}, {ofp.NSHFlags, ofp.NSHTTL},
-	} {
-		for f := r[0]; f <= max(r[0], r[1]); f++ {
-			m[f] = len(m)
-		}
+	for i, f := range ofp.MetaFlow() {
+		m[f] = i
 	}
 	return m
 }()

@@ -43,11 +43,8 @@ func (p *printer) match(m Match) {
 	p.field(c, "actset_output", ofp.ActsetOutput, plain)
 	p.conntrack(c)
 	eth, proto := p.protocol(c)
-	for f := ofp.Reg0; f <= ofp.Reg15; f++ {
+	for f := ofp.Reg0; f <= ofp.Reg31; f++ {
 		p.field(c, f.String(), f, hexadec)
-	}
-	for f := ofp.XXReg4; f <= ofp.XXReg7; f++ { // no switch that we know has them
-		p.field(c, f.String(), f, plain)
 	}
 	p.tunnel(c)
 	p.field(c, "metadata", ofp.Metadata, hexadec)

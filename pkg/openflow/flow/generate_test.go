@@ -139,7 +139,7 @@ var madeContexts = func() (list []context) {
 		}
 		c := context{match: m}
 		for _, f := range ofp.Fields() {
-			if _, _, has := m.oxm.Get(f); has || !f.Matchable() || f >= ofp.XXReg4 && f <= ofp.XXReg7 || f == ofp.PacketType || f == ofp.RecircID {
+			if _, _, has := m.oxm.Get(f); has || !f.Matchable() || !known(f) || f == ofp.PacketType || f == ofp.RecircID {
 				continue
 			}
 			// What another field needs is the context's to say.

@@ -10,7 +10,7 @@ const liveOptions = 4
 // readable and writable are fields that actions read and write.
 var readable, writable = func() (r, w []ofp.Field) {
 	for _, f := range ofp.Fields() {
-		if f == ofp.RecircID || f >= ofp.XXReg4 && f <= ofp.XXReg7 || f >= ofp.TunMetadata0+liveOptions && f <= ofp.TunMetadata63 {
+		if f == ofp.RecircID || !known(f) || f >= ofp.TunMetadata0+liveOptions && f <= ofp.TunMetadata63 {
 			continue
 		}
 		r = append(r, f)

@@ -83,7 +83,7 @@ func (g generator) bucketGroup(id uint32) Group {
 	if x.Selection.Method == "hash" {
 		x.Selection.Fields = nil
 		for _, f := range ofp.Fields() {
-			if g.IntN(12) == 0 && !f.Long() && (f < ofp.XXReg4 || f > ofp.XXReg7) {
+			if g.IntN(12) == 0 && !f.Long() && known(f) {
 				x.Selection.Fields = append(x.Selection.Fields, f)
 				mask := ofp.Ones(f.Bits())
 				if f.Maskable() && f.Format() == ofp.FormatHex && f != ofp.VLANTCI {

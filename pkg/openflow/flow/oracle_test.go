@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // ofctl runs ovs-ofctl for OpenFlow 1.5; it fails the test where ovs-ofctl is lacking.
@@ -33,6 +34,9 @@ func ofctlInput(in string, args ...string) (string, error) {
 	}
 	return out.String(), nil
 }
+
+// known says whether the installed Open vSwitch knows a field.
+func known(f ofp.Field) bool { return ovstest.Since(f.Since()) }
 
 // modText is what ovs-ofctl prints of the flow's flow_mod after "OFPT_FLOW_MOD ...: ".
 func modText(f Flow) string {

@@ -16,6 +16,9 @@ const (
 
 // fieldSource says where a field is defined.
 func fieldSource(f ofp.Field) string {
+	if v := f.Since(); v != "" {
+		return "Open vSwitch since " + v + ", meta-flow.h"
+	}
 	switch f.Headers()[0].Class {
 	case 0x8000:
 		return specSource + ", 7.2.3"
@@ -72,7 +75,7 @@ can be matched. Set: actions can write it.
 	b.WriteString(`
 Tunnel options are tun_metadata0 to tun_metadata63, with the numbers 40 to 103, where a TLV table (` + "`ovs-ofctl add-tlv-map`" + `)
 says so. Without a value, they match packets that have the option. in_port, vlan_tci and nw_tos are older views that only
-actions know; xxreg4 to xxreg7 have numbers, but no switch that we know has them.
+actions know.
 
 Other words that a match can have:
 

@@ -52,7 +52,7 @@ type Stats struct {
 	Flows       int    // wanted
 	Groups      int    // wanted
 	Meters      int    // wanted
-	LastError   string // why there is no connection, or why the last bundle failed
+	LastError   string // why there is no connection, or why the last refused bundle was; "" when all is well again
 	Refused     []string
 }
 
@@ -298,6 +298,9 @@ func (s *Syncer) Stats() Stats {
 	defer s.mu.Unlock()
 	st := s.stats
 	st.Connected = s.conn != nil
+	if st.Connected && len(s.refused) == 0 && len(s.meters.refused) == 0 {
+		st.LastError = "" // what it was about is over
+	}
 	st.Sent = s.counts.SentByName()
 	st.FlowMods, st.GroupMods = s.counts.Sent(ofp.TypeFlowMod), s.counts.Sent(ofp.TypeGroupMod)
 	st.MeterMods = s.counts.Sent(ofp.TypeMeterMod)

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // proxy stands between a Syncer and its switch. It cuts connections after a number of bytes,
@@ -317,9 +318,13 @@ func TestRandomWalk(t *testing.T) {
 		}
 		o.becomes(want)
 	}
-	if refused := s.Stats().LastError; refused != "" {
-		t.Errorf("last error: %s", refused)
-	}
+	// A group that is deleted behind its back between a look and a change is refused once.
+	ovstest.Eventually(t, "nothing is refused", func() error {
+		if last := s.Stats().LastError; last != "" {
+			return errors.New(last)
+		}
+		return nil
+	})
 }
 
 // TestCutAnywhere cuts the connection after any number of bytes while wishes change.

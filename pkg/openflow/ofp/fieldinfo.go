@@ -54,6 +54,15 @@ func (f Field) Maskable() bool { return f.exists() && fields[f].maskable }
 // Matchable says whether a Match can have the field: not the older views of other fields.
 func (f Field) Matchable() bool { return f.exists() && f < NXMInPort }
 
+// Since is the version of Open vSwitch that came with the field, such as "3.7", and empty for
+// fields that 3.1 has too.
+func (f Field) Since() string {
+	if !f.exists() {
+		return ""
+	}
+	return fields[f].since
+}
+
 // NXMName is the field's name in ovs-ofctl's text of moves and loads, such as NXM_NX_REG0.
 func (f Field) NXMName() string {
 	if !f.exists() {
@@ -138,6 +147,23 @@ func Fields() []Field {
 	list := make([]Field, 0, fieldCount-1)
 	for f := Field(1); f < fieldCount; f++ {
 		list = append(list, f)
+	}
+	return list
+}
+
+// MetaFlow are all fields in the order of Open vSwitch's meta-flow.h, in which its tools print
+// sets of fields.
+func MetaFlow() []Field {
+	var list []Field
+	for _, r := range [][2]Field{
+		{DPHash}, {RecircID}, {PacketType}, {ConjID}, {TunID, TunMetadata63}, {Metadata}, {NXMInPort}, {InPort},
+		{ActsetOutput}, {PktMark}, {CTState, CTTpDst}, {Reg0, XXReg7}, {EthSrc, EthType}, {VLANTCI}, {VLANVID, IPProto},
+		{IPTOS}, {IPDSCP, ARPTHA}, {TCPSrc, TCPDst}, {TCPFlags}, {UDPSrc, SCTPDst}, {ICMPType, ICMPv6Code}, {NDTarget},
+		{NDSLL, NDTLL}, {NDReserved}, {NDOptionsType}, {NSHFlags, NSHTTL},
+	} {
+		for f := r[0]; f <= max(r[0], r[1]); f++ {
+			list = append(list, f)
+		}
 	}
 	return list
 }

@@ -63,6 +63,22 @@ const (
 	Reg13
 	Reg14
 	Reg15
+	Reg16
+	Reg17
+	Reg18
+	Reg19
+	Reg20
+	Reg21
+	Reg22
+	Reg23
+	Reg24
+	Reg25
+	Reg26
+	Reg27
+	Reg28
+	Reg29
+	Reg30
+	Reg31
 	XReg0
 	XReg1
 	XReg2
@@ -71,6 +87,14 @@ const (
 	XReg5
 	XReg6
 	XReg7
+	XReg8
+	XReg9
+	XReg10
+	XReg11
+	XReg12
+	XReg13
+	XReg14
+	XReg15
 	XXReg0
 	XXReg1
 	XXReg2

@@ -144,12 +144,12 @@ func (b *MatchBuilder) at(f Field) (*MatchField, bool) {
 // view sets the fields that f is another view of; it is false where it is none.
 func (b *MatchBuilder) view(f Field, v, mask Value) bool {
 	switch {
-	case f >= XReg0 && f <= XReg7:
+	case f >= XReg0 && f <= XReg15:
 		r := Reg0 + 2*(f-XReg0)
 		b.Set(r, v.Shr(32).And(Ones(32)), mask.Shr(32).And(Ones(32)))
 		b.Set(r+1, v.And(Ones(32)), mask.And(Ones(32)))
 		return true
-	case f >= XXReg0 && f <= XXReg3:
+	case f >= XXReg0 && f <= XXReg7:
 		r := Reg0 + 4*(f-XXReg0)
 		for i := range Field(4) {
 			shift := 96 - 32*int(i)

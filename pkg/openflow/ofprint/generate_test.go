@@ -14,7 +14,11 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
+
+// known are the fields that the installed Open vSwitch knows.
+var known = slices.DeleteFunc(ofp.Fields(), func(f ofp.Field) bool { return !ovstest.Since(f.Since()) })
 
 // generator fills messages at random from their Go types. What Open vSwitch restricts further
 // than a type does is in tame.
@@ -148,8 +152,7 @@ func (g *generator) fill(v reflect.Value) {
 		}
 		return
 	case *ofp.Field:
-		list := ofp.Fields()
-		*x = list[g.IntN(len(list))]
+		*x = known[g.IntN(len(known))]
 		return
 	case *ofp.FieldID:
 		g.fill(reflect.ValueOf(&x.Field).Elem())

@@ -94,9 +94,9 @@ func (st *state) copy() *state {
 func parts(f ofp.Field) []ofp.Field {
 	width, first := 0, ofp.Field(0)
 	switch {
-	case f >= ofp.XReg0 && f <= ofp.XReg7:
+	case f >= ofp.XReg0 && f <= ofp.XReg15:
 		width, first = 2, ofp.Reg0+2*(f-ofp.XReg0)
-	case f >= ofp.XXReg0 && f < ofp.XXReg0+4:
+	case f >= ofp.XXReg0 && f <= ofp.XXReg7:
 		width, first = 4, ofp.Reg0+4*(f-ofp.XXReg0)
 	}
 	var out []ofp.Field

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -124,11 +125,13 @@ func (s *Switch) command(name string, args ...string) *exec.Cmd {
 // run runs a command that has to succeed.
 func (s *Switch) run(name string, args ...string) string {
 	s.t.Helper()
-	out, err := s.command(name, args...).CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s %q: %v: %s", name, args, err, out)
+	var out, complaints bytes.Buffer
+	c := s.command(name, args...)
+	c.Stdout, c.Stderr = &out, &complaints
+	if err := c.Run(); err != nil {
+		s.t.Fatalf("%s %q: %v: %s%s", name, args, err, &out, &complaints)
 	}
-	return string(bytes.TrimRight(out, "\n"))
+	return strings.TrimRight(out.String(), "\n")
 }
 
 // start starts a daemon as a child.

@@ -1,0 +1,25 @@
+package ovstest
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Since says whether the installed Open vSwitch is of a version such as "3.7" or later; the
+// empty version is as old as any. It panics where Open vSwitch is not installed.
+func Since(v string) bool {
+	return v == "" || installed().AtLeast(version.MustParseGeneric(v))
+}
+
+var installed = sync.OnceValue(func() *version.Version {
+	out, err := exec.Command("ovs-ofctl", "--version").Output()
+	if err != nil {
+		panic(fmt.Sprintf("ovs-ofctl --version (is openvswitch-common installed?): %v", err))
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return version.MustParseGeneric(first[strings.LastIndex(first, " ")+1:])
+})
