@@ -126,6 +126,9 @@ func Plan(v View) (Desired, []problem.Problem) {
 		problems = append(problems, ps...)
 		state.Peering = p
 	}
+	if v.Underlay.Uplink != nil {
+		d.Host.Tunnels = tunnels(v.Config.TransportInterface, state)
+	}
 
 	flows, ps := datapath.Plan(state)
 	problems = append(problems, ps...)

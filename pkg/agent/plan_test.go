@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -142,6 +143,18 @@ func TestPlan(t *testing.T) {
 			}
 			if !d.Network.DisableTXChecksum {
 				t.Error("Pods would leave checksums to hardware that is not there")
+			}
+			if have := fmt.Sprint(d.Host.Tunnels); have != "{br-eth1 [192.168.78.102]}" {
+				t.Errorf("tunnels %s, want one to the other Node, where the Gateway is", have)
+			}
+		}},
+		{name: "tunnels of the userspace datapath on the Gateway", change: func(v *View) {
+			v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
+			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
+		}, check: func(t *testing.T, d Desired) {
+			if have := fmt.Sprint(d.Host.Tunnels); have != "{br-eth1 [192.168.78.102 192.168.79.101]}" {
+				t.Errorf("tunnels %s, want one to the other Node and one to west's Gateway", have)
 			}
 		}},
 	} {

@@ -3,7 +3,9 @@ package agent
 import (
 	"fmt"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
@@ -42,6 +44,20 @@ func (a *Agent) underlay(v *View) error {
 
 // uplinkBridge is the name of the bridge that takes an interface over.
 func uplinkBridge(iface string) string { return "br-" + iface }
+
+// tunnels says where the switch's tunnels end, by the bridge that has taken the uplink over.
+func tunnels(uplink string, state datapath.State) hostnet.Tunnels {
+	t := hostnet.Tunnels{Link: uplinkBridge(uplink)}
+	for _, n := range state.RemoteNodes {
+		t.Peers = append(t.Peers, n.Address)
+	}
+	if state.Peering.Role == peering.Gateway {
+		for _, p := range state.Peering.Peers {
+			t.Peers = append(t.Peers, p.Via)
+		}
+	}
+	return t
+}
 
 // takeOver adds to a plan what moves the uplink onto a bridge of the userspace datapath.
 // The addresses move only when the OVSDB holds the record of them: an agent that is killed

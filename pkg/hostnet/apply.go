@@ -35,6 +35,8 @@ type applier struct {
 	nft    *ruleset // nil until the first use
 	// nftUnsettled says that the last attempt at nftables failed.
 	nftUnsettled bool
+	// asked is the number of the link on which all next hops of tunnels were asked for.
+	asked int
 
 	ctx     context.Context
 	want    Desired
@@ -228,6 +230,7 @@ func (d Desired) clone() Desired {
 	}
 	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)
+	d.Tunnels.Peers = slices.Clone(d.Tunnels.Peers)
 	d.Masquerade.Sources, d.Masquerade.Except = slices.Clone(d.Masquerade.Sources), slices.Clone(d.Masquerade.Except)
 	return d
 }

@@ -26,6 +26,7 @@ type Desired struct {
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
 	Sysctls    map[string]string
 	Masquerade Masquerade
+	Tunnels    Tunnels
 }
 
 // Link is a network device that somebody else creates (usually ovs-vswitchd) and that
@@ -70,6 +71,16 @@ type Masquerade struct {
 	Except  []netip.Prefix // destinations that keep the source
 	// ExceptLink is the outgoing link that is exempt: the gateway port.
 	ExceptLink string
+}
+
+// Tunnels are those of a userspace switch, which sends their packets through a link of its
+// own. It learns where a next hop is from the ARP answers that it carries for the host, and
+// gives up the packet for which it has to ask itself: the first one of a tunnel. So the host
+// asks before there is one, and again before the switch forgets (tnl/neigh/aging in
+// ovs-vswitchd(8), 15 minutes). The zero value wants nothing.
+type Tunnels struct {
+	Link  string       // the local port of the switch's underlay bridge, such as "br-eth1"
+	Peers []netip.Addr // where the tunnels end
 }
 
 // Stats counts what a Manager has done.

@@ -193,6 +193,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.links()
 	a.neighbors()
 	a.routes()
+	a.tunnels(everything)
 	a.sysctls()
 	if everything || a.nftUnsettled {
 		a.nftables()

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
@@ -191,6 +192,57 @@ func TestUplinkMoves(t *testing.T) {
 	bridges, _ = runBridges(t, s)
 	apply()
 	ovstest.Eventually(t, "ping after everybody's restart", reach)
+}
+
+// TestTunnelsAskFirst: the switch knows the next hops of its tunnels before it has sent anything
+// there, also after its restart.
+func TestTunnelsAskFirst(t *testing.T) {
+	t.Parallel()
+	router := enter(t)
+	node := enter(t)
+	sh(t, "ip link add eth1 type veth peer name uplink")
+	uplinkTo(t, node, router)
+	sh(t, "ip link set eth1 up")
+	s := ovstest.Start(t, "--disable-system")
+	bridges, _ := runBridges(t, s)
+	bridges.Set([]bridge.Bridge{{
+		Name: "br-eth1", DatapathType: "netdev", FailMode: "standalone",
+		Ports: []bridge.Port{{Name: "eth1", ExternalIDs: map[string]string{bridge.TypeKey: "uplink"}}},
+	}, {
+		Name: "br-int", DatapathType: "netdev", FailMode: "secure",
+		Ports: []bridge.Port{{Name: "tun0", Type: "geneve", Options: map[string]string{"remote_ip": "flow", "key": "flow"}}},
+	}})
+	host := run(t, node, time.Hour)
+	host.Set(Desired{
+		Links:  []Link{{Name: "eth1", NoAddresses: true}, {Name: "br-eth1", Up: true, Addresses: prefixes("192.168.77.101/24")}},
+		Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("192.168.77.1"), Link: "br-eth1"}},
+		Tunnels: Tunnels{Link: "br-eth1", Peers: []netip.Addr{
+			netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("192.168.77.7"), netip.MustParseAddr("203.0.113.9"),
+		}},
+	})
+	known := func() error {
+		out, err := appctl.Client{RunDir: s.RunDir()}.Run(t.Context(), "tnl/neigh/show")
+		if err != nil {
+			return err
+		}
+		for _, hop := range []string{"192.168.77.1 ", "192.168.77.7 "} {
+			if !strings.Contains(out, hop) {
+				return fmt.Errorf("%s is not known: %s", hop, out)
+			}
+		}
+		return nil
+	}
+	inside(t, router, node, func() { sh(t, "ip addr add 192.168.77.7/24 dev uplink") })
+	ovstest.Eventually(t, "the next hops are known", known)
+	synced(t, host) // what has no route is nobody's problem here
+	for _, device := range []string{"stays", "goes"} {
+		s.StopDaemon()
+		if device == "goes" {
+			sh(t, "ip link del br-eth1")
+		}
+		s.StartDaemon()
+		ovstest.Eventually(t, "the next hops are known after ovs-vswitchd's restart; the device "+device, known)
+	}
 }
 
 // TestGatewayPort restarts ovs-vswitchd, whose tap is the gateway port of the userspace

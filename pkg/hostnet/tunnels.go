@@ -1,0 +1,64 @@
+package hostnet
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunnels has the kernel ask for the MACs of the next hops to the tunnels' ends, unless it is
+// sure of them. A peer without a route, or by another link, is left out: routes come later, or
+// are the operator's to mend.
+func (a *applier) tunnels(everything bool) {
+	link := a.link(a.want.Tunnels.Link)
+	// Without its switch a port has no carrier. Both forget all neighbours then.
+	if link == nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 || len(a.want.Tunnels.Peers) == 0 {
+		a.asked = 0
+		return
+	}
+	index := link.Attrs().Index
+	if a.asked == index && !everything {
+		return
+	}
+	a.asked = index
+	hops := map[netip.Addr]bool{}
+	for _, peer := range a.want.Tunnels.Peers {
+		if hop, ok := a.nextHop(peer, index); ok {
+			hops[hop] = true
+		} else {
+			a.asked = 0 // until the next event
+		}
+	}
+	object := "neighbours of " + a.want.Tunnels.Link
+	known, err := a.handle.NeighList(index, netlink.FAMILY_V4)
+	if err != nil {
+		a.change(err, object, "", "read them")
+		return
+	}
+	for _, n := range known {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State&(netlink.NUD_REACHABLE|netlink.NUD_PROBE|netlink.NUD_PERMANENT) != 0 {
+			delete(hops, addr.Unmap())
+		}
+	}
+	for hop := range hops {
+		// NTF_USE is what sending a packet there would do (rtnetlink(7)). It changes nothing that
+		// stays, so it does not count as a change.
+		if err := a.handle.NeighSet(&netlink.Neigh{LinkIndex: index, Flags: netlink.NTF_USE, IP: hop.AsSlice()}); err != nil {
+			a.change(err, object, "", "ask for %s", hop)
+		}
+	}
+}
+
+// nextHop is where a packet for a peer goes on the link; ok is false when it takes another way
+// or none.
+func (a *applier) nextHop(peer netip.Addr, link int) (hop netip.Addr, ok bool) {
+	routes, err := a.handle.RouteGet(peer.AsSlice())
+	if err != nil || len(routes) != 1 || routes[0].LinkIndex != link || routes[0].Type != unix.RTN_UNICAST {
+		return netip.Addr{}, false
+	}
+	if gw, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		return gw.Unmap(), true
+	}
+	return peer, true
+}
