@@ -2,15 +2,27 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // maxScale bounds the weights, so that the switch's selection table stays small: it has one
 // slot for the smallest weight and at most 256 slots.
 const maxScale = 1 << 10
+
+// Bounds of nesting. An own export among the imported is one level, a hand-made Service in
+// front of that a second. Whoever may write EndpointSlices can make chains and nets of Services
+// without end; these bounds keep the work for one frontend small, and the parts of its
+// fractions below maxShares^maxNesting = 2^52.
+const (
+	maxNesting = 4
+	maxShares  = 1 << 13
+)
 
 // flatten replaces every endpoint that is another Service's virtual address by that Service's
 // own endpoints. An imported Service lists the ClusterIP of each exporting cluster, this one
@@ -27,8 +39,8 @@ func (p *planner) flatten() {
 		if !p.nested(f.Protocol, direct[i]) {
 			continue
 		}
-		shares := p.shares(i, direct, map[int]bool{})
-		f.Endpoints = weigh(shares)
+		n := nesting{planner: p, direct: direct, open: map[int]bool{}, left: maxShares}
+		f.Endpoints = weigh(n.shares(i))
 	}
 }
 
@@ -45,25 +57,41 @@ type fraction struct {
 	parts uint64
 }
 
+// nesting resolves one frontend.
+type nesting struct {
+	*planner
+	direct [][]Endpoint
+	open   map[int]bool // the frontends being resolved, so that a circle ends
+	left   int          // how many more endpoints may be looked at
+}
+
 // shares resolves frontend i: each of its direct endpoints that leads anywhere counts once, a
-// nested one is split. open holds the frontends being resolved, so that a circle ends.
-func (p *planner) shares(i int, direct [][]Endpoint, open map[int]bool) []fraction {
-	f := p.out[i]
-	open[i] = true
-	defer delete(open, i)
+// nested one is split.
+func (n *nesting) shares(i int) []fraction {
+	f := n.out[i]
+	object := "Service " + f.Namespace + "/" + f.Service
+	n.open[i] = true
+	defer delete(n.open, i)
 	var out []fraction
-	for _, e := range direct[i] {
-		j, ok := p.frontends[address{f.Protocol, e.Addr}]
-		if !ok {
+	for _, e := range n.direct[i] {
+		if n.left == 0 {
+			n.tell(object, "EndpointNesting", "endpoint %s and those after it are left out: nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
+			break
+		}
+		n.left--
+		j, ok := n.frontends[address{f.Protocol, e.Addr}]
+		switch {
+		case !ok:
 			out = append(out, fraction{e.Addr, 1})
 			continue
-		}
-		if open[j] {
-			object := "Service " + f.Namespace + "/" + f.Service
-			p.report(object, "", "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
+		case n.open[j]:
+			n.tell(object, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
+			continue
+		case len(n.open) > maxNesting:
+			n.tell(object, "EndpointNesting", "endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
 			continue
 		}
-		inner := p.shares(j, direct, open)
+		inner := n.shares(j)
 		total := sum(inner)
 		for _, s := range inner {
 			// s.parts of 1/total each; kept as the reciprocal, see weigh.
@@ -71,6 +99,15 @@ func (p *planner) shares(i int, direct [][]Endpoint, open map[int]bool) []fracti
 		}
 	}
 	return out
+}
+
+// tell reports once what is met on several ways.
+func (n *nesting) tell(object, reason, format string, args ...any) {
+	p := problem.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)}
+	if !n.told[p] {
+		n.told[p] = true
+		n.problems = append(n.problems, p)
+	}
 }
 
 // sum is the number of direct endpoints that fractions come from: the sum of 1/parts.

@@ -63,7 +63,7 @@ type address struct {
 // cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
 // Services have no address to serve and are left out.
 func Plan(v View) ([]Frontend, []problem.Problem) {
-	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}}
+	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}, told: map[problem.Problem]bool{}}
 	services := slices.Clone(v.Services)
 	slices.SortStableFunc(services, func(a, b *corev1.Service) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
@@ -87,6 +87,7 @@ type planner struct {
 	out       []Frontend
 	frontends map[address]int // index in out
 	problems  []problem.Problem
+	told      map[problem.Problem]bool // of those that nesting has found
 }
 
 func (p *planner) report(object, field, reason, format string, args ...any) {
