@@ -1,8 +1,10 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -83,7 +85,12 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 
 	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}})
 	create(set("set", "north", "north"))
-	mgr, err := ctrl.NewManager(access, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	manifest, err := os.ReadFile("../../../deploy/multicluster/v1.5/antrea-multicluster-leader-namespaced.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area")))
+	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}

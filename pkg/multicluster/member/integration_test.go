@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
 const area = "antrea-multicluster"
@@ -223,12 +225,18 @@ func (w *world) token() []byte {
 // startMember runs the controller under test in a manager of its own.
 func (w *world) startMember() {
 	w.t.Helper()
-	w.stop = w.start(w.memberConfig, "kube-system", SetupWithManager)
+	w.stop = w.start(w.memberConfig, "kube-system", "member", SetupWithManager)
 }
 
-// start runs a controller in a manager of its own until the returned function is called.
-func (w *world) start(to *rest.Config, namespace string, setUp func(ctrl.Manager, config.Config, string) error) (stop func()) {
+// start runs a controller in a manager of its own until the returned function is called. It acts
+// as the ServiceAccount of its manifest.
+func (w *world) start(admin *rest.Config, namespace, manifest string, setUp func(ctrl.Manager, config.Config, string) error) (stop func()) {
 	w.t.Helper()
+	text, err := os.ReadFile("../../../deploy/multicluster/antrea-multicluster-" + manifest + ".yml")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	to := apiserver.Access(w.t, admin, text)
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	skip := true
 	mgr, err := ctrl.NewManager(to, ctrl.Options{

@@ -24,7 +24,7 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	own := clusterSet("")
 	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
 	w.create(w.leader, own)
-	w.start(w.leaderConfig, area, leader.SetupWithManager)
+	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
 
 	// The member's manifests are of the oldest version: no cluster ID but by a ClusterClaim.
 	set := clusterSet(w.leaderConfig.Host)

@@ -119,7 +119,11 @@ func TestMembersActAsThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	install(t, admin)
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(apiserver.Access(t, config, text), ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.LocalServingHost, Port: o.LocalServingPort, CertDir: o.LocalServingCertDir}),
 	})
