@@ -75,7 +75,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathPeers, a.debugPeers)
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.debugTrace)
-	if a.options.Gatherer != nil {
+	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}
 	return mux

@@ -14,6 +14,10 @@ import (
 // maxID is the largest number that groups and buckets may have (OFPG_MAX, OFPG15_BUCKET_MAX).
 const maxID = 0xffffff00
 
+// maxBuckets is how many endpoints a group can have: a bucket takes 120 bytes, and a message, as
+// part of a bundle, at most 65535.
+const maxBuckets = 512
+
 // rejectUserdata tells the agent why it gets a packet.
 const rejectUserdata = "reject"
 
@@ -37,6 +41,10 @@ func (p *planner) services() {
 		if len(f.Endpoints) == 0 {
 			p.add(owner, object, refuse(match))
 			continue
+		}
+		if n := len(f.Endpoints); n > maxBuckets {
+			p.report(object, "", "TooManyEndpoints", "%s has %d endpoints, of which the first %d by address are used: share them among several Services", f, n, maxBuckets)
+			f.Endpoints = f.Endpoints[:maxBuckets]
 		}
 		g := balance(groups.take(frontendKey(f)), f)
 		if p.add(owner, object, choose(match, g.ID)) {

@@ -50,7 +50,7 @@ type Config struct {
 	DNSServerOverride     string `key:"dnsServerOverride" effect:"none" why:"policies by domain name are not in this version"`
 	FQDNCacheMinTTL       int    `key:"fqdnCacheMinTTL" min:"0" effect:"none" why:"policies by domain name are not in this version"`
 
-	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535"`
+	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535" effect:"none" why:"the agent serves its API on a unix socket"`
 	ClusterPort             int    `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
 	EnablePrometheusMetrics bool   `key:"enablePrometheusMetrics" default:"true"`
 	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" effect:"none" why:"the rate of packets that the switch sends to the agent is fixed"`

@@ -51,6 +51,7 @@ multicluster:
   enableStretchedNetworkPolicy: true
 nodePortLocal:
   enable: true
+apiPort: 10360
 `
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -72,6 +73,7 @@ nodePortLocal:
 		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
 		"line 11: multicluster.enableStretchedNetworkPolicy: has no effect: network policies across clusters are not enforced by this version",
 		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",
+		"line 14: apiPort: has no effect: the agent serves its API on a unix socket",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
