@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -109,11 +110,14 @@ func named(text string) string {
 }
 
 func (a *Agent) debugFlows(r *http.Request) (any, error) {
+	table, owner := r.URL.Query().Get("table"), r.URL.Query().Get("owner")
+	if err := knownFilters(table, owner); err != nil {
+		return nil, err
+	}
 	dump, err := a.flows.Dump(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's flows: %w", err)
 	}
-	table, owner := r.URL.Query().Get("table"), r.URL.Query().Get("owner")
 	list := api.FlowList{Flows: []api.Flow{}}
 	for _, f := range dump.Flows {
 		out := api.Flow{
@@ -140,6 +144,28 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 		list.Flows = append(list.Flows, out)
 	}
 	return list, nil
+}
+
+// knownFilters refuses a table or a kind of owner that there is not: no flows would look like an
+// answer. A table without a name may hold flows of others; it is asked for by its number.
+func knownFilters(table, owner string) error {
+	if _, err := strconv.ParseUint(table, 10, 8); table != "" && err != nil {
+		var names []string
+		for _, t := range datapath.Program.Tables() {
+			names = append(names, datapath.Program.Name(t))
+		}
+		if !containsFold(names, table) {
+			return fmt.Errorf("there is no table %q; the tables are %s, or a number to 255", table, strings.Join(names, ", "))
+		}
+	}
+	if kinds := slices.Sorted(maps.Values(kindNames)); owner != "" && !containsFold(kinds, owner) {
+		return fmt.Errorf("nothing of the kind %q owns flows; the kinds are %s", owner, strings.Join(kinds, ", "))
+	}
+	return nil
+}
+
+func containsFold(list []string, word string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, word) })
 }
 
 func (a *Agent) debugGroups(r *http.Request) (any, error) {
