@@ -3,6 +3,7 @@ package member
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,9 +71,9 @@ func (p *planner) candidate(node *corev1.Node) *mcv1alpha1.Gateway {
 		gateway = nodeAddress(node, corev1.NodeExternalIP)
 	}
 	if ip, ok := node.Annotations[multicluster.AnnotationGatewayIP]; ok {
-		if !isIPv4(ip) {
+		if !isTunnelEnd(ip) {
 			p.problem(name, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
-				"the Node cannot be a Gateway: %q is not an IPv4 address; correct or remove the annotation", ip))
+				"the Node cannot be a Gateway: %q is not an IPv4 address that other clusters can reach; correct or remove the annotation", ip))
 			return nil
 		}
 		gateway = ip
@@ -121,6 +122,13 @@ func (p *planner) clusterInfo() {
 			ClusterID: p.id, Kind: multicluster.ClusterInfoKind, Namespace: p.Namespace, Name: p.id, ClusterInfo: info,
 		},
 	})
+}
+
+// isTunnelEnd says whether other clusters may be told to tunnel to an address. Their agents refuse
+// those of which it is certain that nothing is there.
+func isTunnelEnd(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	return err == nil && ip.Is4() && ip.IsGlobalUnicast()
 }
 
 func nodeReady(node *corev1.Node) bool {

@@ -79,9 +79,10 @@ func (p *planner) area() (area Area, field, message string) {
 	if p.set.Spec.Namespace == "" {
 		return Area{}, "spec.namespace", "the Namespace in the leader cluster is missing"
 	}
-	if u, err := url.Parse(leader.Server); err != nil || u.Host == "" {
+	// Over plain HTTP the token would go through the network for everyone to read.
+	if u, err := url.Parse(leader.Server); err != nil || u.Host == "" || u.Scheme != "https" {
 		return Area{}, "spec.leaders[0].server",
-			fmt.Sprintf("%q is not the URL of the leader's API server, such as https://10.0.0.1:6443", leader.Server)
+			fmt.Sprintf("%q is not the https URL of the leader's API server, such as https://10.0.0.1:6443", leader.Server)
 	}
 	where := p.set.Namespace + "/" + leader.Secret
 	var secret *corev1.Secret

@@ -63,6 +63,9 @@ func TestPlanGateway(t *testing.T) {
 		{name: "unusable annotated address: the next one", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "gw.example"
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "annotated address where nothing can be", change: func(v *View) {
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "127.0.0.1"
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
 		{name: "IPv6 annotated address", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "fd00::1"
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
@@ -222,6 +225,8 @@ func TestPlanClusterID(t *testing.T) {
 		{name: "no leader", change: func(v *View) { v.ClusterSets[0].Spec.Leaders = nil }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "no server", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "" }, want: "east",
+			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+		{name: "a server that would read the token in the clear", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "http://10.0.0.1:8080" }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "no Secret", change: func(v *View) { v.Secrets = nil }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
