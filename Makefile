@@ -34,7 +34,7 @@ demo: packages lab-binaries images ## bring up three clusters joined by Tombolo 
 demo-down: ## remove the demo's clusters
 	@go run ./cmd/tombolo-lab --lab demo down
 
-check: ## format, vet, lint and unit tests: under a minute
+check: packages ## format, vet, lint and unit tests: under a minute
 	@build/check
 
 test: packages lab-binaries images ## all tests, the lab's included
