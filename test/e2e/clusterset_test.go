@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
@@ -134,6 +135,30 @@ func testSecondExporter(t *testing.T) {
 func testUnexport(t *testing.T) {
 	ip, err := world.ImportedIP(testContext(t), "east", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
+	// What the flows and groups of east hold of it: its address there, and west's as an endpoint.
+	exported := kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+	left := func(ctx context.Context, n *lab.Node) (string, error) {
+		flows, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+		if err != nil {
+			return "", fmt.Errorf("%w: %s", err, flows)
+		}
+		groups, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", "br-int")
+		if err != nil {
+			return "", fmt.Errorf("%w: %s", err, groups)
+		}
+		have := ""
+		if strings.Contains(flows, "nw_dst="+ip+",") {
+			have += "a flow for " + ip + " "
+		}
+		if strings.Contains(groups, "nat(dst="+exported+":") {
+			have += "a group with " + exported
+		}
+		return strings.TrimSpace(have), nil
+	}
+	everything := "a flow for " + ip + " a group with " + exported
+	if have, err := left(testContext(t), world.Lab.Cluster("east").Node("node-2")); err != nil || have != everything {
+		t.Fatalf("before the export is deleted node-2 has %q (%v), want %q", have, err, everything)
+	}
 	kubectl(t, "west", "delete", "serviceexport", "nginx", "-n", "default")
 	eventually(t, time.Minute, func(ctx context.Context) error {
 		for _, cluster := range world.Members() {
@@ -153,13 +178,12 @@ func testUnexport(t *testing.T) {
 	})
 	eventually(t, 15*time.Second, func(ctx context.Context) error {
 		for _, node := range []string{"node-1", "node-2"} {
-			n := world.Lab.Cluster("east").Node(node)
-			flows, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
+			have, err := left(ctx, world.Lab.Cluster("east").Node(node))
 			if err != nil {
 				return err
 			}
-			if strings.Contains(flows, "nw_dst="+ip+",") || strings.Contains(flows, "nw_dst="+ip+" ") {
-				return fmt.Errorf("%s still has flows for %s", node, ip)
+			if have != "" {
+				return fmt.Errorf("%s still has %s", node, have)
 			}
 		}
 		return nil

@@ -19,6 +19,7 @@ type joining struct {
 	access                      []string
 	tokens                      map[string]string // Secret, by cluster
 	leader                      string
+	update                      string            // of the leader's ClusterSet when the members are there
 	members                     map[string]string // manifest, by cluster
 	ids                         map[string]string // cluster ID, by cluster
 }
@@ -49,6 +50,7 @@ func testGuideOfV15(t *testing.T) {
 			find("kind: ServiceAccount", "member-north-access-sa"),
 		},
 		leader:  find("kind: ClusterClaim", "kind: ClusterSet", `serviceAccount: "member-west-access-sa"`),
+		update:  find("kind: ClusterSet", `serviceAccount: "member-north-access-sa"`),
 		tokens:  map[string]string{},
 		members: map[string]string{},
 		ids:     map[string]string{},
@@ -109,6 +111,9 @@ func (j joining) run(t *testing.T) {
 	must(t, world.Apply(ctx, "north", j.leader))
 	for cluster, m := range j.members {
 		must(t, world.Apply(ctx, cluster, strings.ReplaceAll(m, j.server, world.Lab.Cluster("north").Server())))
+	}
+	if j.update != "" {
+		must(t, world.Apply(ctx, "north", j.update))
 	}
 	for cluster := range j.members {
 		must(t, world.WaitJoined(ctx, cluster, j.clusterSet, time.Minute))

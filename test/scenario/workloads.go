@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/seeds"
 )
 
 // echoImage is the lab's test image: an HTTP server and client in one binary.
@@ -79,13 +81,15 @@ func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...str
 
 // Export applies the guide's ServiceExport of default/nginx.
 func (s *Scenario) Export(ctx context.Context, cluster string) error {
-	return s.Apply(ctx, cluster, `
-apiVersion: multicluster.x-k8s.io/v1alpha1
-kind: ServiceExport
-metadata:
-  name: nginx
-  namespace: default
-`)
+	guide, err := seeds.UserGuide()
+	if err != nil {
+		return err
+	}
+	manifest, err := guide.Manifest("kind: ServiceExport", "name: nginx")
+	if err != nil {
+		return err
+	}
+	return s.Apply(ctx, cluster, manifest)
 }
 
 // ImportedIP waits for the ClusterIP of an imported Service whose Endpoints hold n addresses.

@@ -18,6 +18,7 @@ func TestManifests(t *testing.T) {
 			{"kind: ServiceAccount", "name: member-east-access-sa", "kind: RoleBinding"},
 			{"kind: ClusterClaim", "value: test-cluster-east", "kind: ClusterSet", "secret: \"member-east-access-token\""},
 			{"kind: ClusterClaim", "value: test-cluster-north", "serviceAccount: \"member-west-access-sa\""},
+			{"kind: ClusterSet", "serviceAccount: \"member-north-access-sa\""},
 			{"kind: ServiceExport", "name: nginx"},
 		}},
 		{"user guide", UserGuide, [][]string{

@@ -159,6 +159,15 @@ func TestMembersActAsThemselves(t *testing.T) {
 	}{
 		{"announce before there is a ClusterSet", func() error { return east.Create(ctx, announcement("east")) }, "no ClusterSet found"},
 		{"the ClusterSet", func() error { return admin.Create(ctx, set("set")) }, ""},
+		{"members of the ClusterSet, as the guide of v1.5 adds them", func() error {
+			old := &mcv1alpha1.ClusterSet{}
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(set("set")), old); err != nil {
+				return err
+			}
+			before := old.DeepCopy()
+			old.Spec.Members = []mcv1alpha1.MemberCluster{{ClusterID: "east", ServiceAccount: "member-east"}}
+			return admin.Patch(ctx, old, client.MergeFrom(before))
+		}, ""},
 		{"a second ClusterSet", func() error { return admin.Create(ctx, set("more")) }, "multiple ClusterSets"},
 		{"export before announcing", func() error { return east.Create(ctx, export("east")) }, "announce the member first"},
 		{"announce to another ClusterSet", func() error { return east.Create(ctx, wrong) }, "Unknown ClusterSet ID"},
