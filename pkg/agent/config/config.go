@@ -39,7 +39,7 @@ type Config struct {
 	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr"`
 	NoSNAT                   bool     `key:"noSNAT"`
 	DisableTXChecksumOffload bool     `key:"disableTXChecksumOffload"`
-	SNATFullyRandomPorts     bool     `key:"snatFullyRandomPorts" effect:"none" why:"masquerading picks ports as the kernel does by default"`
+	SNATFullyRandomPorts     bool     `key:"snatFullyRandomPorts" effect:"none" why:"masquerading always picks ports at random"`
 	EnableBridgingMode       bool     `key:"enableBridgingMode"`
 
 	PodCIDRs      string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`

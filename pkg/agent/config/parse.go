@@ -244,8 +244,9 @@ func form(is, s string) string {
 		}
 	case "url":
 		u, err := url.Parse(s)
-		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return "the API server's URL such as https://192.168.77.10:6443"
+		if err != nil || u.Host == "" || u.Scheme != "https" {
+			// Over plain HTTP the agent's token would go through the network for everyone to read.
+			return "the API server's https URL such as https://192.168.77.10:6443"
 		}
 	case "ports":
 		first, last, ok := strings.Cut(s, "-")
