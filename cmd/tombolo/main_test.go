@@ -271,6 +271,7 @@ func TestClusterSets(t *testing.T) {
 		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster", "-o", "json"}},
 		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},
 		{"clusterset-none.txt", []string{"tombolo", "mc", "get", "clusterset"}},
+		{"clusterset-none.json", []string{"tombolo", "mc", "get", "clusterset", "-o", "json"}},
 	} {
 		t.Run(row.golden, func(t *testing.T) {
 			out, stderr, code := tombolo(t, append(row.words, "-k", kubeconfig)...)

@@ -90,7 +90,7 @@ func (c *cluster) clusterSets() *cobra.Command {
 			if err != nil {
 				return explain(err, namespace, name)
 			}
-			if len(list.Items) == 0 {
+			if len(list.Items) == 0 && out == "table" { // a program wants its empty list
 				where := ""
 				if !all {
 					where = " in Namespace " + namespace
@@ -116,7 +116,10 @@ func (c *cluster) clusterSets() *cobra.Command {
 // readClusterSets reads one ClusterSet by name, or all of a Namespace.
 func readClusterSets(ctx context.Context, client dynamic.Interface, namespace, name string) (*mcv1alpha2.ClusterSetList, error) {
 	resource := client.Resource(mcv1alpha2.GroupVersion.WithResource("clustersets")).Namespace(namespace)
-	list := &mcv1alpha2.ClusterSetList{TypeMeta: metav1.TypeMeta{APIVersion: mcv1alpha2.GroupVersion.String(), Kind: "ClusterSetList"}}
+	list := &mcv1alpha2.ClusterSetList{
+		TypeMeta: metav1.TypeMeta{APIVersion: mcv1alpha2.GroupVersion.String(), Kind: "ClusterSetList"},
+		Items:    []mcv1alpha2.ClusterSet{},
+	}
 	var found []unstructured.Unstructured
 	if name != "" {
 		one, err := resource.Get(ctx, name, metav1.GetOptions{})
