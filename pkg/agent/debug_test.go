@@ -1,15 +1,24 @@
 package agent
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netns"
+	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // TestMetricsCanBeOff asks for the metrics with enablePrometheusMetrics as it is by default, and off.
@@ -49,4 +58,52 @@ func TestFlowsOfNothing(t *testing.T) {
 			t.Errorf("%s: %v, want %q", query, err, want)
 		}
 	}
+}
+
+// TestStatusTellsOfTheHost has the host's network stack lack the gateway port. That nothing can be
+// routed to it is one of the things that the status tells.
+func TestStatusTellsOfTheHost(t *testing.T) {
+	a, err := newAgent(Options{
+		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A namespace of the test's own; the thread ends with the goroutine that entered it.
+	made := make(chan netns.NsHandle)
+	go func() {
+		runtime.LockOSThread()
+		ns, err := netns.New()
+		if err != nil {
+			t.Errorf("make a network namespace (as root): %v", err)
+		}
+		made <- ns
+	}()
+	ns := <-made
+	if t.Failed() {
+		return
+	}
+	defer ns.Close()
+	a.host = hostnet.New(hostnet.Options{Namespace: &ns})
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- a.host.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}()
+	a.host.Set(hostnet.Desired{Links: []hostnet.Link{{Name: "antrea-gw0", Up: true}}})
+	ovstest.Eventually(t, "the status names the link", func() error {
+		answer, err := a.debugStatus(nil)
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(answer.(api.Status).Problems); !strings.Contains(text, "antrea-gw0") {
+			return fmt.Errorf("problems: %s", text)
+		}
+		return nil
+	})
 }
