@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 )
@@ -49,6 +50,10 @@ func render() error {
 	if err != nil {
 		return err
 	}
+	allGlobal, err := crds(both(leaderCRDs, memberCRDs))
+	if err != nil {
+		return err
+	}
 	namespaced, err := leader.text()
 	if err != nil {
 		return err
@@ -62,10 +67,13 @@ func render() error {
 		return err
 	}
 	for name, text := range map[string]string{
-		"antrea-multicluster-leader-global":          global,
-		"antrea-multicluster-leader-namespaced":      namespaced,
-		"antrea-multicluster-leader":                 global + namespaced,
-		"antrea-multicluster-member":                 memberGlobal + memberNamespaced,
+		"antrea-multicluster-leader-global":     global,
+		"antrea-multicluster-leader-namespaced": namespaced,
+		"antrea-multicluster-leader":            global + namespaced,
+		"antrea-multicluster-member":            memberGlobal + memberNamespaced,
+		// In the guide of v1.5 a cluster that is a member needs no other manifest with
+		// definitions to become the leader too.
+		"v1.5/antrea-multicluster-member":            allGlobal + memberNamespaced,
 		"v1.5/antrea-multicluster-leader-namespaced": namespacedOf15,
 	} {
 		path := filepath.Join(target, name+".yml")
@@ -75,6 +83,13 @@ func render() error {
 		}
 	}
 	return nil
+}
+
+// both is every word of two lists once, in order.
+func both(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // crds joins the definitions of the kinds with these plural names.
