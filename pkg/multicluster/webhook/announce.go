@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -134,9 +135,13 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 		return refuse(admission.Errored(http.StatusPreconditionFailed, fmt.Errorf("no ClusterSet found in Namespace %s; create the leader's first", h.namespace)))
 	}
 	set := sets.Items[0]
+	// The ID becomes the value of labels, and part of a finalizer's name, which has the same limits.
+	invalid := validation.IsValidLabelValue(a.ClusterID)
 	switch {
 	case a.ClusterID == "":
 		return refuse(badRequest(errors.New("clusterID: is empty")))
+	case len(invalid) > 0:
+		return refuse(denied("clusterID %q cannot be used in labels: %s; give the member's ClusterSet another clusterID", a.ClusterID, invalid[0]))
 	case a.ClusterSetID != set.Name:
 		return refuse(denied("Unknown ClusterSet ID %s: the ClusterSet of the leader is %s; give the member's ClusterSet that name", a.ClusterSetID, set.Name))
 	case len(set.Spec.Leaders) == 0 || a.LeaderClusterID != set.Spec.Leaders[0].ClusterID:

@@ -203,6 +203,7 @@ func TestReviewAnnounce(t *testing.T) {
 		{name: "an ID that only begins like another", user: westUser, op: create, is: announcement("eastern"), bound: "eastern"},
 		{name: "to another set", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.ClusterSetID = "other" }), want: "Unknown ClusterSet ID other"},
 		{name: "to another leader", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.LeaderClusterID = "south" }), want: "Leader cluster ID south"},
+		{name: "an ID that no label can hold", user: westUser, op: create, is: announcement(strings.Repeat("x", 64)), want: "must be no more than 63"},
 		{name: "by another name", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.Name = "east" }), want: "the name must be member-announce-from-east"},
 		{name: "no ID", user: westUser, op: create, is: announcement(""), want: "clusterID: is empty"},
 		{name: "touch", user: eastUser, op: update, was: announcement("east"), is: announcement("east")},
