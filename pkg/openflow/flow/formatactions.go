@@ -357,7 +357,17 @@ func (p *printer) bundle(a ofp.BundlePorts) {
 }
 
 func (p *printer) sample(a ofp.Sample) {
-	p.f("sample(probability=%d,collector_set_id=%d,obs_domain_id=%d,obs_point_id=%d", a.Probability, a.CollectorSet, a.ObsDomain, a.ObsPoint)
+	number := func(name string, v uint32, src ofp.Bits) {
+		p.str(name)
+		if src.Width != 0 {
+			p.sub(src)
+		} else {
+			p.f("%d", v)
+		}
+	}
+	p.f("sample(probability=%d,collector_set_id=%d", a.Probability, a.CollectorSet)
+	number(",obs_domain_id=", a.ObsDomain, a.ObsDomainSrc)
+	number(",obs_point_id=", a.ObsPoint, a.ObsPointSrc)
 	if a.Port != ofp.PortAny {
 		p.str(",sampling_port=" + PortText(a.Port))
 	}

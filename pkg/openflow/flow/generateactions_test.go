@@ -2,6 +2,7 @@ package flow
 
 import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // liveOptions is how many tunnel options the switch of the live tests has, from tun_metadata0.
@@ -246,10 +247,19 @@ func generators() []func(g generator) ofp.Action {
 			return a
 		},
 		func(g generator) ofp.Action {
-			return ofp.Sample{
+			a := ofp.Sample{
 				Probability: uint16(1 + g.IntN(65535)), CollectorSet: g.Uint32(), ObsDomain: g.Uint32(), ObsPoint: g.Uint32(),
 				Port: pick(g, ofp.PortAny, ofp.Port(g.IntN(0xff00)), ofp.PortLocal), Direction: uint8(g.IntN(3)),
 			}
+			if ovstest.Since("3.4") {
+				if g.IntN(4) == 0 {
+					a.ObsDomain, a.ObsDomainSrc = 0, g.bits(1+g.IntN(32), readable, true)
+				}
+				if g.IntN(4) == 0 {
+					a.ObsPoint, a.ObsPointSrc = 0, g.bits(1+g.IntN(32), readable, true)
+				}
+			}
+			return a
 		},
 		func(g generator) ofp.Action {
 			a := ofp.Encap{PacketType: pick(g, ofp.PacketEthernet, ofp.PacketNSH, ofp.PacketNSH, ofp.PacketMPLS, ofp.PacketMPLSMcast)}

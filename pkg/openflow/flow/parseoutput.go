@@ -144,10 +144,25 @@ func parseSample(x span) (ofp.Action, error) {
 	direction := func(d uint8) func(span) error { return func(span) error { a.Direction = d; return nil } }
 	err := x.options(map[string]func(span) error{
 		"probability": into16(&a.Probability), "collector_set_id": into32(&a.CollectorSet),
-		"obs_domain_id": into32(&a.ObsDomain), "obs_point_id": into32(&a.ObsPoint), "sampling_port": intoPort(&a.Port),
-		"ingress": direction(ofp.SampleIngress), "egress": direction(ofp.SampleEgress),
+		"obs_domain_id": observation(&a.ObsDomain, &a.ObsDomainSrc), "obs_point_id": observation(&a.ObsPoint, &a.ObsPointSrc),
+		"sampling_port": intoPort(&a.Port),
+		"ingress":       direction(ofp.SampleIngress), "egress": direction(ofp.SampleEgress),
 	}, "probability, collector_set_id, obs_domain_id, obs_point_id, sampling_port, ingress or egress")
 	return a, err
+}
+
+// observation reads a number, or the field that holds it.
+func observation(v *uint32, src *ofp.Bits) func(span) error {
+	return func(x span) (err error) {
+		*src = ofp.Bits{}
+		if *v, err = x.u32(); err == nil {
+			return nil
+		}
+		if *src, err = x.bits(); err != nil || src.Width > 32 {
+			return x.isNot("a number of up to 32 bits, or a field of up to 32 bits such as reg4[0..15]")
+		}
+		return nil
+	}
 }
 
 func parseFinTimeout(x span) (ofp.Action, error) {

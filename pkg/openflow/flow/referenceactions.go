@@ -33,7 +33,7 @@ var actionForms = []actionForm{
 	{"multipath(symmetric_l4,50,modulo_n,16,0,NXM_NX_REG0[0..3])", "hashes the packet and writes the number of one of some links to a field", "the field's", nicira},
 	{"bundle(eth_src,0,hrw,ofport,members:1,2)", "sends the packet to one of some ports that is up", "", nicira},
 	{"bundle_load(eth_src,0,active_backup,ofport,NXM_NX_REG0[],members:1,2)", "writes the number of one of some ports that is up to a field", "the field's", nicira},
-	{"sample(probability=100,collector_set_id=1,obs_domain_id=2,obs_point_id=3,sampling_port=4,egress)", "sends some packets, of 65535, to a set of IPFIX collectors", "", nicira},
+	{"sample(probability=100,collector_set_id=1,obs_domain_id=2,obs_point_id=3,sampling_port=4,egress)", "sends some packets, of 65535, to a set of IPFIX collectors; obs_domain_id and obs_point_id may be fields of up to 32 bits (since Open vSwitch 3.4)", "", nicira},
 
 	{"set_field:0x5/0xff->reg0", "writes a value to a field, or to the bits of a mask", "the field's", spec726},
 	{"load:0x5->NXM_NX_REG0[0..7]", "writes a number to bits of a field: a set_field", "the field's", nicira},

@@ -184,6 +184,8 @@ func (d *decoder) nicira(sub uint16) Action {
 		return d.stack(sub)
 	case nxSample, nxSample2, nxSample3:
 		return d.sample(sub)
+	case nxSample4:
+		return d.sample4()
 	case nxConjunction:
 		return Conjunction{Clause: d.u8("clause") + 1, Clauses: d.u8("n_clauses"), ID: d.u32("id")}
 	case nxCT:

@@ -73,13 +73,16 @@ const (
 
 // Sample sends a share of the packets, Probability of 65535, to a set of IPFIX collectors
 // (NXAST_SAMPLE, and its second and third version where Port or Direction need them). Port
-// PortAny means none.
+// PortAny means none. The observation's domain and point are ObsDomain and ObsPoint, or, where
+// the width of ObsDomainSrc or ObsPointSrc is not 0, what those ranges of up to 32 bits hold
+// (NXAST_SAMPLE4, Open vSwitch 3.4).
 type Sample struct {
-	Probability         uint16
-	CollectorSet        uint32
-	ObsDomain, ObsPoint uint32
-	Port                Port
-	Direction           uint8
+	Probability               uint16
+	CollectorSet              uint32
+	ObsDomain, ObsPoint       uint32
+	ObsDomainSrc, ObsPointSrc Bits
+	Port                      Port
+	Direction                 uint8
 }
 
 func (a Output) check() error { return a.Port.valid() }
@@ -272,12 +275,26 @@ func (a Sample) check() error {
 	if a.Direction > SampleEgress {
 		return fmt.Errorf("sample: there is no direction %d", a.Direction)
 	}
+	for _, r := range []Bits{a.ObsDomainSrc, a.ObsPointSrc} {
+		if r.Width == 0 {
+			continue
+		}
+		if err := r.narrow(); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
+		if r.Width > 32 {
+			return fmt.Errorf("sample: an observation's domain and point have 32 bits, %s gives %d", r.Field, r.Width)
+		}
+	}
 	return a.Port.fits16()
 }
 
 func (a Sample) appendTo(e *encoder) {
 	sub := nxSample
 	switch {
+	case a.ObsDomainSrc.Width != 0 || a.ObsPointSrc.Width != 0:
+		a.append4(e)
+		return
 	case a.Direction != SampleDefault:
 		sub = nxSample3
 	case a.Port != PortAny:
@@ -296,6 +313,31 @@ func (a Sample) appendTo(e *encoder) {
 	e.actionEnd(s)
 }
 
+// append4 appends NXAST_SAMPLE4, in which each number says whether it is one or a field's.
+func (a Sample) append4(e *encoder) {
+	s := e.nicira(nxSample4)
+	e.u16(a.Probability)
+	e.u32(a.CollectorSet)
+	e.observation(a.ObsDomainSrc, a.ObsDomain)
+	e.observation(a.ObsPointSrc, a.ObsPoint)
+	e.port16(a.Port)
+	e.u8(a.Direction)
+	e.zero(5)
+	e.actionEnd(s)
+}
+
+// observation appends a number, or the range that holds it.
+func (e *encoder) observation(src Bits, v uint32) {
+	if src.Width == 0 {
+		e.u32(0)
+		e.u32(v)
+		return
+	}
+	e.nxHeader(src.Field)
+	e.u16(src.ofsNbits())
+	e.zero(2)
+}
+
 func (d *decoder) sample(sub uint16) Action {
 	a := Sample{
 		Probability: d.u16("probability"), CollectorSet: d.u32("collector_set_id"),
@@ -308,4 +350,30 @@ func (d *decoder) sample(sub uint16) Action {
 		}
 	}
 	return a
+}
+
+// sample4 reads NXAST_SAMPLE4; nil where it names a field that is not known.
+func (d *decoder) sample4() Action {
+	a := Sample{Probability: d.u16("probability"), CollectorSet: d.u32("collector_set_id")}
+	var known [2]bool
+	a.ObsDomainSrc, a.ObsDomain, known[0] = d.observation("obs_domain_id")
+	a.ObsPointSrc, a.ObsPoint, known[1] = d.observation("obs_point_id")
+	a.Port = port32(d.u16("sampling_port"))
+	a.Direction = d.u8("direction")
+	if !known[0] || !known[1] {
+		return nil
+	}
+	return a
+}
+
+// observation reads a number, or the range that holds it; false where its field is not known.
+func (d *decoder) observation(name string) (src Bits, v uint32, known bool) {
+	at := *d
+	if d.u32(name+" source") == 0 {
+		return src, d.u32(name), true
+	}
+	src.Field = at.field(name + " source")
+	src.setOfsNbits(d.u16(name + " range"))
+	d.skip(2)
+	return src, 0, !d.ok() || src.Field != 0
 }

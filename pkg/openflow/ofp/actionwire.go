@@ -74,6 +74,7 @@ const (
 	nxDecNSHTTL      uint16 = 48
 	nxCheckPktLarger uint16 = 49
 	nxDeleteField    uint16 = 50
+	nxSample4        uint16 = 51
 )
 
 // actionStart begins an action; actionEnd pads it and writes its length.
