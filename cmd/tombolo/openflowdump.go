@@ -21,14 +21,16 @@ func dumpSwitch() *cobra.Command {
 		table          string
 		groups, meters bool
 		all, stats     bool
+		showNames      bool
 	)
 	cmd := &cobra.Command{
 		Use:   "dump TARGET",
 		Short: "Show a switch's flows, groups and meters in canonical form, sorted",
 		Long: "Show a switch's flows in canonical form, sorted by table, falling priority and match. The\n" +
-			"output is what `replace`, `diff` and `ovs-ofctl add-flows` read.\n\n" + targetHelp,
+			"output is what `replace`, `diff` and `ovs-ofctl add-flows` read, unless --names is given.\n\n" + targetHelp,
 		Example: "  tombolo openflow dump br-int\n" +
 			"  tombolo openflow dump br-int --table 2 --stats\n" +
+			"  tombolo openflow dump br-int --names\n" +
 			"  tombolo openflow dump tcp:192.0.2.7:6653 --all\n" +
 			"  tombolo openflow dump ssl:192.0.2.7 -p sc-privkey.pem -c sc-cert.pem -C cacert.pem",
 		Args: words("dump", "TARGET"),
@@ -47,6 +49,12 @@ func dumpSwitch() *cobra.Command {
 			}
 			defer cancel()
 			defer conn.Close()
+			var names *flow.Names
+			if showNames {
+				if names, err = readNames(ctx, conn); err != nil {
+					return err
+				}
+			}
 			var out bytes.Buffer
 			if meters || all {
 				list, err := readMeters(ctx, conn)
@@ -66,7 +74,7 @@ func dumpSwitch() *cobra.Command {
 				}
 				slices.SortFunc(list, func(a, b flow.Group) int { return cmp.Compare(a.ID, b.ID) })
 				for _, g := range list {
-					fmt.Fprintln(&out, g)
+					fmt.Fprintln(&out, names.Group(g))
 				}
 			}
 			if all || !groups && !meters {
@@ -79,9 +87,9 @@ func dumpSwitch() *cobra.Command {
 				})
 				for _, d := range list {
 					if stats {
-						out.WriteString(withStats(d))
+						out.WriteString(withStats(names, d))
 					} else {
-						out.WriteString(flow.FromStats(d).String())
+						out.WriteString(names.Flow(flow.FromStats(d)))
 					}
 					out.WriteByte('\n')
 				}
@@ -96,14 +104,16 @@ func dumpSwitch() *cobra.Command {
 	f.BoolVar(&groups, "groups", false, "groups instead of flows")
 	f.BoolVar(&meters, "meters", false, "meters instead of flows")
 	f.BoolVar(&all, "all", false, "meters, groups and flows")
+	f.BoolVar(&showNames, "names", false, "the switch's names of ports and tables instead of numbers: for people, not for replace and diff")
 	f.BoolVar(&stats, "stats", false, "counters and ages of flows, as ovs-ofctl dump-flows shows them")
 	return cmd
 }
 
 // withStats is a flow as ovs-ofctl dump-flows shows it.
-func withStats(d ofp.FlowDesc) string {
-	text := ofprint.Message(0, ofp.FlowDescReply{Flows: []ofp.FlowDesc{d}})
-	_, line, _ := strings.Cut(text, "\n")
+func withStats(names *flow.Names, d ofp.FlowDesc) string {
+	options := ofprint.Options{Verbosity: ofprint.DefaultVerbosity, Names: names}
+	text := options.Append(nil, 0, ofp.FlowDescReply{Flows: []ofp.FlowDesc{d}})
+	_, line, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSpace(line)
 }
 

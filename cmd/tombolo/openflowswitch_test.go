@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -248,6 +249,7 @@ table=2,priority=9,arp,actions=NORMAL
 			t.Errorf("all: %s", cmp.Diff(want, got))
 		}
 	})
+	t.Run("names", func(t *testing.T) { testNames(t, b) })
 	t.Run("wrong ways to reach it", func(t *testing.T) {
 		for _, row := range []struct {
 			name  string
@@ -282,6 +284,39 @@ table=2,priority=9,arp,actions=NORMAL
 			}
 		}
 	})
+}
+
+// testNames compares dump --names with ovs-ofctl's.
+func testNames(t *testing.T, b *bridge) {
+	b.Vsctl("--timeout=20", "add-port", "br0", "eth-x", "--", "set", "interface", "eth-x", "type=dummy", "ofport_request=4", "--",
+		"--id=@a", "create", "flow_table", "name=Classify", "--", "--id=@b", "create", "flow_table", `name="my table"`, "--",
+		"set", "bridge", "br0", "flow_tables:0=@a", "flow_tables:7=@b")
+	must(t, "replace", b.unix, file(t, "named.txt", `
+priority=5,in_port=1,ip,actions=resubmit(,7),4,ct(table=7),learn(table=7,in_port=2,load:2->in_port,output:in_port),clone(output:3,LOCAL,IN_PORT)
+in_port=LOCAL,actions=bundle(eth_src,0,hrw,ofport,members:1,4),sample(probability=1,sampling_port=3),output(port=2,max_len=100),resubmit:3,resubmit(1,7)
+table=7,in_port=77,actions=set_field:3->in_port,load:4->reg0[],output:88,goto_table:9
+table=9,actset_output=4,actions=enqueue:2:7,controller
+table=9,priority=3,udp,actions=write_actions(output:2)
+`))
+	ofctl(t, "add-group", b.unix, "group_id=9,type=ff,bucket=watch_port:2,actions=output:4")
+	ages := regexp.MustCompile(`duration=[^,]*, |idle_age=[^,]*, `)
+	for _, row := range []struct{ ours, theirs []string }{
+		{[]string{"dump", "--names", b.unix}, []string{"--names", "--no-stats", "dump-flows", b.unix}},
+		{[]string{"dump", "--names", "--stats", b.unix}, []string{"--names", "dump-flows", b.unix}},
+		{[]string{"dump", "--names", "--groups", b.unix}, []string{"--names", "dump-groups", b.unix}},
+	} {
+		theirs := strings.Split(strings.TrimSpace(ages.ReplaceAllString(ofctl(t, row.theirs...), "")), "\n")
+		ours := strings.Split(strings.TrimSpace(ages.ReplaceAllString(must(t, row.ours...), "")), "\n")
+		for i := range theirs {
+			theirs[i] = strings.TrimSpace(theirs[i])
+		}
+		theirs = slices.DeleteFunc(theirs, func(s string) bool { return strings.HasPrefix(s, "OFPST_") })
+		slices.Sort(theirs)
+		slices.Sort(ours)
+		if diff := cmp.Diff(theirs, ours); diff != "" {
+			t.Errorf("%v (-ovs-ofctl +ours):\n%s", row.ours, diff)
+		}
+	}
 }
 
 // lockedBuffer is written by a command and read by its test.

@@ -109,6 +109,25 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 	return out, err
 }
 
+// readNames reads what a switch calls its ports and tables.
+func readNames(ctx context.Context, conn *ofconn.Conn) (*flow.Names, error) {
+	ports, tables := map[ofp.Port]string{}, map[ofp.Table]string{}
+	err := ask(ctx, conn, "names of ports", ofp.PortDescRequest{Port: ofp.PortAny}, func(r ofp.PortDescReply) {
+		for _, d := range r.Ports {
+			ports[d.Number] = d.Name
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = ask(ctx, conn, "names of tables", ofp.TableFeaturesRequest{}, func(r ofp.TableFeaturesReply) {
+		for _, t := range r.Tables {
+			tables[t.Table] = t.Name
+		}
+	})
+	return flow.NewNames(ports, tables), err
+}
+
 // flowSet is flows by what makes them one flow. Unlike flow.Set it takes whatever a switch
 // holds, and of two flows of a file the second, as a switch would.
 type flowSet map[flow.Key]flow.Flow

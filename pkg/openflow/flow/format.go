@@ -13,6 +13,7 @@ import (
 type printer struct {
 	b     []byte
 	asOVS bool
+	names *Names // nil, or what ports and tables are called
 }
 
 func (p *printer) str(s string)            { p.b = append(p.b, s...) }
@@ -57,8 +58,8 @@ func (p *printer) flow(f Flow) {
 	if f.Cookie != 0 {
 		p.f("cookie=0x%x, ", f.Cookie)
 	}
-	if f.Table != 0 {
-		p.f("table=%d, ", f.Table)
+	if table := p.table(f.Table); table != "0" { // table 0 goes without saying unless it has a name
+		p.str("table=" + table + ", ")
 	}
 	if f.IdleTimeout != 0 {
 		p.f("idle_timeout=%d, ", f.IdleTimeout)
@@ -114,7 +115,7 @@ func (m Mod) String() string {
 		p.str("table=0, ")
 	}
 	if m.OutPort != ofp.PortAny {
-		p.f("out_port=%s, ", PortText(m.OutPort))
+		p.f("out_port=%s, ", p.port(m.OutPort))
 	}
 	if m.OutGroup != ofp.GroupAny {
 		p.f("out_group=%d, ", m.OutGroup)
@@ -125,7 +126,7 @@ func (m Mod) String() string {
 		return string(p.b)
 	}
 	if f.Table != 0 {
-		p.f("table=%d, ", f.Table)
+		p.f("table=%s, ", p.table(f.Table))
 	}
 	if m.Command == ofp.FlowDelete {
 		f.Priority = DefaultPriority

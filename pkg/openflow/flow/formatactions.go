@@ -71,7 +71,7 @@ func (p *printer) action(a ofp.Action) {
 		p.str("output:")
 		p.sub(a.Src)
 	case ofp.OutputTrunc:
-		p.f("output(port=%s,max_len=%d)", PortText(a.Port), a.MaxLen)
+		p.f("output(port=%s,max_len=%d)", p.port(a.Port), a.MaxLen)
 	case ofp.Group:
 		p.f("group:%d", a.ID)
 	case ofp.SetField:
@@ -182,7 +182,7 @@ func (p *printer) plain(a ofp.Action) {
 			p.str("/" + hexAlt(a.Mask))
 		}
 	case ofp.GotoTable:
-		p.f("goto_table:%d", a.Table)
+		p.str("goto_table:" + p.table(a.Table))
 	case ofp.RawAction:
 		p.f("raw:%x", a.Bytes)
 	case ofp.RawInstruction:
@@ -196,7 +196,7 @@ func (p *printer) output(a ofp.Output) {
 	if a.Port < 0xff00 {
 		p.str("output:")
 	}
-	p.str(PortText(a.Port))
+	p.str(p.port(a.Port))
 	if a.Port == ofp.PortController {
 		p.f(":%d", a.MaxLen)
 	}
@@ -262,16 +262,16 @@ func (p *printer) resubmit(a ofp.Resubmit) {
 	// Of a packet that comes from another port, ovs-ofctl does not say that it has its
 	// original tuple.
 	if a.Port != ofp.PortInPort && a.Table == ofp.TableAll && (!a.WithCT || p.asOVS) {
-		p.str("resubmit:" + PortText(a.Port))
+		p.str("resubmit:" + p.port(a.Port))
 		return
 	}
 	p.str("resubmit(")
 	if a.Port != ofp.PortInPort {
-		p.str(PortText(a.Port))
+		p.str(p.port(a.Port))
 	}
 	p.str(",")
 	if a.Table != ofp.TableAll {
-		p.num(uint64(a.Table))
+		p.str(p.table(a.Table))
 	}
 	if a.WithCT {
 		p.str(",ct")
@@ -351,7 +351,7 @@ func (p *printer) bundle(a ofp.BundlePorts) {
 		if i > 0 {
 			p.str(",")
 		}
-		p.str(PortText(m))
+		p.str(p.port(m))
 	}
 	p.str(")")
 }
@@ -369,7 +369,7 @@ func (p *printer) sample(a ofp.Sample) {
 	number(",obs_domain_id=", a.ObsDomain, a.ObsDomainSrc)
 	number(",obs_point_id=", a.ObsPoint, a.ObsPointSrc)
 	if a.Port != ofp.PortAny {
-		p.str(",sampling_port=" + PortText(a.Port))
+		p.str(",sampling_port=" + p.port(a.Port))
 	}
 	switch a.Direction {
 	case ofp.SampleIngress:

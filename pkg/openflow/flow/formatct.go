@@ -11,7 +11,7 @@ func (p *printer) ct(a ofp.CT) {
 		p.str("force,")
 	}
 	if a.Table != ofp.CTNoTable {
-		p.f("table=%d,", a.Table)
+		p.str("table=" + p.table(a.Table) + ",")
 	}
 	if a.ZoneSrc.Width != 0 {
 		p.str("zone=")
@@ -95,7 +95,7 @@ func (p *printer) natRange(a ofp.NAT) {
 }
 
 func (p *printer) learn(a ofp.Learn) {
-	p.f("learn(table=%d", a.Table)
+	p.str("learn(table=" + p.table(a.Table))
 	opt := func(name string, v uint64) {
 		if v != 0 {
 			p.f(",%s=%d", name, v)

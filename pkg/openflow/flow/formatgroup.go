@@ -62,7 +62,7 @@ func (p *printer) group(g Group) {
 			p.f("weight:%d,", b.Weight)
 		}
 		if b.watchPort() != ofp.PortAny {
-			p.str("watch_port:" + PortText(b.WatchPort) + ",")
+			p.str("watch_port:" + p.port(b.WatchPort) + ",")
 		}
 		if b.watchGroup() != ofp.GroupAny {
 			p.f("watch_group:%d,", b.WatchGroup)

@@ -318,22 +318,24 @@ func (p *printer) transport(c conds) {
 // String is the match in ovs-ofctl's text; empty where it matches all. Unlike ovs-ofctl's,
 // the text says all of the match: see Flow.String.
 func (m Match) String() string {
-	if m.err != "" {
-		return "<" + m.err + ">"
-	}
 	var p printer
+	p.wholeMatch(m)
+	return string(p.b)
+}
+
+// wholeMatch is a match that stands alone.
+func (p *printer) wholeMatch(m Match) {
+	if m.err != "" {
+		p.str("<" + m.err + ">")
+		return
+	}
 	p.match(m)
 	p.chomp()
-	return string(p.b)
 }
 
 // OVSText is String exactly as ovs-ofctl prints it: see Flow.OVSText.
 func (m Match) OVSText() string {
-	if m.err != "" {
-		return "<" + m.err + ">"
-	}
 	p := printer{asOVS: true}
-	p.match(m)
-	p.chomp()
+	p.wholeMatch(m)
 	return string(p.b)
 }

@@ -18,10 +18,7 @@ var portNames = map[ofp.Port]string{
 // PortText is a port as ovs-ofctl prints it without knowing the switch's names: reserved ones by
 // name, others by number.
 func PortText(port ofp.Port) string {
-	if n := portNames[port]; n != "" {
-		return n
-	}
-	return strconv.FormatUint(uint64(port), 10)
+	return (*Names)(nil).Port(port)
 }
 
 // hexAlt is a number as C's %#x prints it: zero without a prefix.
@@ -174,12 +171,12 @@ func (p *printer) value(f ofp.Field, v, mask ofp.Value) {
 		return
 	case ofp.FormatPort:
 		if full {
-			p.str(PortText(ofp.Port(v.Lo)))
+			p.str(p.port(ofp.Port(v.Lo)))
 			return
 		}
 	case ofp.FormatPort16:
 		if full {
-			p.str(port16Text(v.Lo))
+			p.str(p.port16(v.Lo))
 			return
 		}
 	case ofp.FormatCTState:
@@ -228,9 +225,9 @@ func (p *printer) flags(v, mask uint64, names []string, full bool) {
 }
 
 // port16Text is a port by OpenFlow 1.0's number.
-func port16Text(v uint64) string {
+func (p *printer) port16(v uint64) string {
 	if n := portNames[ofp.Port(0xffff0000|v)]; n != "" && v >= 0xff00 {
 		return n
 	}
-	return strconv.FormatUint(v, 10)
+	return p.names.Port(ofp.Port(v))
 }

@@ -1,7 +1,6 @@
 package ofprint
 
 import (
-	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -163,15 +162,15 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.PortMod:
 		p.portMod(m)
 	case ofp.PortStatsRequest:
-		p.str(" port_no=" + flow.PortText(anyPort(m.Port)))
+		p.str(" port_no=" + p.names.Port(anyPort(m.Port)))
 	case ofp.PortStatsReply:
 		p.portsStats(m.Ports)
 	case ofp.QueueStatsRequest:
-		p.f(" port=%s queue=%s", flow.PortText(anyPort(m.Port)), queueText(m.Queue))
+		p.f(" port=%s queue=%s", p.names.Port(anyPort(m.Port)), queueText(m.Queue))
 	case ofp.QueueStatsReply:
 		p.queueStats(m.Queues)
 	case ofp.QueueDescRequest:
-		p.str(" port=" + flow.PortText(anyPort(m.Port)))
+		p.str(" port=" + p.names.Port(anyPort(m.Port)))
 		if m.Queue != ofp.QueueAll {
 			p.str(" queue=" + queueText(m.Queue))
 		}
@@ -180,7 +179,7 @@ func (p *printer) body(m ofp.Message) bool {
 	case ofp.PortStatus:
 		p.portStatus(m)
 	case ofp.PortDescRequest:
-		p.str(" port=" + flow.PortText(anyPort(m.Port)))
+		p.str(" port=" + p.names.Port(anyPort(m.Port)))
 	case ofp.PortDescReply:
 		p.str("\n")
 		p.ports(m.Ports)

@@ -203,7 +203,7 @@ func (p *printer) bundleAdd(m ofp.BundleAdd) {
 	if m.Message == nil {
 		return
 	}
-	s := printer{b: p.b, start: len(p.b), verbosity: p.verbosity, deep: p.deep + 1}
+	s := printer{b: p.b, start: len(p.b), verbosity: p.verbosity, names: p.names, deep: p.deep + 1}
 	var wire []byte
 	if inner := p.wire[min(16, len(p.wire)):]; ofp.MessageLen(inner) >= 8 {
 		wire = inner[:min(ofp.MessageLen(inner), len(inner))]

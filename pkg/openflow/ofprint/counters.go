@@ -5,12 +5,11 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
 func (p *printer) portMod(m ofp.PortMod) {
-	p.f(" port: %s: addr:%s\n     config: ", flow.PortText(m.Port), m.MAC)
+	p.f(" port: %s: addr:%s\n     config: ", p.names.Port(m.Port), m.MAC)
 	p.portConfig(m.Config)
 	p.str("     mask:   ")
 	p.portConfig(m.Mask)
@@ -61,7 +60,7 @@ func (p *printer) portStats(s ofp.PortStats) {
 	if s.Port < 10 {
 		p.str(" ")
 	}
-	p.str(flow.PortText(s.Port) + ": rx ")
+	p.str(p.names.Port(s.Port) + ": rx ")
 	p.counters(named{"pkts", s.RxPackets}, named{"bytes", s.RxBytes}, named{"drop", s.RxDropped}, named{"errs", s.RxErrors},
 		named{"frame", e.FrameErrors}, named{"over", e.Overruns}, named{"crc", e.CRCErrors})
 	p.str("           tx ")
@@ -130,7 +129,7 @@ func (p *printer) queueStats(list []ofp.QueueStats) {
 		return
 	}
 	for _, s := range list {
-		p.f("  port %s queue %s: bytes=", flow.PortText(s.Port), queueText(s.Queue))
+		p.f("  port %s queue %s: bytes=", p.names.Port(s.Port), queueText(s.Queue))
 		p.counter(s.TxBytes)
 		p.str(", pkts=")
 		p.counter(s.TxPackets)
@@ -157,7 +156,7 @@ func (p *printer) queueDescs(list []ofp.QueueDesc) {
 	for _, q := range sorted {
 		if q.Port != port {
 			port = q.Port
-			p.f("port=%s\n", flow.PortText(port))
+			p.f("port=%s\n", p.names.Port(port))
 		}
 		p.f("queue %d:", q.Queue)
 		p.queueRate("min_rate", q.MinRate)

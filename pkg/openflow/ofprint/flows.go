@@ -14,8 +14,8 @@ func (p *printer) flowMod(m ofp.FlowMod) {
 	} else {
 		p.f("cmd:%d", m.Command)
 	}
-	if m.Table != 0 {
-		p.f(" table:%d", m.Table)
+	if table := p.names.Table(m.Table); table != "0" {
+		p.str(" table:" + table)
 	}
 	p.str(" ")
 	p.match(m.Match, m.Priority)
@@ -43,7 +43,7 @@ func (p *printer) flowMod(m ofp.FlowMod) {
 		p.f("buf:0x%x ", m.BufferID)
 	}
 	if port := anyPort(m.OutPort); port != ofp.PortAny {
-		p.f("out_port:%s ", flow.PortText(port))
+		p.f("out_port:%s ", p.names.Port(port))
 	}
 	p.flowFlags(m.Flags)
 	p.str("actions=")
@@ -76,7 +76,7 @@ func (p *printer) flowRemoved(m ofp.FlowRemoved) {
 	p.str(" reason=")
 	p.removedReason(m.Reason)
 	if m.Table != ofp.TableAll {
-		p.f(" table_id=%d", m.Table)
+		p.str(" table_id=" + p.names.Table(m.Table))
 	}
 	if m.Cookie != 0 {
 		p.f(" cookie:0x%x", m.Cookie)
@@ -92,10 +92,10 @@ func (p *printer) flowRemoved(m ofp.FlowRemoved) {
 
 func (p *printer) flowFilter(f ofp.FlowFilter) {
 	if f.Table != ofp.TableAll {
-		p.f(" table=%d", f.Table)
+		p.str(" table=" + p.names.Table(f.Table))
 	}
 	if port := anyPort(f.OutPort); port != ofp.PortAny {
-		p.str(" out_port=" + flow.PortText(port))
+		p.str(" out_port=" + p.names.Port(port))
 	}
 	p.str(" ")
 	p.match(f.Match, flow.DefaultPriority)
@@ -105,7 +105,7 @@ func (p *printer) flowFilter(f ofp.FlowFilter) {
 func (p *printer) flowDesc(d ofp.FlowDesc) {
 	p.f("\n cookie=0x%x, duration=", d.Cookie)
 	p.duration(d.Stats.DurationSec, d.Stats.DurationNsec)
-	p.f(", table=%d, n_packets=", d.Table)
+	p.str(", table=" + p.names.Table(d.Table) + ", n_packets=")
 	p.counter(d.Stats.Packets)
 	p.str(", n_bytes=")
 	p.counter(d.Stats.Bytes)
@@ -141,7 +141,7 @@ func (p *printer) idle(s ofp.Stats) {
 func (p *printer) flowStats(s ofp.FlowStats) {
 	p.str("\n duration=")
 	p.duration(s.Stats.DurationSec, s.Stats.DurationNsec)
-	p.f(", table=%d, n_packets=", s.Table)
+	p.str(", table=" + p.names.Table(s.Table) + ", n_packets=")
 	p.counter(s.Stats.Packets)
 	p.str(", n_bytes=")
 	p.counter(s.Stats.Bytes)
@@ -165,13 +165,13 @@ func (p *printer) flowMonitorRequest(m ofp.FlowMonitorRequest) {
 	p.f("\n id=%d flags=", m.ID)
 	p.bitNames(uint32(m.Flags), nameByBit(monitorFlagNames), ",")
 	if port := anyPort(m.OutPort); port != ofp.PortAny {
-		p.str(" out_port=" + flow.PortText(port))
+		p.str(" out_port=" + p.names.Port(port))
 	}
 	if m.OutGroup != 0 && m.OutGroup != ofp.GroupAny {
 		p.f(" out_group=%d", int32(m.OutGroup))
 	}
 	if m.Table != ofp.TableAll {
-		p.f(" table=%d", m.Table)
+		p.str(" table=" + p.names.Table(m.Table))
 	}
 	p.str(" ")
 	p.match(m.Match, flow.DefaultPriority)
@@ -214,7 +214,7 @@ func (p *printer) flowUpdate(u ofp.FlowUpdate) {
 	default:
 		p.num(uint64(u.Event))
 	}
-	p.f(" table=%d", u.Table)
+	p.str(" table=" + p.names.Table(u.Table))
 	if u.IdleTimeout != 0 {
 		p.f(" idle_timeout=%d", u.IdleTimeout)
 	}

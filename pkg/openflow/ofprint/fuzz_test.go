@@ -23,7 +23,7 @@ func FuzzPrint(f *testing.F) {
 		f.Add(uint8(i%6), b)
 	}
 	f.Fuzz(func(t *testing.T, verbosity uint8, wire []byte) {
-		o := Options{int(verbosity % 6)}
+		o := Options{Verbosity: int(verbosity % 6)}
 		text, err := o.AppendBytes([]byte("before"), wire)
 		if err != nil {
 			if string(text) != "before" {

@@ -84,7 +84,7 @@ func (p *printer) group(g ofp.GroupDesc, withType bool) {
 			p.f("weight:%d,", b.Weight)
 		}
 		if port := anyPort(b.WatchPort); port != ofp.PortAny {
-			p.f("watch_port:%s,", flow.PortText(port))
+			p.f("watch_port:%s,", p.names.Port(port))
 		}
 		if b.WatchGroup != 0 && b.WatchGroup != ofp.GroupAny {
 			p.f("watch_group:%d,", b.WatchGroup)

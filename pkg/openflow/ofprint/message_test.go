@@ -58,7 +58,7 @@ func TestOwnTexts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text, err := (Options{DefaultVerbosity}).AppendBytes(nil, b); err != nil || string(text) != row.want {
+			if text, err := (Options{Verbosity: DefaultVerbosity}).AppendBytes(nil, b); err != nil || string(text) != row.want {
 				t.Errorf("from its bytes %v: %s", err, text)
 			}
 		})
@@ -76,7 +76,7 @@ func TestVerbosity(t *testing.T) {
 			t.Fatal(err)
 		}
 		for verbosity := range 6 {
-			got, err := Options{verbosity}.AppendBytes(nil, b)
+			got, err := Options{Verbosity: verbosity}.AppendBytes(nil, b)
 			if want := ofpPrint(t, b, verbosity); err != nil || string(got) != want {
 				t.Errorf("%T, verbosity %d: %v\nours: %s\novs:  %s", like, verbosity, err, got, want)
 			}

@@ -34,11 +34,14 @@ type Options struct {
 	// leaves out the payload of echoes, 2 is the default of ofp-print, 3 adds a hex dump of
 	// packets, 5 adds one of every whole message.
 	Verbosity int
+	// Names, unless nil, stand for the numbers of ports, and of the tables of flows, as after
+	// ovs-ofctl --names.
+	Names *flow.Names
 }
 
 // Message is the text of a message with DefaultVerbosity. It ends with a newline.
 func Message(xid uint32, m ofp.Message) string {
-	return string(Options{DefaultVerbosity}.Append(nil, xid, m))
+	return string(Options{Verbosity: DefaultVerbosity}.Append(nil, xid, m))
 }
 
 // Append appends the text of a message, which ends with a newline.
@@ -47,7 +50,7 @@ func (o Options) Append(b []byte, xid uint32, m ofp.Message) []byte {
 	if hello, ok := m.(ofp.Hello); ok && hello.HeaderVersion != 0 {
 		version = hello.HeaderVersion
 	}
-	p := printer{b: b, start: len(b), verbosity: o.Verbosity}
+	p := printer{b: b, start: len(b), verbosity: o.Verbosity, names: o.Names}
 	var wire []byte
 	if o.Verbosity >= 5 || needsBytes(m) {
 		wire, _ = ofp.AppendMessage(nil, xid, m) // what cannot be sent has no bytes to show
@@ -63,7 +66,7 @@ func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	p := printer{b: b, start: len(b), verbosity: o.Verbosity}
+	p := printer{b: b, start: len(b), verbosity: o.Verbosity, names: o.Names}
 	p.message(wire[0], xid, m, wire)
 	return p.b, nil
 }
@@ -84,6 +87,7 @@ type printer struct {
 	b         []byte
 	start     int
 	verbosity int
+	names     *flow.Names
 	xid       uint32
 	wire      []byte // the whole message, nil where it was not needed
 	deep      int    // messages that the one being printed is inside of
@@ -172,10 +176,10 @@ func (p *printer) match(m ofp.Match, priority uint16) {
 			p.str(",")
 		}
 	}
-	p.str(flow.MatchOf(m).String())
+	p.str(p.names.Match(flow.MatchOf(m)))
 }
 
-func (p *printer) actions(list []ofp.Action) { p.str(flow.Actions(list).String()) }
+func (p *printer) actions(list []ofp.Action) { p.str(p.names.Actions(list)) }
 
 // duration prints seconds with as many decimals as needed, three at least if any.
 func (p *printer) duration(sec, nsec uint32) {
@@ -286,7 +290,7 @@ func (p *printer) hexDump(data []byte, ascii bool) {
 
 // fragment prints what may be the first bytes of a message, such as an error brings back.
 func (p *printer) fragment(data []byte, verbosity int) {
-	s := printer{b: p.b, start: len(p.b), verbosity: verbosity, deep: p.deep + 1}
+	s := printer{b: p.b, start: len(p.b), verbosity: verbosity, names: p.names, deep: p.deep + 1}
 	s.fragmentText(data)
 	p.b = s.b
 }

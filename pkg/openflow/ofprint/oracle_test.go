@@ -73,7 +73,7 @@ func compare(t *testing.T, samples []sample, verbosity int, args ...string) {
 	t.Helper()
 	bad := 0
 	for i, want := range ofpParse(t, samples, args...) {
-		got, err := Options{verbosity}.AppendBytes(nil, samples[i].wire)
+		got, err := Options{Verbosity: verbosity}.AppendBytes(nil, samples[i].wire)
 		if err != nil {
 			t.Errorf("%s: %v\n% x\novs:  %s", samples[i].what, err, samples[i].wire, want)
 		} else if string(got) != want {
