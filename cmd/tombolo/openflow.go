@@ -245,22 +245,11 @@ func eachLine(cmd *cobra.Command, file string, f func(where place, text string) 
 // parseMod reads one line and refuses what a switch would.
 func parseMod(where place, text string) (flow.Mod, error) {
 	m, err := flow.ParseMod(text)
-	var bad *flow.ParseError
-	switch {
-	case err == nil:
-		// What deletes has no actions that could be wrong, and may name all tables.
-		if m.Command != ofp.FlowDelete && m.Command != ofp.FlowDeleteStrict {
-			err = m.Flow.Err()
-		}
-		if err != nil {
-			return m, fmt.Errorf("%s: %w", where, err)
-		}
-		return m, nil
-	case errors.As(err, &bad) && where.line > 0: // its line is that of the file
-		bad.Line = where.line
-		return m, fmt.Errorf("%s: %w", where.name, bad)
+	// What deletes has no actions that could be wrong, and may name all tables.
+	if err == nil && m.Command != ofp.FlowDelete && m.Command != ofp.FlowDeleteStrict {
+		err = m.Flow.Err()
 	}
-	return m, fmt.Errorf("%s: %w", where, err)
+	return m, inFile(where, err)
 }
 
 // parseFlow reads a flow as it stands in a switch: a line that adds one.

@@ -27,7 +27,8 @@ func dumpSwitch() *cobra.Command {
 		Use:   "dump TARGET",
 		Short: "Show a switch's flows, groups and meters in canonical form, sorted",
 		Long: "Show a switch's flows in canonical form, sorted by table, falling priority and match. The\n" +
-			"output is what `replace`, `diff` and `ovs-ofctl add-flows` read, unless --names is given.\n\n" + targetHelp,
+			"output is what `replace`, `diff` and `ovs-ofctl add-flows` read, unless --names is given.\n" +
+			"Meters and groups are shown as `diff --all` and `replace --all` read them.\n\n" + targetHelp,
 		Example: "  tombolo openflow dump br-int\n" +
 			"  tombolo openflow dump br-int --table 2 --stats\n" +
 			"  tombolo openflow dump br-int --names\n" +
@@ -63,8 +64,7 @@ func dumpSwitch() *cobra.Command {
 				}
 				slices.SortFunc(list, func(a, b flow.Meter) int { return cmp.Compare(a.ID, b.ID) })
 				for _, m := range list {
-					// Bands stand on lines of their own in ovs-ofctl's text.
-					fmt.Fprintln(&out, strings.ReplaceAll(m.String(), "\n", " "))
+					fmt.Fprintln(&out, meterLine(m))
 				}
 			}
 			if groups || all {

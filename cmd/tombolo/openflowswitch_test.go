@@ -249,6 +249,7 @@ table=2,priority=9,arp,actions=NORMAL
 			t.Errorf("all: %s", cmp.Diff(want, got))
 		}
 	})
+	t.Run("everything", func(t *testing.T) { testAll(t, b) })
 	t.Run("names", func(t *testing.T) { testNames(t, b) })
 	t.Run("wrong ways to reach it", func(t *testing.T) {
 		for _, row := range []struct {
@@ -284,6 +285,79 @@ table=2,priority=9,arp,actions=NORMAL
 			}
 		}
 	})
+}
+
+// testAll goes through diff and replace of groups and meters.
+func testAll(t *testing.T, b *bridge) {
+	const one = `meter=1 kbps burst bands= type=drop rate=100 burst_size=20
+meter=2 pktps bands= type=drop rate=7
+group_id=5,type=select,bucket=bucket_id:0,weight:3,actions=output:1,bucket=bucket_id:1,actions=output:2
+group_id=6,type=all,bucket=bucket_id:0,actions=output:1
+group_id=7,type=all,bucket=bucket_id:0,actions=group:6
+ip actions=meter:1,group:5
+arp actions=meter:2,group:7
+`
+	// The flows stay and use other meters and groups; what they used goes, or becomes another kind.
+	const two = `meter=2 pktps bands= type=drop rate=9
+meter=3 pktps bands= type=drop rate=9
+group_id=6,type=ff,bucket=bucket_id:0,watch_port:1,actions=output:1
+group_id=8,type=all,bucket=bucket_id:0,actions=group:6
+ip actions=meter:2,group:6
+arp actions=meter:3,group:8
+`
+	must(t, "replace", "--all", b.unix, file(t, "none", "# nothing\n"))
+	if got := must(t, "dump", "--all", b.unix); got != "" {
+		t.Fatalf("left over: %s", got)
+	}
+	first, second := file(t, "one.txt", one), file(t, "two.txt", "\n  "+strings.ReplaceAll(two, "\n", "  # a comment\n"))
+	added := "+" + strings.ReplaceAll(strings.TrimSuffix(one, "\n"), "\n", "\n+") + "\n"
+	if out, stderr, code := tombolo(t, "tombolo", "openflow", "diff", "--all", b.unix, first); code != 2 || out != added {
+		t.Errorf("diff: code %d: %s%s", code, stderr, cmp.Diff(added, out))
+	}
+	if got := must(t, "replace", "--all", "--dry-run", b.unix, first); got != added || must(t, "dump", "--all", b.unix) != "" {
+		t.Errorf("dry run: %s", cmp.Diff(added, got))
+	}
+	for _, step := range []struct{ file, want string }{{first, one}, {second, two}, {first, one}} {
+		must(t, "replace", "--all", b.unix, step.file)
+		if got := must(t, "dump", "--all", b.unix); got != step.want {
+			t.Errorf("replaced: %s", cmp.Diff(step.want, got))
+		}
+		if got := must(t, "replace", "--all", b.unix, step.file); got != "" {
+			t.Errorf("replaced again, it changes %s", got)
+		}
+		must(t, "diff", "--all", b.unix, step.file)
+	}
+	const bands = "type=drop rate=1 type=drop rate=2 type=drop rate=3 type=drop rate=4 type=drop rate=5 type=drop rate=6 type=drop rate=7 type=drop rate=8 type=drop rate=9"
+	for _, row := range []struct{ name, text, want string }{
+		{"flow", "table=3,ip,actions=group:77\n", `nothing is changed: the flow "table=3, ip actions=group:77" is refused`},
+		{"meter", "meter=9 pktps bands= " + bands + "\n", `nothing is changed: the meter "meter=9 pktps bands= ` + bands + `" is refused: `},
+	} {
+		out, stderr, code := tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", two+row.text))
+		if code != 1 || out != "" || !strings.Contains(stderr, row.want) {
+			t.Errorf("%s: code %d, stdout %q, stderr %s", row.name, code, out, stderr)
+		}
+		if got := must(t, "dump", "--all", b.unix); got != one {
+			t.Errorf("a refused %s has changed %s", row.name, cmp.Diff(one, got))
+		}
+	}
+	// Without --all flows alone count.
+	must(t, "replace", b.unix, file(t, "none", ""))
+	if got, want := must(t, "dump", "--all", b.unix), one[:strings.Index(one, "ip actions")]; got != want {
+		t.Errorf("flows replaced: %s", cmp.Diff(want, got))
+	}
+	_, stderr, code := tombolo(t, "tombolo", "openflow", "replace", b.unix, first)
+	for _, want := range []string{"one.txt, line 1: ", " is a meter: --all takes groups and meters too", "one.txt, line 3: ", " is a group: "} {
+		if code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
+		}
+	}
+	_, stderr, code = tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", "\ngroup_id=1,type=x\nmeter=1\n"))
+	for _, want := range []string{"bad.txt: parse group: line 2, column 17: type: ", "bad.txt: parse meter: line 3, column 1: "} {
+		if code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
+		}
+	}
+	must(t, "replace", "--all", b.unix, file(t, "none", ""))
 }
 
 // testNames compares dump --names with ovs-ofctl's.

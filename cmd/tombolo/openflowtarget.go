@@ -127,37 +127,3 @@ func readNames(ctx context.Context, conn *ofconn.Conn) (*flow.Names, error) {
 	})
 	return flow.NewNames(ports, tables), err
 }
-
-// flowSet is flows by what makes them one flow. Unlike flow.Set it takes whatever a switch
-// holds, and of two flows of a file the second, as a switch would.
-type flowSet map[flow.Key]flow.Flow
-
-// readSet reads a switch's flows.
-func readSet(ctx context.Context, conn *ofconn.Conn) (flowSet, error) {
-	list, err := readFlows(ctx, conn, ofp.TableAll)
-	if err != nil {
-		return nil, err
-	}
-	set := flowSet{}
-	for _, d := range list {
-		f := flow.FromStats(d)
-		set[f.Key()] = f
-	}
-	return set, nil
-}
-
-// readFile reads the flows of a file, - for standard input.
-func readFile(cmd *cobra.Command, path string) (flowSet, error) {
-	set := flowSet{}
-	var bad []error
-	err := eachLine(cmd, path, func(where place, text string) error {
-		f, err := parseFlow(where, text)
-		if err != nil {
-			bad = append(bad, err)
-			return nil
-		}
-		set[f.Key()] = f
-		return nil
-	})
-	return set, errors.Join(append(bad, err)...)
-}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// contents is what a switch or a file holds. Unlike flow.Set it takes whatever a switch holds,
+// and of two entries of a file with one identity the second, as a switch would.
+type contents struct {
+	flows  map[flow.Key]flow.Flow
+	groups map[uint32]flow.Group
+	meters map[uint32]flow.Meter
+}
+
+func newContents() contents {
+	return contents{map[flow.Key]flow.Flow{}, map[uint32]flow.Group{}, map[uint32]flow.Meter{}}
+}
+
+// readSwitch reads a switch's flows and, with all, its groups and meters.
+func readSwitch(ctx context.Context, conn *ofconn.Conn, all bool) (contents, error) {
+	c := newContents()
+	list, err := readFlows(ctx, conn, ofp.TableAll)
+	if err != nil {
+		return c, err
+	}
+	for _, d := range list {
+		f := flow.FromStats(d)
+		c.flows[f.Key()] = f
+	}
+	if !all {
+		return c, nil
+	}
+	groups, err := readGroups(ctx, conn)
+	if err != nil {
+		return c, err
+	}
+	for _, g := range groups {
+		c.groups[g.ID] = g
+	}
+	meters, err := readMeters(ctx, conn)
+	for _, m := range meters {
+		c.meters[m.ID] = m
+	}
+	return c, err
+}
+
+// readFile reads the flows of a file, - for standard input, and with all its groups and meters.
+func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
+	c := newContents()
+	var bad []error
+	err := eachLine(cmd, path, func(where place, text string) error {
+		if err := c.line(where, text, all); err != nil {
+			bad = append(bad, err)
+		}
+		return nil
+	})
+	return c, errors.Join(append(bad, err)...)
+}
+
+// line takes a line of a file: a flow, or a group or meter, whose text has words that no flow
+// has.
+func (c contents) line(where place, text string, all bool) error {
+	kind := "flow"
+	switch trimmed := strings.TrimLeft(text, " \t"); {
+	case strings.HasPrefix(trimmed, "meter") || strings.Contains(text, "bands=") || strings.Contains(text, "band="):
+		kind = "meter"
+	case strings.Contains(text, "group_id="):
+		kind = "group"
+	}
+	switch {
+	case kind == "flow":
+		f, err := parseFlow(where, text)
+		if err == nil {
+			c.flows[f.Key()] = f
+		}
+		return err
+	case !all:
+		return fmt.Errorf("%s: %q is a %s: --all takes groups and meters too", where, strings.TrimSpace(text), kind)
+	case kind == "meter":
+		m, err := flow.ParseMeter(text)
+		if err == nil {
+			c.meters[m.ID] = m
+		}
+		return inFile(where, err)
+	default:
+		g, err := flow.ParseGroup(text)
+		if err == nil {
+			c.groups[g.ID] = g
+		}
+		return inFile(where, err)
+	}
+}
+
+// inFile says where a line stands that could not be read.
+func inFile(where place, err error) error {
+	var bad *flow.ParseError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &bad) && where.line > 0: // its line is that of the file
+		bad.Line = where.line
+		return fmt.Errorf("%s: %w", where.name, bad)
+	}
+	return fmt.Errorf("%s: %w", where, err)
+}
+
+// changed is one entry that two sources do not have in common: had by the first, wanted by the
+// second, one of them "" where there is none.
+type changed struct {
+	what       string // "flow", "group" or "meter"
+	have, want string
+	do, undo   ofp.Message
+}
+
+// differences are the changes from one source to another, each list in the order of dump.
+type differences struct{ meters, groups, flows []changed }
+
+func (d differences) empty() bool { return len(d.meters)+len(d.groups)+len(d.flows) == 0 }
+
+// compare is what differs.
+func compare(have, want contents) differences {
+	return differences{
+		meters: compareMaps(have.meters, want.meters, cmp.Compare[uint32], flow.Meter.Equal, changedMeter),
+		groups: compareMaps(have.groups, want.groups, cmp.Compare[uint32], flow.Group.Equal, changedGroup),
+		flows:  compareMaps(have.flows, want.flows, flow.CompareKeys, flow.Flow.Equal, changedFlow),
+	}
+}
+
+// compareMaps calls change, in the order of keys, for all that is not in both maps; what is in
+// one only has nil for the other.
+func compareMaps[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V) changed) []changed {
+	keys := slices.Collect(maps.Keys(have))
+	for k := range want {
+		if _, both := have[k]; !both {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, order)
+	var list []changed
+	for _, k := range keys {
+		h, had := have[k]
+		w, wanted := want[k]
+		switch {
+		case !wanted:
+			list = append(list, change(&h, nil))
+		case !had:
+			list = append(list, change(nil, &w))
+		case !equal(h, w):
+			list = append(list, change(&h, &w))
+		}
+	}
+	return list
+}
+
+// changedFlow makes one flow-mod. A modification in place keeps counters but writes no cookie,
+// timeouts and flags, so that these need the flow to be added again.
+func changedFlow(have, want *flow.Flow) changed {
+	c := changed{what: "flow"}
+	if have != nil {
+		c.have = have.String()
+	}
+	if want != nil {
+		c.want = want.String()
+	}
+	switch {
+	case want == nil:
+		c.do = have.Mod(ofp.FlowDeleteStrict)
+	case have != nil && onlyActions(*have, *want):
+		c.do = want.Mod(ofp.FlowModifyStrict)
+	default:
+		c.do = want.Mod(ofp.FlowAdd)
+	}
+	return c
+}
+
+func onlyActions(a, b flow.Flow) bool {
+	a.Actions = b.Actions
+	return a.Equal(b)
+}
+
+func changedGroup(have, want *flow.Group) changed {
+	c := changed{what: "group"}
+	if have != nil {
+		c.have, c.do = have.String(), have.Mod(ofp.GroupDelete)
+	}
+	if want != nil {
+		c.want, c.do = want.String(), want.Mod(ofp.GroupModify)
+	}
+	if have == nil {
+		c.do = want.Mod(ofp.GroupAdd)
+	}
+	return c
+}
+
+func changedMeter(have, want *flow.Meter) changed {
+	c := changed{what: "meter"}
+	switch {
+	case have == nil:
+		c.want, c.do, c.undo = meterLine(*want), want.Mod(ofp.MeterAdd), want.Mod(ofp.MeterDelete)
+	case want == nil:
+		c.have, c.do, c.undo = meterLine(*have), have.Mod(ofp.MeterDelete), have.Mod(ofp.MeterAdd)
+	default:
+		c.have, c.want, c.do, c.undo = meterLine(*have), meterLine(*want), want.Mod(ofp.MeterModify), have.Mod(ofp.MeterModify)
+	}
+	return c
+}
+
+// meterLine is a meter on one line; bands stand on lines of their own in ovs-ofctl's text.
+func meterLine(m flow.Meter) string { return strings.ReplaceAll(m.String(), "\n", " ") }
+
+// write shows meters, groups and flows: - what the first has, + what the second has.
+func (d differences) write(w io.Writer) error {
+	var out strings.Builder
+	for _, list := range [][]changed{d.meters, d.groups, d.flows} {
+		for _, c := range list {
+			if c.have != "" {
+				fmt.Fprintf(&out, "-%s\n", c.have)
+			}
+			if c.want != "" {
+				fmt.Fprintf(&out, "+%s\n", c.want)
+			}
+		}
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
