@@ -232,6 +232,9 @@ func eachLine(cmd *cobra.Command, file string, f func(where place, text string) 
 	for line := range strings.Lines(string(b)) {
 		number++
 		line, _, _ = strings.Cut(line, "#")
+		if dumpHeading(line) {
+			continue
+		}
 		if line = strings.TrimRight(line, " \t\r\n"); strings.TrimSpace(line) == "" {
 			continue
 		}
@@ -240,6 +243,12 @@ func eachLine(cmd *cobra.Command, file string, f func(where place, text string) 
 		}
 	}
 	return nil
+}
+
+// dumpHeading says whether a line is the first of what ovs-ofctl dump-flows, dump-groups and
+// dump-meters print: "OFPST_FLOW reply (OF1.5) (xid=0x2):".
+func dumpHeading(line string) bool {
+	return (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_")) && strings.Contains(line, " reply (")
 }
 
 // parseMod reads one line and refuses what a switch would.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -36,6 +37,10 @@ func dumpSwitch() *cobra.Command {
 			"  tombolo openflow dump ssl:192.0.2.7 -p sc-privkey.pem -c sc-cert.pem -C cacert.pem",
 		Args: words("dump", "TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			flows := all || !groups && !meters
+			if !flows && (stats || table != "") {
+				return errors.New("--stats and --table are about flows: leave them out with --groups and --meters")
+			}
 			number := ofp.TableAll
 			if table != "" {
 				n, err := strconv.ParseUint(table, 0, 8)
@@ -77,7 +82,7 @@ func dumpSwitch() *cobra.Command {
 					fmt.Fprintln(&out, names.Group(g))
 				}
 			}
-			if all || !groups && !meters {
+			if flows {
 				list, err := readFlows(ctx, conn, number)
 				if err != nil {
 					return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +41,9 @@ func (t *target) connect(ctx context.Context, name string, handler ofconn.Handle
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if t.timeout <= 0 {
+		return nil, nil, nil, fmt.Errorf("--timeout %s: want more than nothing, such as 30s", t.timeout)
+	}
 	within, cancel := context.WithTimeout(ctx, t.timeout)
 	conn, err := ofconn.Connect(within, dial, nil, handler)
 	if err != nil {
@@ -58,6 +63,14 @@ func explainSwitch(name string, timeout time.Duration, err error) error {
 			bridge = name
 		}
 		return fmt.Errorf("%s: %w, as in `ovs-vsctl set bridge %s protocols=OpenFlow10,OpenFlow13,OpenFlow15`", name, err, bridge)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET):
+		hint := "that is no bridge's OpenFlow socket, RUNDIR/BRIDGE.mgmt, or ovs-vswitchd has just ended"
+		if strings.HasPrefix(name, "tcp:") {
+			hint = "no OpenFlow is spoken there, or only with TLS: ssl: instead of tcp:"
+		}
+		return fmt.Errorf("%s has closed the connection at once: %s: %w", name, hint, err)
+	case strings.Contains(err.Error(), "remote error: tls: "): // Go has no type for what the other side complains of
+		return fmt.Errorf("%s does not take our certificate: the CA has to have signed it that the switch trusts (`ovs-vsctl get-ssl`): %w", name, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s did not answer within %s: %w", name, timeout, err)
 	}

@@ -130,6 +130,8 @@ func explained(target string, dial Dialer) Dialer {
 			return c, nil
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return nil, fmt.Errorf("nobody listens at %s: the bridge has to, as after `ovs-vsctl set-controller BRIDGE p%s:PORT`: %w", target, scheme, err)
+		case errors.As(err, new(tls.RecordHeaderError)):
+			return nil, fmt.Errorf("%s: what listens there does not speak TLS: use tcp: where the bridge listens with ptcp: %w", target, err)
 		case errors.As(err, &unknown):
 			return nil, fmt.Errorf("%s: the switch's certificate is not signed by the CA: name the one that signed it: %w", target, err)
 		}

@@ -59,7 +59,7 @@ func (a WriteActions) check() error {
 		case Output, Group, SetField, RegMove, Legacy, DecTTL, SetTTL, PushVLAN, PopVLAN, PushMPLS, PopMPLS, DecMPLSTTL,
 			SetMPLSTTL, SetQueue, Encap, Decap, DecNSHTTL, CT, CTClear, Resubmit, RawAction:
 		default:
-			return fmt.Errorf("write_actions: %T cannot be in an action set", x)
+			return fmt.Errorf("write_actions: %s cannot be in an action set", actionName(x))
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func (e *encoder) actions(list []Action) {
 	}
 	for _, a := range list {
 		if isInstruction(a) {
-			e.fail("%T may only stand in a flow, not in a bucket, packet-out or another action", a)
+			e.fail("%s may only stand in a flow, not in a bucket, packet-out or another action", actionName(a))
 		}
 		e.outsideCT(a)
 		if e.err != nil {
@@ -173,7 +173,7 @@ func (e *encoder) conjunctions(list []Action) {
 		}
 	}
 	if conjunction && other != nil {
-		e.fail("conjunction: only notes and other conjunctions may stand beside it, not %T", other)
+		e.fail("conjunction: only notes and other conjunctions may stand beside it, not %s", actionName(other))
 	}
 }
 
@@ -206,7 +206,7 @@ func (e *encoder) instructions(list []Action) {
 				continue
 			}
 			if seen == rank && rank != 3 {
-				e.fail("%T stands twice", a)
+				e.fail("%s stands twice", actionName(a))
 			}
 			seen = rank
 			e.action(a)

@@ -124,7 +124,7 @@ func (k *facts) mpls(a Action) error {
 		return nil
 	}
 	if !k.isMPLS() {
-		return fmt.Errorf("%T %w", a, errNeedsMPLS)
+		return fmt.Errorf("%s %w", actionName(a), errNeedsMPLS)
 	}
 	if p, ok := a.(PopMPLS); ok {
 		if k.packetType != packetEthernet {

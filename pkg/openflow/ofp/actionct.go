@@ -95,7 +95,7 @@ func (a CT) exec(x Action) error {
 	case RawAction:
 		return nil
 	default:
-		return fmt.Errorf("ct: exec takes set_field and move, not %T", x)
+		return fmt.Errorf("ct: exec takes set_field and move, not %s", actionName(x))
 	}
 	switch {
 	case f != CTMark && f != CTLabel:
