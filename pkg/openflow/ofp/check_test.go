@@ -80,6 +80,8 @@ func TestRefused(t *testing.T) {
 		{"a port without protocol", CTFlush{Orig: CTTuple{SrcPort: 1}}, "without the protocol"},
 		{"ports of ICMP", CTFlush{Proto: 1, Reply: CTTuple{SrcPort: 1}}, "protocol 1 has no ports"},
 		{"ICMP of TCP", CTFlush{Proto: 6, Reply: CTTuple{ICMPType: 1}}, "protocol 6 is not ICMP"},
+		{"a mark without its mask", CTFlush{Mark: 5}, "mark 0x5 has bits outside of its mask 0x0"},
+		{"labels outside of their mask", CTFlush{Labels: Value{Lo: 6}, LabelsMask: Value{Lo: 5}}, "labels have bits outside of their mask"},
 		{"a zone by mistake", CTFlush{Zone: 5}, "without HasZone"},
 		{"a monitor's command", FlowMonitorRequest{Command: 3}, "command 3 does not exist"},
 		{"a monitor's flags", FlowMonitorRequest{Flags: 0x80 | MonitorAdd}, "flags 0x80 are not known"},

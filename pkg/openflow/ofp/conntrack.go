@@ -12,7 +12,11 @@ type CTFlush struct {
 	HasZone     bool // only in Zone
 	Zone        uint16
 	Orig, Reply CTTuple
-	Properties  []RawProperty // those that the package does not know
+	// Only connections whose mark and labels are these under a mask that is not zero (Open
+	// vSwitch 3.3 and later).
+	Mark, MarkMask     uint32
+	Labels, LabelsMask Value
+	Properties         []RawProperty // those that the package does not know
 }
 
 // CTTuple is one direction of a connection. Fields that are zero do not restrict; those of ICMP
@@ -53,6 +57,10 @@ const (
 	ctOrig uint16 = iota
 	ctReply
 	ctZone
+	ctMark
+	ctMarkMask
+	ctLabels
+	ctLabelsMask
 )
 const (
 	ctSrc uint16 = iota
@@ -90,7 +98,41 @@ func (m CTFlush) appendTo(e *encoder) {
 	} else if m.Zone != 0 {
 		e.fail("zone %d is given without HasZone", m.Zone)
 	}
+	e.ctMarks(m)
 	e.raw(m.Properties)
+}
+
+// ctMarks appends mark and labels; a mask that is full goes without saying.
+func (e *encoder) ctMarks(m CTFlush) {
+	if m.Mark&^m.MarkMask != 0 {
+		e.fail("mark %#x has bits outside of its mask %#x", m.Mark, m.MarkMask)
+	}
+	if m.Labels.And(m.LabelsMask) != m.Labels {
+		e.fail("the labels have bits outside of their mask")
+	}
+	mark := func(kind uint16, v uint32) {
+		p := e.propStart(kind)
+		e.u32(v)
+		e.propEnd(p)
+	}
+	labels := func(kind uint16, v Value) {
+		p := e.propStart(kind)
+		e.u64(v.Hi)
+		e.u64(v.Lo)
+		e.propEnd(p)
+	}
+	if m.MarkMask != 0 {
+		mark(ctMark, m.Mark)
+		if m.MarkMask != ^uint32(0) {
+			mark(ctMarkMask, m.MarkMask)
+		}
+	}
+	if !m.LabelsMask.IsZero() {
+		labels(ctLabels, m.Labels)
+		if m.LabelsMask != Ones(128) {
+			labels(ctLabelsMask, m.LabelsMask)
+		}
+	}
 }
 
 func (e *encoder) tuple(kind uint16, t CTTuple, proto uint8) {
@@ -149,8 +191,21 @@ func (e *encoder) tupleByte(kind uint16, v uint8) {
 func (d *decoder) ctFlush() Message {
 	m := CTFlush{Proto: d.u8("ip_proto")}
 	d.zeros("padding", 7)
+	var seen [ctLabelsMask + 1]bool
 	for d.left() > 0 {
-		switch kind, p := d.prop("connection property"); kind {
+		kind, p := d.prop("connection property")
+		if int(kind) < len(seen) {
+			seen[kind] = true
+		}
+		switch kind {
+		case ctMark:
+			m.Mark = p.u32("mark")
+		case ctMarkMask:
+			m.MarkMask = p.u32("mark mask")
+		case ctLabels:
+			m.Labels = Value{Hi: p.u64("labels"), Lo: p.u64("labels")}
+		case ctLabelsMask:
+			m.LabelsMask = Value{Hi: p.u64("labels mask"), Lo: p.u64("labels mask")}
 		case ctOrig:
 			m.Orig = p.tuple("orig")
 		case ctReply:
@@ -161,6 +216,13 @@ func (d *decoder) ctFlush() Message {
 			m.Properties = append(m.Properties, p.raw(kind))
 		}
 	}
+	if seen[ctMark] && !seen[ctMarkMask] {
+		m.MarkMask = ^uint32(0)
+	}
+	if seen[ctLabels] && !seen[ctLabelsMask] {
+		m.LabelsMask = Ones(128)
+	}
+	m.Mark, m.Labels = m.Mark&m.MarkMask, m.Labels.And(m.LabelsMask) // what is outside says nothing
 	return m
 }
 func (d *decoder) tuple(field string) CTTuple {

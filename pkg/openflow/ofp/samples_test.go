@@ -82,6 +82,7 @@ func more() []Message {
 		TLVTableRequest{}, TLVTableReply{256, 64, []TLVMap{{0xffff, 0, 4, 0}}},
 		CTFlushZone{13}, CTFlush{}, CTFlush{Proto: 6, HasZone: true, Orig: CTTuple{Src: v4, Dst: v4, SrcPort: 1, DstPort: 2}, Reply: CTTuple{DstPort: 5}},
 		CTFlush{Proto: 58, HasZone: true, Zone: 7, Orig: CTTuple{Src: v6, ICMPID: 5, ICMPType: 128}, Reply: CTTuple{Dst: v6, ICMPCode: 1}, Properties: unknown},
+		CTFlush{Mark: 5, MarkMask: 0xff, Labels: Value{1, 2}, LabelsMask: Ones(128)}, CTFlush{MarkMask: ^uint32(0), LabelsMask: Value{Lo: 7}},
 		IPFIXBridgeRequest{}, IPFIXBridgeReply{ipfix}, IPFIXFlowRequest{}, IPFIXFlowReply{true, []IPFIXStats{ipfix, {CollectorSet: 2}}},
 		ExperimenterMultipart{TypeMultipartRequest, true, 0x1234, 7, []byte("data")}, ExperimenterMultipart{TypeMultipartReply, false, nxVendor, 77, nil},
 		PacketIn2{Data: []byte("packet"), FullLen: 6, BufferID: 17, Cookie: NoCookie, Reason: ReasonPacketOut, Continuation: continuation, Properties: unknown},

@@ -1,6 +1,7 @@
 package ofprint
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -52,11 +53,38 @@ func (p *printer) ctFlush(m ofp.CTFlush) {
 			six = !a.Unmap().Is4()
 		}
 	}
-	p.f(" zone=%d '", m.Zone)
+	p.f(" zone=%d ", m.Zone)
+	if m.MarkMask != 0 {
+		p.str("mark=")
+		p.hexAlt(uint64(m.Mark))
+		if m.MarkMask != ^uint32(0) {
+			p.f("/0x%x", m.MarkMask)
+		}
+		p.str(" ")
+	}
+	if full := ofp.Ones(128); !m.LabelsMask.IsZero() {
+		p.str("labels=" + labelsText(m.Labels))
+		if m.LabelsMask != full {
+			p.str("/" + labelsText(m.LabelsMask))
+		}
+		p.str(" ")
+	}
+	p.str("'")
 	p.ctTuple(m.Orig, m.Proto, six)
 	p.f(",ct_nw_proto=%d' '", m.Proto)
 	p.ctTuple(m.Reply, m.Proto, six)
 	p.str("'")
+}
+
+// labelsText is up to 128 bits in hexadecimal digits.
+func labelsText(v ofp.Value) string {
+	switch {
+	case v.IsZero():
+		return "0"
+	case v.Hi == 0:
+		return fmt.Sprintf("0x%x", v.Lo)
+	}
+	return fmt.Sprintf("0x%x%016x", v.Hi, v.Lo)
 }
 
 func (p *printer) ctTuple(t ofp.CTTuple, proto uint8, six bool) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // tame makes a message that Open vSwitch does not refuse: ovs-ofctl prints no more than the
@@ -343,6 +344,10 @@ func (g *generator) tlvMaps(list []ofp.TLVMap) []ofp.TLVMap {
 
 func (g *generator) ctFlush(m ofp.CTFlush) ofp.Message {
 	m.HasZone = m.Zone != 0
+	if !ovstest.Since("3.3") {
+		m.MarkMask, m.LabelsMask = 0, ofp.Value{}
+	}
+	m.Mark, m.Labels = m.Mark&m.MarkMask, m.Labels.And(m.LabelsMask)
 	m.Proto = []uint8{0, 1, 6, 17, 58}[g.IntN(5)]
 	for _, t := range []*ofp.CTTuple{&m.Orig, &m.Reply} {
 		switch m.Proto {
