@@ -91,7 +91,7 @@ func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and a header alone has 8", n, at, size))
 			return errors.Join(bad...)
 		case size > len(rest):
-			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and %d are there", n, at, size, len(rest)))
+			bad = append(bad, fmt.Errorf("message %d, at byte %d: its length field says %d bytes, and %d are there%s", n, at, size, len(rest), whatIsCut(rest)))
 			return errors.Join(bad...)
 		}
 		text, err := options.AppendBytes(nil, rest[:size])
@@ -104,6 +104,14 @@ func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 		at += size
 	}
 	return errors.Join(bad...)
+}
+
+// whatIsCut says of what kind a message is that is not whole.
+func whatIsCut(b []byte) string {
+	if b[0] != ofp.Version {
+		return ""
+	}
+	return fmt.Sprintf(": it is the beginning of a %s", ofp.Type(b[1]))
 }
 
 // parseHex reads bytes as people write them.

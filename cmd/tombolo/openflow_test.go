@@ -91,7 +91,8 @@ func TestPrintMessages(t *testing.T) {
 		{"no digit", []string{"06 14 xx"}, "", "line 1, column 7: 'x' is no hexadecimal digit"},
 		{"half a byte", []string{"061"}, "", "line 1, column 3: a byte has two hexadecimal digits, and '1' stands alone"},
 		{"too short for a header", []string{barrier + "0614"}, want, "message 2, at byte 8: 2 bytes are there, and a header alone has 8"},
-		{"cut off", []string{"0614001000000007"}, "", "message 1, at byte 0: its length field says 16 bytes, and 8 are there"},
+		{"cut off", []string{"0614001000000007"}, "", "message 1, at byte 0: its length field says 16 bytes, and 8 are there: it is the beginning of a barrier_request"},
+		{"cut off, and of another version", []string{"0114001000000007"}, "", "its length field says 16 bytes, and 8 are there\n"},
 		{"length says nothing", []string{"0614000000000007"}, "", "message 1, at byte 0: its length field says 0 bytes, and a header alone has 8"},
 		{"field at fault, and the next message", []string{shortMod + barrier}, want, "message 1, at byte 0: decode flow_mod at byte 52: match: "},
 		{"another version", []string{"0114000800000007"}, "", "version: 1 is not OpenFlow 1.5's, which is 6"},
@@ -193,6 +194,7 @@ func TestEncodeFlows(t *testing.T) {
 	for text, want := range map[string]string{
 		"delete_strict table=3,priority=7,ip":   "DEL_STRICT table:3 priority=7,ip actions=drop",
 		"delete table=3,ip,out_port=4":          "DEL table:3 ip out_port:4 actions=drop",
+		"delete":                                "DEL table:255 actions=drop",
 		"delete cookie=0x10/0xf0":               "DEL table:255 cookie:0x10/0xf0 actions=drop",
 		"modify table=2,arp,actions=output:1":   "MOD table:2 arp actions=output:1",
 		"add table=2,arp,actions=output:1":      "ADD table:2 arp actions=output:1",
@@ -208,6 +210,9 @@ func TestEncodeFlows(t *testing.T) {
 		}
 		// Canonical text means the same.
 		canonical := must(t, "parse", text)
+		if strings.HasSuffix(canonical, " \n") {
+			t.Errorf("%q ends with a blank", canonical)
+		}
 		if again := must(t, "encode", strings.TrimSpace(canonical)); again != out {
 			t.Errorf("%s: its canonical text %s is another message", text, canonical)
 		}

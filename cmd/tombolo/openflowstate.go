@@ -60,13 +60,36 @@ func readSwitch(ctx context.Context, conn *ofconn.Conn, all bool) (contents, err
 // readFile reads the flows of a file, - for standard input, and with all its groups and meters.
 func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 	c := newContents()
-	var bad []error
-	err := eachLine(cmd, path, func(where place, text string) error {
+	var (
+		bad   []error
+		meter string // whose bands follow on lines of their own, as ovs-ofctl dump-meters prints them
+		at    place
+	)
+	take := func(where place, text string) {
 		if err := c.line(where, text, all); err != nil {
 			bad = append(bad, err)
 		}
+	}
+	end := func() {
+		if meter != "" {
+			take(at, meter)
+			meter = ""
+		}
+	}
+	err := eachLine(cmd, path, func(where place, text string) error {
+		if meter != "" && strings.HasPrefix(text, "type=") && !strings.Contains(text, "group_id=") {
+			meter += " " + text
+			return nil
+		}
+		end()
+		if strings.HasPrefix(text, "meter=") && strings.HasSuffix(text, "bands=") {
+			meter, at = text, where
+			return nil
+		}
+		take(where, text)
 		return nil
 	})
+	end()
 	return c, errors.Join(append(bad, err)...)
 }
 

@@ -346,7 +346,7 @@ arp actions=meter:3,group:8
 		}
 	}
 	// What ovs-ofctl has dumped can be compared, with its headings.
-	dumped := file(t, "dumped.txt", ofctl(t, "dump-groups", b.unix)+ofctl(t, "dump-flows", b.unix)+one[:strings.Index(one, "group_id")])
+	dumped := file(t, "dumped.txt", ofctl(t, "dump-groups", b.unix)+ofctl(t, "dump-meters", b.unix)+ofctl(t, "dump-flows", b.unix))
 	must(t, "diff", "--all", b.unix, dumped)
 	// Without --all flows alone count.
 	must(t, "replace", b.unix, file(t, "none", ""))
@@ -359,8 +359,8 @@ arp actions=meter:3,group:8
 			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
 		}
 	}
-	_, stderr, code = tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", "\ngroup_id=1,type=x\nmeter=1\n"))
-	for _, want := range []string{"bad.txt: parse group: line 2, column 17: type: ", "bad.txt: parse meter: line 3, column 1: "} {
+	_, stderr, code = tombolo(t, "tombolo", "openflow", "replace", "--all", b.unix, file(t, "bad.txt", "\ngroup_id=1,type=x\nmeter=1\nmeter=5 pktps bands=\ntype=drop rate=0\nmeter=6 bands="))
+	for _, want := range []string{"bad.txt: parse group: line 2, column 17: type: ", "bad.txt: parse meter: line 3, column 1: ", "bad.txt: parse meter: line 4, column 1: meter 5: band 1 has no rate", "bad.txt: parse meter: line 6, column "} {
 		if code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("code %d, stderr lacks %q: %s", code, want, stderr)
 		}

@@ -3,6 +3,7 @@ package flow
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -132,5 +133,5 @@ func (m Mod) String() string {
 		f.Priority = DefaultPriority
 	}
 	p.priorityAndMatch(f)
-	return string(p.b)
+	return strings.TrimSuffix(string(p.b), " ") // after a command alone
 }
