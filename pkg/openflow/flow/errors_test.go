@@ -113,7 +113,6 @@ func TestParseErrors(t *testing.T) {
 		{"actions=sample(speed=0)", 16, "sample", "probability, collector_set_id"},
 		{"actions=sample(probability=1,obs_domain_id=metadata)", 44, "sample: obs_domain_id", "a field of up to 32 bits"},
 		{"actions=sample(probability=1,obs_point_id=reg77)", 43, "sample: obs_point_id", "a field of up to 32 bits"},
-		{"actions=sample(probability=1,obs_point_id=nsh_spi)", 9, "experimenter", "what the switch takes"},
 		{"actions=conjunction(1,1/2),output:1", 9, "may stand beside it, not output", "what the switch takes"},
 		{"actions=dec_mpls_ttl", 9, "dec_mpls_ttl only has a meaning", "in the match"},
 		{"actions=clone(goto_table:3)", 9, "goto_table may only stand in a flow", "what the switch takes"},
@@ -162,6 +161,7 @@ func TestStricter(t *testing.T) {
 		"reg0=1,reg0=2,actions=drop",                                  // the last one
 		"vlan_tci=0x2000/0x2000,actions=drop",                         // part of a priority, which 1.5 cannot match
 		"actions=ct(zone=nsh_spi[0..15])",                             // zone 15
+		"actions=sample(probability=1,obs_point_id=nsh_spi)",          // a number, since 3.4
 		"ip,actions=output:ct_label[]",                                // another number of bits
 		"ip,ct_tp_dst=80,ct_state=+trk+est,actions=drop",              // without ct_nw_proto it is left out
 		"actions=set_field:5->tun_ttl", "skb_priority=5,actions=drop", // known to the switch alone
