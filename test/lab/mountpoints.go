@@ -31,7 +31,11 @@ func (s shared) notes() string { return filepath.Join(s.root, ".directories") }
 // locked runs f while no other lab of this machine comes or goes.
 func (s shared) locked(f func() error) error {
 	for {
-		if err := os.MkdirAll(s.root, 0o755); err != nil {
+		err := os.MkdirAll(s.root, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue // it was there for a moment: another lab has come and gone
+		}
+		if err != nil {
 			return err
 		}
 		lock, err := os.OpenFile(s.lock(), os.O_CREATE|os.O_RDWR, 0o600)
