@@ -3,6 +3,7 @@ package ofconn
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -46,7 +47,7 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 }
 
 // Bundle sends messages as one atomic, ordered bundle (OpenFlow 1.5 section 6.9): all take
-// effect, or none and the error is a *BundleError. One bundle is sent at a time. When ctx ends
+// effect, or none and the error is a *BundleError. One bundle is written at a time. When ctx ends
 // while it is being written the connection ends too.
 func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	return c.BundleBytes(ctx, len(messages), func(b []byte, xid uint32, i int) ([]byte, error) {
@@ -79,11 +80,11 @@ func (c *Conn) BundleBytes(ctx context.Context, n int, message func(b []byte, xi
 	}
 	b := &bundle{first: first + 1, n: uint32(n), index: -1}
 	c.mu.Lock()
-	c.bundle = b
+	c.bundles = append(c.bundles, b)
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		c.bundle = nil
+		c.bundles = slices.DeleteFunc(c.bundles, func(other *bundle) bool { return other == b })
 		c.mu.Unlock()
 	}()
 	bad, err := c.stream(ctx, n+2, func(i int) error {

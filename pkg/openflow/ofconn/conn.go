@@ -67,7 +67,7 @@ type Conn struct {
 
 	mu      sync.Mutex
 	pending map[uint32]*request
-	bundle  *bundle
+	bundles []*bundle // that are under way
 	err     error
 	done    chan struct{}
 }
@@ -515,7 +515,7 @@ func (c *Conn) take(xid uint32, m ofp.Message) {
 		return
 	}
 	c.mu.Lock()
-	if refusal, ok := m.(ofp.Error); ok && c.bundle != nil && c.bundle.note(xid, refusal) {
+	if refusal, ok := m.(ofp.Error); ok && slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.note(xid, refusal) }) {
 		c.mu.Unlock()
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -148,4 +149,30 @@ func TestSwitchGoes(t *testing.T) {
 	if err := c.Bundle(context.Background(), []ofp.Message{drop(1)}); err == nil {
 		t.Error("a bundle without a connection is no error")
 	}
+}
+
+// TestBundlesAtOnce sends bundles from several goroutines over one connection. Each learns which of its own
+// messages is at fault.
+func TestBundlesAtOnce(t *testing.T) {
+	t.Parallel()
+	c := connect(t, startOVS(t, "OpenFlow15"), nil, nil)
+	badGroup := flow.Flow{Table: 1, Priority: 3000, Actions: flow.Do(flow.ToGroup(9))}.Mod(ofp.FlowAdd)
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for range 50 {
+				var messages []ofp.Message
+				for n := range worker {
+					messages = append(messages, drop(n))
+				}
+				err := c.Bundle(t.Context(), append(messages, badGroup))
+				var bad *BundleError
+				if !errors.As(err, &bad) || bad.Index != worker || !strings.Contains(bad.Error(), "OFPBAC_BAD_OUT_GROUP") {
+					t.Errorf("%v, want the fault at index %d", err, worker)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
