@@ -22,6 +22,14 @@ type step struct {
 	after, before form // what the switch holds then, and held before; the empty form: nothing
 }
 
+// current says whether the step brings what is wanted still.
+func (st *step) current() bool {
+	if st.op == remove {
+		return st.owner == nil
+	}
+	return st.owner != nil && st.wrong == nil && st.want == st.after
+}
+
 type op uint8
 
 const (
@@ -121,10 +129,16 @@ const (
 
 // pass sends what is dirty. It says whether there is more to do because of what it did.
 func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
-	if err := s.setMeters(ctx, conn); err != nil {
-		return false, err
+	for n := 0; ; n++ {
+		if err := s.setMeters(ctx, conn); err != nil {
+			return false, err
+		}
+		s.mu.Lock()
+		if !s.meters.dirty || n == followMax {
+			break
+		}
+		s.mu.Unlock() // declared while others were sent: the flows that use them wait for them
 	}
-	s.mu.Lock()
 	s.follow = false
 	for sl, r := range s.refused {
 		if r.until.IsZero() {
@@ -231,6 +245,16 @@ func (s *Syncer) refuse(sl *slot, f form, text string, err error) {
 	}
 }
 
+// refuseStep keeps back what the switch has refused; s.mu is held. What is wanted by now instead
+// has been refused by nobody.
+func (s *Syncer) refuseStep(st step, err error) {
+	if !st.current() {
+		s.mark(st.slot)
+		return
+	}
+	s.refuse(st.slot, cmp.Or(st.after, st.before), "", err)
+}
+
 func (s *Syncer) keepBack(sl *slot, f form, text string, err error) *refusal {
 	r := s.refused[sl]
 	if r == nil {
@@ -273,7 +297,7 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 		}
 		if i >= 0 {
 			s.stats.LastError = bad.Error()
-			s.refuse(c[i].slot, cmp.Or(c[i].after, c[i].before), "", bad.Err)
+			s.refuseStep(c[i], bad.Err)
 		}
 		s.mu.Unlock()
 		if i < 0 { // the switch does not say which one: halve until it is found
@@ -316,10 +340,13 @@ func (s *Syncer) withoutAdditions(c change, table ofp.Table, err error) change {
 	defer s.mu.Unlock()
 	var rest change
 	for _, st := range c {
-		if !st.id.isGroup() && st.after != "" && st.have == "" && st.id.table() == table {
-			s.keepBack(st.slot, st.after, "", err)
-		} else {
+		switch {
+		case st.id.isGroup() || st.after == "" || st.have != "" || st.id.table() != table:
 			rest = append(rest, st)
+		case st.current():
+			s.keepBack(st.slot, st.after, "", err)
+		default:
+			s.mark(st.slot)
 		}
 	}
 	if n := len(c) - len(rest); n > 0 {

@@ -199,7 +199,7 @@ func (s *Syncer) Release() {
 		s.released = true
 		s.meters.dirty = true
 		for sl := range s.slots.all {
-			if sl.have != "" && sl.owner == nil {
+			if (sl.have != "" || sl.doubt) && sl.owner == nil {
 				s.mark(sl)
 			}
 		}
@@ -256,7 +256,7 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	var errs []error
 	for sl, r := range s.refused {
 		for c := range sl.claims {
-			if len(owners) == 0 || slices.Contains(owners, c.owner.Owner) {
+			if (len(owners) == 0 || slices.Contains(owners, c.owner.Owner)) && !sl.against(*c) {
 				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.of(sl), r.err))
 				break
 			}

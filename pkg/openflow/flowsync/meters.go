@@ -26,8 +26,9 @@ type meters struct {
 	have    map[uint32]flow.Meter   // what the switch holds, as far as is known
 	foreign map[uint32]struct{}     // what somebody else has changed
 	refused map[uint32]*meterRefusal
-	dirty   bool // since they were compared last
-	drop    bool // they were compared, and what nobody wants is still to be removed
+	twice   map[flow.Owner][]error // what they want in two ways at once
+	dirty   bool                   // since they were compared last
+	drop    bool                   // they were compared, and what nobody wants is still to be removed
 }
 
 type meterClaim struct {
@@ -45,7 +46,7 @@ type meterRefusal struct {
 func newMeters() meters {
 	return meters{
 		owners: map[flow.Owner]map[uint32]flow.Meter{}, claims: map[uint32][]meterClaim{}, have: map[uint32]flow.Meter{},
-		foreign: map[uint32]struct{}{}, refused: map[uint32]*meterRefusal{},
+		foreign: map[uint32]struct{}{}, refused: map[uint32]*meterRefusal{}, twice: map[flow.Owner][]error{},
 	}
 }
 
@@ -56,7 +57,14 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 		return false
 	}
 	wanted := make(map[uint32]flow.Meter, len(list))
+	delete(t.twice, o)
 	for _, m := range list {
+		if first, ok := wanted[m.ID]; ok {
+			if !first.Equal(m) {
+				t.twice[o] = append(t.twice[o], fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, first, m))
+			}
+			continue
+		}
 		m.Bands = slices.Clone(m.Bands)
 		wanted[m.ID] = m
 	}
@@ -65,7 +73,9 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 	for id := range before {
 		if _, ok := wanted[id]; !ok {
 			changed = true
-			delete(t.refused, id)
+			if t.claims[id][0].owner == o {
+				delete(t.refused, id) // it was this one's
+			}
 			if t.claims[id] = slices.DeleteFunc(t.claims[id], drop); len(t.claims[id]) == 0 {
 				delete(t.claims, id)
 			}
@@ -76,7 +86,9 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 			continue
 		}
 		changed = true
-		delete(t.refused, id)
+		if claims := t.claims[id]; len(claims) == 0 || compareOwners(o, claims[0].owner) <= 0 {
+			delete(t.refused, id)
+		}
 		claims := slices.DeleteFunc(t.claims[id], drop)
 		i, _ := slices.BinarySearchFunc(claims, o, func(c meterClaim, o flow.Owner) int { return compareOwners(c.owner, o) })
 		t.claims[id] = slices.Insert(claims, i, meterClaim{o, m})
@@ -94,13 +106,14 @@ func (t *meters) problems(owners []flow.Owner) []error {
 	var errs []error
 	for id, r := range t.refused {
 		for _, c := range t.claims[id] {
-			if len(owners) == 0 || slices.Contains(owners, c.owner) {
+			if (len(owners) == 0 || slices.Contains(owners, c.owner)) && c.meter.Equal(t.claims[id][0].meter) {
 				errs = append(errs, fmt.Errorf("%s wants %s: %w", c.owner, r.meter, r.err))
 				break
 			}
 		}
 	}
 	for _, o := range owners {
+		errs = append(errs, t.twice[o]...)
 		errs = append(errs, t.conflicts(o)...)
 	}
 	return errs
@@ -147,11 +160,17 @@ func (t *meters) plan(now time.Time, removals bool) []ofp.MeterMod {
 	var out []ofp.MeterMod
 	if removals {
 		for id, m := range t.have {
-			if _, wanted := t.claims[id]; !wanted && id <= lastMeter {
+			r := t.refused[id]
+			if _, wanted := t.claims[id]; !wanted && id <= lastMeter && (r == nil || !now.Before(r.until)) {
 				out = append(out, m.Mod(ofp.MeterDelete))
 			}
 		}
 		return out
+	}
+	for id := range t.refused {
+		if _, there := t.have[id]; !there && len(t.claims[id]) == 0 {
+			delete(t.refused, id) // its removal was refused, and it is gone
+		}
 	}
 	for id, claims := range t.claims {
 		want := claims[0].meter
@@ -166,6 +185,15 @@ func (t *meters) plan(now time.Time, removals bool) []ofp.MeterMod {
 		}
 	}
 	return out
+}
+
+// current says whether a meter-mod brings what is wanted still.
+func (t *meters) current(m ofp.MeterMod) bool {
+	claims := t.claims[m.ID]
+	if m.Command == ofp.MeterDelete || len(claims) == 0 {
+		return m.Command == ofp.MeterDelete && len(claims) == 0
+	}
+	return claims[0].meter.Equal(flow.Meter{ID: m.ID, Flags: m.Flags, Bands: m.Bands})
 }
 
 // due says after how long a refused meter is tried again.
@@ -191,9 +219,16 @@ func (s *Syncer) setMeters(ctx context.Context, conn *ofconn.Conn) error {
 
 // dropMeters removes the meters that nobody wants, after the flows that used them.
 func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
+	return s.sendMeters(ctx, conn, s.metersToDrop())
+}
+
+// metersToDrop are the meters to be removed now: none while there are new declarations, whose flows
+// may still have to change from one meter to another.
+func (s *Syncer) metersToDrop() []ofp.MeterMod {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	var mods []ofp.MeterMod
-	if s.meters.drop && s.released {
+	if s.meters.drop && s.released && !s.meters.dirty {
 		mods = s.meters.plan(time.Now(), true)
 	}
 	s.meters.drop = false
@@ -212,8 +247,7 @@ func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
 			}
 		}
 	}
-	s.mu.Unlock()
-	return s.sendMeters(ctx, conn, mods)
+	return mods
 }
 
 func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.MeterMod) error {
@@ -230,11 +264,21 @@ func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.M
 	if err != nil {
 		return fmt.Errorf("set the meters: %w", err)
 	}
+	s.metersSent(mods, refused)
+	return nil
+}
+
+// metersSent notes what the switch has made of meter-mods.
+func (s *Syncer) metersSent(mods []ofp.MeterMod, refused []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	came := map[uint32]bool{}
 	for i, m := range mods {
 		meter := flow.Meter{ID: m.ID, Flags: m.Flags, Bands: m.Bands}
+		if refused[i] != nil && !s.meters.current(m) {
+			s.meters.dirty = true // what is wanted by now instead has been refused by nobody
+			continue
+		}
 		if refused[i] != nil {
 			s.refuseMeter(meter, refused[i])
 			continue
@@ -257,7 +301,6 @@ func (s *Syncer) sendMeters(ctx context.Context, conn *ofconn.Conn, mods []ofp.M
 			s.follow = true
 		}
 	}
-	return nil
 }
 
 // refuseMeter keeps a meter back for a while; s.mu is held.

@@ -57,6 +57,11 @@ func (sl *slot) agree(c, d claim) bool {
 	return sl.id.same(c.want, d.want)
 }
 
+// against says whether a claim is a conflict with the one that counts.
+func (sl *slot) against(c claim) bool {
+	return !sl.agree(sl.claim, c) && !sl.id.sameButCookie(sl.want, c.want)
+}
+
 // text is what the claim wants under an ident.
 func (c *claim) text(id ident) string {
 	if c.wrong != nil {
@@ -276,18 +281,27 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	default:
 		now.want = form(s.form)
 	}
-	if c != nil {
-		if sl.agree(*c, now) {
-			c.round = o.round
-			return false
-		}
-		*c = now
-	} else {
+	counted := sl.claim
+	switch {
+	case c == nil:
 		s.claim(sl, now)
+	case sl.agree(*c, now):
+		c.round = o.round
+		return false
+	default:
+		*c = now
 	}
-	delete(s.refused, sl)
-	s.mark(sl)
+	s.recount(sl, counted)
 	return true
+}
+
+// recount sees to a slot whose claims have changed, and of which another one may count than did;
+// s.mu is held. What was refused stays so while only others change their minds.
+func (s *Syncer) recount(sl *slot, counted claim) {
+	if sl.claim != counted {
+		delete(s.refused, sl)
+		s.mark(sl)
+	}
 }
 
 // claim adds an owner's claim; s.mu is held.
@@ -324,7 +338,7 @@ func compareOwners(a, b flow.Owner) int {
 }
 
 func (s *Syncer) unclaim(sl *slot, o *owner) {
-	delete(s.refused, sl)
+	counted := sl.claim
 	if sl.more != nil {
 		var list []claim
 		for c := range sl.claims {
@@ -333,10 +347,11 @@ func (s *Syncer) unclaim(sl *slot, o *owner) {
 			}
 		}
 		s.setClaims(sl, list)
-		s.mark(sl)
+		s.recount(sl, counted)
 		return
 	}
 	sl.claim = claim{}
+	delete(s.refused, sl)
 	s.wanted.count(sl.id, -1)
 	if sl.have != "" || sl.doubt {
 		s.mark(sl)
@@ -364,7 +379,7 @@ func (s *Syncer) conflicts(of func(*owner) bool) []error {
 	var errs []error
 	for sl := range s.contested {
 		for _, c := range *sl.more {
-			if of(c.owner) && !sl.agree(sl.claim, c) && !sl.id.sameButCookie(sl.want, c.want) {
+			if of(c.owner) && sl.against(c) {
 				errs = append(errs, fmt.Errorf("%s wants %s, which %s wants as %s", c.owner, c.text(sl.id), sl.owner, sl.text(sl.id)))
 			}
 		}

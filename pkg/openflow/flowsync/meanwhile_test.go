@@ -1,0 +1,202 @@
+package flowsync
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+var (
+	ann        = flow.Owner{Kind: 1, Name: "ann"}
+	ben        = flow.Owner{Kind: 1, Name: "ben"}
+	errRefused = errors.New("refused")
+)
+
+// sent plans, and takes what is planned for sent.
+func sent(s *Syncer) change {
+	s.mu.Lock()
+	c := s.plan(time.Now().Add(time.Hour)) // past all back-off
+	s.mu.Unlock()
+	s.assume(c)
+	return c
+}
+
+// answer is the switch's answer to all of a change: it is taken, or each step is refused.
+func answer(s *Syncer, c change, err error) {
+	if err == nil {
+		s.confirm(c)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.retract(c)
+		for _, st := range c {
+			s.refuseStep(st, err)
+		}
+	}
+	s.land()
+}
+
+func wish(variant int) flow.Entries { return flow.Entries{Flows: []flow.Flow{address(1, variant)}} }
+
+// TestGivenUpWhileItIsRefused gives up a change of a flow while the switch refuses it, before removals are allowed:
+// nothing is left that is tried again and again.
+func TestGivenUpWhileItIsRefused(t *testing.T) {
+	s := New(Options{Instance: 7})
+	s.Set(ann, wish(1))
+	answer(s, sent(s), nil)
+	s.Set(ann, wish(2))
+	c := sent(s)
+	s.Set(ann, flow.Entries{})
+	answer(s, c, errRefused)
+	sent(s)
+	if len(s.refused) != 0 {
+		t.Errorf("a refusal is left of what nobody wants: %v", s.Stats().Refused)
+	}
+	s.Release()
+	if c := sent(s); len(c) != 1 || c[0].op != remove {
+		t.Errorf("after the release %d steps are sent, want the removal", len(c))
+	}
+}
+
+// TestOthersKeepARefusal has a second owner come, change its mind and go while the first one's flow is
+// refused: the first is told all the time, and the second of what is its own mistake only.
+func TestOthersKeepARefusal(t *testing.T) {
+	s := New(Options{Instance: 7})
+	s.Release()
+	s.Set(ann, wish(1))
+	answer(s, sent(s), errRefused)
+	told := func(o flow.Owner) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.Is(s.refusals([]flow.Owner{o}), errRefused)
+	}
+	for i, e := range []flow.Entries{{}, wish(2), wish(3), {}} {
+		s.Set(ben, e)
+		if !told(ann) {
+			t.Errorf("step %d: the first owner is not told any more", i)
+		}
+		if told(ben) {
+			t.Errorf("step %d: the second owner is told of what it does not want", i)
+		}
+	}
+	s.Set(ben, wish(1))
+	if !told(ben) {
+		t.Error("who wants the same is not told")
+	}
+	s.Set(ann, flow.Entries{})
+	if told(ben) {
+		t.Error("another owner's flow has not been tried yet, and counts as refused")
+	}
+}
+
+// TestReleaseRemovesWhatIsInDoubt releases when the switch may hold a flow that nobody wants any more.
+func TestReleaseRemovesWhatIsInDoubt(t *testing.T) {
+	s := New(Options{Instance: 7})
+	s.Set(ann, wish(1))
+	c := sent(s)
+	s.mu.Lock() // somebody deletes it before it is added, or after
+	f := c[0].id.flow(c[0].after)
+	s.gone(&f)
+	s.mu.Unlock()
+	s.Set(ann, flow.Entries{})
+	answer(s, c, nil)
+	sent(s)
+	s.Release()
+	if c := sent(s); len(c) != 1 || c[0].op != remove {
+		t.Errorf("after the release %d steps are sent, want the removal", len(c))
+	}
+}
+
+// TestMeterGivenUpWhileItIsRefused gives up or changes a meter while the switch refuses it.
+func TestMeterGivenUpWhileItIsRefused(t *testing.T) {
+	rate := func(r uint32) flow.Meter {
+		return flow.Meter{ID: 1, Flags: ofp.MeterPktps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: r}}}
+	}
+	for _, then := range [][]flow.Meter{nil, {rate(2)}} {
+		s := New(Options{Instance: 7})
+		s.Release()
+		s.Set(ann, flow.Entries{Meters: []flow.Meter{rate(1)}})
+		mods := s.meters.plan(time.Now(), false)
+		s.Set(ann, flow.Entries{Meters: then})
+		s.metersSent(mods, []error{errRefused})
+		if now := s.meters.plan(time.Now(), false); len(now) != len(then) {
+			t.Errorf("%d meters are sent, want %d", len(now), len(then))
+		}
+		if len(s.meters.refused) != 0 {
+			t.Errorf("a refusal is left of what nobody wants: %v", s.meters.refused)
+		}
+	}
+	// A removal that is refused, and then the meter is gone.
+	s := New(Options{Instance: 7})
+	s.Release()
+	s.meters.found([]flow.Meter{rate(1)}, false)
+	s.metersSent(s.meters.plan(time.Now(), true), []error{errRefused})
+	if len(s.meters.refused) != 1 || len(s.meters.plan(time.Now(), true)) != 0 {
+		t.Error("the refused removal is tried again at once")
+	}
+	s.meters.found(nil, false)
+	s.meters.plan(time.Now(), false)
+	if due := s.meters.due(); due <= 0 {
+		t.Error("what is not there is to be removed again and again")
+	}
+}
+
+// TestMeterWantedTwice has an owner want two meters under one number, as TestTwiceInOneDeclaration has it for flows.
+func TestMeterWantedTwice(t *testing.T) {
+	s := New(Options{Instance: 7})
+	rate := func(r uint32) flow.Meter {
+		return flow.Meter{ID: 1, Flags: ofp.MeterPktps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: r}}}
+	}
+	for _, test := range []struct {
+		meters []flow.Meter
+		want   int
+	}{
+		{[]flow.Meter{rate(1), rate(2)}, 1},
+		{[]flow.Meter{rate(1), rate(2)}, 1},
+		{[]flow.Meter{rate(2), rate(1), rate(2)}, 1},
+		{[]flow.Meter{rate(1), rate(1)}, 0},
+		{nil, 0},
+	} {
+		s.Set(ann, flow.Entries{Meters: test.meters})
+		if n := len(s.Stats().Refused); n != test.want {
+			t.Errorf("%v: %d are told, want %d", test.meters, n, test.want)
+		}
+		if len(test.meters) > 0 && !s.meters.claims[1][0].meter.Equal(test.meters[0]) {
+			t.Errorf("%v: the first does not count", test.meters)
+		}
+	}
+}
+
+// TestMeterGoesAfterItsFlowHasChanged changes a flow from one meter to another just before meters are removed that
+// nobody wants. The switch would remove the flow with its old meter: that one stays for another round.
+func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
+	rate := func(id uint32) flow.Meter {
+		return flow.Meter{ID: id, Flags: ofp.MeterPktps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}
+	}
+	s := New(Options{Instance: 7})
+	s.Release()
+	with := func(id uint32) flow.Entries {
+		e := wish(1)
+		e.Flows[0].Actions = flow.Do(ofp.Meter{ID: id}, flow.Output(1))
+		e.Meters = []flow.Meter{rate(id)}
+		return e
+	}
+	s.Set(ann, with(1))
+	s.metersSent(s.meters.plan(time.Now(), false), []error{nil})
+	s.meters.dirty, s.meters.drop = false, true // as in a round, behind setMeters
+	answer(s, sent(s), nil)
+	s.Set(ann, with(2))
+	if mods := s.metersToDrop(); len(mods) != 0 {
+		t.Errorf("meter %d is removed, and with it the flow that still uses it", mods[0].ID)
+	}
+	s.metersSent(s.meters.plan(time.Now(), false), []error{nil})
+	s.meters.dirty, s.meters.drop = false, true
+	answer(s, sent(s), nil)
+	if mods := s.metersToDrop(); len(mods) != 1 || mods[0].ID != 1 {
+		t.Errorf("once the flow has changed %v are removed, want meter 1", mods)
+	}
+}
