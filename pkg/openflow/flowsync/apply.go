@@ -427,7 +427,7 @@ func (s *Syncer) confirm(c change) {
 	// The switch removes the flows that use a group with the group (OpenFlow 1.5 section
 	// 6.7), and reports that or not, since it was our doing.
 	s.follow = true
-	for _, sl := range s.slots.flows {
+	for sl := range s.linked {
 		if sl.id.uses(sl.have, removed) {
 			sl.have = ""
 			s.mark(sl)

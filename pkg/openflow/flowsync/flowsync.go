@@ -97,6 +97,7 @@ type Syncer struct {
 	owners    map[flow.Owner]*owner
 	slots     slots
 	contested map[*slot]struct{} // with several owners
+	linked    map[*slot]struct{} // flows that use groups or meters, or have since their slot was made
 	wanted    tally
 	dirty     dirtyList
 	touched   map[*slot]struct{} // what was reported during a read or a bundle; else nil
@@ -136,6 +137,7 @@ func New(o Options) *Syncer {
 		owners:    map[flow.Owner]*owner{},
 		slots:     slots{map[ident]*slot{}, map[ident]*slot{}},
 		contested: map[*slot]struct{}{},
+		linked:    map[*slot]struct{}{},
 		refused:   map[*slot]*refusal{},
 		meters:    newMeters(),
 		changed:   make(chan struct{}),

@@ -168,6 +168,12 @@ const (
 	meterBegins = "\x00\x1d\x00\x08"
 )
 
+// links says whether a flow may use groups or meters.
+func (id ident) links(f form) bool {
+	return !id.isGroup() && len(f) > formInstructions &&
+		(strings.Contains(string(f[formInstructions:]), groupBegins) || strings.Contains(string(f[formInstructions:]), meterBegins))
+}
+
 // uses says whether a flow uses one of some groups; whether it cannot is seen without decoding it.
 func (id ident) uses(f form, groups map[uint32]bool) bool {
 	return !id.isGroup() && len(f) > formInstructions && strings.Contains(string(f[formInstructions:]), groupBegins) &&

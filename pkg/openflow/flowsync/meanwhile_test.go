@@ -2,6 +2,7 @@ package flowsync
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -198,5 +199,63 @@ func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 	answer(s, sent(s), nil)
 	if mods := s.metersToDrop(); len(mods) != 1 || mods[0].ID != 1 {
 		t.Errorf("once the flow has changed %v are removed, want meter 1", mods)
+	}
+}
+
+// TestFlowsThatUseGroupsAreKnown has flows come, by declaration and by report, change and go: those that use groups or
+// meters are found without a look at all flows, and forgotten with their slots.
+func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
+	s := New(Options{Instance: 7})
+	s.Release()
+	using := func(i int, a ofp.Action) flow.Flow {
+		f := address(i, 1)
+		f.Actions = flow.Do(a, flow.Output(1))
+		return f
+	}
+	s.Set(ann, flow.Entries{Flows: []flow.Flow{address(1, 1), address(2, 1), using(3, flow.ToGroup(5)), using(4, ofp.Meter{ID: 6})}})
+	answer(s, sent(s), nil)
+	s.mu.Lock()
+	told := using(5, flow.ToGroup(5))
+	told.Cookie = 7 << 48
+	sl, now := s.slotOf(&told)
+	sl.have = now
+	s.mark(sl)
+	known := len(s.linked)
+	s.mu.Unlock()
+	if known != 3 {
+		t.Errorf("%d flows are known to use groups or meters, want 3 of 5", known)
+	}
+	s.Set(ann, flow.Entries{Flows: []flow.Flow{using(1, flow.ToGroup(5))}})
+	answer(s, sent(s), nil)
+	if len(s.linked) != 1 || len(s.slots.flows) != 1 {
+		t.Errorf("%d of %d flows are known to use groups or meters, want the one that is left", len(s.linked), len(s.slots.flows))
+	}
+	s.Set(ann, flow.Entries{})
+	answer(s, sent(s), nil)
+	if len(s.linked) != 0 {
+		t.Errorf("%d flows are remembered that are gone", len(s.linked))
+	}
+}
+
+// BenchmarkGroupRemoval removes a group from among many flows: no cost may grow with their number.
+func BenchmarkGroupRemoval(b *testing.B) {
+	for _, many := range []int{1_000, 100_000} {
+		b.Run(strconv.Itoa(many), func(b *testing.B) {
+			s := New(Options{Instance: 7})
+			s.Release()
+			var e flow.Entries
+			for i := range many {
+				e.Flows = append(e.Flows, address(i, 0))
+			}
+			s.Set(ben, e)
+			answer(s, sent(s), nil)
+			group := flow.Entries{Groups: []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(1))}}}}}
+			for b.Loop() {
+				s.Set(ann, group)
+				answer(s, sent(s), nil)
+				s.Set(ann, flow.Entries{})
+				answer(s, sent(s), nil)
+			}
+		})
 	}
 }

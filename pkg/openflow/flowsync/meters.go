@@ -239,7 +239,7 @@ func (s *Syncer) metersToDrop() []ofp.MeterMod {
 		gone[m.ID] = true
 	}
 	if len(gone) > 0 {
-		for _, sl := range s.slots.flows {
+		for sl := range s.linked {
 			if sl.id.usesMeter(sl.have, gone) {
 				sl.have = ""
 				s.mark(sl)

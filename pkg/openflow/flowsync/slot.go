@@ -177,7 +177,16 @@ func (s *Syncer) mark(sl *slot) { s.dirty.add(sl) }
 // tidy forgets a slot of which nothing is known any more; s.mu is held.
 func (s *Syncer) tidy(sl *slot) {
 	if sl.owner == nil && sl.have == "" && !sl.doubt && !sl.dirty && !sl.pinned && s.refused[sl] == nil {
+		delete(s.linked, sl)
 		delete(s.slots.of(sl.id.isGroup()), sl.id)
+	}
+}
+
+// link notes a flow that goes with a group or a meter, so that not all flows need be looked at when
+// one is removed: what is wanted or told comes through here. s.mu is held.
+func (s *Syncer) link(sl *slot, f form) {
+	if sl.id.links(f) {
+		s.linked[sl] = struct{}{}
 	}
 }
 
@@ -291,6 +300,7 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	default:
 		*c = now
 	}
+	s.link(sl, now.want)
 	s.recount(sl, counted)
 	return true
 }

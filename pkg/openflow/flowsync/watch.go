@@ -172,6 +172,7 @@ func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
 			return sl, known
 		}
 	}
+	s.link(sl, now)
 	return sl, now
 }
 
