@@ -35,3 +35,17 @@ func TestDefinitions(t *testing.T) {
 		}
 	}
 }
+
+// TestSideEffects lets the API server ask every webhook in a dry run too: none writes anything.
+func TestSideEffects(t *testing.T) {
+	for _, p := range []part{leader, leaderOf15, member} {
+		text, err := p.text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooks := strings.Count(text, "failurePolicy:")
+		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks || strings.Count(text, "sideEffects:") != hooks {
+			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.Role, p.Namespace, none, hooks)
+		}
+	}
+}

@@ -33,7 +33,7 @@ rules:
     verbs: [get, list, watch, create, update, delete]
   - apiGroups: [""]
     resources: [serviceaccounts]
-    verbs: [get, list, patch]
+    verbs: [get, list, watch, patch]
 <<- else >>
   - apiGroups: [""]
     resources: [secrets]
@@ -294,8 +294,7 @@ webhooks:
       - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [gateways], operations: [CREATE, UPDATE]}
 <<- else >>
   - name: vmemberclusterannounce.kb.io
-    # An announcement binds its ServiceAccount to the cluster ID.
-    sideEffects: NoneOnDryRun
+    sideEffects: None
 <<- template "hook" . >>
     clientConfig:
       service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha1-memberclusterannounce}
@@ -315,6 +314,13 @@ metadata:
   name: << .Prefix >>antrea-mc-mutating-webhook-configuration
 <<- template "meta" . >>
 webhooks:
+  - name: mmemberclusterannounce.kb.io
+    sideEffects: None
+<<- template "hook" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /mutate-multicluster-crd-antrea-io-v1alpha1-memberclusterannounce}
+    rules:
+      - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [memberclusterannounces], operations: [CREATE, UPDATE]}
   - name: mresourceexport.kb.io
     sideEffects: None
 <<- template "hook" . >>

@@ -22,6 +22,9 @@ const (
 	AnnotationImportedACNP = "multicluster.antrea.io/imported-acnp"
 	// AnnotationClusterID on a ServiceAccount of the Common Area binds it to one member.
 	AnnotationClusterID = "multicluster.antrea.io/cluster-id"
+	// AnnotationAnnouncedBy on a MemberClusterAnnounce names the ServiceAccount that made it.
+	// Admission writes it, whatever the member sends.
+	AnnotationAnnouncedBy = "multicluster.antrea.io/announced-by"
 	// AnnotationCreatedByAntctl marks what the command line tool made and may remove.
 	AnnotationCreatedByAntctl = "multicluster.antrea.io/created-by-antctl"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,6 +105,7 @@ func (c *controller) Start(ctx context.Context) error {
 	}
 	for _, o := range []client.Object{
 		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceImport{},
+		&corev1.ServiceAccount{},
 	} {
 		for {
 			informer, err := c.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
@@ -153,7 +155,7 @@ func (c *controller) round(ctx context.Context) error {
 		}
 		c.told = problems
 	}
-	return c.apply(ctx, v, d)
+	return errors.Join(c.bind(ctx, v, d), c.apply(ctx, v, d))
 }
 
 // view reads the Common Area from the cache.
@@ -164,14 +166,16 @@ func (c *controller) view(ctx context.Context) (View, error) {
 		announces mcv1alpha1.MemberClusterAnnounceList
 		exports   mcv1alpha1.ResourceExportList
 		imports   mcv1alpha1.ResourceImportList
+		accounts  corev1.ServiceAccountList
 	)
-	for _, list := range []client.ObjectList{&sets, &announces, &exports, &imports} {
+	for _, list := range []client.ObjectList{&sets, &announces, &exports, &imports, &accounts} {
 		if err := c.cache.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
 			return v, fmt.Errorf("list %T: %w", list, err)
 		}
 	}
 	v.ClusterSets, v.Announces = pointers(sets.Items), pointers(announces.Items)
 	v.ResourceExports, v.ResourceImports = pointers(exports.Items), pointers(imports.Items)
+	v.Accounts = pointers(accounts.Items)
 	for _, a := range v.Announces {
 		if s := c.seen[a.Name]; s.version != a.ResourceVersion {
 			c.seen[a.Name] = sighting{version: a.ResourceVersion, at: v.Now}

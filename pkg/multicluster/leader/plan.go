@@ -37,6 +37,7 @@ type View struct {
 	Announces       []*mcv1alpha1.MemberClusterAnnounce
 	ResourceExports []*mcv1alpha1.ResourceExport
 	ResourceImports []*mcv1alpha1.ResourceImport
+	Accounts        []*corev1.ServiceAccount
 	// Seen is when this controller last saw each MemberClusterAnnounce change, by name and
 	// by its own clock: members' clocks may be off.
 	Seen map[string]time.Time
@@ -57,12 +58,16 @@ type Desired struct {
 	// HoldAnnounces need their finalizer, ReleaseAnnounces are to be let go, DeleteAnnounces
 	// have expired.
 	HoldAnnounces, ReleaseAnnounces, DeleteAnnounces []string
+	// Bind has cluster IDs for ServiceAccounts that have none, by name.
+	Bind map[string]string
 }
 
 type planner struct {
 	View
 	desired  Desired
 	problems []problem.Problem
+	// rivals are announcements that no account acts for; see bindings.
+	rivals map[string]*mcv1alpha1.MemberClusterAnnounce
 }
 
 // Plan decides what the Common Area should hold.
@@ -70,8 +75,10 @@ func Plan(v View) (Desired, []problem.Problem) {
 	p := &planner{View: v, desired: Desired{
 		Imports:    map[string]*mcv1alpha1.ResourceImport{},
 		Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
+		Bind:       map[string]string{},
 	}}
 	p.ResourceExports = inOrder(v.ResourceExports)
+	p.bindings()
 	p.members()
 	p.imports()
 	p.clusterSet()
@@ -184,7 +191,7 @@ func (p *planner) status(set *mcv1alpha2.ClusterSet) {
 	announces := slices.Clone(p.Announces)
 	slices.SortFunc(announces, func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	for _, a := range announces {
-		if a.DeletionTimestamp != nil {
+		if a.DeletionTimestamp != nil || p.rivals[a.Name] != nil {
 			continue
 		}
 		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}

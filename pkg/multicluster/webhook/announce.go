@@ -2,12 +2,14 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -15,7 +17,44 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 )
+
+// markAnnounce records in an announcement the account that makes it, and keeps the record
+// later, whoever writes. One of before this was recorded is taken to be of the account that
+// touches it next; the judge below refuses an account that may not have it.
+func (h *handlers) markAnnounce(_ context.Context, req admission.Request) admission.Response {
+	var was, is mcv1alpha1.MemberClusterAnnounce
+	if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
+		return badRequest(err)
+	}
+	record := ""
+	if namespace, name, isAccount := caller(req.UserInfo.Username); isAccount && namespace == h.namespace {
+		record = name
+	}
+	if req.Operation == admissionv1.Update {
+		if err := h.decoder.DecodeRaw(req.OldObject, &was); err != nil {
+			return badRequest(err)
+		}
+		if stored := binding.Announcer(&was); stored != "" || record == multicluster.ControllerName {
+			record = stored
+		}
+	}
+	have, present := is.Annotations[multicluster.AnnotationAnnouncedBy]
+	switch {
+	case have == record && present == (record != ""):
+		return admission.Allowed("")
+	case record == "":
+		delete(is.Annotations, multicluster.AnnotationAnnouncedBy)
+	default:
+		metav1.SetMetaDataAnnotation(&is.ObjectMeta, multicluster.AnnotationAnnouncedBy, record)
+	}
+	marked, err := json.Marshal(&is)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(req.Object.Raw, marked)
+}
 
 // announce lets each member announce itself, and only itself.
 func (h *handlers) announce(ctx context.Context, req admission.Request) admission.Response {
@@ -38,6 +77,10 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	case namespace != h.namespace:
 		return denied("ServiceAccount %s/%s is not in Namespace %s", namespace, name, h.namespace)
 	}
+	// What markAnnounce writes is not taken on trust: its configuration may not be installed.
+	if old, record := binding.Announcer(&was), binding.Announcer(&is); record != old && (old != "" || record != name) {
+		return denied("MemberClusterAnnounce %s: annotation %s is %q: it is written by the leader only", req.Name, multicluster.AnnotationAnnouncedBy, record)
+	}
 	if req.Operation == admissionv1.Update {
 		if was.ClusterID != is.ClusterID || was.ClusterSetID != is.ClusterSetID || was.LeaderClusterID != is.LeaderClusterID {
 			return denied("MemberClusterAnnounce %s: clusterID, clusterSetID and leaderClusterID are immutable", req.Name)
@@ -49,17 +92,14 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	return h.admitAnnounce(ctx, req, name, &is)
 }
 
-// admitAnnounce lets an account announce the cluster ID that it is bound to, and binds one
-// that is not. Bindings are made one after the other: two accounts that announce one ID at
-// the same time do not both get it.
+// admitAnnounce lets an account announce the cluster ID that it is bound to, or one that may
+// become its own.
 func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, name string, is *mcv1alpha1.MemberClusterAnnounce) admission.Response {
-	h.binding.Lock()
-	defer h.binding.Unlock()
 	account, refusal := h.account(ctx, name)
 	if refusal != nil {
 		return *refusal
 	}
-	id, bound := boundID(account)
+	id, bound := binding.Bound(account)
 	switch {
 	case bound && id != is.ClusterID:
 		return denied("ServiceAccount %s is bound to cluster ID %q by annotation %s and may not announce %q; use another ServiceAccount for each member",
@@ -74,54 +114,66 @@ func (h *handlers) admitAnnounce(ctx context.Context, req admission.Request, nam
 			return *refusal
 		}
 	}
-	if refusal := h.checkOthers(ctx, req, name, bound, is); refusal != nil {
+	accounts, announces, refusal := h.area(ctx)
+	if refusal != nil {
 		return *refusal
 	}
-	if bound || (req.DryRun != nil && *req.DryRun) {
-		return admission.Allowed("")
+	wrong := ""
+	if !bound {
+		wrong = checkUnbound(name, is, req.Operation, accounts, announces)
 	}
-	if err := h.bind(ctx, account, is.ClusterID); err != nil {
-		return admission.Errored(http.StatusConflict, err)
+	if wrong == "" && req.Operation == admissionv1.Create {
+		wrong = checkAmbiguous(name, is.ClusterID, accounts, announces)
+	}
+	if wrong != "" {
+		return denied("%s", wrong)
 	}
 	return admission.Allowed("")
 }
 
-// checkOthers compares the announced cluster ID with those that other accounts are bound to.
-func (h *handlers) checkOthers(ctx context.Context, req admission.Request, name string, bound bool, is *mcv1alpha1.MemberClusterAnnounce) *admission.Response {
-	refuse := func(r admission.Response) *admission.Response { return &r }
-	var accounts corev1.ServiceAccountList
-	if err := h.client.List(ctx, &accounts, client.InNamespace(h.namespace)); err != nil {
-		return refuse(admission.Errored(http.StatusInternalServerError, fmt.Errorf("list ServiceAccounts: %w", err)))
+// checkUnbound says why an account without a binding may not write an announcement, or nothing.
+func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissionv1.Operation,
+	accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce,
+) string {
+	remedy := fmt.Sprintf("annotate ServiceAccount %s with %s=%s to let it act for that cluster", name, multicluster.AnnotationClusterID, is.ClusterID)
+	if holder := binding.Holder(is.ClusterID, name, accounts); holder != "" {
+		return fmt.Sprintf("cluster ID %s is held by ServiceAccount %s; %s too", is.ClusterID, holder, remedy)
 	}
-	for i := range accounts.Items {
-		other := &accounts.Items[i]
-		otherID, has := boundID(other)
-		switch {
-		case other.Name == name || !has:
-		case otherID == is.ClusterID && !bound:
-			return refuse(denied("cluster ID %s is held by ServiceAccount %s; annotate ServiceAccount %s with %s=%s to let it act for that cluster too",
-				is.ClusterID, other.Name, name, multicluster.AnnotationClusterID, is.ClusterID))
-		case req.Operation == admissionv1.Create && multicluster.IDsConflict(otherID, is.ClusterID):
-			return refuse(denied("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous; choose another cluster ID",
-				is.ClusterID, otherID))
+	switch record := binding.Announcer(is); record {
+	case name:
+	case "":
+		return fmt.Sprintf("MemberClusterAnnounce %s does not record who made it: apply the leader's manifest anew, which has the webhook for it, or %s", is.Name, remedy)
+	default:
+		return fmt.Sprintf("MemberClusterAnnounce %s was made by ServiceAccount %s; %s too", is.Name, record, remedy)
+	}
+	for _, other := range announces {
+		// Of two that came at once the first may go on.
+		if binding.Announcer(other) == name && other.Name != is.Name && (op == admissionv1.Create || binding.Compare(other, is) < 0) {
+			return fmt.Sprintf("ServiceAccount %s has announced cluster ID %q and may not announce %q; use another ServiceAccount for each member", name, other.ClusterID, is.ClusterID)
 		}
 	}
-	return nil
+	return ""
 }
 
-// bind writes the ID into the account. The optimistic lock lets only the first of two
-// announcements that come at once have the account.
-func (h *handlers) bind(ctx context.Context, account *corev1.ServiceAccount, id string) error {
-	before := account.DeepCopy()
-	if account.Annotations == nil {
-		account.Annotations = map[string]string{}
+// checkAmbiguous compares a new cluster ID with those of other accounts.
+func checkAmbiguous(name, id string, accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce) string {
+	var others []string
+	for _, account := range accounts {
+		if other, bound := binding.Bound(account); bound && account.Name != name {
+			others = append(others, other)
+		}
 	}
-	account.Annotations[multicluster.AnnotationClusterID] = id
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := h.client.Patch(ctx, account, patch); err != nil {
-		return fmt.Errorf("bind ServiceAccount %s to cluster ID %s: %w", account.Name, id, err)
+	for _, a := range announces {
+		if by := binding.Announcer(a); by != "" && by != name {
+			others = append(others, a.ClusterID)
+		}
 	}
-	return nil
+	for _, other := range others {
+		if multicluster.IDsConflict(other, id) {
+			return fmt.Sprintf("ClusterID %s conflicts with an existing member's ClusterID %s: one continues the other after a dash, and names made of them would be ambiguous; choose another cluster ID", id, other)
+		}
+	}
+	return ""
 }
 
 // checkAnnounce checks a new announcement against the ClusterSet.
@@ -165,7 +217,16 @@ func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, na
 	if refusal != nil {
 		return *refusal
 	}
-	if id, bound := boundID(account); !bound || id != was.ClusterID {
+	id, bound := binding.Bound(account)
+	may := bound && id == was.ClusterID
+	if !bound && binding.Announcer(&was) == name {
+		accounts, _, refusal := h.area(ctx)
+		if refusal != nil {
+			return *refusal
+		}
+		may = binding.Holder(was.ClusterID, name, accounts) == ""
+	}
+	if !may {
 		return denied("ServiceAccount %s is not bound to cluster ID %s and may not delete its announcement", name, was.ClusterID)
 	}
 	return admission.Allowed("")

@@ -9,12 +9,14 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 )
 
 // markResourceExport labels what an administrator exports by hand: a ClusterNetworkPolicy.
@@ -69,8 +71,10 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		}
 		return *refusal
 	}
-	id, bound := boundID(account)
+	id, bound, refusal := h.actsFor(ctx, account)
 	switch {
+	case refusal != nil:
+		return *refusal
 	case !bound:
 		return denied("ServiceAccount %s is not bound to a cluster ID: announce the member first, or annotate the ServiceAccount with %s", name, multicluster.AnnotationClusterID)
 	case id == "":
@@ -95,6 +99,31 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		return denied("ResourceExport %s: %s", req.Name, wrong)
 	}
 	return admission.Allowed("")
+}
+
+// actsFor is the cluster ID that an account is bound to, or will be as soon as the leader's
+// controller has seen its announcement.
+func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) (id string, ok bool, refusal *admission.Response) {
+	if id, ok = binding.Bound(account); ok {
+		return id, true, nil
+	}
+	accounts, announces, refusal := h.area(ctx)
+	if refusal != nil {
+		return "", false, refusal
+	}
+	// The account itself as the list has it: it may have been bound since.
+	for _, a := range accounts {
+		if a.Name != account.Name {
+			continue
+		}
+		if id, ok = binding.Bound(a); ok {
+			return id, true, nil
+		}
+	}
+	if a := binding.Decide(accounts, announces).Unbound[account.Name]; a != nil {
+		return a.ClusterID, true, nil
+	}
+	return "", false, nil
 }
 
 // checkExport says what is wrong with a member's export, or nothing.

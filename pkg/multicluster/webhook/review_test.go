@@ -3,8 +3,9 @@ package webhook
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -36,12 +38,18 @@ const (
 
 func newHandlers(t *testing.T, role Role, objects ...client.Object) *handlers {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), mcv1alpha1.AddToScheme(scheme), mcv1alpha2.AddToScheme(scheme)); err != nil {
+	known := scheme(t)
+	return &handlers{client: fake.NewClientBuilder().WithScheme(known).WithObjects(objects...).Build(),
+		decoder: admission.NewDecoder(known), namespace: "area", role: role}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
-	return &handlers{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
-		decoder: admission.NewDecoder(scheme), namespace: "area", role: role}
+	return s
 }
 
 func request(t *testing.T, user string, op admissionv1.Operation, was, is client.Object) admission.Request {
@@ -177,8 +185,22 @@ func TestReviewClusterClaim(t *testing.T) {
 	}
 }
 
+// by records an account in an announcement, as markAnnounce does.
+func by(name string) func(*mcv1alpha1.MemberClusterAnnounce) {
+	return func(a *mcv1alpha1.MemberClusterAnnounce) {
+		a.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: name}
+	}
+}
+
+// aged is an announcement of so many seconds after the first.
+func aged(seconds int64) func(*mcv1alpha1.MemberClusterAnnounce) {
+	return func(a *mcv1alpha1.MemberClusterAnnounce) { a.CreationTimestamp = metav1.Unix(1_000_000+seconds, 0) }
+}
+
+// TestReviewAnnounce asks as the API server does: first for the mark, then for the judgement.
 func TestReviewAnnounce(t *testing.T) {
-	world := []client.Object{clusterSet("set"), account("member-east", "east"), account("member-west", ""), account(multicluster.ControllerName, "")}
+	const west, east = "member-west", "member-east"
+	world := []client.Object{clusterSet("set"), account(east, "east"), account(west, ""), account("other", ""), account(multicluster.ControllerName, "")}
 	change := func(f func(*mcv1alpha1.MemberClusterAnnounce)) *mcv1alpha1.MemberClusterAnnounce {
 		return announcement("east", f)
 	}
@@ -187,64 +209,151 @@ func TestReviewAnnounce(t *testing.T) {
 		user    string
 		op      admissionv1.Operation
 		was, is *mcv1alpha1.MemberClusterAnnounce
+		there   []client.Object
 		want    string
-		bound   string // what member-west is bound to then
+		record  string // in what is admitted
 	}{
-		{name: "as bound", user: eastUser, op: create, is: announcement("east")},
+		{name: "as bound", user: eastUser, op: create, is: announcement("east"), record: east},
 		{name: "an administrator", user: admin, op: create, is: announcement("east"), want: "is not a ServiceAccount"},
 		{name: "of another Namespace", user: strangers, op: create, is: announcement("east"), want: "is not in Namespace area"},
 		{name: "deleted meanwhile", user: "system:serviceaccount:area:gone", op: create, is: announcement("south"), want: "ServiceAccount area/gone not found"},
 		{name: "as another", user: eastUser, op: create, is: announcement("south"), want: `bound to cluster ID "east"`},
 		{name: "the leader's controller", user: controller, op: create, is: announcement("south"), want: "the leader's own"},
-		{name: "binds", user: westUser, op: create, is: announcement("west"), bound: "west"},
-		{name: "binds the announcement of an older version", user: westUser, op: update, was: announcement("west"), is: announcement("west"), bound: "west"},
+		{name: "its first", user: westUser, op: create, is: announcement("west"), record: west},
+		{name: "in another's name", user: westUser, op: create, is: announcement("west", by(east)), record: west},
+		{name: "its second", user: westUser, op: create, is: announcement("south"), there: []client.Object{announcement("west", by(west))}, want: `has announced cluster ID "west"`},
 		{name: "an ID that is held", user: westUser, op: create, is: announcement("east"), want: "held by ServiceAccount member-east"},
 		{name: "an ID that continues another", user: westUser, op: create, is: announcement("east-1"), want: "conflicts with an existing member's ClusterID east"},
-		{name: "an ID that only begins like another", user: westUser, op: create, is: announcement("eastern"), bound: "eastern"},
+		{name: "an ID that continues one that is not bound yet", user: westUser, op: create, is: announcement("south-1"), there: []client.Object{announcement("south", by("other"))}, want: "conflicts with an existing member's ClusterID south"},
+		{name: "an ID that only begins like another", user: westUser, op: create, is: announcement("eastern"), record: west},
 		{name: "to another set", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.ClusterSetID = "other" }), want: "Unknown ClusterSet ID other"},
 		{name: "to another leader", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.LeaderClusterID = "south" }), want: "Leader cluster ID south"},
 		{name: "an ID that no label can hold", user: westUser, op: create, is: announcement(strings.Repeat("x", 64)), want: "must be no more than 63"},
 		{name: "by another name", user: eastUser, op: create, is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.Name = "east" }), want: "the name must be member-announce-from-east"},
 		{name: "no ID", user: westUser, op: create, is: announcement(""), want: "clusterID: is empty"},
-		{name: "touch", user: eastUser, op: update, was: announcement("east"), is: announcement("east")},
+
+		{name: "touch", user: eastUser, op: update, was: announcement("east", by(east)), is: announcement("east"), record: east},
+		{name: "touch before it is bound", user: westUser, op: update, was: announcement("west", by(west)), is: announcement("west"), record: west},
 		{name: "touch another's", user: eastUser, op: update, was: announcement("south"), is: announcement("south"), want: "may not announce"},
-		{name: "the leader's finalizer", user: controller, op: update, was: announcement("south"), is: announcement("south")},
+		{name: "touch another's that is not bound yet", user: westUser, op: update, was: announcement("south", by("other")), is: announcement("south"), want: "was made by ServiceAccount other"},
+		{name: "touch its own that another has been bound to since", user: westUser, op: update, was: announcement("east", by(west)), is: announcement("east"), want: "held by ServiceAccount member-east"},
+		{name: "touch another's, bound to its ID by hand", user: eastUser, op: update, was: announcement("east", by(west)), is: announcement("east"), record: west},
+		{name: "touch one of an older version", user: westUser, op: update, was: announcement("west"), is: announcement("west"), record: west},
+		{name: "touch one of an older version, bound", user: eastUser, op: update, was: announcement("east"), is: announcement("east"), record: east},
+		{name: "touch another's of an older version", user: westUser, op: update, was: announcement("east"), is: announcement("east"), want: "held by ServiceAccount member-east"},
+		{name: "take over the record", user: eastUser, op: update, was: announcement("east", by(west)), is: announcement("east", by(east)), record: west},
+		{name: "the first of two that came at once", user: westUser, op: update, was: announcement("west", by(west), aged(0)), is: announcement("west", aged(0)),
+			there: []client.Object{announcement("south", by(west), aged(1))}, record: west},
+		{name: "the second of two that came at once", user: westUser, op: update, was: announcement("west", by(west), aged(1)), is: announcement("west", aged(1)),
+			there: []client.Object{announcement("south", by(west), aged(0))}, want: `has announced cluster ID "south"`},
+		{name: "the leader's finalizer", user: controller, op: update, was: announcement("south", by(west)), is: announcement("south", by(west)), record: west},
+		{name: "the leader's finalizer on one of an older version", user: controller, op: update, was: announcement("south"), is: announcement("south")},
 		{name: "another set, later", user: eastUser, op: update, was: announcement("east"), is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.ClusterSetID = "other" }), want: "immutable"},
+
 		{name: "leave", user: eastUser, op: remove, was: announcement("east")},
+		{name: "leave before it is bound", user: westUser, op: remove, was: announcement("west", by(west))},
 		{name: "make another leave", user: westUser, op: remove, was: announcement("east"), want: "not bound to cluster ID east"},
+		{name: "make another leave that is not bound yet", user: westUser, op: remove, was: announcement("south", by("other")), want: "not bound to cluster ID south"},
+		{name: "make one leave that another has been bound to since", user: westUser, op: remove, was: announcement("east", by(west)), want: "not bound to cluster ID east"},
 		{name: "an administrator removes it", user: admin, op: remove, was: announcement("east")},
 		{name: "the leader's controller removes it", user: controller, op: remove, was: announcement("east")},
 		{name: "the Namespace is deleted", user: "system:serviceaccount:kube-system:namespace-controller", op: remove, was: announcement("east")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			h := newHandlers(t, Leader, world...)
-			check(t, h.announce(t.Context(), request(t, row.user, row.op, object(row.was), object(row.is))), row.want)
-			var west corev1.ServiceAccount
-			if err := h.client.Get(t.Context(), client.ObjectKey{Namespace: "area", Name: "member-west"}, &west); err != nil {
-				t.Fatal(err)
+			there := append(slices.Clone(world), row.there...)
+			if row.was != nil {
+				there = append(there, row.was.DeepCopy())
 			}
-			if id, _ := boundID(&west); id != row.bound {
-				t.Errorf("member-west is bound to %q, want %q", id, row.bound)
+			h := newHandlers(t, Leader, there...)
+			before := bindings(t, h)
+			req := request(t, row.user, row.op, object(row.was), object(row.is))
+			if row.op != remove {
+				req.Object.Raw = marked(t, h.markAnnounce(t.Context(), req), req.Object.Raw)
+			}
+			check(t, h.announce(t.Context(), req), row.want)
+			if row.want == "" && row.op != remove {
+				if record := recordOf(t, req.Object.Raw); record != row.record {
+					t.Errorf("records %q, want %q", record, row.record)
+				}
+			}
+			if after := bindings(t, h); after != before {
+				t.Errorf("accounts were\n%s\nand are\n%s", before, after)
 			}
 		})
 	}
 	t.Run("before there is a ClusterSet", func(t *testing.T) {
-		h := newHandlers(t, Leader, account("member-east", "east"))
-		check(t, h.announce(t.Context(), request(t, eastUser, create, nil, announcement("east"))), "no ClusterSet found in Namespace area")
+		h := newHandlers(t, Leader, account(east, "east"))
+		check(t, h.announce(t.Context(), request(t, eastUser, create, nil, announcement("east", by(east)))), "no ClusterSet found in Namespace area")
 	})
-	t.Run("two at once", func(t *testing.T) {
-		h := newHandlers(t, Leader, clusterSet("set"), account("member-west", ""), account("other", ""))
-		answers := make([]admission.Response, 2)
-		var group sync.WaitGroup
-		for i, user := range []string{westUser, "system:serviceaccount:area:other"} {
-			req := request(t, user, create, nil, announcement("west"))
-			group.Go(func() { answers[i] = h.announce(t.Context(), req) })
-		}
-		group.Wait()
-		if answers[0].Allowed == answers[1].Allowed {
-			t.Errorf("both answers: allowed %v", answers[0].Allowed)
-		}
-	})
+}
+
+// TestUnmarkedAnnounce asks for the judgement alone: the mark's configuration is not installed.
+func TestUnmarkedAnnounce(t *testing.T) {
+	const west, east = "member-west", "member-east"
+	h := newHandlers(t, Leader, clusterSet("set"), account(east, "east"), account(west, ""))
+	for _, row := range []struct {
+		name    string
+		user    string
+		op      admissionv1.Operation
+		was, is *mcv1alpha1.MemberClusterAnnounce
+		want    string
+	}{
+		{"bound", eastUser, create, nil, announcement("east"), ""},
+		{"not bound", westUser, create, nil, announcement("west"), "apply the leader's manifest anew"},
+		{"in another's name", westUser, create, nil, announcement("west", by(east)), "written by the leader only"},
+		{"takes the record over", eastUser, update, announcement("east", by(west)), announcement("east", by(east)), "written by the leader only"},
+		{"takes the record away", eastUser, update, announcement("east", by(west)), announcement("east"), "written by the leader only"},
+		{"gives the record away", eastUser, update, announcement("east"), announcement("east", by(west)), "written by the leader only"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			check(t, h.announce(t.Context(), request(t, row.user, row.op, object(row.was), object(row.is))), row.want)
+		})
+	}
+}
+
+// marked is an announcement with the patches of an admitted mark.
+func marked(t *testing.T, r admission.Response, raw []byte) []byte {
+	t.Helper()
+	check(t, r, "")
+	var a mcv1alpha1.MemberClusterAnnounce
+	patches, err := json.Marshal(r.Patches)
+	if err := errors.Join(err, json.Unmarshal(raw, &a)); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Patches) == 0 {
+		return raw
+	}
+	store := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(&a).Build()
+	if err := store.Patch(t.Context(), &a, client.RawPatch(types.JSONPatchType, patches)); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err = json.Marshal(&a); err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func recordOf(t *testing.T, raw []byte) string {
+	t.Helper()
+	var a mcv1alpha1.MemberClusterAnnounce
+	if err := json.Unmarshal(raw, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a.Annotations[multicluster.AnnotationAnnouncedBy]
+}
+
+// bindings are all accounts as they are, a line each.
+func bindings(t *testing.T, h *handlers) string {
+	t.Helper()
+	var accounts corev1.ServiceAccountList
+	if err := h.client.List(t.Context(), &accounts); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, a := range accounts.Items {
+		fmt.Fprintln(&text, a.Name, a.ResourceVersion, a.Annotations)
+	}
+	return text.String()
 }
 
 // exported is what cluster east rightly exports.
@@ -276,8 +385,14 @@ func exported(kind string, change ...func(*mcv1alpha1.ResourceExport)) *mcv1alph
 
 func TestReviewResourceExport(t *testing.T) {
 	type re = mcv1alpha1.ResourceExport
-	const service = multicluster.ServiceKind
+	const service, southUser = multicluster.ServiceKind, "system:serviceaccount:area:member-south"
+	exportedBy := func(id string) *re {
+		return exported(service, func(r *re) {
+			r.Name, r.Spec.ClusterID, r.Labels[multicluster.LabelSourceClusterID] = id+"-default-web-service", id, id
+		})
+	}
 	world := []client.Object{account("member-east", "east"), account("member-west", ""), account("empty", "east"), account(multicluster.ControllerName, "")}
+	world = append(world, account("member-south", ""), announcement("south", by("member-south")), account("late", ""), announcement("east", by("late")))
 	world[2].SetAnnotations(map[string]string{multicluster.AnnotationClusterID: ""})
 	terminating := func(r *re) { r.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }
 	bare := func(r *re) { r.Finalizers = nil }
@@ -295,6 +410,9 @@ func TestReviewResourceExport(t *testing.T) {
 		{"an administrator's", admin, create, nil, exported(service, bare, func(r *re) { r.Name = "anything" }), ""},
 		{"of another Namespace", strangers, create, nil, exported(service, bare), ""},
 		{"a member that has not announced itself", westUser, create, nil, exported(service), "announce the member first"},
+		{"before it is bound, as it announced itself", southUser, create, nil, exportedBy("south"), ""},
+		{"before it is bound, as another", southUser, create, nil, exported(service), `spec.clusterID is "east", want "south"`},
+		{"that announced an ID which another was bound to since", "system:serviceaccount:area:late", create, nil, exported(service), "announce the member first"},
 		{"an empty binding", "system:serviceaccount:area:empty", create, nil, exported(service), "is empty"},
 		{"an account that is gone", "system:serviceaccount:area:gone", create, nil, exported(service), "not found"},
 		{"an account that is gone lets go", "system:serviceaccount:area:gone", remove, exported(service, terminating), nil, ""},

@@ -3,8 +3,12 @@
 //
 // A member is known by the ServiceAccount whose token it uses. The annotation
 // multicluster.antrea.io/cluster-id binds that account to one cluster ID. An account without
-// it is bound to the ID of the first announcement that it makes, unless another account is
-// bound to that ID already. Until then it can export nothing.
+// it may make one announcement, of an ID that no other account is bound to, and acts for that
+// member from then on. Admission records the account in the announcement, and the leader's
+// controller writes the binding (package binding).
+//
+// The webhooks write nothing. Whoever reaches their port can ask them anything, in anybody's
+// name: an answer must not be worth more than the API server makes of it.
 package webhook
 
 import (
@@ -12,7 +16,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
 // Role is which of the two controllers serves the webhooks.
@@ -55,6 +58,7 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 		return nil
 	}
 	serve("/validate"+pathSuffix+"v1alpha1-memberclusterannounce", h.announce)
+	serve("/mutate"+pathSuffix+"v1alpha1-memberclusterannounce", h.markAnnounce)
 	serve("/validate"+pathSuffix+"v1alpha1-resourceexport", h.resourceExport)
 	serve("/mutate"+pathSuffix+"v1alpha1-resourceexport", h.markResourceExport)
 	return nil
@@ -63,11 +67,10 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 // handlers answer the API server. Reads are live: a decision on an old state could let two
 // members have one ID.
 type handlers struct {
-	client    client.Client
+	client    client.Reader
 	decoder   admission.Decoder
 	namespace string
 	role      Role
-	binding   sync.Mutex // held from looking at the bindings until a new one is written
 }
 
 // caller splits the name of a ServiceAccount's user. ok is false for other users.
@@ -95,10 +98,25 @@ func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAcc
 	return account, nil
 }
 
-// boundID is the cluster ID that an account is bound to.
-func boundID(account *corev1.ServiceAccount) (id string, bound bool) {
-	id, bound = account.Annotations[multicluster.AnnotationClusterID]
-	return id, bound
+// area reads all accounts and announcements of the Namespace. A nil answer means go on.
+func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1alpha1.MemberClusterAnnounce, *admission.Response) {
+	var accounts corev1.ServiceAccountList
+	var announces mcv1alpha1.MemberClusterAnnounceList
+	for _, list := range []client.ObjectList{&accounts, &announces} {
+		if err := h.client.List(ctx, list, client.InNamespace(h.namespace)); err != nil {
+			r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("list %T: %w", list, err))
+			return nil, nil, &r
+		}
+	}
+	return pointers(accounts.Items), pointers(announces.Items), nil
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
 }
 
 func denied(format string, args ...any) admission.Response {

@@ -1,17 +1,28 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -22,6 +33,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	multiclusterconfig "github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -99,100 +112,273 @@ func export(id string) *mcv1alpha1.ResourceExport {
 	}
 }
 
-// TestMembersActAsThemselves plays members with real tokens against the rendered role and webhooks.
-func TestMembersActAsThemselves(t *testing.T) {
+// leaderSide is an API server with the leader's manifest, whose webhooks this process serves.
+type leaderSide struct {
+	config *rest.Config // an administrator's
+	admin  client.Client
+	own    *rest.Config // as the manifest's ServiceAccount
+	hooks  envtest.WebhookInstallOptions
+}
+
+func start(t *testing.T) leaderSide {
+	t.Helper()
 	config := apiserver.Start(t, "../../../deploy/crds")
-	o := envtest.WebhookInstallOptions{Paths: []string{manifest}}
-	if err := o.Install(config); err != nil {
+	s := leaderSide{config: config, hooks: envtest.WebhookInstallOptions{Paths: []string{manifest}}}
+	if err := s.hooks.Install(config); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(o.LocalServingCertDir) })
+	t.Cleanup(func() { os.RemoveAll(s.hooks.LocalServingCertDir) })
 	scheme, err := leader.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
+	if s.admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: area}}); err != nil {
+	if err := s.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: area}}); err != nil {
 		t.Fatal(err)
 	}
-	install(t, admin)
+	install(t, s.admin)
 	text, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mgr, err := ctrl.NewManager(apiserver.Access(t, config, text), ctrl.Options{
-		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: o.LocalServingHost, Port: o.LocalServingPort, CertDir: o.LocalServingCertDir}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.own = apiserver.Access(t, config, text)
+	mgr := s.manager(t, ctrl.Options{WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+		Host: s.hooks.LocalServingHost, Port: s.hooks.LocalServingPort, CertDir: s.hooks.LocalServingCertDir})})
 	if err := webhook.SetupWithManager(mgr, scheme, webhook.Leader, area); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
+	run(t, mgr)
+	eventually(t, "the webhook server has not started", func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
+	return s
+}
+
+// manager acts as the manifest's ServiceAccount.
+func (s leaderSide) manager(t *testing.T, o ctrl.Options) ctrl.Manager {
+	t.Helper()
+	o.Scheme, o.Metrics = s.admin.Scheme(), metricsserver.Options{BindAddress: "0"}
+	mgr, err := ctrl.NewManager(s.own, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mgr
+}
+
+func run(t *testing.T, mgr ctrl.Manager) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
-	defer func() { stop(); <-done }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func eventually(t *testing.T, otherwise string, holds func() bool) {
+	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
-	for mgr.GetWebhookServer().StartedChecker()(nil) != nil {
+	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatal("the webhook server has not started")
+			t.Fatal(otherwise)
 		}
 		<-time.After(20 * time.Millisecond)
 	}
+}
 
-	set := func(name string) *mcv1alpha2.ClusterSet {
-		return &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name},
-			Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}, Namespace: area}}
+// step is something that somebody does, and a part of the refusal; empty when it is allowed.
+type step struct {
+	name string
+	do   func() error
+	want string
+}
+
+func walk(t *testing.T, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		err := s.do()
+		if s.want == "" && err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if s.want != "" && (err == nil || !strings.Contains(err.Error(), s.want)) {
+			t.Errorf("%s: %v, want a refusal with %q", s.name, err, s.want)
+		}
 	}
-	east, west := member(t, admin, config, "member-east"), member(t, admin, config, "member-west")
+}
+
+func clusterSet(name string) *mcv1alpha2.ClusterSet {
+	return &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name},
+		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}, Namespace: area}}
+}
+
+// TestMembersActAsThemselves plays members with real tokens against the rendered role and
+// webhooks, without a controller: what is not bound stays so.
+func TestMembersActAsThemselves(t *testing.T) {
+	s := start(t)
+	ctx, admin := t.Context(), s.admin
+	east, west := member(t, admin, s.config, "member-east"), member(t, admin, s.config, "member-west")
 	wrong := announcement("east")
 	wrong.ClusterSetID = "other"
-	for _, step := range []struct {
-		name string
-		do   func() error
-		want string // part of the refusal; empty when it is allowed
-	}{
+	forged := announcement("east")
+	forged.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: "member-west"}
+	walk(t, []step{
 		{"announce before there is a ClusterSet", func() error { return east.Create(ctx, announcement("east")) }, "no ClusterSet found"},
-		{"the ClusterSet", func() error { return admin.Create(ctx, set("set")) }, ""},
+		{"the ClusterSet", func() error { return admin.Create(ctx, clusterSet("set")) }, ""},
 		{"members of the ClusterSet, as the guide of v1.5 adds them", func() error {
 			old := &mcv1alpha1.ClusterSet{}
-			if err := admin.Get(ctx, client.ObjectKeyFromObject(set("set")), old); err != nil {
+			if err := admin.Get(ctx, client.ObjectKeyFromObject(clusterSet("set")), old); err != nil {
 				return err
 			}
 			before := old.DeepCopy()
 			old.Spec.Members = []mcv1alpha1.MemberCluster{{ClusterID: "east", ServiceAccount: "member-east"}}
 			return admin.Patch(ctx, old, client.MergeFrom(before))
 		}, ""},
-		{"a second ClusterSet", func() error { return admin.Create(ctx, set("more")) }, "multiple ClusterSets"},
+		{"a second ClusterSet", func() error { return admin.Create(ctx, clusterSet("more")) }, "multiple ClusterSets"},
 		{"export before announcing", func() error { return east.Create(ctx, export("east")) }, "announce the member first"},
 		{"announce to another ClusterSet", func() error { return east.Create(ctx, wrong) }, "Unknown ClusterSet ID"},
 		{"an administrator announces", func() error { return admin.Create(ctx, announcement("east")) }, "not a ServiceAccount"},
-		{"dry run does not bind", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) }, ""},
-		{"announce, which binds", func() error { return east.Create(ctx, announcement("east")) }, ""},
-		{"the same account as another member", func() error { return east.Create(ctx, announcement("south")) }, "bound to cluster ID"},
-		{"an ID that is held", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "is held by ServiceAccount member-east"},
+		{"dry run", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) }, ""},
+		{"after it all is as before", func() error { return unchanged(ctx, admin, 0) }, ""},
+		{"announce, in another's name", func() error { return east.Create(ctx, forged) }, ""},
+		{"it is recorded as its own", func() error { return recorded(ctx, admin, "east", "member-east") }, ""},
+		{"nothing is bound by admission", func() error { return unchanged(ctx, admin, 1) }, ""},
+		{"the same account as another member", func() error { return east.Create(ctx, announcement("south")) }, `has announced cluster ID "east"`},
+		{"an ID that is recorded as another's", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
 		{"an ambiguous ID", func() error { return west.Create(ctx, announcement("east-1")) }, "conflicts with an existing member"},
 		{"the second member", func() error { return west.Create(ctx, announcement("west")) }, ""},
 		{"touch", func() error { return east.Update(ctx, touched(t, admin, "east")) }, ""},
-		{"touch another's", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "bound to cluster ID"},
+		{"the record stays", func() error { return recorded(ctx, admin, "east", "member-east") }, ""},
+		{"touch another's", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
 		{"remove another's", func() error { return west.Delete(ctx, announcement("east")) }, "may not delete"},
 		{"export", func() error { return east.Create(ctx, export("east")) }, ""},
 		{"export as another", func() error { return west.Create(ctx, export("east")) }, "want \"west\""},
 		{"delete another's export", func() error { return west.Delete(ctx, export("east")) }, "not authorized"},
-		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, set("set")) }, "still member clusters"},
-	} {
-		err := step.do()
-		if step.want == "" && err != nil {
-			t.Errorf("%s: %v", step.name, err)
+		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) }, "still member clusters"},
+	})
+}
+
+// unchanged says whether there are other announcements than so many, or bound accounts.
+func unchanged(ctx context.Context, admin client.Client, announcements int) error {
+	var announces mcv1alpha1.MemberClusterAnnounceList
+	var accounts corev1.ServiceAccountList
+	if err := errors.Join(admin.List(ctx, &announces), admin.List(ctx, &accounts)); err != nil {
+		return err
+	}
+	if len(announces.Items) != announcements {
+		return fmt.Errorf("there are %d announcements, want %d", len(announces.Items), announcements)
+	}
+	for _, a := range accounts.Items {
+		if id, bound := binding.Bound(&a); bound {
+			return fmt.Errorf("ServiceAccount %s is bound to %q", a.Name, id)
 		}
-		if step.want != "" && (err == nil || !strings.Contains(err.Error(), step.want)) {
-			t.Errorf("%s: %v, want a refusal with %q", step.name, err, step.want)
-		}
+	}
+	return nil
+}
+
+func recorded(ctx context.Context, admin client.Client, id, want string) error {
+	a := announcement(id)
+	if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
+		return err
+	}
+	if have := binding.Announcer(a); have != want {
+		return fmt.Errorf("the announcement records %q, want %q", have, want)
+	}
+	return nil
+}
+
+// bound is the cluster ID that an account's annotation has.
+func bound(t *testing.T, admin client.Client, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: area, Name: name}, account); err != nil {
+		t.Fatal(err)
+	}
+	id, _ := binding.Bound(account)
+	return id
+}
+
+// TestJoin lets an account that is not bound join, while somebody without any right has forged
+// its announcement at the webhooks' port.
+func TestJoin(t *testing.T) {
+	s := start(t)
+	ctx, admin := t.Context(), s.admin
+	east, west := member(t, admin, s.config, "member-east"), member(t, admin, s.config, "member-west")
+	if err := admin.Create(ctx, clusterSet("set")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/mutate", "/validate"} {
+		s.forge(t, path+"-multicluster-crd-antrea-io-v1alpha1-memberclusterannounce", "member-east", "evil")
+	}
+	west2 := export("west")
+	west2.Spec.ClusterInfo.ServiceCIDR = "10.97.0.0/16"
+	walk(t, []step{
+		{"the forged announcements changed nothing", func() error { return unchanged(ctx, admin, 0) }, ""},
+		{"announce", func() error { return east.Create(ctx, announcement("east")) }, ""},
+		{"export before it is bound", func() error { return east.Create(ctx, export("east")) }, ""},
+		{"export another's before that is bound", func() error { return west.Create(ctx, export("east")) }, "announce the member first"},
+		{"announce the same ID before it is bound", func() error { return west.Create(ctx, announcement("east")) }, "already exists"},
+		{"touch it before it is bound", func() error { return west.Update(ctx, touched(t, admin, "east")) }, "was made by ServiceAccount member-east"},
+		{"nothing is bound", func() error { return unchanged(ctx, admin, 1) }, ""},
+	})
+
+	mgr := s.manager(t, ctrl.Options{})
+	if err := leader.SetupWithManager(mgr, multiclusterconfig.Default(), area); err != nil {
+		t.Fatal(err)
+	}
+	run(t, mgr)
+	eventually(t, "member-east is not bound", func() bool { return bound(t, admin, "member-east") == "east" })
+	walk(t, []step{
+		{"touch", func() error {
+			return retry.RetryOnConflict(retry.DefaultRetry, func() error { return east.Update(ctx, touched(t, admin, "east")) })
+		}, ""},
+		{"delete an export", func() error { return east.Delete(ctx, export("east")) }, ""},
+		{"announce another ID", func() error { return east.Create(ctx, announcement("south")) }, `bound to cluster ID "east"`},
+		{"announce an ID that is held", func() error { return west.Create(ctx, announcement("east"), client.DryRunAll) }, "held by ServiceAccount member-east"},
+		{"dry run of a second member", func() error { return west.Create(ctx, announcement("west"), client.DryRunAll) }, ""},
+		{"announce a second member", func() error { return west.Create(ctx, announcement("west")) }, ""},
+		{"export, bound or not yet", func() error { return west.Create(ctx, west2) }, ""},
+	})
+	eventually(t, "member-west is not bound", func() bool { return bound(t, admin, "member-west") == "west" })
+	walk(t, []step{{"export when it is bound", func() error { return west.Delete(ctx, west2) }, ""}})
+	if id := bound(t, admin, multicluster.ControllerName); id != "" {
+		t.Errorf("the leader's own account is bound to %q", id)
+	}
+}
+
+// forge posts an announcement in an account's name straight to the webhooks' port, and finds
+// it admitted: that must be worth nothing.
+func (s leaderSide) forge(t *testing.T, path, account, id string) {
+	t.Helper()
+	a := announcement(id)
+	a.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: account}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{UID: "forged", Operation: admissionv1.Create, Namespace: area, Name: a.Name,
+			Kind:     metav1.GroupVersionKind{Group: "multicluster.crd.antrea.io", Version: "v1alpha1", Kind: "MemberClusterAnnounce"},
+			UserInfo: authenticationv1.UserInfo{Username: "system:serviceaccount:" + area + ":" + account},
+			Object:   runtime.RawExtension{Raw: raw}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 10 * time.Second}
+	defer stranger.CloseIdleConnections()
+	url := "https://" + net.JoinHostPort(s.hooks.LocalServingHost, strconv.Itoa(s.hooks.LocalServingPort)) + path
+	answer, err := stranger.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(answer.Body).Decode(&review); err != nil || review.Response == nil || !review.Response.Allowed {
+		t.Errorf("POST %s: %s, %v, %+v; want it admitted", path, answer.Status, err, review.Response)
 	}
 }
 
