@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ var times = Options{Settle: 50 * time.Millisecond, Resync: time.Minute, RetryMin
 type calls struct {
 	*Runner
 	start time.Time
+	mu    sync.Mutex
 	at    []time.Duration
 	f     func(n int) (time.Time, error) // n from 1; nil: nothing to do
 }
@@ -28,11 +30,14 @@ func (c *calls) run(t *testing.T) {
 	go func() {
 		defer close(ended)
 		c.Run(ctx, func(context.Context) (time.Time, error) {
+			c.mu.Lock()
 			c.at = append(c.at, time.Since(c.start))
+			n := len(c.at)
+			c.mu.Unlock()
 			if c.f == nil {
 				return time.Time{}, nil
 			}
-			return c.f(len(c.at))
+			return c.f(n)
 		})
 	}()
 	t.Cleanup(func() {
@@ -46,6 +51,8 @@ func (c *calls) until(t *testing.T, d time.Duration, want ...time.Duration) {
 	t.Helper()
 	time.Sleep(d - time.Since(c.start)) // of the bubble's clock
 	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !slices.Equal(c.at, want) {
 		t.Errorf("after %s there were calls at %v, want %v", d, c.at, want)
 	}
