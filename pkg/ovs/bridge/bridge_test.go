@@ -256,14 +256,13 @@ func snapshot(m *Manager) map[string]string {
 func TestZoneTimeouts(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
-	s.Vsctl("--no-wait", "--", "--id=@d", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
-	s.Vsctl("--no-wait", "add-zone-tp", "netdev", "zone=9", "icmp_first=5")
-	s.Vsctl("--no-wait", "add-zone-tp", "netdev", "zone=8", "udp_first=99")
+	s.Vsctl("--no-wait", "--", "--id=@d", "create", "Datapath", "datapath_version=0", "--", "set", "Open_vSwitch", ".", "datapaths:system=@d")
+	s.Vsctl("--no-wait", "add-zone-tp", "system", "zone=9", "icmp_first=5")
+	s.Vsctl("--no-wait", "add-zone-tp", "system", "zone=8", "udp_first=99")
 	b := integration()
-	b.DatapathType = "netdev"
 	m.Set([]Bridge{b})
 	synced(t, m)
-	zones := func() string { return s.Vsctl("list-zone-tp", "netdev") }
+	zones := func() string { return s.Vsctl("list-zone-tp", "system") }
 	const want = "Zone:7, Timeout Policies: tcp_close=120 tcp_time_wait=120\n" +
 		"Zone:8, Timeout Policies: udp_first=20\n" +
 		"Zone:9, Timeout Policies: icmp_first=5"
@@ -271,7 +270,7 @@ func TestZoneTimeouts(t *testing.T) {
 		t.Errorf("zones are\n%s\nwant\n%s", have, want)
 	}
 	for _, act := range [][]string{
-		{"del-zone-tp", "netdev", "zone=7"},
+		{"del-zone-tp", "system", "zone=7"},
 		{"clear", "Open_vSwitch", ".", "datapaths"},
 	} {
 		s.Vsctl(append([]string{"--no-wait"}, act...)...)
