@@ -1,14 +1,9 @@
 package leader
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -37,22 +32,18 @@ func (p *planner) bindings() {
 	}
 }
 
-// bind writes the bindings. The lock keeps what an operator writes at the same time; the event
-// of that starts the next round.
-func (c *controller) bind(ctx context.Context, v View, d Desired) error {
+// bindings write what was decided. The lock keeps what an operator writes at the same time.
+func (w *writes) bindings(v View, d Desired) {
 	accounts := byName(v.Accounts)
-	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(d.Bind)) {
-		account, id := accounts[name].DeepCopy(), d.Bind[name]
-		before := account.DeepCopy()
-		metav1.SetMetaDataAnnotation(&account.ObjectMeta, multicluster.AnnotationClusterID, id)
-		err := c.client.Patch(ctx, account, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		switch {
-		case err == nil:
-			c.log.Info("ServiceAccount is bound to the cluster ID that it announced", "account", name, "clusterID", id)
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("bind ServiceAccount %s to cluster ID %s: %w", name, id, err))
-		}
+		id := d.Bind[name]
+		w.patch("give cluster ID "+id+" to", "ServiceAccount", accounts[name], "metadata.annotations", "", func(o client.Object) {
+			annotations := o.GetAnnotations()
+			if annotations == nil {
+				annotations = map[string]string{}
+			}
+			annotations[multicluster.AnnotationClusterID] = id
+			o.SetAnnotations(annotations)
+		})
 	}
-	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package leader
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -124,9 +124,11 @@ func TestBindLosesToAnOperator(t *testing.T) {
 	if err := admin.Update(t.Context(), moved); err != nil {
 		t.Fatal(err)
 	}
-	c := &controller{namespace: "area", client: writer, log: slog.New(slog.DiscardHandler)}
-	if err := c.bind(context.Background(), v, Desired{Bind: map[string]string{"member": "east", "moved": "west", "gone": "north"}}); err != nil {
-		t.Error(err)
+	w := &writes{to: writer}
+	w.bindings(v, Desired{Bind: map[string]string{"member": "east", "moved": "west", "gone": "north"}})
+	_, refused, lost := patience.New(retryMin, retryMost, slog.New(slog.DiscardHandler)).Round(t.Context(), w.list)
+	if len(refused) > 0 || lost != nil {
+		t.Errorf("refused %v, lost %v: the next view has what was written meanwhile", refused, lost)
 	}
 	for name, want := range map[string]string{"member": "east", "moved": "south"} {
 		a := serviceAccount(name, "")

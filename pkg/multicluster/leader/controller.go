@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -18,13 +17,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/runner"
 )
@@ -75,7 +73,8 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 		runner: runner.New(runner.Options{Settle: settle, Resync: tick, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
 			log.Error("bring the Common Area up to date; trying again", "in", retry, "error", err)
 		}}),
-		seen: map[string]sighting{},
+		writer: patience.New(retryMin, retryMost, log),
+		seen:   map[string]sighting{},
 	})
 }
 
@@ -87,6 +86,8 @@ type controller struct {
 	log       *slog.Logger
 	runner    *runner.Runner
 	seen      map[string]sighting
+	writer    *patience.Writer
+	refused   map[string]string // why ResourceImports cannot be written, by name
 	told      []problem.Problem
 }
 
@@ -125,7 +126,7 @@ func (c *controller) Start(ctx context.Context) error {
 	if !c.cache.WaitForCacheSync(ctx) {
 		return <-done
 	}
-	c.runner.Run(ctx, func(ctx context.Context) (time.Time, error) { return time.Time{}, c.round(ctx) })
+	c.runner.Run(ctx, c.round)
 	return <-done
 }
 
@@ -140,27 +141,37 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// round plans once and writes the difference.
-func (c *controller) round(ctx context.Context) error {
+// round plans once and writes the difference. A write that is refused waits by itself; only a
+// server that gives no answer fails the round.
+func (c *controller) round(ctx context.Context) (time.Time, error) {
 	v, err := c.view(ctx)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	d, problems := Plan(v)
-	if !slices.Equal(problems, c.told) {
-		for _, p := range problems {
-			if !slices.Contains(c.told, p) {
-				c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
-			}
-		}
-		c.told = problems
+	again, refused, lost := c.writer.Round(ctx, c.writes(v, d))
+	c.tell(append(problems, refused...))
+	before := c.refused
+	c.refused = refusedImports(refused)
+	if !maps.Equal(before, c.refused) {
+		c.runner.Ring() // for the conditions of their exports
 	}
-	return errors.Join(c.bind(ctx, v, d), c.apply(ctx, v, d))
+	return again, lost
+}
+
+// tell logs problems, each once for as long as it lasts.
+func (c *controller) tell(problems []problem.Problem) {
+	for _, p := range problems {
+		if !slices.Contains(c.told, p) {
+			c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		}
+	}
+	c.told = problems
 }
 
 // view reads the Common Area from the cache.
 func (c *controller) view(ctx context.Context) (View, error) {
-	v := View{Namespace: c.namespace, Now: time.Now(), Seen: map[string]time.Time{}}
+	v := View{Namespace: c.namespace, Now: time.Now(), Seen: map[string]time.Time{}, Refused: c.refused}
 	var (
 		sets      mcv1alpha2.ClusterSetList
 		announces mcv1alpha1.MemberClusterAnnounceList
@@ -207,143 +218,4 @@ func pointers[T any](list []T) []*T {
 		out[i] = &list[i]
 	}
 	return out
-}
-
-// apply writes the difference between the view and the plan. One object's failure stops no
-// other, except that a deleted export is let go only when its import is written: until then
-// the import may still hold it.
-func (c *controller) apply(ctx context.Context, v View, d Desired) error {
-	failed := c.writeImports(ctx, v, d)
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(failed)) {
-		errs = append(errs, failed[name])
-	}
-	exports, announces := byName(v.ResourceExports), byName(v.Announces)
-	try := func(err error) {
-		if client.IgnoreNotFound(err) != nil {
-			errs = append(errs, err)
-		}
-	}
-	for _, name := range d.HoldAnnounces {
-		a := announces[name].DeepCopy()
-		before := a.DeepCopy()
-		controllerutil.AddFinalizer(a, announceFinalizer(a))
-		try(c.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
-	}
-	for name, condition := range d.Conditions {
-		re := exports[name].DeepCopy()
-		if sameConditions(re.Status.Conditions, condition) {
-			continue
-		}
-		re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition}
-		try(c.client.Status().Update(ctx, re))
-	}
-	for _, name := range d.DeleteExports {
-		try(c.client.Delete(ctx, exports[name].DeepCopy()))
-	}
-	for _, name := range d.ReleaseExports {
-		if failed[importName(exports[name])] != nil {
-			continue
-		}
-		re := exports[name].DeepCopy()
-		before := re.DeepCopy()
-		controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizer)
-		controllerutil.RemoveFinalizer(re, multicluster.ResourceExportFinalizerOld)
-		try(c.client.Patch(ctx, re, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
-	}
-	for _, name := range d.DeleteAnnounces {
-		c.log.Info("member has been silent for a day: removing it and its exports", "announcement", name)
-		try(c.client.Delete(ctx, announces[name].DeepCopy()))
-	}
-	for _, name := range d.ReleaseAnnounces {
-		a := announces[name].DeepCopy()
-		before := a.DeepCopy()
-		controllerutil.RemoveFinalizer(a, announceFinalizer(a))
-		try(c.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
-	}
-	try(c.writeClusterSet(ctx, v, d.ClusterSet))
-	return errors.Join(errs...)
-}
-
-func byName[T client.Object](list []T) map[string]T {
-	m := make(map[string]T, len(list))
-	for _, o := range list {
-		m[o.GetName()] = o
-	}
-	return m
-}
-
-func sameConditions(have []mcv1alpha1.ResourceExportCondition, want mcv1alpha1.ResourceExportCondition) bool {
-	return len(have) == 1 && have[0].Type == want.Type && have[0].Status == want.Status &&
-		have[0].Reason == want.Reason && have[0].Message == want.Message
-}
-
-// writeImports creates, updates and deletes ResourceImports, and returns what failed by name.
-func (c *controller) writeImports(ctx context.Context, v View, d Desired) map[string]error {
-	failed := map[string]error{}
-	have := byName(v.ResourceImports)
-	for name, want := range d.Imports {
-		current, ok := have[name]
-		var err error
-		switch {
-		case !ok:
-			created := want.DeepCopy()
-			if err = c.client.Create(ctx, created); err == nil {
-				created.Status = want.Status
-				err = c.client.Status().Update(ctx, created)
-			}
-		case !equality.Semantic.DeepEqual(current.Spec, want.Spec):
-			updated := current.DeepCopy()
-			updated.Spec = want.Spec
-			if err = c.client.Update(ctx, updated); err == nil {
-				updated.Status = want.Status
-				err = c.client.Status().Update(ctx, updated)
-			}
-		case !sameClusters(current.Status, want.Status):
-			updated := current.DeepCopy()
-			updated.Status = want.Status
-			err = c.client.Status().Update(ctx, updated)
-		}
-		if err != nil {
-			failed[name] = fmt.Errorf("write ResourceImport %s: %w", name, err)
-		}
-	}
-	for name, current := range have {
-		if _, ok := d.Imports[name]; ok || !kept(current.Spec.Kind) {
-			continue
-		}
-		if err := client.IgnoreNotFound(c.client.Delete(ctx, current.DeepCopy())); err != nil {
-			failed[name] = fmt.Errorf("delete ResourceImport %s: %w", name, err)
-		}
-	}
-	return failed
-}
-
-// sameClusters compares which clusters a status tells of: its times do not matter.
-func sameClusters(a, b mcv1alpha1.ResourceImportStatus) bool {
-	return slices.EqualFunc(a.ClusterStatuses, b.ClusterStatuses, func(x, y mcv1alpha1.ResourceImportClusterStatus) bool {
-		return x.ClusterID == y.ClusterID
-	})
-}
-
-func (c *controller) writeClusterSet(ctx context.Context, v View, want *mcv1alpha2.ClusterSet) error {
-	if want == nil {
-		return nil
-	}
-	current := byName(v.ClusterSets)[want.Name]
-	set := current.DeepCopy()
-	if current.Spec.ClusterID != want.Spec.ClusterID {
-		set.Spec.ClusterID = want.Spec.ClusterID
-		if err := c.client.Update(ctx, set); err != nil {
-			return fmt.Errorf("write the cluster ID into ClusterSet %s: %w", want.Name, err)
-		}
-	}
-	if equality.Semantic.DeepEqual(current.Status, want.Status) {
-		return nil
-	}
-	set.Status = want.Status
-	if err := c.client.Status().Update(ctx, set); err != nil {
-		return fmt.Errorf("write the status of ClusterSet %s: %w", want.Name, err)
-	}
-	return nil
 }

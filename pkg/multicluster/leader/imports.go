@@ -66,7 +66,12 @@ func (p *planner) imports() {
 	}
 }
 
+// succeed says that an export is in its import, unless that one cannot be written.
 func (p *planner) succeed(re *mcv1alpha1.ResourceExport) {
+	if why := p.Refused[importName(re)]; why != "" {
+		p.fail(re, "%s", why)
+		return
+	}
 	p.condition(re, mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue})
 }
 
@@ -190,8 +195,8 @@ func (p *planner) clusterInfo(re *mcv1alpha1.ResourceExport) {
 		p.fail(re, "spec.clusterInfo is missing")
 		return
 	}
-	if len(re.Status.Conditions) > 0 {
-		p.succeed(re) // it failed before; otherwise such exports have no condition
+	if len(re.Status.Conditions) > 0 || p.Refused[importName(re)] != "" {
+		p.succeed(re) // it failed before, or does now; otherwise such exports have no condition
 	}
 	p.want(re.Name, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
 		Namespace: p.Namespace, Name: re.Name, Kind: multicluster.ClusterInfoKind,

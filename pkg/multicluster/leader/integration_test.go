@@ -25,9 +25,10 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestLeaderWithRealAPIServer lets two members export one Service with other ports, and lets
-// the winner leave. The steps build on each other.
-func TestLeaderWithRealAPIServer(t *testing.T) {
+// startLeader runs the leader for Namespace area, with what its manifest allows, until the test
+// ends. It returns an administrator's client.
+func startLeader(t *testing.T) client.Client {
+	t.Helper()
 	access := apiserver.Start(t, "../../../deploy/crds")
 	scheme, err := Scheme()
 	if err != nil {
@@ -37,15 +38,52 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}}); err != nil {
+		t.Fatal(err)
+	}
+	inArea(t, c, set("set", "north", "north"))
+	manifest, err := os.ReadFile("../../../deploy/multicluster/v1.5/antrea-multicluster-leader-namespaced.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area")))
+	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SetupWithManager(mgr, config.Default(), "area"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// inArea creates an object in the Common Area.
+func inArea(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	o.SetCreationTimestamp(metav1.Time{})
+	o.SetNamespace("area")
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLeaderWithRealAPIServer lets two members export one Service with other ports, and lets
+// the winner leave. The steps build on each other.
+func TestLeaderWithRealAPIServer(t *testing.T) {
+	ctx := t.Context()
+	c := startLeader(t)
 	create := func(o client.Object) {
 		t.Helper()
-		o.SetCreationTimestamp(metav1.Time{})
-		if o.GetNamespace() == "" && o.GetName() != "area" {
-			o.SetNamespace("area")
-		}
-		if err := c.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		inArea(t, c, o)
 	}
 	// is waits until the area holds these imports, "name ports", and these failed exports.
 	is := func(step string, want ...string) {
@@ -83,30 +121,6 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		}
 	}
 
-	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}})
-	create(set("set", "north", "north"))
-	manifest, err := os.ReadFile("../../../deploy/multicluster/v1.5/antrea-multicluster-leader-namespaced.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area")))
-	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := SetupWithManager(mgr, config.Default(), "area"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	defer func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-
 	for _, id := range []string{"east", "west"} {
 		create(&mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)},
 			ClusterID: id, ClusterSetID: "set", LeaderClusterID: "north"})
@@ -133,7 +147,7 @@ func TestLeaderWithRealAPIServer(t *testing.T) {
 		}
 		return fmt.Sprintf("%d of %d", s.Status.ReadyClusters, s.Status.TotalClusters)
 	}
-	err = poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return status() == "2 of 2", nil })
+	err := poll.PollUntilContextTimeout(ctx, 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return status() == "2 of 2", nil })
 	if err != nil {
 		t.Errorf("ready members: %s, want 2 of 2: %v", status(), err)
 	}

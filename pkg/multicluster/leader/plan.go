@@ -41,6 +41,8 @@ type View struct {
 	// Seen is when this controller last saw each MemberClusterAnnounce change, by name and
 	// by its own clock: members' clocks may be off.
 	Seen map[string]time.Time
+	// Refused is why ResourceImports could not be written, by name.
+	Refused map[string]string
 }
 
 // Desired is what the Common Area should hold.

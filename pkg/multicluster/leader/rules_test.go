@@ -158,6 +158,36 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestRefusedImports tells why on the exports of an import that cannot be written, and on no
+// others.
+func TestRefusedImports(t *testing.T) {
+	v := View{Namespace: "area", Now: noon, Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
+		ResourceExports: []*mcv1alpha1.ResourceExport{
+			service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
+	d, _ := Plan(v)
+	if diff := cmp.Diff([]string{
+		"default-web-endpoints of default/web 10.96.0.1 +east",
+		"default-web-service of default/web [TCP/80] +east",
+		"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+		"east-clusterinfo fails: not here",
+		"east-default-web-endpoints fails: too many",
+	}, told(d)); diff != "" {
+		t.Error(diff)
+	}
+	for _, re := range v.ResourceExports {
+		if c, ok := d.Conditions[re.Name]; ok {
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{c}
+		}
+	}
+	v.Refused = nil
+	d, _ = Plan(v)
+	for _, re := range v.ResourceExports {
+		if c := d.Conditions[re.Name]; c.Type != mcv1alpha1.ResourceExportSucceeded {
+			t.Errorf("%s when its import is written: %+v, want Succeeded", re.Name, c)
+		}
+	}
+}
+
 // TestConditionTimes keeps the time of a condition that stays, and tells a cluster's network
 // that is well again so.
 func TestConditionTimes(t *testing.T) {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,56 +14,22 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-const (
-	reasonWriteFailed = "WriteFailed"
-	triesBeforeEvent  = 5 // for failures that mostly pass, such as a conflict
-)
+const reasonWriteFailed = "WriteFailed"
 
-// apply does the writes. One that fails is tried again later, each with its own back-off, and
-// does not stop the others; when it was refused, or keeps failing, it becomes a Problem. lost
-// says that the API server could not be reached, which ends the round.
-func (c *controller) apply(ctx context.Context, to client.Client, writes []Write, patience patience) (again time.Time, problems []problem.Problem, lost bool) {
-	wanted := map[string]bool{}
-	for _, w := range writes {
-		wanted[w.String()] = true
-	}
-	patience.keep(wanted)
-	for _, w := range writes {
-		what := w.String()
-		if until := patience.waits(what, time.Now()); !until.IsZero() {
-			again = earlier(again, until)
-			if failure := patience[what].failure; failure != nil {
-				problems = append(problems, *failure)
-			}
-			continue
-		}
-		err := write(ctx, to, w)
-		if err == nil {
-			delete(patience, what)
-			c.log.Info("wrote", "what", what)
-			continue
-		}
-		if ctx.Err() != nil {
-			return again, problems, true
-		}
-		tries := patience.failed(what, time.Now())
-		again = earlier(again, patience[what].until)
-		if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
-			c.log.Error("write", "what", what, "error", err)
-			return again, problems, true
-		}
-		if !passing(err) || tries >= triesBeforeEvent {
-			p := problem.Problem{Object: w.About, Reason: writeFailedReason(w), Message: fmt.Sprintf("%s: %v", what, err)}
-			patience.blame(what, p)
-			problems = append(problems, p)
-		} else {
-			c.log.Debug("write is tried again", "what", what, "error", err)
+// patient are the writes as a patience.Writer does them.
+func patient(to client.Client, writes []Write) []patience.Write {
+	out := make([]patience.Write, len(writes))
+	for i, w := range writes {
+		out[i] = patience.Write{
+			What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
+			Do: func(ctx context.Context) error { return write(ctx, to, w) },
 		}
 	}
-	return again, problems, false
+	return out
 }
 
 func writeFailedReason(w Write) string {
@@ -73,14 +37,6 @@ func writeFailedReason(w Write) string {
 		return reasonResourceExportFailed
 	}
 	return reasonWriteFailed
-}
-
-// passing says whether an API server's refusal is one that comes from an old view of things,
-// or from load.
-func passing(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
 func write(ctx context.Context, to client.Client, w Write) error {

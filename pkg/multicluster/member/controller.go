@@ -23,6 +23,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
 	"github.com/tombolo-net/tombolo/pkg/runner"
 )
 
@@ -86,7 +87,7 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 		namespace: namespace, config: cfg, log: log, mapper: mgr.GetRESTMapper(),
 		cache: local, client: writer,
 		local: runner.New(times), leader: runner.New(times),
-		localPatience: patience{}, leaderPatience: patience{},
+		localWriter: patience.New(retryMin, retryMost, log), leaderWriter: patience.New(retryMin, retryMost, log),
 		localReport:  newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
 		leaderReport: newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
 		serviceCIDR:  cfg.ServiceCIDR, secrets: map[string]*corev1.Secret{},
@@ -102,9 +103,9 @@ type controller struct {
 	cache     cache.Cache
 	client    client.Client // reads are live
 
-	local, leader                 *runner.Runner // of the rounds that write here, and there
-	localPatience, leaderPatience patience
-	localReport, leaderReport     *reporter
+	local, leader             *runner.Runner // of the rounds that write here, and there
+	localWriter, leaderWriter *patience.Writer
+	localReport, leaderReport *reporter
 
 	mu               sync.Mutex // for what follows
 	area             *commonArea
@@ -163,7 +164,8 @@ func (c *controller) localRound(ctx context.Context) (time.Time, error) {
 	}
 	d, problems := Plan(v)
 	c.reconnect(ctx, d)
-	again, failures, _ := c.apply(ctx, c.client, Diff(v, d).Local, c.localPatience)
+	again, failures, lost := c.localWriter.Round(ctx, patient(c.client, Diff(v, d).Local))
+	c.tell(ctx, lost)
 	c.localReport.report(v, append(problems, failures...))
 	return again, nil
 }
@@ -187,7 +189,7 @@ func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
 	if d.Announce != nil {
 		before, after := area.announce(ctx, d.Announce)
 		if before.Error != after.Error {
-			clear(c.leaderPatience)
+			c.leaderWriter.Forget()
 			if after.Error != "" {
 				c.log.Error("disconnected from the leader", "error", after.Error)
 			} else {
@@ -200,11 +202,17 @@ func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
 	if v.Leader.Announcement.Error != "" {
 		return d.Again, nil // the next announcement finds out when the leader is back
 	}
-	again, failures, lost := c.apply(ctx, area.client, Diff(v, d).Leader, c.leaderPatience)
-	if !lost {
-		c.leaderReport.report(v, failures)
-	}
+	again, failures, lost := c.leaderWriter.Round(ctx, patient(area.client, Diff(v, d).Leader))
+	c.tell(ctx, lost)
+	c.leaderReport.report(v, failures)
 	return earlier(again, d.Again), nil
+}
+
+// tell logs that an API server could not be reached, which is none of the objects' fault.
+func (c *controller) tell(ctx context.Context, lost error) {
+	if lost != nil && ctx.Err() == nil {
+		c.log.Error("write", "error", lost)
+	}
 }
 
 // reconnect makes the connection to the leader the one that the plan wants.

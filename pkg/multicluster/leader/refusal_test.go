@@ -1,0 +1,175 @@
+package leader
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	poll "k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// logged keeps what is logged while a test runs.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// lines are those that have all of these words.
+func (l *logged) lines(words ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+next:
+	for line := range strings.Lines(l.text.String()) {
+		for _, word := range words {
+			if !strings.Contains(line, word) {
+				continue next
+			}
+		}
+		found = append(found, line)
+	}
+	return found
+}
+
+func captureLog(t *testing.T) *logged {
+	t.Helper()
+	l, before := &logged{}, slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(l, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return l
+}
+
+// refuse has the API server refuse writes of these resources to one object, as an
+// administrator's policy may. The returned function lifts that.
+func refuse(t *testing.T, c client.Client, resource, name string) (lift func()) {
+	t.Helper()
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-" + name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{mcv1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", name), Message: "not in this cluster"}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: policy.ObjectMeta,
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}
+	for _, o := range []client.Object{policy, binding} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		t.Helper()
+		if err := c.Delete(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func within(t *testing.T, d time.Duration, what string, is func(context.Context) bool) {
+	t.Helper()
+	err := poll.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, d, true, func(ctx context.Context) (bool, error) { return is(ctx), nil })
+	if err != nil {
+		t.Fatalf("%s: not within %s: %v", what, d, err)
+	}
+}
+
+// TestARefusedWriteHoldsUpNoOther has the API server refuse one import, and the status of the
+// ClusterSet: everything else arrives as ever, and the import when it is allowed again.
+func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
+	log := captureLog(t)
+	c := startLeader(t)
+	named := func(o client.Object, name string) func(context.Context) bool {
+		return func(ctx context.Context) bool {
+			return c.Get(ctx, client.ObjectKey{Namespace: "area", Name: name}, o) == nil
+		}
+	}
+	verdict := func(export string) string {
+		re := &mcv1alpha1.ResourceExport{}
+		if !named(re, export)(t.Context()) || len(re.Status.Conditions) != 1 {
+			return ""
+		}
+		return string(re.Status.Conditions[0].Type) + " " + re.Status.Conditions[0].Message
+	}
+
+	allowImport := refuse(t, c, "resourceimports", "default-bad-service")
+	refuse(t, c, "clustersets/status", "set")
+	within(t, 30*time.Second, "the policies are in force", func(ctx context.Context) bool {
+		probe := &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "default-bad-service"}}
+		probe.Spec.Kind = "Probe"
+		set := &mcv1alpha2.ClusterSet{}
+		return apierrors.IsInvalid(c.Create(ctx, probe, client.DryRunAll)) && named(set, "set")(ctx) &&
+			apierrors.IsInvalid(c.Status().Update(ctx, set, &client.SubResourceUpdateOptions{UpdateOptions: client.UpdateOptions{DryRun: []string{metav1.DryRunAll}}}))
+	})
+	inArea(t, c, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: "member-announce-from-east"},
+		ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}) // for the ClusterSet's status
+	inArea(t, c, service("east", "default", "bad", 0, 80))
+
+	// One after the other, so that each would wait for the other's back-off.
+	before := time.Now()
+	for i := range 10 {
+		name := fmt.Sprintf("web%d", i)
+		start := time.Now()
+		inArea(t, c, service("east", "default", name, 0, 80))
+		within(t, 30*time.Second, "Service "+name+" is imported", named(&mcv1alpha1.ResourceImport{}, "default-"+name+"-service"))
+		t.Logf("%s after %s", name, time.Since(start).Round(time.Millisecond))
+	}
+	if took, most := time.Since(before), 15*time.Second; took > most { // of a busy machine; the back-offs add up to a minute
+		t.Errorf("ten imports took %s beside one that is refused, want at most %s", took, most)
+	}
+
+	const why = "Failure the ResourceExport cannot be converged to a ResourceImport: create ResourceImport area/default-bad-service: "
+	within(t, 20*time.Second, "the refused export's condition", func(context.Context) bool {
+		v := verdict("east-default-bad-service")
+		return strings.HasPrefix(v, why) && strings.Contains(v, "not in this cluster") && strings.HasSuffix(v, remedy)
+	})
+	within(t, 10*time.Second, "the condition of another", func(context.Context) bool { return verdict("east-default-web9-service") == "Succeeded " })
+	for what, words := range map[string][]string{
+		"the import":              {"level=WARN", `object="ResourceImport area/default-bad-service"`, "not in this cluster"},
+		"the ClusterSet's status": {"level=WARN", `object="ClusterSet area/set" field=status`, "not in this cluster"},
+	} {
+		if lines := log.lines(words...); len(lines) != 1 {
+			t.Errorf("%s is told of %d times, want once:\n%s", what, len(lines), strings.Join(lines, ""))
+		}
+	}
+	if lines := log.lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("errors are logged:\n%s", strings.Join(lines, ""))
+	}
+
+	// A deleted export is let go beside the refusals.
+	web0 := service("east", "default", "web0", 0, 80)
+	web0.Namespace = "area"
+	if err := c.Delete(t.Context(), web0); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 10*time.Second, "a deleted export is let go", func(ctx context.Context) bool {
+		return apierrors.IsNotFound(c.Get(ctx, client.ObjectKeyFromObject(web0), &mcv1alpha1.ResourceExport{}))
+	})
+
+	allowImport()
+	within(t, 2*retryMost, "the import that is allowed again", named(&mcv1alpha1.ResourceImport{}, "default-bad-service"))
+	within(t, 10*time.Second, "its export's condition", func(context.Context) bool { return verdict("east-default-bad-service") == "Succeeded " })
+}
