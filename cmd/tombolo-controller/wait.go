@@ -33,15 +33,15 @@ func waitServed(ctx context.Context, kube *rest.Config, role webhook.Role) error
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	told := ""
+	reported := ""
 	for {
 		err := served(client, needed(role))
 		if err == nil {
 			return nil
 		}
-		if err.Error() != told {
-			told = err.Error()
-			slog.Info("waiting for the API server", "reason", told)
+		if err.Error() != reported {
+			reported = err.Error()
+			slog.Info("waiting for the API server", "reason", reported)
 		}
 		timer := time.NewTimer(time.Second)
 		select {

@@ -294,7 +294,7 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 	slices.Sort(s.Waiting)
 	s.Ready = released && stats.Connected && state.Connected && d.Network != nil
 	for _, p := range slices.Concat(problems, a.host.Problems()) {
-		s.Problems = append(s.Problems, api.Problem(p))
+		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
 	}
 	return s, nil
 }

@@ -58,21 +58,21 @@ type Desired struct {
 // Plan says what this Node should have for a view. It uses no client, clock or cache.
 func Plan(v View) (Desired, []problem.Problem) {
 	var problems []problem.Problem
-	report := func(object, field, reason, format string, args ...any) {
+	report := func(object problem.Object, field, reason, format string, args ...any) {
 		problems = append(problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 
 	node := v.self()
 	if node == nil {
-		report("Node "+v.NodeName, "", "NodeNotFound", "the API server knows no Node of this name: check the agent's NODE_NAME")
+		report(problem.Object{Kind: "Node", Name: v.NodeName}, "", "NodeNotFound", "the API server knows no Node of this name: check the agent's NODE_NAME")
 		return Desired{}, problems
 	}
 	ranges, err := podCIDRs(node)
 	if err != nil {
-		report("Node "+v.NodeName, "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
+		report(problem.Object{Kind: "Node", Name: v.NodeName}, "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
 	}
 	if len(ranges) == 0 {
-		report("Node "+v.NodeName, "spec.podCIDRs", "NoPodCIDR",
+		report(problem.Object{Kind: "Node", Name: v.NodeName}, "spec.podCIDRs", "NoPodCIDR",
 			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 
@@ -83,7 +83,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 	d.Host = v.host(ranges, serviceCIDRs, mtu)
 	if v.Underlay.Uplink != nil {
 		if err := d.takeOver(v); err != nil {
-			report("Node "+v.NodeName, "transportInterface", "UplinkNotTakenOver",
+			report(problem.Object{Kind: "Node", Name: v.NodeName}, "transportInterface", "UplinkNotTakenOver",
 				"%v: give interface %s an address, or name another in antrea-agent.conf", err, v.Config.TransportInterface)
 		}
 	}
@@ -173,10 +173,10 @@ func (v View) allPodCIDRs() []netip.Prefix {
 }
 
 // pods adds the Pods attached to this Node. One whose port has no number yet has no flows.
-func (d *Desired) pods(v View, state *datapath.State, report func(object, field, reason, format string, args ...any)) {
+func (d *Desired) pods(v View, state *datapath.State, report func(object problem.Object, field, reason, format string, args ...any)) {
 	ports := v.Switch.Bridges[v.Config.OVSBridge].Ports
 	for _, a := range v.Attachments {
-		object := "Pod " + a.PodNamespace + "/" + a.PodName
+		object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
 		mac, err := ofp.ParseMAC(a.MAC)
 		if err != nil {
 			report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
@@ -207,14 +207,14 @@ func (d *Desired) pods(v View, state *datapath.State, report func(object, field,
 }
 
 // remoteNodes adds the other Nodes of this cluster that have Pods and an address.
-func (v View) remoteNodes(state *datapath.State, report func(object, field, reason, format string, args ...any)) {
+func (v View) remoteNodes(state *datapath.State, report func(object problem.Object, field, reason, format string, args ...any)) {
 	for _, n := range v.Nodes {
 		if n.Name == v.NodeName {
 			continue
 		}
 		ranges, err := podCIDRs(n)
 		if err != nil {
-			report("Node "+n.Name, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
+			report(problem.Object{Kind: "Node", Name: n.Name}, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
 			continue
 		}
 		ip, ok := internalIP(n)

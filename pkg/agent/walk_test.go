@@ -73,7 +73,7 @@ type walk struct {
 
 	number   int // of the step
 	account  []string
-	wish     *flow.Set // after the last step
+	desired  *flow.Set // after the last step
 	foreign  []flow.Flow
 	loosened bool // the last step changed the switch behind the agent's back
 	mods     uint64
@@ -84,7 +84,7 @@ type walk struct {
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
-		world: newWorld(), log: &logTail{}, config: config.Default(), wish: flow.NewSet(),
+		world: newWorld(), log: &logTail{}, config: config.Default(), desired: flow.NewSet(),
 	}
 	w.config.FeatureGates = map[string]bool{"Multicluster": true}
 	w.config.Multicluster.EnableGateway = true
@@ -196,7 +196,7 @@ func (w *walk) nextStep() step {
 // step takes one step, and looks at the switch.
 func (w *walk) step() {
 	w.t.Helper()
-	before, was, agent := w.agent.flows.Stats(), w.wish, w.agent
+	before, was, agent := w.agent.flows.Stats(), w.desired, w.agent
 	next := w.nextStep()
 	text, loose := next.take(w), next.loose
 	w.account = append(w.account, text)
@@ -209,9 +209,9 @@ func (w *walk) step() {
 	if agent != w.agent {
 		before.FlowMods, before.GroupMods = 0, 0
 	}
-	flows, groups := size(flow.Diff(was, w.wish))
+	flows, groups := size(flow.Diff(was, w.desired))
 	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened && (have != flows || sent != groups) {
-		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(was, w.wish))
+		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(was, w.desired))
 	}
 	w.mods += after.FlowMods - before.FlowMods
 	w.loosened = loose
@@ -257,7 +257,7 @@ func (w *walk) settle() {
 	}
 }
 
-// compare fails the walk when the switch does not hold the wish.
+// compare fails the walk when the switch does not hold what is desired.
 func (w *walk) compare() {
 	w.t.Helper()
 	if err := w.differs(); err != nil {
@@ -266,23 +266,23 @@ func (w *walk) compare() {
 	if refused := w.agent.flows.Stats().Refused; len(refused) > 0 {
 		w.fail("the switch refuses %q", refused)
 	}
-	w.most = max(w.most, w.wish.Len())
+	w.most = max(w.most, w.desired.Len())
 }
 
 // differs reads the switch and compares it with what the agent has to want, which becomes
-// the walk's wish.
+// what the walk desires.
 func (w *walk) differs() error {
 	w.t.Helper()
-	wish, have := flow.NewSet(), flow.NewSet()
-	desired, _ := Plan(w.world.view(w.agent, w.gatewayMAC))
-	for owner, e := range desired.Flows {
+	want, have := flow.NewSet(), flow.NewSet()
+	plan, _ := Plan(w.world.view(w.agent, w.gatewayMAC))
+	for owner, e := range plan.Flows {
 		for i := range e.Flows {
 			e.Flows[i].Cookie = cookieOf(owner)
 		}
-		w.must(wish.AddEntries(e))
+		w.must(want.AddEntries(e))
 	}
 	for _, f := range w.foreign {
-		w.must(wish.Add(f))
+		w.must(want.Add(f))
 	}
 	for _, m := range w.request(ofp.GroupDescRequest{ID: ofp.GroupAll}) {
 		for _, g := range m.(ofp.GroupDescReply).Groups {
@@ -294,9 +294,9 @@ func (w *walk) differs() error {
 			w.must(have.Add(flow.FromStats(d)))
 		}
 	}
-	w.wish = wish
-	if c := flow.Diff(have, wish); !c.Empty() {
-		return fmt.Errorf("the switch differs from the wish (+ it lacks, ~ it has otherwise, - it has too much):\n%s", c)
+	w.desired = want
+	if c := flow.Diff(have, want); !c.Empty() {
+		return fmt.Errorf("the switch differs from what is desired (+ it lacks, ~ it has otherwise, - it has too much):\n%s", c)
 	}
 	return nil
 }

@@ -167,7 +167,7 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 	go func() { errc <- c.cache.Start(ctx) }()
 
 	pending := sources
-	told := map[string]string{}
+	reported := map[string]string{}
 	for {
 		var missing []source
 		loaded := true
@@ -177,15 +177,15 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 			switch {
 			case err == nil:
 				c.log.Info("watching", "kind", kind)
-				delete(told, kind)
+				delete(reported, kind)
 				continue
 			case errors.Is(err, errNotServed):
 			default:
 				loaded = false
 			}
 			missing = append(missing, s)
-			if told[kind] != err.Error() && ctx.Err() == nil {
-				told[kind] = err.Error()
+			if reported[kind] != err.Error() && ctx.Err() == nil {
+				reported[kind] = err.Error()
 				c.log.Info("not watching yet", "kind", kind, "error", err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // crossCluster adds the ways between this cluster and its peers.
@@ -15,11 +16,11 @@ func (p *planner) crossCluster() {
 	}
 	c := crossCluster{Node: n, gateway: p.Peering.Role == peering.Gateway, own: p.Peering.GatewayIP}
 	if c.gateway && c.own.Is4() {
-		p.add(MulticlusterOwner(), "Gateway "+p.Peering.Gateway, c.translate()...)
+		p.add(MulticlusterOwner(), problem.Object{Kind: "Gateway", Name: p.Peering.Gateway}, c.translate()...)
 	}
 	peers := sorted(p.Peering.Peers, func(p peering.Peer) string { return p.ClusterID })
 	for _, peer := range peers {
-		object := "cluster " + peer.ClusterID
+		object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
 		if !peer.Via.Is4() {
 			p.report(object, "", "InvalidGatewayIP", "cluster %s ignored: %s is not an IPv4 address that a tunnel can end at", peer.ClusterID, peer.Via)
 			continue

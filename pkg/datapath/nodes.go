@@ -5,6 +5,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // host is the prefix of one address.
@@ -21,7 +22,7 @@ func (p *planner) node() {
 	flows = append(flows, n.toHost()...)
 	flows = append(flows, n.toNobody()...)
 	flows = append(flows, n.output()...)
-	p.add(NodeOwner(n.Name), "Node "+n.Name, flows...)
+	p.add(NodeOwner(n.Name), problem.Object{Kind: "Node", Name: n.Name}, flows...)
 }
 
 // classify marks what comes from the host and from the tunnel. Both may use any source: the
@@ -186,7 +187,7 @@ func (p *planner) remoteNodes() {
 		if r.Name == p.Node.Name || p.Node.TunnelPort == 0 {
 			continue
 		}
-		object := "Node " + r.Name
+		object := problem.Object{Kind: "Node", Name: r.Name}
 		if !r.Address.Is4() {
 			p.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: %s is not an IPv4 address that a tunnel can end at; give the Node an IPv4 InternalIP", r.Address)
 			continue

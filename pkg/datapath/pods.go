@@ -5,6 +5,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // pods adds what each Pod of this Node needs.
@@ -20,7 +21,7 @@ func (p *planner) pods() {
 				p.Node.toPod(pod, ip), p.Node.toItself(pod, ip),
 			)
 		}
-		p.add(PodOwner(pod.Interface), "Pod "+pod.Namespace+"/"+pod.Name, flows...)
+		p.add(PodOwner(pod.Interface), problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, flows...)
 	}
 }
 

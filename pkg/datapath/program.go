@@ -3,6 +3,7 @@ package datapath
 import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Tables in the order a packet meets them. A goto can only move down this list; a packet
@@ -133,6 +134,6 @@ func (p *planner) program() {
 		if Program[t].Miss == flow.Next {
 			f.Actions = flow.Do(flow.Goto(t + 1))
 		}
-		p.add(NodeOwner(p.Node.Name), "Node "+p.Node.Name, f)
+		p.add(NodeOwner(p.Node.Name), problem.Object{Kind: "Node", Name: p.Node.Name}, f)
 	}
 }

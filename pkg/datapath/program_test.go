@@ -72,7 +72,7 @@ func TestConflicts(t *testing.T) {
 	out, problems := Plan(s)
 	var have []string
 	for _, p := range problems {
-		have = append(have, p.Object+" "+p.Reason)
+		have = append(have, p.Object.String()+" "+p.Reason)
 	}
 	want := []string{"Node node-3 Conflict", "Node node-4 InvalidAddress", "Pod default/thief Conflict"}
 	if strings.Join(have, ", ") != strings.Join(want, ", ") {

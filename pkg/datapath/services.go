@@ -8,6 +8,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -31,7 +32,7 @@ func frontendKey(f service.Frontend) string {
 func (p *planner) services() {
 	groups := ids{}
 	for _, f := range p.Frontends {
-		object := "Service " + f.Namespace + "/" + f.Service
+		object := problem.Object{Kind: "Service", Namespace: f.Namespace, Name: f.Service}
 		owner := ServiceOwner(f.Namespace, f.Service)
 		match, ok := frontendMatch(f)
 		if !ok {

@@ -27,7 +27,7 @@ func TestManyEndpoints(t *testing.T) {
 	if err != nil || len(add) > 65535 {
 		t.Errorf("the group as part of a bundle: %d bytes, %v", len(add), err)
 	}
-	if len(problems) != 1 || problems[0].Object != "Service default/web" || problems[0].Reason != "TooManyEndpoints" || !strings.Contains(problems[0].Message, "1000 endpoints") {
+	if len(problems) != 1 || problems[0].Object.String() != "Service default/web" || problems[0].Reason != "TooManyEndpoints" || !strings.Contains(problems[0].Message, "1000 endpoints") {
 		t.Errorf("want one problem that tells of 1000 endpoints, have %v", problems)
 	}
 }

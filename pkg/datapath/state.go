@@ -120,7 +120,7 @@ func sorted[T any](in []T, key func(T) string) []T {
 
 // add gives flows to an owner. It is false, and nothing of it is added, when one of them has
 // the key of a flow that another owner holds.
-func (p *planner) add(o flow.Owner, object string, flows ...flow.Flow) bool {
+func (p *planner) add(o flow.Owner, object problem.Object, flows ...flow.Flow) bool {
 	for _, f := range flows {
 		if holder, taken := p.owners[f.Key()]; taken {
 			p.report(object, "", "Conflict", "left out: flow %q is wanted for %s already: the two need addresses and ports of their own", f, holder.Name)
@@ -136,6 +136,6 @@ func (p *planner) add(o flow.Owner, object string, flows ...flow.Flow) bool {
 	return true
 }
 
-func (p *planner) report(object, field, reason, format string, args ...any) {
+func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }

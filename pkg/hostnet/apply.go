@@ -53,16 +53,16 @@ func (a *applier) begin(ctx context.Context, want Desired) {
 }
 
 // change counts and describes a change that was sent, or the kernel's refusal.
-func (a *applier) change(err error, object, field, format string, args ...any) {
+func (a *applier) change(err error, object problem.Object, field, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if err != nil {
 		a.failed = append(a.failed, problem.Problem{Object: object, Field: field, Reason: reasonRefused, Message: fmt.Sprintf("%s: %v", text, err)})
 		return
 	}
-	a.changes = append(a.changes, object+": "+text)
+	a.changes = append(a.changes, object.String()+": "+text)
 }
 
-func (a *applier) wait(object, format string, args ...any) {
+func (a *applier) wait(object problem.Object, format string, args ...any) {
 	a.pending = append(a.pending, problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -75,7 +75,7 @@ func (a *applier) link(name string) netlink.Link {
 	if err != nil {
 		var missing netlink.LinkNotFoundError
 		if !errors.As(err, &missing) {
-			a.change(err, "link "+name, "", "read it")
+			a.change(err, problem.Object{Kind: "link", Name: name}, "", "read it")
 		}
 		l = nil
 	}
@@ -96,7 +96,7 @@ func (a *applier) links() {
 		return 1
 	})
 	for _, want := range ordered {
-		object := "link " + want.Name
+		object := problem.Object{Kind: "link", Name: want.Name}
 		have := a.link(want.Name)
 		if have == nil {
 			a.wait(object, "it does not exist yet")
@@ -116,7 +116,7 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 	if len(want.Addresses) == 0 && !want.NoAddresses {
 		return
 	}
-	object := "link " + want.Name
+	object := problem.Object{Kind: "link", Name: want.Name}
 	have, err := a.handle.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		a.change(err, object, "addresses", "read addresses")
@@ -159,7 +159,7 @@ func (a *applier) neighbors() {
 	for _, name := range slices.Sorted(maps.Keys(byLink)) {
 		link := a.link(name)
 		if link == nil {
-			a.wait("neighbours of "+name, "the link does not exist yet")
+			a.wait(problem.Object{Kind: "neighbours", Name: name}, "the link does not exist yet")
 			continue
 		}
 		a.neighborsOn(name, link, byLink[name])
@@ -167,7 +167,7 @@ func (a *applier) neighbors() {
 }
 
 func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
-	object := "neighbours of " + name
+	object := problem.Object{Kind: "neighbours", Name: name}
 	list, err := a.handle.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
 	if err != nil {
 		a.change(err, object, "", "read them")
@@ -205,7 +205,7 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 func (a *applier) sysctls() {
 	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
 		want := a.want.Sysctls[key]
-		object := "sysctl " + key
+		object := problem.Object{Kind: "sysctl", Name: key}
 		path := filepath.Join("/proc/sys", filepath.Clean("/"+key))
 		have, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {

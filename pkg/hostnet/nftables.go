@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Names inside our nftables table.
@@ -98,7 +100,7 @@ func elements(prefixes []netip.Prefix) []string {
 }
 
 func (a *applier) nftables() {
-	object := "nftables table ip " + TableName
+	object := problem.Object{Kind: "nftables table", Name: TableName}
 	a.nftUnsettled = true
 	chains, sets := tableOf(a.want)
 	if a.nft == nil {

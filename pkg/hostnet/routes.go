@@ -32,7 +32,7 @@ func (k routeKey) String() string {
 func (a *applier) routes() {
 	ours, others, err := a.readRoutes()
 	if err != nil {
-		a.change(err, "routes", "", "read the main table")
+		a.change(err, problem.Object{Kind: "routes"}, "", "read the main table")
 		return
 	}
 	wanted := map[routeKey]bool{}
@@ -44,7 +44,7 @@ func (a *applier) routes() {
 	for _, want := range ordered {
 		key := routeKey{want.Dst.Masked(), want.Metric}
 		wanted[key] = true
-		object := "route " + key.String()
+		object := problem.Object{Kind: "route", Name: key.String()}
 		link := a.link(want.Link)
 		if link == nil {
 			a.wait(object, "its link %s does not exist yet", want.Link)
@@ -77,7 +77,7 @@ func (a *applier) routes() {
 		}
 		route := ours[key]
 		if err := a.handle.RouteDel(&route); !errors.Is(err, unix.ESRCH) {
-			a.change(err, "route "+key.String(), "", "remove it")
+			a.change(err, problem.Object{Kind: "route", Name: key.String()}, "", "remove it")
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // tunnels has the kernel ask for the MACs of the next hops to the tunnels' ends, unless it is
@@ -30,7 +32,7 @@ func (a *applier) tunnels(everything bool) {
 			a.asked = 0 // until the next event
 		}
 	}
-	object := "neighbours of " + a.want.Tunnels.Link
+	object := problem.Object{Kind: "neighbours", Name: a.want.Tunnels.Link}
 	known, err := a.handle.NeighList(index, netlink.FAMILY_V4)
 	if err != nil {
 		a.change(err, object, "", "read them")

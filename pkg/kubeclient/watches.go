@@ -32,7 +32,7 @@ func ForWatches(config *rest.Config) (*http.Client, error) {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
-	config.Dial = patient(dial)
+	config.Dial = redial(dial)
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the connection to %s: %w", config.Host, err)
@@ -42,8 +42,8 @@ func ForWatches(config *rest.Config) (*http.Client, error) {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// patient dials until it succeeds, its context ends, or redialUntil is over.
-func patient(dial dialFunc) dialFunc {
+// redial dials until it succeeds, its context ends, or redialUntil is over.
+func redial(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		end := time.Now().Add(redialUntil)
 		for {

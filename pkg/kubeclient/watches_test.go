@@ -37,7 +37,7 @@ func TestPatient(t *testing.T) {
 				}
 				here, there := net.Pipe()
 				defer there.Close()
-				conn, err := patient(func(context.Context, string, string) (net.Conn, error) {
+				conn, err := redial(func(context.Context, string, string) (net.Conn, error) {
 					if row.back == 0 || time.Since(start) < row.back {
 						return nil, errRefused
 					}

@@ -5,9 +5,25 @@ package problem
 
 import "fmt"
 
-// Problem is something wrong with one object that a Plan went on without.
+// Object names what a Problem is about: an API object, or a thing of the Node such as a link,
+// whose Kind is then lower-case.
+type Object struct {
+	Kind      string
+	Namespace string // empty for cluster-scoped kinds and things of the Node
+	Name      string
+}
+
+// String returns "Kind namespace/name", or "Kind name" without a Namespace.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Problem is something wrong with one object that a Plan went on without. It is comparable.
 type Problem struct {
-	Object  string // "Kind namespace/name", or "Kind name" for cluster-scoped kinds
+	Object
 	Field   string // path of the field at fault, such as "spec.serviceCIDR"; may be empty
 	Reason  string // CamelCase, for conditions and Events
 	Message string // what is wrong, and the remedy

@@ -134,13 +134,13 @@ func TestARingComesBeforeAgain(t *testing.T) {
 
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []time.Duration
+		var reported []time.Duration
 		o := times
 		o.Failed = func(err error, retry time.Duration) {
 			if err == nil {
 				t.Error("told of no error")
 			}
-			told = append(told, retry)
+			reported = append(reported, retry)
 		}
 		c := &calls{Runner: New(o)}
 		c.f = func(n int) (time.Time, error) {
@@ -157,8 +157,8 @@ func TestBackOff(t *testing.T) {
 		// and the seventh fails for the first time.
 		ms := time.Millisecond
 		c.until(t, 10*time.Second, 0, 200*ms, 600*ms, 1400*ms, 2400*ms, 3400*ms, 3450*ms, 3650*ms)
-		if want := []time.Duration{200 * ms, 400 * ms, 800 * ms, time.Second, time.Second, 200 * ms}; !slices.Equal(told, want) {
-			t.Errorf("told of retries in %v, want %v", told, want)
+		if want := []time.Duration{200 * ms, 400 * ms, 800 * ms, time.Second, time.Second, 200 * ms}; !slices.Equal(reported, want) {
+			t.Errorf("told of retries in %v, want %v", reported, want)
 		}
 	})
 }

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // candidate is one address of a slice for one of its ports.
@@ -59,7 +61,7 @@ func (p *planner) candidates(s *corev1.Service) candidates {
 // endpointAddress is the address of endpoint i of a slice. Of several addresses the API
 // gives a meaning to the first alone.
 func (p *planner) endpointAddress(slice *discoveryv1.EndpointSlice, i int, e discoveryv1.Endpoint) (netip.Addr, bool) {
-	object := "EndpointSlice " + slice.Namespace + "/" + slice.Name
+	object := problem.Object{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name}
 	field := fmt.Sprintf("endpoints[%d].addresses[0]", i)
 	if len(e.Addresses) == 0 {
 		return netip.Addr{}, false

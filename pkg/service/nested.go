@@ -69,7 +69,7 @@ type nesting struct {
 // nested one is split.
 func (n *nesting) shares(i int) []fraction {
 	f := n.out[i]
-	object := "Service " + f.Namespace + "/" + f.Service
+	object := problem.Object{Kind: "Service", Namespace: f.Namespace, Name: f.Service}
 	n.open[i] = true
 	defer delete(n.open, i)
 	var out []fraction
@@ -102,10 +102,10 @@ func (n *nesting) shares(i int) []fraction {
 }
 
 // tell reports once what is met on several ways.
-func (n *nesting) tell(object, reason, format string, args ...any) {
+func (n *nesting) tell(object problem.Object, reason, format string, args ...any) {
 	p := problem.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)}
-	if !n.told[p] {
-		n.told[p] = true
+	if !n.reported[p] {
+		n.reported[p] = true
 		n.problems = append(n.problems, p)
 	}
 }

@@ -54,17 +54,17 @@ func TestNestingEnds(t *testing.T) {
 				}
 			}
 		}
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		for _, p := range problems {
 			if p.Reason != "EndpointNesting" {
 				t.Errorf("want problems of nesting, got %v", p)
 			}
-			if told[p.Object+p.Message] {
+			if reported[p.Object.String()+p.Message] {
 				t.Errorf("told twice: %v", p)
 			}
-			told[p.Object+p.Message] = true
+			reported[p.Object.String()+p.Message] = true
 		}
-		if len(told) == 0 {
+		if len(reported) == 0 {
 			t.Error("nobody is told that endpoints are left out")
 		}
 	}

@@ -63,7 +63,7 @@ type address struct {
 // cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
 // Services have no address to serve and are left out.
 func Plan(v View) ([]Frontend, []problem.Problem) {
-	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}, told: map[problem.Problem]bool{}}
+	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}, reported: map[problem.Problem]bool{}}
 	services := slices.Clone(v.Services)
 	slices.SortStableFunc(services, func(a, b *corev1.Service) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
@@ -87,10 +87,10 @@ type planner struct {
 	out       []Frontend
 	frontends map[address]int // index in out
 	problems  []problem.Problem
-	told      map[problem.Problem]bool // of those that nesting has found
+	reported  map[problem.Problem]bool // of those that nesting has found
 }
 
-func (p *planner) report(object, field, reason, format string, args ...any) {
+func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -113,7 +113,7 @@ func slicesByService(all []*discoveryv1.EndpointSlice) map[string][]*discoveryv1
 
 // service adds the frontends of one Service.
 func (p *planner) service(s *corev1.Service) {
-	object := "Service " + s.Namespace + "/" + s.Name
+	object := problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}
 	vips := p.vips(s, object)
 	if len(vips) == 0 {
 		return
@@ -152,7 +152,7 @@ func (p *planner) service(s *corev1.Service) {
 }
 
 // add takes a frontend unless another Service has its address already.
-func (p *planner) add(object, field string, f Frontend) {
+func (p *planner) add(object problem.Object, field string, f Frontend) {
 	key := address{f.Protocol, f.VIP}
 	if i, taken := p.frontends[key]; taken {
 		p.report(object, field, "AddressInUse", "%s/%s is served for Service %s/%s already: give one of the two Services another ClusterIP or port",
@@ -164,7 +164,7 @@ func (p *planner) add(object, field string, f Frontend) {
 }
 
 // vips returns the IPv4 ClusterIPs of a Service, none where it is of a kind without.
-func (p *planner) vips(s *corev1.Service, object string) []netip.Addr {
+func (p *planner) vips(s *corev1.Service, object problem.Object) []netip.Addr {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // bindings decides which accounts are bound to the cluster ID that they announced. Two members
@@ -26,7 +27,7 @@ func (p *planner) bindings() {
 		if winner == nil || a.DeletionTimestamp != nil {
 			continue
 		}
-		p.problem("MemberClusterAnnounce "+a.Namespace+"/"+a.Name, "metadata.annotations", "AccountOfAnotherMember",
+		p.problem(problem.Object{Kind: "MemberClusterAnnounce", Namespace: a.Namespace, Name: a.Name}, "metadata.annotations", "AccountOfAnotherMember",
 			"it was made by ServiceAccount %s, which acts for cluster %s (MemberClusterAnnounce %s): cluster %s is left out of the ClusterSet; delete this MemberClusterAnnounce and give cluster %s a ServiceAccount of its own",
 			binding.Announcer(a), winner.ClusterID, winner.Name, a.ClusterID, a.ClusterID)
 	}

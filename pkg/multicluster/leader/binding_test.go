@@ -18,7 +18,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -126,7 +126,7 @@ func TestBindLosesToAnOperator(t *testing.T) {
 	}
 	w := &writes{to: writer}
 	w.bindings(v, Desired{Bind: map[string]string{"member": "east", "moved": "west", "gone": "north"}})
-	_, refused, lost := patience.New(retryMin, retryMost, slog.New(slog.DiscardHandler)).Round(t.Context(), w.list)
+	_, refused, lost := retry.New(retryMin, retryMost, slog.New(slog.DiscardHandler)).Round(t.Context(), w.list)
 	if len(refused) > 0 || lost != nil {
 		t.Errorf("refused %v, lost %v: the next view has what was written meanwhile", refused, lost)
 	}

@@ -22,7 +22,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/runner"
 )
@@ -73,7 +73,7 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 		runner: runner.New(runner.Options{Settle: settle, Resync: tick, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
 			log.Error("bring the Common Area up to date; trying again", "in", retry, "error", err)
 		}}),
-		writer: patience.New(retryMin, retryMost, log),
+		writer: retry.New(retryMin, retryMost, log),
 		seen:   map[string]sighting{},
 	})
 }
@@ -86,9 +86,9 @@ type controller struct {
 	log       *slog.Logger
 	runner    *runner.Runner
 	seen      map[string]sighting
-	writer    *patience.Writer
+	writer    *retry.Writer
 	refused   map[string]string // why ResourceImports cannot be written, by name
-	told      []problem.Problem
+	reported  []problem.Problem
 }
 
 // sighting is when a MemberClusterAnnounce was last seen to change.
@@ -162,11 +162,11 @@ func (c *controller) round(ctx context.Context) (time.Time, error) {
 // tell logs problems, each once for as long as it lasts.
 func (c *controller) tell(problems []problem.Problem) {
 	for _, p := range problems {
-		if !slices.Contains(c.told, p) {
+		if !slices.Contains(c.reported, p) {
 			c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
 		}
 	}
-	c.told = problems
+	c.reported = problems
 }
 
 // view reads the Common Area from the cache.

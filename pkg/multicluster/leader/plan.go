@@ -96,7 +96,7 @@ func inOrder[T metav1.Object](objects []T) []T {
 	return sorted
 }
 
-func (p *planner) problem(object, field, reason, format string, args ...any) {
+func (p *planner) problem(object problem.Object, field, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -153,7 +153,7 @@ func (p *planner) clusterSet() {
 		return
 	}
 	for _, extra := range sets[1:] {
-		p.problem("ClusterSet "+extra.Namespace+"/"+extra.Name, "metadata.name", "MultipleClusterSets",
+		p.problem(problem.Object{Kind: "ClusterSet", Namespace: extra.Namespace, Name: extra.Name}, "metadata.name", "MultipleClusterSets",
 			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
 	}
 	set := sets[0].DeepCopy()
@@ -165,7 +165,7 @@ func (p *planner) clusterSet() {
 			}
 		}
 	}
-	object := "ClusterSet " + set.Namespace + "/" + set.Name
+	object := problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name}
 	switch {
 	case set.Spec.ClusterID == "":
 		p.problem(object, "spec.clusterID", "ClusterIDMissing",

@@ -41,7 +41,7 @@ func without(change func(*mcv1alpha1.ResourceExport), re *mcv1alpha1.ResourceExp
 }
 
 // told is a plan's imports and conditions, a line each: what a reader of the Common Area sees.
-func told(d Desired) []string {
+func reported(d Desired) []string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(d.Imports)) {
 		ri := d.Imports[name]
@@ -147,12 +147,12 @@ func TestRules(t *testing.T) {
 			old, _ := Plan(View{Namespace: "area", Now: noon, ResourceExports: row.before})
 			now := View{Namespace: "area", Now: noon, ResourceExports: row.now, ResourceImports: slices.Collect(maps.Values(old.Imports))}
 			have, problems := Plan(now)
-			if diff := cmp.Diff(row.want, told(have)); diff != "" || len(problems) > 0 {
+			if diff := cmp.Diff(row.want, reported(have)); diff != "" || len(problems) > 0 {
 				t.Errorf("problems %v; want, have:\n%s", problems, diff)
 			}
 			now.ResourceImports = slices.Collect(maps.Values(have.Imports))
-			if again, _ := Plan(now); !slices.Equal(told(again), told(have)) {
-				t.Errorf("planned again with the imports written:\n%s", cmp.Diff(told(have), told(again)))
+			if again, _ := Plan(now); !slices.Equal(reported(again), reported(have)) {
+				t.Errorf("planned again with the imports written:\n%s", cmp.Diff(reported(have), reported(again)))
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestRefusedImports(t *testing.T) {
 		"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
 		"east-clusterinfo fails: not here",
 		"east-default-web-endpoints fails: too many",
-	}, told(d)); diff != "" {
+	}, reported(d)); diff != "" {
 		t.Error(diff)
 	}
 	for _, re := range v.ResourceExports {

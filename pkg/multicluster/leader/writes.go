@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -25,7 +24,7 @@ const (
 
 // writes are the difference between the view and the plan, in order. A deleted export is let
 // go only when its import is written: until then the import may still hold it.
-func (c *controller) writes(v View, d Desired) []patience.Write {
+func (c *controller) writes(v View, d Desired) []retry.Write {
 	w := &writes{to: c.client}
 	w.bindings(v, d) // before what members may do only with them
 	imports := w.imports(v, d)
@@ -67,13 +66,13 @@ func (c *controller) writes(v View, d Desired) []patience.Write {
 // for one that comes after it.
 type writes struct {
 	to   client.Client
-	list []patience.Write
+	list []retry.Write
 }
 
 func (w *writes) add(verb, kind string, o client.Object, field, after string, do func(context.Context) error) string {
-	object := kind + " " + o.GetNamespace() + "/" + o.GetName()
-	what := verb + " " + object
-	w.list = append(w.list, patience.Write{
+	object := problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}
+	what := verb + " " + object.String()
+	w.list = append(w.list, retry.Write{
 		What: what, After: after, Do: do,
 		Blame: problem.Problem{Object: object, Field: field, Reason: reasonWriteFailed, Message: remedy},
 	})
@@ -161,9 +160,8 @@ func (w *writes) clusterSet(v View, d Desired) {
 func refusedImports(problems []problem.Problem) map[string]string {
 	refused := map[string]string{}
 	for _, p := range problems {
-		object, ok := strings.CutPrefix(p.Object, "ResourceImport ")
-		if _, name, named := strings.Cut(object, "/"); ok && named && p.Field != statusField {
-			refused[name] = p.Message
+		if p.Kind == "ResourceImport" && p.Field != statusField {
+			refused[p.Name] = p.Message
 		}
 	}
 	return refused

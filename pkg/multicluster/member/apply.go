@@ -14,17 +14,17 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 const reasonWriteFailed = "WriteFailed"
 
-// patient are the writes as a patience.Writer does them.
-func patient(to client.Client, writes []Write) []patience.Write {
-	out := make([]patience.Write, len(writes))
+// retried are the writes as a retry.Writer does them.
+func retried(to client.Client, writes []Write) []retry.Write {
+	out := make([]retry.Write, len(writes))
 	for i, w := range writes {
-		out[i] = patience.Write{
+		out[i] = retry.Write{
 			What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
 			Do: func(ctx context.Context) error { return write(ctx, to, w) },
 		}
@@ -95,32 +95,31 @@ func (r *reporter) report(v View, problems []problem.Problem) {
 }
 
 // reference finds the object a Problem names, with its UID, by which Events are shown.
-func reference(v View, name string) *corev1.ObjectReference {
-	kind, rest, _ := strings.Cut(name, " ")
-	switch kind {
+func reference(v View, o problem.Object) *corev1.ObjectReference {
+	switch o.Kind {
 	case "ClusterSet":
-		return find(v.ClusterSets, kind, rest, mcv1alpha2.GroupVersion.String())
+		return find(v.ClusterSets, o, mcv1alpha2.GroupVersion.String())
 	case "ServiceExport":
-		return find(v.ServiceExports, kind, rest, mcsv1alpha1.GroupVersion.String())
+		return find(v.ServiceExports, o, mcsv1alpha1.GroupVersion.String())
 	case "ServiceImport":
-		return find(v.ServiceImports, kind, rest, mcsv1alpha1.GroupVersion.String())
+		return find(v.ServiceImports, o, mcsv1alpha1.GroupVersion.String())
 	case "ClusterInfoImport":
-		return find(v.ClusterInfoImports, kind, rest, mcv1alpha1.GroupVersion.String())
+		return find(v.ClusterInfoImports, o, mcv1alpha1.GroupVersion.String())
 	case "Service":
-		return find(v.Services, kind, rest, corev1.SchemeGroupVersion.String())
+		return find(v.Services, o, corev1.SchemeGroupVersion.String())
 	case "Endpoints":
-		return find(v.Endpoints, kind, rest, corev1.SchemeGroupVersion.String())
+		return find(v.Endpoints, o, corev1.SchemeGroupVersion.String())
 	case "Node":
-		return find(v.Nodes, kind, rest, corev1.SchemeGroupVersion.String())
+		return find(v.Nodes, o, corev1.SchemeGroupVersion.String())
 	}
 	return nil
 }
 
-func find[T metav1.Object](objects []T, kind, name, version string) *corev1.ObjectReference {
+func find[T metav1.Object](objects []T, name problem.Object, version string) *corev1.ObjectReference {
 	for _, o := range objects {
-		if object(kind, o.GetNamespace(), o.GetName()) == kind+" "+name {
+		if o.GetNamespace() == name.Namespace && o.GetName() == name.Name {
 			return &corev1.ObjectReference{
-				APIVersion: version, Kind: kind,
+				APIVersion: version, Kind: name.Kind,
 				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/patience"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/runner"
 )
 
@@ -87,7 +87,7 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 		namespace: namespace, config: cfg, log: log, mapper: mgr.GetRESTMapper(),
 		cache: local, client: writer,
 		local: runner.New(times), leader: runner.New(times),
-		localWriter: patience.New(retryMin, retryMost, log), leaderWriter: patience.New(retryMin, retryMost, log),
+		localWriter: retry.New(retryMin, retryMost, log), leaderWriter: retry.New(retryMin, retryMost, log),
 		localReport:  newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
 		leaderReport: newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
 		serviceCIDR:  cfg.ServiceCIDR, secrets: map[string]*corev1.Secret{},
@@ -104,7 +104,7 @@ type controller struct {
 	client    client.Client // reads are live
 
 	local, leader             *runner.Runner // of the rounds that write here, and there
-	localWriter, leaderWriter *patience.Writer
+	localWriter, leaderWriter *retry.Writer
 	localReport, leaderReport *reporter
 
 	mu               sync.Mutex // for what follows
@@ -164,7 +164,7 @@ func (c *controller) localRound(ctx context.Context) (time.Time, error) {
 	}
 	d, problems := Plan(v)
 	c.reconnect(ctx, d)
-	again, failures, lost := c.localWriter.Round(ctx, patient(c.client, Diff(v, d).Local))
+	again, failures, lost := c.localWriter.Round(ctx, retried(c.client, Diff(v, d).Local))
 	c.tell(ctx, lost)
 	c.localReport.report(v, append(problems, failures...))
 	return again, nil
@@ -202,7 +202,7 @@ func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
 	if v.Leader.Announcement.Error != "" {
 		return d.Again, nil // the next announcement finds out when the leader is back
 	}
-	again, failures, lost := c.leaderWriter.Round(ctx, patient(area.client, Diff(v, d).Leader))
+	again, failures, lost := c.leaderWriter.Round(ctx, retried(area.client, Diff(v, d).Leader))
 	c.tell(ctx, lost)
 	c.leaderReport.report(v, failures)
 	return earlier(again, d.Again), nil

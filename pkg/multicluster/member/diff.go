@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Verb is what a Write does.
@@ -32,8 +33,8 @@ const (
 type Write struct {
 	Verb   Verb
 	Kind   string
-	Object client.Object // complete for Create and Update; what was seen for Delete
-	About  string        // the object to blame when it fails, as Problems name objects
+	Object client.Object  // complete for Create and Update; what was seen for Delete
+	About  problem.Object // the object to blame when it fails
 }
 
 // String reads "create Service default/antrea-mc-web".
@@ -52,7 +53,7 @@ type Change struct {
 // is wanted are not written, and fields that the plan does not speak of keep their values.
 func Diff(v View, d Desired) Change {
 	var c Change
-	set := "ClusterSet " + v.Namespace
+	set := problem.Object{Kind: "ClusterSet", Namespace: v.Namespace}
 	if d.ClusterSet != nil {
 		set = object("ClusterSet", d.ClusterSet.Namespace, d.ClusterSet.Name)
 		c.Local = append(c.Local, diffClusterSet(v.ClusterSets, d.ClusterSet)...)
@@ -109,10 +110,11 @@ func diffClusterSet(have []*mcv1alpha2.ClusterSet, want *mcv1alpha2.ClusterSet) 
 
 // kindDiff compares the objects of one kind.
 type kindDiff[T client.Object] struct {
-	kind, about string
-	keep        bool         // leave the kind alone altogether
-	mine        func(T) bool // may we delete it? nil: always
-	merge       func(into, want T)
+	kind  string
+	about problem.Object
+	keep  bool         // leave the kind alone altogether
+	mine  func(T) bool // may we delete it? nil: always
+	merge func(into, want T)
 }
 
 // writes lists removals first: a Gateway goes before its successor comes.

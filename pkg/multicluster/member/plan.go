@@ -75,7 +75,7 @@ type planner struct {
 	problems []problem.Problem
 }
 
-func (p *planner) problem(object, field, reason, message string) {
+func (p *planner) problem(object problem.Object, field, reason, message string) {
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: message})
 }
 
@@ -112,10 +112,7 @@ func chooseClusterSet(v View) (*mcv1alpha2.ClusterSet, []problem.Problem) {
 	return chosen, problems
 }
 
-// object names an object as Problems do; ns is empty for cluster-scoped kinds.
-func object(kind, ns, name string) string {
-	if ns == "" {
-		return kind + " " + name
-	}
-	return kind + " " + ns + "/" + name
+// object names an object for Problems; ns is empty for cluster-scoped kinds.
+func object(kind, ns, name string) problem.Object {
+	return problem.Object{Kind: kind, Namespace: ns, Name: name}
 }

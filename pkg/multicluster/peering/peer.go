@@ -6,11 +6,12 @@ import (
 	"slices"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // peer reads one ClusterInfoImport; false when it cannot be used.
 func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
-	object := "ClusterInfoImport " + ci.Namespace + "/" + ci.Name
+	object := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}
 	id := ci.Spec.ClusterID
 	if id == "" {
 		p.report(object, "spec.clusterID", "NoClusterID", "the cluster has no ID and is ignored: set clusterID in that cluster's ClusterSet")
@@ -40,7 +41,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 }
 
 // gateways adds the peer's usable gateway addresses; false when there is none.
-func (p *planner) gateways(object string, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
+func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if len(ci.Spec.GatewayInfos) == 0 {
 		p.report(object, "spec.gatewayInfos", "NoGateway", "cluster %s ignored: it has no gateway: annotate one of its Nodes with multicluster.antrea.io/gateway=true", peer.ClusterID)
 		return false
@@ -78,7 +79,7 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 
 // podCIDRs adds the peer's Pod ranges. A bad one is left out alone: the Services of the peer
 // do not depend on it.
-func (p *planner) podCIDRs(object string, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
+func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
 		cidr, err := usableRange(text)

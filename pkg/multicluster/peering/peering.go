@@ -111,7 +111,7 @@ type planner struct {
 	problems []problem.Problem
 }
 
-func (p *planner) report(object, field, reason, format string, args ...any) {
+func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -125,7 +125,7 @@ func (p *planner) gateway() (Peering, bool) {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
 	for _, g := range gateways {
-		object := "Gateway " + g.Namespace + "/" + g.Name
+		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
 		gatewayIP, err := usableIP(g.GatewayIP)
 		if err != nil {
 			p.report(object, "gatewayIP", "InvalidGatewayIP",

@@ -165,7 +165,7 @@ func TestPlan(t *testing.T) {
 					t.Fatalf("problems %q, want %q", problems, test.problems)
 				}
 				for i, p := range problems {
-					line := p.Object + " " + p.Field + ": " + p.Message
+					line := p.Object.String() + " " + p.Field + ": " + p.Message
 					if !strings.HasPrefix(line, test.problems[i]) {
 						t.Errorf("problem %q, want %q", line, test.problems[i])
 					}

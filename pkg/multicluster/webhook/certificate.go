@@ -103,17 +103,17 @@ func issue(host string) (*tls.Certificate, []byte, error) {
 
 // Start keeps the certificate in the webhook configurations until ctx ends. The manager calls it.
 func (c *Certificate) Start(ctx context.Context) error {
-	var told string
+	var reported string
 	for {
 		pause := checkEvery
 		if err := c.publish(ctx); err != nil && ctx.Err() == nil {
 			pause = time.Second
-			if err.Error() != told {
-				told = err.Error()
+			if err.Error() != reported {
+				reported = err.Error()
 				slog.Error("publish the webhooks' certificate; trying again", "error", err)
 			}
 		} else {
-			told = ""
+			reported = ""
 		}
 		select {
 		case <-ctx.Done():

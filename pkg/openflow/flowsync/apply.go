@@ -149,7 +149,7 @@ func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
 	s.mu.Unlock()
 	err := s.send(ctx, conn, c)
 	s.mu.Lock()
-	s.land()
+	s.commit()
 	s.mu.Unlock()
 	if err == nil {
 		err = s.dropMeters(ctx, conn)
@@ -222,7 +222,7 @@ func (s *Syncer) plan(now time.Time) change {
 	}
 	c := slices.Concat(groups, flows, delFlows, delGroups)
 	for _, st := range c {
-		s.pin(st.slot)
+		s.reserve(st.slot)
 	}
 	return c
 }

@@ -35,7 +35,7 @@ func BenchmarkOneOfMany(b *testing.B) {
 					}
 				}
 				s.confirm(c)
-				s.land()
+				s.commit()
 				return buf
 			}
 			buf := encode(nil)

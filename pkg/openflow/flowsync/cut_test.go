@@ -13,7 +13,7 @@ import (
 // cutWishes are what TestCutAtEveryThirdByte declares one after the other: with groups that come, change
 // and go, flows that come, change in place, change their timeout and go, and in the second
 // one that the switch refuses, which is not in what remains.
-func cutWishes(t testing.TB) (first, second, remains map[flow.Owner]flow.Entries) {
+func cutDesired(t testing.TB) (first, second, remains map[flow.Owner]flow.Entries) {
 	group := func(id uint32, port ...uint64) flow.Group {
 		g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 		for i, p := range port {
@@ -39,7 +39,7 @@ func cutWishes(t testing.TB) (first, second, remains map[flow.Owner]flow.Entries
 // that changes it.
 func TestCutAtEveryThirdByte(t *testing.T) {
 	t.Parallel()
-	first, second, remains := cutWishes(t)
+	first, second, remains := cutDesired(t)
 	for d, name := range []string{"to the switch", "from the switch"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

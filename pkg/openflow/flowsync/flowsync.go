@@ -101,7 +101,7 @@ type Syncer struct {
 	wanted    tally
 	dirty     dirtyList
 	touched   map[*slot]struct{} // what was reported during a read or a bundle; else nil
-	pinned    []*slot            // what it refers to, or the bundle that is about to be sent
+	reserved  []*slot            // what it refers to, or the bundle that is about to be sent
 	removing  map[uint32]bool    // groups whose removal is being sent
 	refused   map[*slot]*refusal
 	id, form  []byte // of what is looked at, to be used again

@@ -78,7 +78,7 @@ func appendHeader(b []byte, cookie uint64, idle, hard, flags, importance uint16)
 }
 
 // appendTold appends the form of a flow that the switch has told.
-func appendTold(b []byte, f *flow.Flow) []byte {
+func appendReported(b []byte, f *flow.Flow) []byte {
 	b = appendHeader(b, f.Cookie, f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance)
 	out, err := ofp.AppendActions(b, f.Actions)
 	if err != nil {

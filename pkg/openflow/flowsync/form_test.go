@@ -182,11 +182,11 @@ func TestUnknownInstructions(t *testing.T) {
 	f := address(1, 1)
 	id, want := formOf(t, f)
 	f.Actions = flow.Do(ofp.NAT{})
-	told := form(appendTold(nil, &f))
-	if id.same(want, told) || id.uses(told, map[uint32]bool{1: true}) {
-		t.Errorf("%q is what somebody wants", told)
+	reported := form(appendReported(nil, &f))
+	if id.same(want, reported) || id.uses(reported, map[uint32]bool{1: true}) {
+		t.Errorf("%q is what somebody wants", reported)
 	}
-	if text := id.text(told); text == "" || text == fmt.Sprint(id.flow(want)) {
+	if text := id.text(reported); text == "" || text == fmt.Sprint(id.flow(want)) {
 		t.Errorf("its text is %q", text)
 	}
 }

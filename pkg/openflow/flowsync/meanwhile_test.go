@@ -38,18 +38,18 @@ func answer(s *Syncer, c change, err error) {
 			s.refuseStep(st, err)
 		}
 	}
-	s.land()
+	s.commit()
 }
 
-func wish(variant int) flow.Entries { return flow.Entries{Flows: []flow.Flow{address(1, variant)}} }
+func desired(variant int) flow.Entries { return flow.Entries{Flows: []flow.Flow{address(1, variant)}} }
 
 // TestGivenUpWhileItIsRefused gives up a change of a flow while the switch refuses it, before removals are allowed:
 // nothing is left that is tried again and again.
 func TestGivenUpWhileItIsRefused(t *testing.T) {
 	s := New(Options{Instance: 7})
-	s.Set(ann, wish(1))
+	s.Set(ann, desired(1))
 	answer(s, sent(s), nil)
-	s.Set(ann, wish(2))
+	s.Set(ann, desired(2))
 	c := sent(s)
 	s.Set(ann, flow.Entries{})
 	answer(s, c, errRefused)
@@ -68,28 +68,28 @@ func TestGivenUpWhileItIsRefused(t *testing.T) {
 func TestOthersKeepARefusal(t *testing.T) {
 	s := New(Options{Instance: 7})
 	s.Release()
-	s.Set(ann, wish(1))
+	s.Set(ann, desired(1))
 	answer(s, sent(s), errRefused)
-	told := func(o flow.Owner) bool {
+	reported := func(o flow.Owner) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return errors.Is(s.refusals([]flow.Owner{o}), errRefused)
 	}
-	for i, e := range []flow.Entries{{}, wish(2), wish(3), {}} {
+	for i, e := range []flow.Entries{{}, desired(2), desired(3), {}} {
 		s.Set(ben, e)
-		if !told(ann) {
+		if !reported(ann) {
 			t.Errorf("step %d: the first owner is not told any more", i)
 		}
-		if told(ben) {
+		if reported(ben) {
 			t.Errorf("step %d: the second owner is told of what it does not want", i)
 		}
 	}
-	s.Set(ben, wish(1))
-	if !told(ben) {
+	s.Set(ben, desired(1))
+	if !reported(ben) {
 		t.Error("who wants the same is not told")
 	}
 	s.Set(ann, flow.Entries{})
-	if told(ben) {
+	if reported(ben) {
 		t.Error("another owner's flow has not been tried yet, and counts as refused")
 	}
 }
@@ -97,7 +97,7 @@ func TestOthersKeepARefusal(t *testing.T) {
 // TestReleaseRemovesWhatIsInDoubt releases when the switch may hold a flow that nobody wants any more.
 func TestReleaseRemovesWhatIsInDoubt(t *testing.T) {
 	s := New(Options{Instance: 7})
-	s.Set(ann, wish(1))
+	s.Set(ann, desired(1))
 	c := sent(s)
 	s.mu.Lock() // somebody deletes it before it is added, or after
 	f := c[0].id.flow(c[0].after)
@@ -181,7 +181,7 @@ func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 	s := New(Options{Instance: 7})
 	s.Release()
 	with := func(id uint32) flow.Entries {
-		e := wish(1)
+		e := desired(1)
 		e.Flows[0].Actions = flow.Do(ofp.Meter{ID: id}, flow.Output(1))
 		e.Meters = []flow.Meter{rate(id)}
 		return e
@@ -215,9 +215,9 @@ func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
 	s.Set(ann, flow.Entries{Flows: []flow.Flow{address(1, 1), address(2, 1), using(3, flow.ToGroup(5)), using(4, ofp.Meter{ID: 6})}})
 	answer(s, sent(s), nil)
 	s.mu.Lock()
-	told := using(5, flow.ToGroup(5))
-	told.Cookie = 7 << 48
-	sl, now := s.slotOf(&told)
+	reported := using(5, flow.ToGroup(5))
+	reported.Cookie = 7 << 48
+	sl, now := s.slotOf(&reported)
 	sl.have = now
 	s.mark(sl)
 	known := len(s.linked)

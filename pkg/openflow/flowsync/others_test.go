@@ -220,28 +220,28 @@ func TestOldBundleComesLate(t *testing.T) {
 	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(p.socket), GroupCompare: time.Hour, Compare: time.Hour})
 	s.RedialWithin(time.Millisecond)
 	s.Release()
-	wish := func(n int) map[flow.Owner]flow.Entries {
+	desired := func(n int) map[flow.Owner]flow.Entries {
 		e := entries(t, "table=1,priority=1,ip,actions=group:5")
 		e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(ofp.Port(n)))}}}}
 		return map[flow.Owner]flow.Entries{alice: e}
 	}
-	s.SetAll(wish(1))
+	s.SetAll(desired(1))
 	synced(t, s)
 	before := p.bytes()[toSwitch]
-	s.SetAll(wish(2))
+	s.SetAll(desired(2))
 	synced(t, s)
 	held, release := make(chan struct{}), make(chan struct{})
 	p.after(p.bytes()[toSwitch]-before-8, func() { p.cutAll(); close(held); <-release })
-	s.SetAll(wish(3))
+	s.SetAll(desired(3))
 	select {
 	case <-held:
 	case <-time.After(10 * time.Second):
 		close(release)
 		t.Fatal("the commit does not come")
 	}
-	s.SetAll(wish(4))
+	s.SetAll(desired(4))
 	err := trySync(s, 10*time.Second)
-	differs := o.differs(wish(4))
+	differs := o.differs(desired(4))
 	close(release)
 	if err != nil || differs != nil {
 		t.Fatalf("over the new connection: %v, %v", err, differs)
@@ -250,6 +250,6 @@ func TestOldBundleComesLate(t *testing.T) {
 		if s.Stats().Mended == 0 {
 			return fmt.Errorf("nothing is mended: %+v", s.Stats())
 		}
-		return o.differs(wish(4))
+		return o.differs(desired(4))
 	})
 }

@@ -182,9 +182,9 @@ func (w *scripted) dump() ofp.FlowDescReply {
 func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	wish, have := flow.NewSet(), flow.NewSet()
+	desired, have := flow.NewSet(), flow.NewSet()
 	for _, e := range want {
-		if err := wish.AddEntries(e); err != nil {
+		if err := desired.AddEntries(e); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -194,7 +194,7 @@ func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
 			w.t.Error(err)
 		}
 	}
-	return flow.Diff(have, wish).String()
+	return flow.Diff(have, desired).String()
 }
 
 // log is the bundles so far.

@@ -20,11 +20,11 @@ type slot struct {
 
 	next, prev *slot // of what is dirty
 
-	dirty   bool // to be compared
-	foreign bool // somebody else has changed it
-	doubt   bool // the switch may hold it or not, whatever have says
-	found   bool // by the read that is under way
-	pinned  bool // a read or a bundle that is under way refers to it
+	dirty    bool // to be compared
+	foreign  bool // somebody else has changed it
+	doubt    bool // the switch may hold it or not, whatever have says
+	found    bool // by the read that is under way
+	reserved bool // a read or a bundle that is under way refers to it
 }
 
 // claim is what one owner wants.
@@ -176,7 +176,7 @@ func (s *Syncer) mark(sl *slot) { s.dirty.add(sl) }
 
 // tidy forgets a slot of which nothing is known any more; s.mu is held.
 func (s *Syncer) tidy(sl *slot) {
-	if sl.owner == nil && sl.have == "" && !sl.doubt && !sl.dirty && !sl.pinned && s.refused[sl] == nil {
+	if sl.owner == nil && sl.have == "" && !sl.doubt && !sl.dirty && !sl.reserved && s.refused[sl] == nil {
 		delete(s.linked, sl)
 		delete(s.slots.of(sl.id.isGroup()), sl.id)
 	}
@@ -190,21 +190,21 @@ func (s *Syncer) link(sl *slot, f form) {
 	}
 }
 
-// pin keeps a slot until land; s.mu is held.
-func (s *Syncer) pin(sl *slot) {
-	if !sl.pinned {
-		sl.pinned = true
-		s.pinned = append(s.pinned, sl)
+// reserve keeps a slot until commit; s.mu is held.
+func (s *Syncer) reserve(sl *slot) {
+	if !sl.reserved {
+		sl.reserved = true
+		s.reserved = append(s.reserved, sl)
 	}
 }
 
-// land says that no read and no bundle is under way any more; s.mu is held.
-func (s *Syncer) land() {
+// commit says that no read and no bundle is under way any more; s.mu is held.
+func (s *Syncer) commit() {
 	s.touched, s.removing = nil, nil
-	pinned := s.pinned
-	s.pinned = nil
-	for _, sl := range pinned {
-		sl.pinned = false
+	reserved := s.reserved
+	s.reserved = nil
+	for _, sl := range reserved {
+		sl.reserved = false
 		s.tidy(sl)
 	}
 }

@@ -13,21 +13,21 @@ import (
 
 // model is a Syncer as it would be without any thought of speed.
 type model struct {
-	wish map[flow.Owner]flow.Entries
-	have map[ident]form
+	desired map[flow.Owner]flow.Entries
+	have    map[ident]form
 }
 
 // wanted is what should be in the switch: of each ident what the first of its owners wants, and of
 // what one owner wants twice the first. Those whose entry is wrong keep what was there.
 func (m *model) wanted(s *Syncer) (want map[ident]form, wrong map[ident]bool, flows, groups int) {
 	want, wrong = map[ident]form{}, map[ident]bool{}
-	owners := make([]flow.Owner, 0, len(m.wish))
-	for o := range m.wish {
+	owners := make([]flow.Owner, 0, len(m.desired))
+	for o := range m.desired {
 		owners = append(owners, o)
 	}
 	slices.SortFunc(owners, compareOwners)
 	for _, o := range owners {
-		for _, f := range m.wish[o].Flows {
+		for _, f := range m.desired[o].Flows {
 			id := ident(appendIdent(nil, &f))
 			if _, taken := want[id]; taken || wrong[id] {
 				continue
@@ -40,7 +40,7 @@ func (m *model) wanted(s *Syncer) (want map[ident]form, wrong map[ident]bool, fl
 				want[id] = form(b)
 			}
 		}
-		for _, g := range m.wish[o].Groups {
+		for _, g := range m.desired[o].Groups {
 			id := groupIdent(g.ID)
 			if _, taken := want[id]; taken || wrong[id] {
 				continue
@@ -69,8 +69,8 @@ func TestSlotsAgainstModel(t *testing.T) {
 				o := flow.Owner{Kind: flow.Kind(1 + r.IntN(2)), Name: fmt.Sprint(r.IntN(3))}
 				e := randomEntries(r)
 				s.Set(o, e)
-				if m.wish[o] = e; len(e.Flows)+len(e.Groups) == 0 {
-					delete(m.wish, o)
+				if m.desired[o] = e; len(e.Flows)+len(e.Groups) == 0 {
+					delete(m.desired, o)
 				}
 			}
 			if r.IntN(3) == 0 {
@@ -91,7 +91,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 				s.assume(c)
 				if r.IntN(3) == 0 { // somebody declares while the switch is at work
 					o := flow.Owner{Kind: 1, Name: "0"}
-					delete(m.wish, o)
+					delete(m.desired, o)
 					s.Set(o, flow.Entries{})
 				}
 				for _, st := range c {
@@ -111,7 +111,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 				s.confirm(c)
 				s.mu.Lock()
 			}
-			s.land()
+			s.commit()
 			s.mu.Unlock()
 			agree(t, s, m, fmt.Sprintf("seed %d, step %d", seed, step))
 			if t.Failed() {
@@ -130,8 +130,8 @@ func agree(t *testing.T, s *Syncer, m *model, when string) {
 	if s.wanted != (tally{flows, groups}) {
 		t.Errorf("%s: %+v are wanted, want %d flows and %d groups", when, s.wanted, flows, groups)
 	}
-	if len(s.owners) != len(m.wish) {
-		t.Errorf("%s: there are %d owners, want %d", when, len(s.owners), len(m.wish))
+	if len(s.owners) != len(m.desired) {
+		t.Errorf("%s: there are %d owners, want %d", when, len(s.owners), len(m.desired))
 	}
 	n := 0
 	for sl := range s.slots.all {

@@ -106,17 +106,17 @@ func (o *ovs) must(err error) {
 // they are.
 func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 	o.t.Helper()
-	wish, have := flow.NewSet(), flow.NewSet()
+	desired, have := flow.NewSet(), flow.NewSet()
 	for _, e := range want {
 		for _, f := range e.Flows {
 			f.Cookie = 0
-			o.must(wish.Add(f))
+			o.must(desired.Add(f))
 		}
 		for _, g := range e.Groups {
-			o.must(wish.AddGroup(g))
+			o.must(desired.AddGroup(g))
 		}
 		for _, m := range e.Meters {
-			o.must(wish.AddMeter(m))
+			o.must(desired.AddMeter(m))
 		}
 	}
 	holds := o.holds()
@@ -132,7 +132,7 @@ func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 		}
 		o.must(have.Add(f))
 	}
-	if c := flow.Diff(have, wish); !c.Empty() {
+	if c := flow.Diff(have, desired); !c.Empty() {
 		return fmt.Errorf("the switch differs from the wish:\n%s", c)
 	}
 	return nil

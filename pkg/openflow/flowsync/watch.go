@@ -31,7 +31,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.land()
+	defer s.commit()
 	if err != nil {
 		for sl := range s.slots.all {
 			sl.found = false
@@ -102,7 +102,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 		}
 		sl := s.slots.make([]byte(groupIdent(g.ID)))
 		if sl.found = true; sl.have != now {
-			s.pin(sl)
+			s.reserve(sl)
 			list = append(list, different{sl, now})
 		}
 	}
@@ -120,12 +120,12 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 			if !s.ours(d.Cookie) {
 				return nil
 			}
-			sl, now, err := s.told(d)
+			sl, now, err := s.reported(d)
 			if err != nil {
 				return err
 			}
 			if sl.found = true; !sl.id.same(now, sl.have) {
-				s.pin(sl)
+				s.reserve(sl)
 				list = append(list, different{sl, now})
 			}
 			return nil
@@ -139,7 +139,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 
 // told finds the slot and the form of a flow that the switch tells; s.mu is held. Most flows are
 // what was wanted, byte by byte, and neither decoded nor kept twice.
-func (s *Syncer) told(d ofp.FlowDescBytes) (*slot, form, error) {
+func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	s.id = append(appendFlowIdent(s.id[:0], d.Table, d.Priority), d.Match...)
 	s.form = appendHeader(s.form[:0], d.Cookie, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance)
 	s.form = append(s.form, d.Instructions...)
@@ -164,7 +164,7 @@ func (s *Syncer) told(d ofp.FlowDescBytes) (*slot, form, error) {
 // is the same as what is wanted or known is that one.
 func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
 	s.id = appendIdent(s.id[:0], f)
-	s.form = appendTold(s.form[:0], f)
+	s.form = appendReported(s.form[:0], f)
 	sl := s.slots.make(s.id)
 	now := form(s.form)
 	for _, known := range [...]form{sl.have, sl.want} {
@@ -311,7 +311,7 @@ func (s *Syncer) gone(f *flow.Flow) {
 // touch tells a read or a bundle that is under way of a newer report; s.mu is held.
 func (s *Syncer) touch(sl *slot) {
 	if s.touched != nil {
-		s.pin(sl)
+		s.reserve(sl)
 		s.touched[sl] = struct{}{}
 	}
 }

@@ -29,7 +29,7 @@ type Manager struct {
 	log      *slog.Logger
 
 	mu       sync.Mutex
-	want     wish
+	want     desired
 	round    uint64 // raised by each change of want
 	state    State
 	stats    Stats

@@ -33,7 +33,7 @@ type edit struct {
 }
 
 // wish is what plan compares the database with.
-type wish struct {
+type desired struct {
 	bridges               []Bridge
 	removals              bool // ports of ours that nobody wants may go
 	clearsFlowRestoreWait bool
@@ -41,7 +41,7 @@ type wish struct {
 
 // plan returns the edits that turn have into want, in a fixed order, and, by port name, why
 // a port cannot be had as declared. Ports with a problem are left as they are.
-func plan(have rows, want wish) ([]edit, map[string]error) {
+func plan(have rows, want desired) ([]edit, map[string]error) {
 	p := planner{have: have, problems: map[string]error{}, claimed: map[string]string{}}
 	p.index()
 	for _, b := range want.bridges {

@@ -1,7 +1,7 @@
-// Package patience does writes to an API server so that one that fails holds up no other: each
+// Package retry does writes to an API server so that one that fails holds up no other: each
 // is tried again after its own back-off, and blamed on an object when it was refused. The
 // leader's and the member's controller write by it.
-package patience
+package retry
 
 import (
 	"context"
@@ -43,10 +43,10 @@ type Writer struct {
 
 // failure is a write that has failed in its last tries.
 type failure struct {
-	until time.Time // not to be tried again before
-	delay time.Duration
-	tries int
-	told  *problem.Problem // nil as long as it may pass
+	until    time.Time // not to be tried again before
+	delay    time.Duration
+	tries    int
+	reported *problem.Problem // nil as long as it may pass
 }
 
 // New returns a Writer that waits least after a write's first failure, and twice as long after
@@ -83,8 +83,8 @@ func (w *Writer) Round(ctx context.Context, writes []Write) (again time.Time, pr
 		if f.until.After(time.Now()) { // else it waits for the write that it comes after
 			again = earlier(again, f.until)
 		}
-		if f.told != nil {
-			problems = append(problems, *f.told)
+		if f.reported != nil {
+			problems = append(problems, *f.reported)
 		}
 	}
 	return again, problems, lost
@@ -100,7 +100,7 @@ func (w *Writer) fails(write Write, f failure, err error) failure {
 		if write.Blame.Message != "" {
 			blame.Message += "; " + write.Blame.Message
 		}
-		f.told = &blame
+		f.reported = &blame
 	}
 	w.failed[write.What] = f
 	w.log.Debug("write is tried again", "what", write.What, "in", f.delay, "error", err)

@@ -1,4 +1,4 @@
-package patience
+package retry
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (s *server) round(t *testing.T, names ...string) (tried []string, again tim
 	t.Helper()
 	var writes []Write
 	for _, name := range names {
-		writes = append(writes, Write{What: name, After: s.after[name], Blame: problem.Problem{Object: "Thing " + name, Message: "ask"}, Do: func(context.Context) error {
+		writes = append(writes, Write{What: name, After: s.after[name], Blame: problem.Problem{Object: problem.Object{Kind: "Thing", Name: name}, Message: "ask"}, Do: func(context.Context) error {
 			s.tried = append(s.tried, name)
 			return s.answers[name]
 		}})
@@ -86,12 +86,12 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 					if i == 4 && len(blamed) != 1 {
 						t.Errorf("after five tries blamed are %v, want b", blamed)
 					}
-					told := blamed
+					reported := blamed
 					time.Sleep(wait - time.Nanosecond) // of the bubble's clock
 					tried, again, blamed, _ = s.round(t, "a", "b", "c")
 					expect(t, "tried while b waits", tried, []string{"a", "c"})
 					expect(t, "again while b waits", again, time.Nanosecond)
-					expect(t, "blamed while b waits", blamed, told)
+					expect(t, "blamed while b waits", blamed, reported)
 					time.Sleep(time.Nanosecond)
 				}
 				delete(s.answers, "b")
@@ -110,14 +110,14 @@ func TestOneFailureHoldsUpNoOther(t *testing.T) {
 func TestBlameLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		var told []string
+		var reported []string
 		for _, err := range []error{refusal, conflict, errAway, refusal} {
 			s.answers["b"] = err
 			_, wait, blamed, _ := s.round(t, "b")
-			if told == nil {
-				told = blamed
+			if reported == nil {
+				reported = blamed
 			}
-			expect(t, "blamed", blamed, told)
+			expect(t, "blamed", blamed, reported)
 			time.Sleep(wait)
 		}
 		s.answers["b"] = denial
@@ -164,12 +164,12 @@ func TestLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		s.answers["a"] = refusal
-		_, _, told, _ := s.round(t, "a", "b", "c")
+		_, _, reported, _ := s.round(t, "a", "b", "c")
 		s.answers["b"] = errAway
 		for range 10 {
 			tried, again, blamed, lost := s.round(t, "b", "a", "c")
 			expect(t, "tried", tried, []string{"b"})
-			expect(t, "blamed", blamed, told)
+			expect(t, "blamed", blamed, reported)
 			if !errors.Is(lost, errAway) || lost.Error() != "b: connection refused" {
 				t.Errorf("lost: %v", lost)
 			}
