@@ -86,7 +86,7 @@ func TestClusterSet(t *testing.T) {
 	}{
 		{"InCluster", testInCluster},
 		{"GuideOfV15", testGuideOfV15},
-		{"Tanzuhispano", testTanzuhispano},
+		{"ThreeClusters", testThreeClusters},
 		{"Join", testJoin},
 		{"Gateways", testGateways},
 		{"Export", testExport},

@@ -1,6 +1,5 @@
 // Package scenario walks through the user guide on a lab: it joins the clusters into a
-// ClusterSet, chooses Gateways and exports a Service, with the manifests of the users'
-// documents. The demo and the end-to-end tests are made of its steps.
+// ClusterSet, chooses Gateways and exports a Service, with the user guide's manifests. The demo and the end-to-end tests are made of its steps.
 package scenario
 
 import (
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/test/lab"
-	"github.com/tombolo-net/tombolo/test/seeds"
+	"github.com/tombolo-net/tombolo/test/manifests"
 )
 
 // Names that the user guide uses.
@@ -63,11 +62,7 @@ func (s *Scenario) Apply(ctx context.Context, cluster, manifest string) error {
 // Secret and RoleBinding in the leader, and the token brought to the member the way the
 // guide's shell pipeline does it.
 func (s *Scenario) Access(ctx context.Context) error {
-	guide, err := seeds.UserGuide()
-	if err != nil {
-		return err
-	}
-	manifest, err := guide.Manifest("kind: ServiceAccount", "name: member-east")
+	manifest, err := manifests.V114().Part("access-east")
 	if err != nil {
 		return err
 	}
@@ -131,11 +126,8 @@ func keepLine(line string) bool {
 
 // Join follows "Initialize ClusterSet" and "for a Dual-role Cluster".
 func (s *Scenario) Join(ctx context.Context) error {
-	guide, err := seeds.UserGuide()
-	if err != nil {
-		return err
-	}
-	leader, err := guide.Manifest("kind: ClusterSet", "namespace: antrea-multicluster\nspec:", "clusterID: test-cluster-north")
+	guide := manifests.V114()
+	leader, err := guide.Part("leader")
 	if err != nil {
 		return err
 	}
@@ -144,7 +136,7 @@ func (s *Scenario) Join(ctx context.Context) error {
 	}
 	server := s.Lab.Cluster(Leader).Server()
 	for _, member := range s.Members() {
-		manifest, err := guide.Manifest("kind: ClusterSet", "namespace: kube-system", "spec:\n  clusterID: "+ClusterID(member)+"\n")
+		manifest, err := guide.Part("member-" + member)
 		if err != nil {
 			return err
 		}

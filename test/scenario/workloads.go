@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tombolo-net/tombolo/test/seeds"
+	"github.com/tombolo-net/tombolo/test/manifests"
 )
 
 // echoImage is the lab's test image: an HTTP server and client in one binary.
@@ -81,11 +81,7 @@ func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...str
 
 // Export applies the guide's ServiceExport of default/nginx.
 func (s *Scenario) Export(ctx context.Context, cluster string) error {
-	guide, err := seeds.UserGuide()
-	if err != nil {
-		return err
-	}
-	manifest, err := guide.Manifest("kind: ServiceExport", "name: nginx")
+	manifest, err := manifests.V114().Part("export")
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/test/manifests"
 	"github.com/tombolo-net/tombolo/test/scenario"
-	"github.com/tombolo-net/tombolo/test/seeds"
 )
 
-// joining is a document's way of joining three clusters; its manifests are applied unedited
-// but for the leader's address.
+// joining is a document's way of joining three clusters; its manifests (test/manifests) are applied unedited but for
+// the leader's address.
 type joining struct {
 	leaderNamespace, clusterSet string
 	server                      string // the leader's address in the document
@@ -28,11 +28,9 @@ type joining struct {
 // each member, the leader a member too.
 func testGuideOfV15(t *testing.T) {
 	ctx := testContext(t)
-	doc, err := seeds.V15()
-	must(t, err)
-	find := func(contains ...string) string {
+	part := func(name string) string {
 		t.Helper()
-		m, err := doc.Manifest(contains...)
+		m, err := manifests.V15().Part(name)
 		must(t, err)
 		return m
 	}
@@ -41,23 +39,23 @@ func testGuideOfV15(t *testing.T) {
 	kubectl(t, "north", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=60s")
 	must(t, world.Lab.InstallLeader(ctx, "antrea-mcs-ns"))
 
-	east := find("kind: ServiceAccount", "member-east-access-sa")
+	east := part("access-east")
 	j := joining{
 		leaderNamespace: "antrea-mcs-ns", clusterSet: "test-clusterset", server: "https://172.18.0.2:6443",
 		access: []string{
 			east,
-			strings.ReplaceAll(east, "east", "west"), // "Replace all east to west and repeat"
-			find("kind: ServiceAccount", "member-north-access-sa"),
+			strings.ReplaceAll(east, "east", "west"), // as the guide says to
+			part("access-north"),
 		},
-		leader:  find("kind: ClusterClaim", "kind: ClusterSet", `serviceAccount: "member-west-access-sa"`),
-		update:  find("kind: ClusterSet", `serviceAccount: "member-north-access-sa"`),
+		leader:  part("leader"),
+		update:  part("leader-with-north"),
 		tokens:  map[string]string{},
 		members: map[string]string{},
 		ids:     map[string]string{},
 	}
 	for _, c := range world.Members() {
 		j.tokens[c] = "member-" + c + "-access-token"
-		j.members[c] = find("kind: ClusterClaim", "kind: ClusterSet", `secret: "`+j.tokens[c]+`"`)
+		j.members[c] = part("member-" + c)
 		j.ids[c] = scenario.ClusterID(c)
 	}
 	j.run(t)
@@ -69,28 +67,26 @@ func testGuideOfV15(t *testing.T) {
 	kubectl(t, "north", "rollout", "status", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=60s")
 }
 
-// testTanzuhispano follows the walk-through with ClusterClaims v1alpha2 and ClusterSet v1alpha1.
-func testTanzuhispano(t *testing.T) {
-	doc, err := seeds.Tanzuhispano()
-	must(t, err)
-	find := func(contains ...string) string {
+// testThreeClusters follows the walk-through with ClusterClaims v1alpha2 and ClusterSet v1alpha1.
+func testThreeClusters(t *testing.T) {
+	part := func(name string) string {
 		t.Helper()
-		m, err := doc.Manifest(contains...)
+		m, err := manifests.ThreeClusters().Part(name)
 		must(t, err)
 		return m
 	}
 	names := map[string]string{"north": "db", "east": "01", "west": "02"}
 	j := joining{
 		leaderNamespace: "antrea-multicluster", clusterSet: "tanzuhispano-clusterset", server: "https://10.118.5.200:6443",
-		access:  []string{find("kind: ServiceAccount", "member-tanzuhispano-db")},
-		leader:  find("kind: ClusterClaim", "kind: ClusterSet", "namespace: antrea-multicluster\nspec:"),
+		access:  []string{part("access")},
+		leader:  part("leader"),
 		tokens:  map[string]string{},
 		members: map[string]string{},
 		ids:     map[string]string{},
 	}
 	for c, name := range names {
 		j.tokens[c] = "member-tanzuhispano-" + name + "-token"
-		j.members[c] = find("kind: ClusterClaim", "kind: ClusterSet", `secret: "`+j.tokens[c]+`"`)
+		j.members[c] = part("member-" + name)
 		j.ids[c] = "tanzuhispano-cluster-" + name
 	}
 	j.run(t)
