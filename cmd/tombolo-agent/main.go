@@ -115,6 +115,7 @@ func serve(ctx context.Context, f flags) error {
 	log.Info("starting", "version", version.String(), "node", node, "datapath", conf.OVSDatapathType)
 	return agent.Run(ctx, agent.Options{
 		Config:     conf,
+		Warnings:   warnings,
 		NodeName:   node,
 		REST:       rc,
 		Namespace:  namespace,

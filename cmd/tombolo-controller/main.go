@@ -1,5 +1,6 @@
-// Command tombolo-controller is the multi-cluster controller: `leader` in the cluster that has
-// the Common Area, `member` in every cluster of the ClusterSet.
+// Command tombolo-controller has the controllers that run once in a cluster: `cluster` in every
+// cluster, and the multi-cluster controllers, `leader` in the cluster that has the Common Area
+// and `member` in every cluster of the ClusterSet.
 package main
 
 import (
@@ -39,19 +40,24 @@ func run() int {
 	}
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file of kind MultiClusterConfig")
 	root.PersistentFlags().IntVar(&verbosity, "v", 0, "log verbosity: 0 says what changes, 1 and more says why")
+	logTo := func() {
+		level := slog.LevelInfo
+		if verbosity > 0 {
+			level = slog.LevelDebug
+		}
+		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+		ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
+	}
 	command := func(role webhook.Role, short string, setup func(ctrl.Manager, config.Config, string) error) *cobra.Command {
 		return &cobra.Command{Use: string(role), Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			level := slog.LevelInfo
-			if verbosity > 0 {
-				level = slog.LevelDebug
-			}
-			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+			logTo()
 			return control(cmd.Context(), role, file, setup)
 		}}
 	}
 	root.AddCommand(
 		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
 		command(webhook.Member, "Run in a member cluster", member.SetupWithManager),
+		clusterCommand(logTo),
 	)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tombolo-controller:", err)
@@ -101,7 +107,6 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 
 // manager makes the manager with webhooks and probes.
 func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace string) (ctrl.Manager, error) {
-	ctrl.SetLogger(logr.FromSlogHandler(slog.Default().Handler()))
 	scheme, err := leader.Scheme()
 	if err != nil {
 		return nil, err

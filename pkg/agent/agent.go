@@ -35,6 +35,7 @@ import (
 // Options is what the agent's process was started with.
 type Options struct {
 	Config     config.Config
+	Warnings   []config.Warning // about the configuration, for `tombolo get status`
 	NodeName   string
 	REST       *rest.Config
 	Namespace  string // the agent's own

@@ -293,6 +293,9 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 	}
 	slices.Sort(s.Waiting)
 	s.Ready = released && stats.Connected && state.Connected && d.Network != nil
+	for _, w := range a.options.Warnings {
+		s.Problems = append(s.Problems, api.Problem{Object: "file antrea-agent.conf", Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
+	}
 	for _, p := range slices.Concat(problems, a.host.Problems()) {
 		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
 	}

@@ -60,6 +60,31 @@ func TestFlowsOfNothing(t *testing.T) {
 	}
 }
 
+// TestStatusShowsConfigurationWarnings asks for the status of an agent whose file has a key
+// without effect.
+func TestStatusShowsConfigurationWarnings(t *testing.T) {
+	c, warnings, err := config.Parse([]byte("nodePortLocal:\n  enable: true\n"))
+	if err != nil || len(warnings) != 1 {
+		t.Fatalf("warnings %v, error %v: want one warning", warnings, err)
+	}
+	a, err := newAgent(Options{
+		Config: c, Warnings: warnings, NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := a.debugStatus(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems := answer.(api.Status).Problems
+	if len(problems) != 1 || problems[0].Object != "file antrea-agent.conf" || problems[0].Field != "nodePortLocal.enable" ||
+		problems[0].Reason != "ConfigurationIgnored" || problems[0].Message != warnings[0].Message {
+		t.Errorf("problems %+v, want the warning %s", problems, warnings[0])
+	}
+}
+
 // TestStatusTellsOfTheHost has the host's network stack lack the gateway port. That nothing can be
 // routed to it is one of the things that the status tells.
 func TestStatusTellsOfTheHost(t *testing.T) {

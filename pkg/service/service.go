@@ -61,7 +61,8 @@ type address struct {
 
 // Plan returns the frontends, ordered by namespace, Service, protocol and address. What
 // cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
-// Services have no address to serve and are left out.
+// Services have no address to serve and are left out. What no Node serves is left out without
+// a Problem: see Unsupported, which is reported once for the cluster.
 func Plan(v View) ([]Frontend, []problem.Problem) {
 	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}, reported: map[problem.Problem]bool{}}
 	services := slices.Clone(v.Services)
@@ -118,10 +119,6 @@ func (p *planner) service(s *corev1.Service) {
 	if len(vips) == 0 {
 		return
 	}
-	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		p.report(object, "spec.sessionAffinity", "SessionAffinityNotSupported",
-			"ClientIP affinity is not supported yet, connections are spread over all endpoints: set sessionAffinity to None")
-	}
 	candidates := p.candidates(s)
 	for i, port := range s.Spec.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
@@ -173,7 +170,6 @@ func (p *planner) vips(s *corev1.Service, object problem.Object) []netip.Addr {
 		texts, field = []string{s.Spec.ClusterIP}, "spec.clusterIP"
 	}
 	var out []netip.Addr
-	var other bool
 	for _, text := range texts {
 		if text == "" || text == corev1.ClusterIPNone {
 			continue
@@ -188,12 +184,7 @@ func (p *planner) vips(s *corev1.Service, object problem.Object) []netip.Addr {
 				continue
 			}
 			out = append(out, ip)
-		default:
-			other = true
 		}
-	}
-	if len(out) == 0 && other {
-		p.report(object, field, "IPv6NotSupported", "the Service has only an IPv6 ClusterIP, which is not served yet: set ipFamilies to IPv4")
 	}
 	return out
 }

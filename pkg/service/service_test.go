@@ -160,15 +160,8 @@ func TestPlan(t *testing.T) {
 			want:     []string{"a 10.96.0.10:80/TCP ->", "a:u 10.96.0.10:80/UDP ->"},
 			problems: []string{"Service default/b spec.ports[0] AddressInUse"},
 		},
-		{
-			name: "affinity is served without", services: []*corev1.Service{affinity},
-			want:     []string{"web 10.96.0.10:80/TCP ->"},
-			problems: []string{"Service default/web spec.sessionAffinity SessionAffinityNotSupported"},
-		},
-		{
-			name: "only IPv6", services: []*corev1.Service{v6},
-			problems: []string{"Service default/web spec.clusterIP IPv6NotSupported"},
-		},
+		{name: "affinity is served without", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP ->"}},
+		{name: "only IPv6", services: []*corev1.Service{v6}},
 		{
 			name:     "own export among the imported: its cluster keeps its share",
 			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")},

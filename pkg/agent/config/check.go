@@ -11,6 +11,7 @@ func (d *decoder) check(c *Config) {
 	d.multicluster(c)
 	d.unsupported(c)
 	d.ranges(c)
+	d.hostNetwork(c)
 	d.withoutEffect("", reflect.ValueOf(*c), reflect.ValueOf(defaultConfig()))
 }
 
@@ -83,6 +84,19 @@ func (d *decoder) unsupported(c *Config) {
 	}
 	if c.OVSBridge == c.HostGateway {
 		d.failAt("hostGateway", fmt.Sprintf("has %q, the name of the bridge; give the gateway port another name", c.HostGateway))
+	}
+}
+
+// hostNetwork warns where the file asks for iptables: the default of the documented
+// configuration, so that only a key that is written out says that somebody wants it.
+func (d *decoder) hostNetwork(c *Config) {
+	const why = "has no effect: the host's rules are always made with nftables"
+	if line, ok := d.lines["hostNetworkMode"]; ok && c.HostNetworkMode == "iptables" {
+		d.warn(line, "hostNetworkMode", why+"; set it to nftables, or remove it")
+	}
+	const gate = "featureGates.NFTablesHostNetworkMode"
+	if on, ok := c.FeatureGates["NFTablesHostNetworkMode"]; ok && !on {
+		d.warn(d.lines[gate], gate, why+"; remove it")
 	}
 }
 

@@ -93,12 +93,7 @@ func TestGateOff(t *testing.T) {
 func TestErrors(t *testing.T) {
 	const on = "featureGates: {Multicluster: true}\n"
 	for _, row := range []struct{ name, text, want string }{
-		{"unknown key", "a: 1\n", "line 1: a: unknown key; correct or remove it"},
-		{"misspelled key", "ovsBrige: br-int\n", "line 1: ovsBrige: unknown key; did you mean ovsBridge?; correct or remove it"},
-		{"wrong case", "\ndefaultMtu: 1400\n", "line 2: defaultMtu: unknown key; did you mean defaultMTU?"},
-		{"misspelled below a section", "multicluster:\n  enableGatway: true\n", "line 2: multicluster.enableGatway: unknown key; did you mean enableGateway?"},
-		{"section forgotten", "enablePodToPodConnectivity: true\n", "it belongs under multicluster;"},
-		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
+		{"unknown key twice", "a: 1\na: 2\n", "line 2: a: set twice, first on line 1"},
 		{"twice", "noSNAT: true\n\nnoSNAT: false\n", "line 3: noSNAT: set twice, first on line 1; remove one"},
 		{"old name and new", on + "multicluster:\n  enable: true\n  enableGateway: true\n", "line 4: multicluster.enableGateway: set twice, first on line 3"},
 		{"malformed", "multicluster:\n  a: b\n c: d\n", "line 2: malformed YAML: "},
@@ -147,8 +142,33 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestWarnings holds what the file may say without effect: the agent starts and says so.
+func TestWarnings(t *testing.T) {
+	for _, row := range []struct{ name, text, want string }{
+		{"unknown key", "a: 1\n", "line 1: a: unknown key without effect; correct or remove it"},
+		{"misspelled key", "ovsBrige: br-int\n", "line 1: ovsBrige: unknown key without effect; did you mean ovsBridge?; correct or remove it"},
+		{"wrong case", "\ndefaultMtu: 1400\n", "line 2: defaultMtu: unknown key without effect; did you mean defaultMTU?"},
+		{"misspelled below a section", "multicluster:\n  enableGatway: true\n", "line 2: multicluster.enableGatway: unknown key without effect; did you mean enableGateway?"},
+		{"section forgotten", "enablePodToPodConnectivity: true\n", "it belongs under multicluster;"},
+		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
+		{"unknown section", "future:\n  key: 1\n", "line 1: future: unknown key without effect"},
+		{"iptables written out", "hostNetworkMode: iptables\n", "line 1: hostNetworkMode: has no effect: the host's rules are always made with nftables; set it to nftables"},
+		{"nftables gate off", "featureGates: {NFTablesHostNetworkMode: false}\n", "featureGates.NFTablesHostNetworkMode: has no effect"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c, warnings, err := Parse([]byte(row.text))
+			if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].String(), row.want) {
+				t.Errorf("%s\nwarnings: %v, error: %v\nwant:     %s", row.text, warnings, err, row.want)
+			}
+			if c.OVSBridge == "" {
+				t.Error("the configuration has no bridge")
+			}
+		})
+	}
+}
+
 func TestAllErrorsAtOnce(t *testing.T) {
-	_, _, err := Parse([]byte("ovsBrige: a\nnoSNAT: 7\nfeatureGates: {Nope: true}\n"))
+	_, _, err := Parse([]byte("ovsBridge: [a]\nnoSNAT: 7\nfeatureGates: {Nope: true}\n"))
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines: %v", err)
 	}

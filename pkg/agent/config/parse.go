@@ -31,7 +31,8 @@ func (d *decoder) warn(line int, key, message string) {
 	d.warns = append(d.warns, Warning{Line: line, Key: key, Message: message})
 }
 
-// Parse reads a configuration. Warnings and errors are in the order of the file.
+// Parse reads a configuration. Warnings and errors are in the order of the file. An unknown key
+// is a Warning; a key that is set twice, an unknown feature gate and malformed YAML are errors.
 func Parse(b []byte) (Config, []Warning, error) {
 	var c Config
 	d := &decoder{lines: map[string]int{}}
@@ -112,7 +113,13 @@ func (d *decoder) mapping(n *yaml.Node, path string, v reflect.Value) {
 		key := join(path, k.Value)
 		f, alias, ok := field(v.Type(), k.Value)
 		if !ok {
-			d.fail(k.Line, key, "unknown key"+d.hint(k.Value, v.Type())+"; correct or remove it")
+			// The documented agent goes on, too: a file may be newer than the program.
+			if first, twice := seen[k.Value]; twice {
+				d.fail(k.Line, key, fmt.Sprintf("set twice, first on line %d; remove one", first))
+				continue
+			}
+			seen[k.Value] = k.Line
+			d.warn(k.Line, key, "unknown key without effect"+d.hint(k.Value, v.Type())+"; correct or remove it")
 			continue
 		}
 		name := f.Tag.Get("key")

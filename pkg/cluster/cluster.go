@@ -1,0 +1,160 @@
+// Package cluster is what Tombolo does once for a cluster rather than once on each Node: it
+// writes Events on objects that ask for what no Node serves. It needs no ClusterSet.
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+const (
+	controllerName = "tombolo-controller"
+	// ConfigMap is the agents' configuration, in the Namespace of agents and controller.
+	ConfigMap = "antrea-config"
+	// maxNote is the API's limit for an Event's note, in bytes.
+	maxNote = 1024
+)
+
+// Scheme has the kinds that are read and written.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register Kubernetes' kinds: %w", err)
+	}
+	return scheme, nil
+}
+
+// CacheOptions keeps the watch of ConfigMaps to the one that is read, which is all that the
+// controller's Role allows.
+func CacheOptions(namespace string) cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
+			Namespaces: map[string]cache.Config{namespace: {}},
+			Field:      fields.OneTermEqualSelector("metadata.name", ConfigMap),
+		}},
+	}
+}
+
+// SetupWithManager adds the controllers. identity names this process in Events.
+func SetupWithManager(mgr ctrl.Manager, identity string) error {
+	w := &warner{client: mgr.GetClient(), identity: identity}
+	options := controller.Options{MaxConcurrentReconciles: 4}
+	if err := ctrl.NewControllerManagedBy(mgr).Named("service-warnings").WithOptions(options).
+		For(&corev1.Service{}, builder.WithPredicates(changed(service.Unsupported))).
+		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			var s corev1.Service
+			return reconcile.Result{}, w.warn(ctx, r, &s, func() []problem.Problem { return service.Unsupported(&s) })
+		})); err != nil {
+		return fmt.Errorf("add the controller of Services: %w", err)
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).Named("configuration-warnings").WithOptions(options).
+		For(&corev1.ConfigMap{}, builder.WithPredicates(changed(configuration))).
+		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			var m corev1.ConfigMap
+			return reconcile.Result{}, w.warn(ctx, r, &m, func() []problem.Problem { return configuration(&m) })
+		})); err != nil {
+		return fmt.Errorf("add the controller of ConfigMap %s: %w", ConfigMap, err)
+	}
+	return nil
+}
+
+// changed lets updates pass that change what is wrong with an object.
+func changed[T client.Object](problems func(T) []problem.Problem) predicate.Predicate {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok1 := e.ObjectOld.(T)
+			now, ok2 := e.ObjectNew.(T)
+			return !ok1 || !ok2 || !slices.Equal(problems(before), problems(now))
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// configuration reports the parts of the agents' ConfigMap that nobody reads.
+func configuration(m *corev1.ConfigMap) []problem.Problem {
+	const key = "antrea-controller.conf"
+	if strings.TrimSpace(m.Data[key]) == "" {
+		return nil
+	}
+	return []problem.Problem{{
+		Object: problem.Object{Kind: "ConfigMap", Namespace: m.Namespace, Name: m.Name},
+		Field:  "data[" + key + "]", Reason: "ConfigurationIgnored",
+		Message: "Tombolo has no antrea-controller and reads none of its configuration: remove the key; " +
+			"what concerns agents belongs into antrea-agent.conf, what concerns the ClusterSet into ConfigMap antrea-mc-controller-config",
+	}}
+}
+
+// warner writes Events. An Event's name is made from the object and from what it says, so
+// that it is written once, also after a restart and by two processes at once; the API server
+// forgets it after its time to live.
+type warner struct {
+	client   client.Client
+	identity string
+}
+
+func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, problems func() []problem.Problem) error {
+	if err := w.client.Get(ctx, r.NamespacedName, o); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	for _, p := range problems() {
+		if err := w.write(ctx, o, p); err != nil {
+			return fmt.Errorf("warn about %s: %w", p.Object, err)
+		}
+	}
+	return nil
+}
+
+func (w *warner) write(ctx context.Context, o client.Object, p problem.Problem) error {
+	note := p.Field + ": " + p.Message
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
+	}
+	hash := sha256.Sum256([]byte(string(o.GetUID()) + "\x00" + p.Reason + "\x00" + note))
+	e := &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: eventName(o.GetName(), hex.EncodeToString(hash[:8]))},
+		EventTime:           metav1.NewMicroTime(time.Now()),
+		ReportingController: controllerName, ReportingInstance: w.identity,
+		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note,
+		Regarding: corev1.ObjectReference{
+			APIVersion: "v1", Kind: p.Kind, Namespace: o.GetNamespace(), Name: o.GetName(),
+			UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		},
+	}
+	if err := w.client.Create(ctx, e); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// eventName is at most 253 bytes long, as names of objects are.
+func eventName(object, hash string) string {
+	return object[:min(len(object), 253-1-len(hash))] + "." + hash
+}

@@ -1,0 +1,168 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// manifest is the part of the agents' manifest that is about the controller.
+func manifest(t *testing.T) []byte {
+	t.Helper()
+	all, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own [][]byte
+	for _, document := range bytes.Split(all, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("name: "+controllerName)) {
+			own = append(own, document)
+		}
+	}
+	return bytes.Join(own, []byte("\n---\n"))
+}
+
+// start runs the controllers with what their manifest allows. The function that it returns
+// stops them.
+func start(t *testing.T, own *rest.Config) (stop func()) {
+	t.Helper()
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(own, ctrl.Options{
+		Scheme: scheme, Cache: CacheOptions(metav1.NamespaceSystem), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SetupWithManager(mgr, "test"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the manager ended: %v", err)
+		}
+	}
+	return stop
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestEvents asks a real API server for what its Services and its ConfigMap were told.
+func TestEvents(t *testing.T) {
+	admin := apiserver.Start(t)
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(admin, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := apiserver.Access(t, admin, manifest(t))
+	create := func(o client.Object) {
+		t.Helper()
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port := []corev1.ServicePort{{Port: 80}}
+	create(&corev1.Service{ObjectMeta: meta("default", "plain"), Spec: corev1.ServiceSpec{Ports: port}})
+	create(&corev1.Service{ObjectMeta: meta("default", "open"), Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", ConfigMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
+
+	stop := start(t, own)
+	expect(t, c, "ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported")
+	first := events(t, c)
+
+	// A restart writes nothing again, and what changes is reported beside it.
+	stop()
+	stop = start(t, own)
+	defer stop()
+	var s corev1.Service
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "plain"}, &s); err != nil {
+		t.Fatal(err)
+	}
+	s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	if err := c.Update(t.Context(), &s); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, "ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
+		"Service default/plain SessionAffinityNotSupported")
+	for key, e := range first {
+		if now := events(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
+			t.Errorf("%s was written again after a restart", key)
+		}
+	}
+}
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+// events are those of this controller, by what they say of what.
+func events(t *testing.T, c client.Client) map[string]eventsv1.Event {
+	t.Helper()
+	var list eventsv1.EventList
+	if err := c.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]eventsv1.Event{}
+	for _, e := range list.Items {
+		if e.ReportingController == controllerName {
+			out[e.Regarding.Kind+" "+e.Regarding.Namespace+"/"+e.Regarding.Name+" "+e.Reason] = e
+		}
+	}
+	return out
+}
+
+// expect waits until there are exactly these Events.
+func expect(t *testing.T, c client.Client, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	var have []string
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		have = nil
+		for key := range events(t, c) {
+			have = append(have, key)
+		}
+		slices.Sort(have)
+		return slices.Equal(have, want), nil
+	})
+	if err != nil {
+		t.Fatalf("Events (-want +have):\n%s", cmp.Diff(want, have))
+	}
+}
+
+func TestEventName(t *testing.T) {
+	long := string(bytes.Repeat([]byte("a"), 253))
+	if name := eventName(long, "0123456789abcdef"); len(name) != 253 || name[236:] != ".0123456789abcdef" {
+		t.Errorf("got %q, %d bytes", name, len(name))
+	}
+	if name := eventName("web", "00"); name != "web.00" {
+		t.Errorf("got %q", name)
+	}
+}
