@@ -16,25 +16,32 @@ import (
 
 const (
 	reasonGatewayIP          = "GatewayIPUnusable"
+	reasonGatewayNotReady    = "GatewayNodeNotReady"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 )
 
 // gateways chooses the Gateway Node: a Ready one with the gateway annotation and usable
 // addresses. The present one stays as long as it is that; otherwise the first by name follows.
+// While no candidate is Ready the present one stays: that the control plane does not hear from
+// a Node says nothing about its traffic, and without a Gateway there would be none.
 func (p *planner) gateways() {
-	var candidates []*mcv1alpha1.Gateway
-	for _, node := range inOrder(p.Nodes) {
-		if g := p.candidate(node); g != nil {
-			candidates = append(candidates, g)
+	present := slices.Clone(p.Gateways)
+	slices.SortFunc(present, func(a, b *mcv1alpha1.Gateway) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	candidates := p.candidates(nodeReady)
+	if len(candidates) == 0 {
+		candidates = p.candidates(func(node *corev1.Node) bool {
+			return slices.ContainsFunc(present, func(g *mcv1alpha1.Gateway) bool { return g.Name == node.Name })
+		})
+		for _, g := range candidates {
+			p.problem(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
+				"the Node is not Ready and stays the Gateway, since no other Node with the annotation "+multicluster.AnnotationGateway+" is Ready: annotate another Node to have it take over")
 		}
 	}
 	if len(candidates) == 0 {
 		return
 	}
-	present := slices.Clone(p.Gateways)
-	slices.SortFunc(present, func(a, b *mcv1alpha1.Gateway) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
 	chosen := candidates[0]
 	for _, have := range present {
 		i := slices.IndexFunc(candidates, func(c *mcv1alpha1.Gateway) bool { return c.Name == have.Name })
@@ -55,11 +62,22 @@ func (p *planner) gateways() {
 	p.desired.Gateways = []*mcv1alpha1.Gateway{chosen}
 }
 
-// candidate is the Gateway a Node would be, or nil if it cannot be one.
-func (p *planner) candidate(node *corev1.Node) *mcv1alpha1.Gateway {
-	if _, ok := node.Annotations[multicluster.AnnotationGateway]; !ok || !node.DeletionTimestamp.IsZero() || !nodeReady(node) {
-		return nil
+// candidates are the Gateways that the Nodes of a selection would be, in the order of their names.
+func (p *planner) candidates(selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
+	var out []*mcv1alpha1.Gateway
+	for _, node := range inOrder(p.Nodes) {
+		if _, ok := node.Annotations[multicluster.AnnotationGateway]; !ok || !node.DeletionTimestamp.IsZero() || !selected(node) {
+			continue
+		}
+		if g := p.candidate(node); g != nil {
+			out = append(out, g)
+		}
 	}
+	return out
+}
+
+// candidate is the Gateway a Node would be, or nil if it has no usable address for it.
+func (p *planner) candidate(node *corev1.Node) *mcv1alpha1.Gateway {
 	name := object("Node", "", node.Name)
 	internal := nodeAddress(node, corev1.NodeInternalIP)
 	if internal == "" {

@@ -52,7 +52,29 @@ func TestPlanGateway(t *testing.T) {
 		{name: "its Node is gone", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-0")}}
 		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
-		{name: "all NotReady", change: func(v *View) { notReady(v.Nodes[0]); notReady(v.Nodes[1]) }},
+		{name: "all NotReady, none present", change: func(v *View) { notReady(v.Nodes[0]); notReady(v.Nodes[1]) }},
+		{name: "all NotReady: the present one stays", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
+			notReady(v.Nodes[0])
+			notReady(v.Nodes[1])
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-2: GatewayNodeNotReady"}},
+		{name: "the only candidate is NotReady", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Nodes = v.Nodes[:1]
+			notReady(v.Nodes[0])
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16", problems: []string{"Node node-1: GatewayNodeNotReady"}},
+		{name: "the present one is NotReady and being deleted", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Nodes = v.Nodes[:1]
+			v.Nodes[0].DeletionTimestamp = &metav1.Time{Time: now}
+			notReady(v.Nodes[0])
+		}},
+		{name: "the present one is NotReady and lost its annotation", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
+			v.Nodes = v.Nodes[:1]
+			v.Nodes[0].Annotations = nil
+			notReady(v.Nodes[0])
+		}},
 		{name: "no annotation anywhere", change: func(v *View) { v.Nodes[0].Annotations, v.Nodes[1].Annotations = nil, nil }},
 		{name: "the annotation's value does not matter", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway"] = ""
