@@ -96,12 +96,12 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 			break
 		}
 	}
+	if !since.IsZero() {
+		s.latency.Observe(time.Since(since).Seconds())
+	}
 	s.mu.Lock()
 	if s.synced < gen {
 		s.synced = gen
-	}
-	if !since.IsZero() {
-		s.metrics.latency.Observe(time.Since(since).Seconds())
 	}
 	s.wake()
 	retries := s.retry(time.Now())
@@ -264,7 +264,7 @@ func (s *Syncer) keepBack(sl *slot, f form, text string, err error) *refusal {
 	r.form, r.text, r.err = f, text, err
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
-	s.metrics.refused(err)
+	s.countRefusal(err)
 	return r
 }
 

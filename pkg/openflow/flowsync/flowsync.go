@@ -88,7 +88,7 @@ type Syncer struct {
 	options Options
 	log     *slog.Logger
 	counts  ofconn.Counters
-	metrics *metrics
+	latency prometheus.Histogram
 	bell    chan struct{}
 	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
@@ -116,6 +116,8 @@ type Syncer struct {
 	synced    uint64        // the last declaration that the switch has confirmed
 	changed   chan struct{} // closed and replaced when synced, refused or the connection changes
 	stats     Stats
+
+	refusalsByReason map[string]uint64 // attempts, by the switch's error
 }
 
 // New returns a Syncer that does nothing until Run.
@@ -140,10 +142,16 @@ func New(o Options) *Syncer {
 		linked:    map[*slot]struct{}{},
 		refused:   map[*slot]*refusal{},
 		meters:    newMeters(),
-		changed:   make(chan struct{}),
-		gen:       1, // so that nothing declared is confirmed by the first round, and no later one with it
+		latency:   newLatency(),
+
+		refusalsByReason: map[string]uint64{},
+
+		changed: make(chan struct{}),
+		gen:     1, // so that nothing declared is confirmed by the first round, and no later one with it
 	}
-	s.metrics = newMetrics(o.Registerer, s)
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(collector{s}, s.latency)
+	}
 	return s
 }
 

@@ -315,7 +315,7 @@ func (s *Syncer) refuseMeter(m flow.Meter, err error) {
 	r.delay = min(max(2*r.delay, refusalMin), refusalMax)
 	r.until = time.Now().Add(r.delay)
 	s.stats.LastError = err.Error()
-	s.metrics.refused(err)
+	s.countRefusal(err)
 	s.regroup = true // maybe what we know of the meters is no longer so
 	s.ring()
 }

@@ -2,6 +2,7 @@ package flowsync
 
 import (
 	"errors"
+	"maps"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -9,69 +10,101 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// metrics are what Prometheus sees of a Syncer.
-type metrics struct {
-	refusals *prometheus.CounterVec
-	latency  prometheus.Histogram
+// collector shows a Syncer to Prometheus. It copies the Syncer's numbers under its lock and hands
+// them over without it. No metric of Prometheus' own may be read or changed under s.mu: its locks are
+// held while a scrape waits for a slow reader, and that reader may be waiting for s.mu.
+type collector struct{ s *Syncer }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("tombolo_flowsync_"+name, help, labels, nil)
 }
 
-func newMetrics(r prometheus.Registerer, s *Syncer) *metrics {
-	m := &metrics{
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tombolo_flowsync_refusals_total",
-			Help: "Entries that were refused, each attempt counted, by the switch's error, or invalid for those that were not sent.",
-		}, []string{"reason"}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "tombolo_flowsync_sync_seconds",
-			Help:    "Time from a declaration up to the switch's confirmation; the oldest of those that are confirmed together.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
-		}),
+var (
+	flowModsDesc = describe("flow_mods_total", "Flow-mods sent, by command.", "command")
+	refusalsDesc = describe("refusals_total",
+		"Entries that were refused, each attempt counted, by the switch's error, or invalid for those that were not sent.", "reason")
+)
+
+// numbers are the metrics without labels.
+var numbers = []struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(*Syncer) uint64 // called with s.mu held
+}{
+	{describe("group_mods_total", "Group-mods sent."), prometheus.CounterValue,
+		func(s *Syncer) uint64 { return s.counts.Sent(ofp.TypeGroupMod) }},
+	{describe("meter_mods_total", "Meter-mods sent."), prometheus.CounterValue,
+		func(s *Syncer) uint64 { return s.counts.Sent(ofp.TypeMeterMod) }},
+	{describe("bundles_total", "Bundles committed."), prometheus.CounterValue,
+		func(s *Syncer) uint64 { return s.stats.Bundles }},
+	{describe("mended_total", "Foreign changes that were reverted."), prometheus.CounterValue,
+		func(s *Syncer) uint64 { return s.stats.Mended }},
+	{describe("connections_total", "Connections to the switch that were established."), prometheus.CounterValue,
+		func(s *Syncer) uint64 { return s.stats.Connections }},
+	{describe("flows_wanted", "Flows that owners want."), prometheus.GaugeValue,
+		func(s *Syncer) uint64 { return uint64(s.wanted.flows) }},
+	{describe("groups_wanted", "Groups that owners want."), prometheus.GaugeValue,
+		func(s *Syncer) uint64 { return uint64(s.wanted.groups) }},
+	{describe("meters_wanted", "Meters that owners want."), prometheus.GaugeValue,
+		func(s *Syncer) uint64 { return uint64(len(s.meters.claims)) }},
+	{describe("refused", "Entries that are held back since the switch refused them."), prometheus.GaugeValue,
+		func(s *Syncer) uint64 { return uint64(len(s.refused) + len(s.meters.refused)) }},
+	{describe("connected", "1 while there is a connection to the switch."), prometheus.GaugeValue,
+		func(s *Syncer) uint64 {
+			if s.conn == nil {
+				return 0
+			}
+			return 1
+		}},
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	out <- flowModsDesc
+	out <- refusalsDesc
+	for _, n := range numbers {
+		out <- n.desc
 	}
-	if r == nil {
-		return m
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	values := make([]uint64, len(numbers))
+	c.s.mu.Lock()
+	refusals := maps.Clone(c.s.refusalsByReason)
+	for i, n := range numbers {
+		values[i] = n.value(c.s)
 	}
-	r.MustRegister(m.refusals, m.latency)
-	counter := func(name, help string, labels prometheus.Labels, value func() uint64) {
-		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "tombolo_flowsync_" + name, Help: help, ConstLabels: labels},
-			func() float64 { return float64(value()) }))
+	c.s.mu.Unlock()
+	for i, n := range numbers {
+		out <- prometheus.MustNewConstMetric(n.desc, n.kind, float64(values[i]))
 	}
-	gauge := func(name, help string, value func() int) {
-		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tombolo_flowsync_" + name, Help: help},
-			func() float64 { s.mu.Lock(); defer s.mu.Unlock(); return float64(value()) }))
+	for reason, n := range refusals {
+		out <- prometheus.MustNewConstMetric(refusalsDesc, prometheus.CounterValue, float64(n), reason)
 	}
 	for command, label := range map[ofp.FlowCommand]string{
 		ofp.FlowAdd: "add", ofp.FlowModifyStrict: "modify_strict", ofp.FlowDeleteStrict: "delete_strict",
 	} {
-		counter("flow_mods_total", "Flow-mods sent, by command.", prometheus.Labels{"command": label},
-			func() uint64 { return s.counts.FlowMods(command) })
+		out <- prometheus.MustNewConstMetric(flowModsDesc, prometheus.CounterValue, float64(c.s.counts.FlowMods(command)), label)
 	}
-	counter("group_mods_total", "Group-mods sent.", nil, func() uint64 { return s.counts.Sent(ofp.TypeGroupMod) })
-	counter("meter_mods_total", "Meter-mods sent.", nil, func() uint64 { return s.counts.Sent(ofp.TypeMeterMod) })
-	locked := func(value *uint64) func() uint64 {
-		return func() uint64 { s.mu.Lock(); defer s.mu.Unlock(); return *value }
-	}
-	counter("bundles_total", "Bundles committed.", nil, locked(&s.stats.Bundles))
-	counter("mended_total", "Foreign changes put right.", nil, locked(&s.stats.Mended))
-	counter("connections_total", "Connections to the switch that came up.", nil, locked(&s.stats.Connections))
-	gauge("flows_wanted", "Flows that owners want.", func() int { return s.wanted.flows })
-	gauge("groups_wanted", "Groups that owners want.", func() int { return s.wanted.groups })
-	gauge("meters_wanted", "Meters that owners want.", func() int { return len(s.meters.claims) })
-	gauge("refused", "Entries that are held back since the switch refused them.", func() int { return len(s.refused) + len(s.meters.refused) })
-	gauge("connected", "1 while there is a connection to the switch.", func() int {
-		if s.conn == nil {
-			return 0
-		}
-		return 1
-	})
-	return m
 }
 
-// refused counts a refusal.
-func (m *metrics) refused(err error) {
+// newLatency returns the histogram of the time that declarations take; it is registered beside the
+// collector.
+func newLatency() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "tombolo_flowsync_sync_seconds",
+		Help:    "Time from a declaration to the switch's confirmation; the oldest of those that are confirmed together.",
+		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+	})
+}
+
+// countRefusal counts a refusal by its reason; s.mu is held.
+func (s *Syncer) countRefusal(err error) {
 	reason := "invalid"
 	var e *ofconn.SwitchError
 	if errors.As(err, &e) {
 		reason = e.Refusal.Name()
 	}
-	m.refusals.WithLabelValues(reason).Inc()
+	s.refusalsByReason[reason]++
 }
