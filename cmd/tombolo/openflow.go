@@ -259,19 +259,25 @@ func dumpHeading(line string) bool {
 	return (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_")) && strings.Contains(line, " reply (")
 }
 
-// parseMod reads one line and refuses what a switch would.
-func parseMod(where place, text string) (flow.Mod, error) {
+// parseMod reads one line and refuses what a switch would. It warns of conditions that a switch never gets.
+func parseMod(cmd *cobra.Command, where place, text string) (flow.Mod, error) {
 	m, err := flow.ParseMod(text)
 	// What deletes has no actions that could be wrong, and may name all tables.
 	if err == nil && m.Command != ofp.FlowDelete && m.Command != ofp.FlowDeleteStrict {
 		err = m.Flow.Err()
 	}
+	if err == nil {
+		for _, f := range m.Unsent {
+			fmt.Fprintf(cmd.ErrOrStderr(), "tombolo: warning: %s: %s is left out, as by ovs-ofctl: "+
+				"Open vSwitch sends it only beside ct_nw_proto\n", where, f)
+		}
+	}
 	return m, inFile(where, err)
 }
 
 // parseFlow reads a flow as it stands in a switch: a line that adds one.
-func parseFlow(where place, text string) (flow.Flow, error) {
-	m, err := parseMod(where, text)
+func parseFlow(cmd *cobra.Command, where place, text string) (flow.Flow, error) {
+	m, err := parseMod(cmd, where, text)
 	if err == nil && m.Command != ofp.FlowAdd {
 		err = fmt.Errorf("%s: %q is not a flow but a change: here the file says what the switch holds", where, text)
 	}
@@ -293,7 +299,7 @@ func parseFlows() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var bad []error
 			err := in.each(cmd, args, func(where place, text string) error {
-				m, err := parseMod(where, text)
+				m, err := parseMod(cmd, where, text)
 				if err != nil {
 					bad = append(bad, err)
 					return nil
@@ -323,7 +329,7 @@ func encodeFlows() *cobra.Command {
 			var bad []error
 			xid := uint32(0)
 			err := in.each(cmd, args, func(where place, text string) error {
-				m, err := parseMod(where, text)
+				m, err := parseMod(cmd, where, text)
 				if err != nil {
 					bad = append(bad, err)
 					return nil

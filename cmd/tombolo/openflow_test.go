@@ -159,6 +159,10 @@ func TestParseFlows(t *testing.T) {
 			}
 		})
 	}
+	out, stderr, code = tombolo(t, "tombolo", "openflow", "parse", "ct_state=+rpl+trk,udp,ct_tp_src=53,actions=drop")
+	if code != 0 || out != "ct_state=+rpl+trk,udp actions=drop\n" || !strings.Contains(stderr, "warning: the flow: ct_tp_src is left out") {
+		t.Errorf("a condition that is never sent: code %d, %q, %q", code, out, stderr)
+	}
 	if _, stderr, code := tombolo(t, "tombolo", "openflow", "parse"); code != 1 || !strings.Contains(stderr, "parse needs a flow") {
 		t.Errorf("no flow: code %d: %s", code, stderr)
 	}

@@ -66,7 +66,7 @@ func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 		at    place
 	)
 	take := func(where place, text string) {
-		if err := c.line(where, text, all); err != nil {
+		if err := c.line(cmd, where, text, all); err != nil {
 			bad = append(bad, err)
 		}
 	}
@@ -95,7 +95,7 @@ func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 
 // line takes a line of a file: a flow, or a group or meter, whose text has words that no flow
 // has.
-func (c contents) line(where place, text string, all bool) error {
+func (c contents) line(cmd *cobra.Command, where place, text string, all bool) error {
 	kind := "flow"
 	switch trimmed := strings.TrimLeft(text, " \t"); {
 	case strings.HasPrefix(trimmed, "meter") || strings.Contains(text, "bands=") || strings.Contains(text, "band="):
@@ -105,7 +105,7 @@ func (c contents) line(where place, text string, all bool) error {
 	}
 	switch {
 	case kind == "flow":
-		f, err := parseFlow(where, text)
+		f, err := parseFlow(cmd, where, text)
 		if err == nil {
 			c.flows[f.Key()] = f
 		}

@@ -171,6 +171,13 @@ icmp6,icmpv6_type=136,icmpv6_code=0,nd_target=fe80::/10,nd_tll=00:11:22:33:44:55
 icmp,icmp_type=8,icmp_code=0,actions=output:3
 dl_vlan_pcp=3,actions=clear_actions,write_actions(output:3),goto_table:5
 actions=write_actions(set_field:1->reg0,output:1,group:5)
+ip,actions=write_actions(pop_vlan,output:2)
+actions=write_actions(dec_ttl,mod_nw_ttl:4,pop_mpls:0x800,dec_mpls_ttl,set_mpls_ttl:3,dec_nsh_ttl)
+ip,actions=write_actions(mod_tp_src:5,strip_vlan),goto_table:3
+actions=write_actions(push_mpls:0x8847,dec_ttl,mod_vlan_vid:3)
+ct_state=+rpl+trk,udp,ct_tp_src=53,actions=drop
+ct_state=+rpl+trk,udp,ct_tp_dst=53/0xfff0,ct_tp_src=5,ct_mark=1,actions=drop
+ct_state=+rpl+trk,udp,ct_nw_proto=17,ct_tp_src=53,actions=drop
 actions=output:1,write_actions()
 vlan_tci=0x0,actions=drop
 vlan_vid=0x1000/0x1000,actions=drop

@@ -97,6 +97,7 @@ func parseMod(x span, c ofp.FlowCommand) (Mod, error) {
 	if p.Flow.Match, err = p.match.finish(); err != nil {
 		return Mod{}, err
 	}
+	p.Unsent = p.match.unsent
 	if !p.deletes() {
 		p.Flow.Actions, err = parseActionList(actions, &p.Flow.Match.oxm)
 	}

@@ -20,9 +20,10 @@ var protocols = map[string]struct {
 
 // matchParser collects conditions; those whose meaning depends on the protocol wait for the end.
 type matchParser struct {
-	b     ofp.MatchBuilder
-	later []item
-	last  span // where the last condition stands, for what only shows at the end
+	b      ofp.MatchBuilder
+	later  []item
+	unsent []ofp.Field // conditions that the switch never gets
+	last   span        // where the last condition stands, for what only shows at the end
 }
 
 // late are the names whose field depends on the protocol.
@@ -198,6 +199,7 @@ func (p *matchParser) finish() (Match, error) {
 			}
 		}
 	}
+	p.unsent = p.b.DropUnsent()
 	oxm, err := p.b.Match()
 	if err != nil {
 		return Match{}, p.last.bad("the fields that this needs beside it", "%v", err)

@@ -67,7 +67,7 @@ func (x span) isNot(expected string) error {
 	if x.empty() {
 		return x.bad(expected, "nothing stands here")
 	}
-	return x.bad(expected, "%q is not that", x.s)
+	return x.bad(expected, "%q is not valid here", x.s)
 }
 
 // within says what an error was met in.

@@ -56,9 +56,7 @@ func (k *facts) action(a Action) error {
 	case Legacy:
 		return k.legacy(a)
 	case DecTTL, SetTTL:
-		if !k.isIP() {
-			return fmt.Errorf("the TTL %w", errNeedsIP)
-		}
+		return k.unless(k.isIP(), "the TTL %w", errNeedsIP)
 	case FinTimeout:
 		if k.proto != 6 {
 			return errors.New("fin_timeout only has a meaning together with tcp or tcp6")
@@ -80,7 +78,9 @@ func (k *facts) action(a Action) error {
 	case Clone:
 		return k.nested(a.Actions)
 	case WriteActions:
-		return k.nested(a.Actions)
+		inner := *k
+		inner.set = true
+		return inner.actions(a.Actions)
 	}
 	return nil
 }
@@ -108,8 +108,8 @@ func (k *facts) vlan(a Action) error {
 		k.vlans = [2]bool{true, k.vlans[0]}
 		return nil
 	}
-	if !k.vlans[0] {
-		return errors.New("pop_vlan only has a meaning together with dl_vlan or vlan_vid, or after push_vlan")
+	if err := k.unless(k.vlans[0], "pop_vlan only has a meaning together with dl_vlan or vlan_vid, or after push_vlan"); err != nil {
+		return err
 	}
 	k.vlans = [2]bool{k.vlans[1], false}
 	return nil
@@ -117,18 +117,18 @@ func (k *facts) vlan(a Action) error {
 
 func (k *facts) mpls(a Action) error {
 	if p, ok := a.(PushMPLS); ok {
-		if k.packetType != packetEthernet {
-			return errors.New("push_mpls only has a meaning for packets that begin with Ethernet")
+		if err := k.unless(k.packetType == packetEthernet, "push_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
+			return err
 		}
 		k.ethType, k.proto = p.EthType, 0
 		return nil
 	}
-	if !k.isMPLS() {
-		return fmt.Errorf("%s %w", actionName(a), errNeedsMPLS)
+	if err := k.unless(k.isMPLS(), "%s %w", actionName(a), errNeedsMPLS); err != nil {
+		return err
 	}
 	if p, ok := a.(PopMPLS); ok {
-		if k.packetType != packetEthernet {
-			return errors.New("pop_mpls only has a meaning for packets that begin with Ethernet")
+		if err := k.unless(k.packetType == packetEthernet, "pop_mpls only has a meaning for packets that begin with Ethernet"); err != nil {
+			return err
 		}
 		k.ethType = p.EthType
 	}
@@ -152,9 +152,8 @@ func (k *facts) encapsulation(a Action) error {
 			k.packetType, k.ethType = 0xffffffff, 0xffff
 		}
 	default:
-		if k.packetType != 1<<16|uint32(ethTypeNSH) && k.ethType != ethTypeNSH {
-			return errors.New("dec_nsh_ttl only has a meaning together with dl_type=0x894f, or after encap(nsh)")
-		}
+		return k.unless(k.packetType == 1<<16|uint32(ethTypeNSH) || k.ethType == ethTypeNSH,
+			"dec_nsh_ttl only has a meaning together with dl_type=0x894f, or after encap(nsh)")
 	}
 	return nil
 }
@@ -255,6 +254,7 @@ func (k facts) replace(a Action) ([]Action, error) {
 		list, err := k.resolve(x.Actions)
 		return []Action{Clone{list}}, err
 	case WriteActions:
+		k.set = true
 		list, err := k.resolve(x.Actions)
 		return []Action{WriteActions{list}}, err
 	}
@@ -310,10 +310,8 @@ func (k *facts) legacy(a Legacy) error {
 		}
 		return nil
 	case LegacyTPSrc, LegacyTPDst:
-		if !k.isIP() || k.frag&2 != 0 || k.proto != 6 && k.proto != 17 && k.proto != 132 {
-			return fmt.Errorf("%s only has a meaning together with tcp, udp or sctp", a.Kind)
-		}
-		return nil
+		ports := k.isIP() && k.frag&2 == 0 && (k.proto == 6 || k.proto == 17 || k.proto == 132)
+		return k.unless(ports, "%s only has a meaning together with tcp, udp or sctp", a.Kind)
 	}
 	return k.field(a.Kind.field())
 }

@@ -16,11 +16,25 @@ func (d *decoder) instructions() []Action {
 		}
 		list = append(list, s.instruction(typ, at.buf[:n])...)
 	}
+	if d.ok() && twice(list) {
+		d.fail("instructions", "write_metadata stands twice")
+	}
 	if !d.ok() {
 		return nil
 	}
 	sortInstructions(list)
 	return list
+}
+
+// twice says whether a list writes the metadata twice, as an instruction and by Nicira's action.
+func twice(list []Action) bool {
+	n := 0
+	for _, a := range list {
+		if _, ok := a.(WriteMetadata); ok {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // instruction reads an instruction's body.
@@ -35,6 +49,7 @@ func (d *decoder) instruction(typ uint16, raw []byte) []Action {
 		a = WriteMetadata{d.u64("metadata"), d.u64("metadata mask")}
 	case insApplyActions:
 		d.skip(4)
+		d.top = true
 		return d.actions()
 	case insWriteActions:
 		d.skip(4)
@@ -59,6 +74,8 @@ func (d *decoder) instruction(typ uint16, raw []byte) []Action {
 // actions reads actions up to the end of d.
 func (d *decoder) actions() []Action {
 	var list []Action
+	top := d.top
+	d.top = false
 	d.deep++
 	if d.deep > maxDepth {
 		d.fail("actions", "%v", errDepth)
@@ -84,6 +101,14 @@ func (d *decoder) actions() []Action {
 		}
 		if err := a.check(); err != nil {
 			at.fail("action", "%v", err)
+			return nil
+		}
+		if _, ok := a.(WriteMetadata); ok && !top {
+			at.fail("action", "write_metadata may only stand in a flow, not in a bucket, packet-out or another action")
+			return nil
+		}
+		if n := len(list); n > 0 && isInstruction(list[n-1]) {
+			at.fail("action", "%s stands after write_metadata, which comes last", actionName(a))
 			return nil
 		}
 		list = append(list, a)
@@ -178,6 +203,9 @@ func (d *decoder) nicira(sub uint16) Action {
 		return Controller{MaxLen: d.u16("max_len"), ID: d.u16("controller id"), Reason: d.u8("reason")}.canonical()
 	case nxController2:
 		return d.controller2()
+	case nxWriteMetadata:
+		d.zeros("zero", 6)
+		return WriteMetadata{d.u64("metadata"), d.u64("metadata mask")}
 	case nxDecTTLIDs:
 		return d.decTTLIDs()
 	case nxPush, nxPop:

@@ -53,6 +53,7 @@ const (
 	nxFinTimeout     uint16 = 19
 	nxController     uint16 = 20
 	nxDecTTLIDs      uint16 = 21
+	nxWriteMetadata  uint16 = 22
 	nxPush           uint16 = 27
 	nxPop            uint16 = 28
 	nxSample         uint16 = 29

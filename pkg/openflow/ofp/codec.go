@@ -82,6 +82,7 @@ type decoder struct {
 	buf  []byte // what is left of this part
 	off  int    // position in the whole message, for errors
 	deep int    // how many actions we are inside of
+	top  bool   // the next list of actions is the flow's own (Apply-Actions)
 	err  *error
 }
 

@@ -82,6 +82,17 @@ type facts struct {
 	ctState    uint8
 	ctMask     uint8
 	ctProto    uint8
+	// set says that the actions are an action set (write_actions), which runs when the packet may have
+	// become something else: the switch leaves out what depends on the packet, but for fields.
+	set bool
+}
+
+// unless is an error but in an action set.
+func (k *facts) unless(met bool, format string, args ...any) error {
+	if met || k.set {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
 }
 
 // facts are what the conditions say.
@@ -184,6 +195,24 @@ func (b *MatchBuilder) check() error {
 		}
 	}
 	return nil
+}
+
+// DropUnsent removes the conditions that Open vSwitch accepts in text but never sends, and returns
+// their fields: ports of a connection's first packet without the connection's protocol, ct_nw_proto
+// (nx-match.c, nx_put_raw). A flow that asks for them matches any port.
+func (b *MatchBuilder) DropUnsent() []Field {
+	if k := b.facts(); k.ctProto != 0 || !k.tracked() {
+		return nil
+	}
+	var dropped []Field
+	b.set = slices.DeleteFunc(b.set, func(m MatchField) bool {
+		unsent := m.Field != 0 && fields[m.Field].needs == needsCTPort
+		if unsent {
+			dropped = append(dropped, m.Field)
+		}
+		return unsent
+	})
+	return dropped
 }
 
 // Complete adds what the fields set so far need, where only one choice exists; IPv4 is
