@@ -33,10 +33,12 @@ func Repo() (string, error) {
 	}
 }
 
-// binaries says where programs are.
+// binaries says where programs and manifests are. The lab's record keeps it, so that commands
+// about a lab work from any directory.
 type binaries struct {
-	kubernetes string // Kubernetes, containerd and CNI plugins: what others made
-	own        string // ours
+	Repo       string // the repository, for the manifests in deploy/
+	Kubernetes string // directory of Kubernetes, containerd and CNI plugins: what others made
+	Own        string // directory of ours
 }
 
 func findBinaries() (binaries, error) {
@@ -44,16 +46,19 @@ func findBinaries() (binaries, error) {
 	if err != nil {
 		return binaries{}, err
 	}
-	b := binaries{kubernetes: os.Getenv(EnvBinaries), own: filepath.Join(repo, "bin")}
-	if b.kubernetes == "" {
-		// `make lab-binaries` leaves a link to the cache.
-		b.kubernetes = filepath.Join(b.own, "kubernetes")
+	if repo, err = filepath.Abs(repo); err != nil {
+		return binaries{}, err
 	}
-	if b.kubernetes, err = filepath.EvalSymlinks(b.kubernetes); err != nil {
+	b := binaries{Repo: repo, Kubernetes: os.Getenv(EnvBinaries), Own: filepath.Join(repo, "bin")}
+	if b.Kubernetes == "" {
+		// `make lab-binaries` leaves a link to the cache.
+		b.Kubernetes = filepath.Join(b.Own, "kubernetes")
+	}
+	if b.Kubernetes, err = filepath.EvalSymlinks(b.Kubernetes); err != nil {
 		return b, fmt.Errorf("the lab's binaries are missing, run `make lab-binaries`: %w", err)
 	}
-	for _, path := range []string{b.kubernetes + "/kube-apiserver", b.kubernetes + "/kubelet", b.kubernetes + "/containerd",
-		b.kubernetes + "/loopback", b.own + "/nodeinit", b.own + "/echo", b.own + "/pause"} {
+	for _, path := range []string{b.Kubernetes + "/kube-apiserver", b.Kubernetes + "/kubelet", b.Kubernetes + "/containerd",
+		b.Kubernetes + "/loopback", b.Own + "/nodeinit", b.Own + "/echo", b.Own + "/pause"} {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return b, fmt.Errorf("the lab's binary %s is missing, run `make lab-binaries`", path)
 		}

@@ -2,9 +2,11 @@
 // Nodes that are network, mount, PID and UTS namespaces with a real kubelet and containerd
 // each. It needs root, and nothing that `make lab-binaries` does not build.
 //
-// All that a lab consists of can be found from its name: network namespaces called
-// <lab>-..., the processes inside them, its directory, its cgroups and its link to the
-// host. Nothing depends on a record of process IDs, so Down works from any state.
+// All that a lab consists of can be found from its name, from any working directory: network
+// namespaces called <lab>-..., the processes inside them, its directory, its cgroups and its
+// link to the host. Nothing depends on a record of process IDs, so Down works from any state.
+// A name alone is no proof: what is killed or removed has to carry the lab's mark, or to be
+// the recorded namespace (owned.go).
 package lab
 
 import (
@@ -16,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // Config says which lab to make.
@@ -47,6 +50,14 @@ func (c *Config) check() error {
 	if c.Dir == "" {
 		c.Dir = filepath.Join(stateRoot, c.Name)
 	}
+	dir, err := resolve(c.Dir)
+	if err != nil {
+		return fmt.Errorf("directory of lab %s: %w", c.Name, err)
+	}
+	c.Dir = dir
+	if own := filepath.Join(stateRoot, c.Name); dir != own && (dir == stateRoot || strings.HasPrefix(dir, stateRoot+"/")) {
+		return fmt.Errorf("directory %s is where this machine's labs are recorded: name one outside %s, or none for %s", dir, stateRoot, own)
+	}
 	if !nameForm.MatchString(c.Name) {
 		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", c.Name)
 	}
@@ -67,26 +78,42 @@ func (c *Config) check() error {
 	return nil
 }
 
+// resolve returns the absolute path of a directory that may not be there yet, without
+// symbolic links: commands about the lab are given from other working directories.
+func resolve(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) && dir != "/" {
+		parent, err := resolve(filepath.Dir(dir))
+		return filepath.Join(parent, filepath.Base(dir)), err
+	}
+	return real, err
+}
+
 // record is what lab.json keeps.
 type record struct {
 	Config
-	Index int // which /20 of 172.30.0.0/16
+	Index    int // which /20 of 172.30.0.0/16
+	Binaries binaries
 }
 
 func recordPath(name string) string { return filepath.Join(stateRoot, name, "lab.json") }
 
 // claim makes the lab's directory, and gives it an index that no other lab has and whose
 // range the machine has no route to.
-func claim(c Config) (record, error) {
+func claim(c Config, bin binaries) (record, error) {
 	var r record
 	err := machine.locked(func() (err error) {
-		r, err = claimLocked(c)
+		r, err = claimLocked(c, bin)
 		return err
 	})
 	return r, err
 }
 
-func claimLocked(c Config) (record, error) {
+func claimLocked(c Config, bin binaries) (record, error) {
 	if _, err := os.Lstat(filepath.Join(stateRoot, c.Name)); err == nil {
 		return record{}, fmt.Errorf("lab %s exists: take it down first, or choose another name", c.Name)
 	}
@@ -98,11 +125,11 @@ func claimLocked(c Config) (record, error) {
 		if used[index] {
 			continue
 		}
-		r := record{Config: c, Index: index}
-		if err := machine.makeMountPoints(); err != nil {
+		r := record{Config: c, Index: index, Binaries: bin}
+		if err := makeOwnDir(c.Dir, c.Name); err != nil {
 			return record{}, err
 		}
-		if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		if err := machine.makeMountPoints(); err != nil {
 			return record{}, err
 		}
 		if link := filepath.Join(stateRoot, c.Name); link != c.Dir {

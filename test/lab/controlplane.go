@@ -103,7 +103,7 @@ func (c *Cluster) up(ctx context.Context) error {
 }
 
 func (c *Cluster) component(name string, flags []string) error {
-	cmd := exec.Command(filepath.Join(c.lab.bin.kubernetes, name), flags...)
+	cmd := exec.Command(filepath.Join(c.lab.bin.Kubernetes, name), flags...)
 	return start(c.place(), c.file(name+".log"), cmd)
 }
 
@@ -152,6 +152,7 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--cluster-cidr=" + p.pods(c.index).String(),
 		"--service-cluster-ip-range=" + p.services(c.index).String(),
 		"--node-cidr-mask-size=24",
+		"--flex-volume-plugin-dir=" + c.file("volumeplugins"), // the default is one of the machine's, and it makes it
 		"--node-monitor-period=2s",
 		"--node-monitor-grace-period=16s",
 	}
@@ -264,12 +265,12 @@ func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string
 // KubectlCommand returns the command, for callers that want its streams.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)
-	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.kubernetes, "kubectl"), args...)
+	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.Kubernetes, "kubectl"), args...)
 }
 
 // Tool runs one of the repository's programs (bin/<name>) as the cluster's administrator.
 func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.own, name), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, name), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Cluster(cluster).Kubeconfig())
 	out, err := output(cmd)
 	if err != nil {

@@ -16,19 +16,19 @@ func (l *Lab) pausePath() string { return filepath.Join(l.Dir(), "pause.tar") }
 func (l *Lab) writePause() error {
 	return imagetar.Write(l.pausePath(), imagetar.Image{
 		Reference:  "tombolo/pause:dev",
-		Layers:     [][]imagetar.File{{{Path: "/pause", Source: filepath.Join(l.bin.own, "pause")}}},
+		Layers:     [][]imagetar.File{{{Path: "/pause", Source: filepath.Join(l.bin.Own, "pause")}}},
 		Entrypoint: []string{"/pause"},
 	})
 }
 
 // LoadImages brings the images of `make images` to all Nodes.
 func (l *Lab) LoadImages(ctx context.Context) error {
-	tars, err := filepath.Glob(filepath.Join(l.bin.own, "images", "*.tar"))
+	tars, err := filepath.Glob(filepath.Join(l.bin.Own, "images", "*.tar"))
 	if err != nil {
 		return err
 	}
 	if len(tars) == 0 {
-		return fmt.Errorf("there are no images in %s: run `make images`", filepath.Join(l.bin.own, "images"))
+		return fmt.Errorf("there are no images in %s: run `make images`", filepath.Join(l.bin.Own, "images"))
 	}
 	return l.load(ctx, tars...)
 }

@@ -40,7 +40,7 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 	} else {
 		path, placeholder = leaderOf15Manifest, "changeme"
 	}
-	text, err := manifest(path)
+	text, err := l.manifest(path)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 // install applies what every cluster needs, and waits until it runs.
 func (c *Cluster) install(ctx context.Context) error {
 	for _, path := range []string{agentManifest, memberManifest} {
-		text, err := manifest(path)
+		text, err := c.lab.manifest(path)
 		if err != nil {
 			return err
 		}
@@ -133,12 +133,8 @@ const (
 	leaderOf15Manifest = "multicluster/v1.5/antrea-multicluster-leader-namespaced.yml"
 )
 
-func manifest(path string) (string, error) {
-	repo, err := Repo()
-	if err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile(filepath.Join(repo, "deploy", path))
+func (l *Lab) manifest(path string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(l.bin.Repo, "deploy", path))
 	return string(text), err
 }
 

@@ -7,11 +7,15 @@ import (
 
 // TestSettings edits the shipped manifest: each setting has exactly one line there.
 func TestSettings(t *testing.T) {
-	shipped, err := manifest(agentManifest)
+	repo, err := Repo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1}}, nil)
+	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1}, Binaries: binaries{Repo: repo}}, nil)
+	shipped, err := l.manifest(agentManifest)
+	if err != nil {
+		t.Fatal(err)
+	}
 	edited, err := l.Cluster("east").settings(shipped)
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ exec "$@"
 
 // daemon starts a program on the Node and leaves it running.
 func (n *Node) daemon(name string, args ...string) error {
-	args = append([]string{"sh", "-c", daemonScript, "sh", filepath.Join(n.cluster.lab.bin.kubernetes, name)}, args...)
+	args = append([]string{"sh", "-c", daemonScript, "sh", filepath.Join(n.cluster.lab.bin.Kubernetes, name)}, args...)
 	cmd, err := n.command(context.Background(), args...)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -31,7 +32,7 @@ type Cluster struct {
 }
 
 func newLab(r record, progress func(string)) *Lab {
-	l := &Lab{record: r, progress: progress}
+	l := &Lab{record: r, bin: r.Binaries, progress: progress}
 	for i, name := range r.Clusters {
 		c := &Cluster{lab: l, name: name, index: i}
 		for n := range r.Nodes {
@@ -82,7 +83,29 @@ func (l *Lab) outside() place { return place{l.Name() + "-outside"} }
 
 // memory is where etcd keeps its data: it syncs each write, and a lab need not survive a
 // power cut.
-func (l *Lab) memory() string { return "/dev/shm/tombolo-lab-" + l.Name() }
+func (l *Lab) memory() string { return memoryOf(l.Name()) }
+
+func memoryOf(lab string) string { return "/dev/shm/tombolo-lab-" + lab }
+
+// etcdDir is etcd's directory in the lab's memory.
+const etcdDir = "etcd"
+
+// files are the names of what a lab puts into its directory.
+func (r record) files() []string {
+	return append([]string{"lab.json", "pause.tar", "etcd.log", "outside.log"}, r.Clusters...)
+}
+
+// places are all network namespaces that a lab uses.
+func (l *Lab) places() []place {
+	all := []place{l.router(), l.etcd(), l.outside()}
+	for _, c := range l.clusters {
+		all = append(all, c.place())
+		for _, n := range c.nodes {
+			all = append(all, n.place())
+		}
+	}
+	return all
+}
 
 // Up makes a lab. Its Nodes are registered and NotReady, since no network is installed.
 // When it fails it returns what it made so that the caller may look, and take it Down.
@@ -94,12 +117,11 @@ func Up(ctx context.Context, config Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := claim(config)
+	r, err := claim(config, bin)
 	if err != nil {
 		return nil, err
 	}
 	l := newLab(r, config.Progress)
-	l.bin = bin
 	if err := l.writePause(); err != nil {
 		return l, err
 	}
@@ -131,11 +153,7 @@ func Open(name string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLab(r, nil)
-	if l.bin, err = findBinaries(); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return newLab(r, nil), nil
 }
 
 // SetProgress says whom to tell what happens; for a lab that was opened.
@@ -154,7 +172,7 @@ func (l *Lab) network() error {
 	if err != nil {
 		return err
 	}
-	if err := p.connectHost(router); err != nil {
+	if err := p.connectHost(l.Name(), router); err != nil {
 		return err
 	}
 	etcdRouter, outNet := host(p.etcdNet(), 1), netip.MustParsePrefix(outsideRouter+"/24")
@@ -192,18 +210,18 @@ func transportBridge(cluster int) string { return fmt.Sprintf("t%d", cluster) }
 
 // startShared starts what all clusters share: etcd, and the host outside.
 func (l *Lab) startShared(ctx context.Context) error {
-	if err := os.MkdirAll(l.memory(), 0o700); err != nil {
+	if err := makeOwnDir(l.memory(), l.Name()); err != nil {
 		return err
 	}
 	url := fmt.Sprintf("http://%s:2379", l.plan().etcd())
 	log := filepath.Join(l.Dir(), "etcd.log")
-	etcd := exec.Command("etcd", "--name", l.Name(), "--data-dir", filepath.Join(l.memory(), "etcd"),
+	etcd := exec.Command("etcd", "--name", l.Name(), "--data-dir", filepath.Join(l.memory(), etcdDir),
 		"--listen-client-urls", url, "--advertise-client-urls", url,
 		"--listen-peer-urls", "http://127.0.0.1:2380", "--log-level", "warn")
 	if err := start(l.etcd(), log, etcd); err != nil {
 		return err
 	}
-	echo := exec.Command(filepath.Join(l.bin.own, "echo"), "serve")
+	echo := exec.Command(filepath.Join(l.bin.Own, "echo"), "serve")
 	echo.Env = append(os.Environ(), "CLUSTER=outside", "NODE_NAME=outside", "POD_NAME=outside")
 	if err := start(l.outside(), filepath.Join(l.Dir(), "outside.log"), echo); err != nil {
 		return err
@@ -226,45 +244,73 @@ func (l *Lab) Down(ctx context.Context) error {
 }
 
 // Remove takes down the lab of that name in whatever state it is, also one that Open
-// cannot read. A lab that does not exist is no error.
+// cannot read. A lab that does not exist is no error. What has a name of the lab's and was made
+// by somebody else stays as it is; the error names it, after everything else has been removed.
 func Remove(ctx context.Context, name string) error {
 	if !nameForm.MatchString(name) {
-		return fmt.Errorf("lab name %q: not a name that a lab can have", name)
+		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", name)
 	}
-	found, err := places(name)
-	if err != nil {
-		return err
+	r, recordErr := readRecord(name)
+	var expected []place
+	if recordErr == nil {
+		expected = newLab(r, nil).places()
 	}
+	own, foreign := ownPlaces(name, expected)
 	var errs []error
 	g := new(errgroup.Group)
-	for _, p := range found {
+	for _, p := range own {
 		g.Go(func() error { return killInside(ctx, p, nil) })
 	}
 	errs = append(errs, g.Wait(), killStrays(ctx, name))
-	r, recordErr := readRecord(name)
 	if recordErr == nil {
-		errs = append(errs, plan{r.Index}.disconnectHost())
+		errs = append(errs, plan{r.Index}.disconnectHost(name))
 	}
-	for _, p := range found {
+	for _, p := range own {
 		errs = append(errs, p.remove())
 	}
-	errs = append(errs, removeCgroups(ctx, name), os.RemoveAll("/dev/shm/tombolo-lab-"+name))
+	errs = append(errs, removeCgroups(ctx, name))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("take down lab %s: %w", name, err) // the record stays, for the next try
+		return fmt.Errorf("take down lab %s: %w", name, errors.Join(err, foreign)) // the record stays, for the next try
 	}
-	if recordErr == nil && r.Dir != filepath.Join(stateRoot, name) {
-		if err := os.RemoveAll(r.Dir); err != nil {
-			return err
+	// From here on nothing of the lab runs, and what is left alone is not the lab's.
+	left := []error{foreign, removeOwnDir(memoryOf(name), name, []string{etcdDir}), removeRecord(name, r)}
+	all, err := recorded(name)
+	left = append(left, err)
+	for _, p := range all {
+		left = append(left, p.forget())
+	}
+	left = append(left, machine.tidy())
+	if err := errors.Join(left...); err != nil {
+		return fmt.Errorf("lab %s is down, but: %w", name, err)
+	}
+	return nil
+}
+
+// removeRecord removes the lab's directory, and last its name among the labs.
+func removeRecord(name string, r record) error {
+	link := filepath.Join(stateRoot, name)
+	dir, err := filepath.EvalSymlinks(link)
+	if errors.Is(err, fs.ErrNotExist) { // no lab, or one whose directory was deleted
+		err = os.Remove(link)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
-	}
-	if err := os.RemoveAll(filepath.Join(stateRoot, name)); err != nil {
 		return err
 	}
-	return machine.tidy()
+	if err != nil {
+		return err
+	}
+	left := removeOwnDir(dir, name, r.files())
+	if dir != link {
+		if err := os.Remove(link); err != nil {
+			return errors.Join(left, err)
+		}
+	}
+	return left
 }
 
 // killStrays kills Nodes' first processes whose network namespace has lost its name, and
-// so everything in their PID namespaces.
+// so everything in their PID namespaces. They carry the lab's name in their environment too.
 func killStrays(ctx context.Context, name string) error {
 	return eventually(ctx, 20*time.Second, func(context.Context) error {
 		inits, err := nodeInits(name)

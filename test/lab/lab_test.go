@@ -18,14 +18,33 @@ import (
 )
 
 // TestLab brings one cluster of one Node up, uses it as users do, and takes it down: once
-// in good order, once after everything was killed.
+// in good order, once after everything was killed. The lab's directory is given as a relative
+// path, and everything after Up is done from the root directory, which is in no repository.
 func TestLab(t *testing.T) {
 	name := fmt.Sprintf("test%d", os.Getpid())
 	before, err := Snapshot(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := up(t, name)
+	repo, err := Repo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	t.Setenv(EnvRepo, repo)
+	t.Setenv(EnvBinaries, filepath.Join(repo, "bin/kubernetes"))
+	t.Chdir(parent)
+	up(t, name, "files")
+	t.Chdir("/")
+	t.Setenv(EnvRepo, "")
+	t.Setenv(EnvBinaries, "")
+	l, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(parent, "files"); l.Dir() != want {
+		t.Errorf("the lab is in %s, want %s", l.Dir(), want)
+	}
 	c := l.Cluster("one")
 	n := c.Node("node-1")
 	ctx := t.Context()
@@ -78,14 +97,13 @@ func TestLab(t *testing.T) {
 
 	down(t, name)
 	unchanged(t, before)
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) > 0 {
+		t.Errorf("below the directory that the lab was made in there is still %v, %v", entries, err)
+	}
 
+	t.Setenv(EnvRepo, repo)
 	t.Run("after kill -9 of everything", func(t *testing.T) {
-		up(t, name)
-		places, err := places(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range places {
+		for _, p := range up(t, name, "").places() {
 			if err := killInside(ctx, p, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -115,10 +133,10 @@ spec:
         - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 `
 
-func up(t *testing.T, name string) *Lab {
+func up(t *testing.T, name, dir string) *Lab {
 	t.Helper()
 	t.Cleanup(func() { down(t, name) })
-	l, err := Up(t.Context(), Config{Name: name, Clusters: []string{"one"}, Nodes: 1, Progress: func(s string) { t.Log(s) }})
+	l, err := Up(t.Context(), Config{Name: name, Dir: dir, Clusters: []string{"one"}, Nodes: 1, Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +166,7 @@ func echoImage(t *testing.T, l *Lab) string {
 	path := filepath.Join(t.TempDir(), "echo.tar")
 	err := imagetar.Write(path, imagetar.Image{
 		Reference:  "tombolo/echo:dev",
-		Layers:     [][]imagetar.File{{{Path: "/echo", Source: filepath.Join(l.bin.own, "echo")}}},
+		Layers:     [][]imagetar.File{{{Path: "/echo", Source: filepath.Join(l.bin.Own, "echo")}}},
 		Entrypoint: []string{"/echo"},
 	})
 	if err != nil {

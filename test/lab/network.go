@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -33,13 +32,13 @@ func (p place) inode() (uint64, error) {
 	return st.Ino, nil
 }
 
+// create makes the namespace. It is recorded as the lab's before it has its name, so that there
+// is no moment in which it could not be taken down.
 func (p place) create() error {
 	return onThread(func() error {
-		ns, err := netns.NewNamed(p.name)
-		if err != nil {
+		if err := p.unshare(); err != nil {
 			return fmt.Errorf("make network namespace %s: %w", p.name, err)
 		}
-		defer ns.Close()
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -60,8 +59,45 @@ func (p place) create() error {
 	})
 }
 
-// remove deletes the name; the namespace goes with its last process.
+// unshare moves the current thread to a new namespace and gives that the place's name.
+func (p place) unshare() error {
+	if _, err := os.Lstat(p.path()); err == nil {
+		return fmt.Errorf("%s exists: remove it, or choose another name for the lab", p.path())
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	id, err := currentNamespace()
+	if err != nil {
+		return err
+	}
+	if err := p.remember(id); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(p.path(), os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	file.Close()
+	if err := unix.Mount("/proc/thread-self/ns/net", p.path(), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", p.path(), err)
+	}
+	return nil
+}
+
+// remove deletes the name; the namespace goes with its last process. It is an error when the
+// namespace is not the lab's, none when there is no such namespace.
 func (p place) remove() error {
+	err := p.own()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	if err := unix.Unmount(p.path(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", p.path(), err)
 	}
@@ -276,7 +312,7 @@ func (p place) unplug(port string) error {
 func (p plan) hostLink() string { return fmt.Sprintf("tombolo%d", p.index) }
 
 // connectHost lets the machine itself reach the control planes, for kubectl.
-func (p plan) connectHost(router place) error {
+func (p plan) connectHost(lab string, router place) error {
 	far, err := netns.GetFromPath(router.path())
 	if err != nil {
 		return err
@@ -286,6 +322,9 @@ func (p plan) connectHost(router place) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add link %s: %w", p.hostLink(), err)
 	}
+	if err := netlink.LinkSetAlias(veth, hostLinkAlias(lab)); err != nil {
+		return fmt.Errorf("set the alias of link %s: %w", p.hostLink(), err)
+	}
 	gateway := host(p.hostNet(), 1)
 	if err := router.do(func() error { return configure("host", on(gateway, p.hostNet()), nil) }); err != nil {
 		return err
@@ -293,7 +332,9 @@ func (p plan) connectHost(router place) error {
 	return configure(p.hostLink(), on(host(p.hostNet(), 2), p.hostNet()), []route{{p.all(), gateway}})
 }
 
-func (p plan) disconnectHost() error {
+// disconnectHost removes the lab's link to the host. One that has lost its alias needs no
+// removal: it goes with the router's namespace.
+func (p plan) disconnectHost(lab string) error {
 	link, err := netlink.LinkByName(p.hostLink())
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
@@ -301,8 +342,14 @@ func (p plan) disconnectHost() error {
 	if err != nil {
 		return err
 	}
+	if link.Attrs().Alias != hostLinkAlias(lab) {
+		return nil
+	}
 	return netlink.LinkDel(link)
 }
+
+// hostLinkAlias marks the link as the lab's.
+func hostLinkAlias(lab string) string { return "tombolo-lab " + lab }
 
 // routedIndexes returns the labs' ranges that this machine has a route into, other than
 // the default route.
@@ -328,22 +375,4 @@ func routedIndexes() (map[int]bool, error) {
 		}
 	}
 	return used, nil
-}
-
-// places returns the names of the lab's network namespaces that exist.
-func places(lab string) ([]place, error) {
-	entries, err := os.ReadDir(netnsDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var found []place
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), lab+"-") {
-			found = append(found, place{e.Name()})
-		}
-	}
-	return found, nil
 }

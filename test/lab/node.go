@@ -78,7 +78,11 @@ func nodeInits(lab string) ([]int, error) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err == nil && strings.HasPrefix(string(text), "nodeinit\x00"+lab+"\x00") {
+		if err != nil || !strings.HasPrefix(string(text), "nodeinit\x00"+lab+"\x00") {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && strings.Contains("\x00"+string(env), "\x00"+envLab+"="+lab+"\x00") {
 			pids = append(pids, pid)
 		}
 	}
@@ -156,7 +160,7 @@ func (n *Node) boot(ctx context.Context) error {
 		return err
 	}
 	for _, plugin := range []string{"loopback"} {
-		err := copyFile(filepath.Join(n.cluster.lab.bin.kubernetes, plugin), n.file("root/opt/cni/bin/"+plugin))
+		err := copyFile(filepath.Join(n.cluster.lab.bin.Kubernetes, plugin), n.file("root/opt/cni/bin/"+plugin))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -172,7 +176,7 @@ func (n *Node) boot(ctx context.Context) error {
 		return err
 	}
 	cmd := &exec.Cmd{
-		Path: filepath.Join(n.cluster.lab.bin.own, "nodeinit"),
+		Path: filepath.Join(n.cluster.lab.bin.Own, "nodeinit"),
 		Args: n.initArgs(),
 		Env:  append(os.Environ(), "NODEINIT_CGROUP="+n.cgroup()),
 		SysProcAttr: &syscall.SysProcAttr{
@@ -200,7 +204,7 @@ func (n *Node) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	}
 	all := append([]string{"-t", strconv.Itoa(pid), "-m", "-n", "-p", "-u", "-i", "-C", "--"}, args...)
 	cmd := exec.CommandContext(ctx, "nsenter", all...)
-	cmd.Env = append(os.Environ(), "PATH="+n.cluster.lab.bin.kubernetes+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	cmd.Env = append(os.Environ(), "PATH="+n.cluster.lab.bin.Kubernetes+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"CONTAINERD_NAMESPACE=k8s.io")
 	return cmd, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,8 +118,15 @@ func named(p place, name string) (process, bool, error) {
 }
 
 // killInside kills the processes in a place that pick chooses, and waits until they are
-// gone. It looks again each time, since a dying parent may have left a child.
+// gone. A place that was not made by the lab is an error, and nothing in it is killed. It looks again each time, since a dying parent may have left a child.
 func killInside(ctx context.Context, p place, pick func(process) bool) error {
+	err := p.own()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	return eventually(ctx, 20*time.Second, func(context.Context) error {
 		all, err := inside(p)
 		if err != nil {

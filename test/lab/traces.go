@@ -82,7 +82,8 @@ func (t Traces) add(format string, args ...any) { t.found[fmt.Sprintf(format, ar
 func (t Traces) files() error {
 	for _, pattern := range []string{
 		filepath.Join(netnsDir, t.lab+"-*"), "/sys/fs/cgroup/*" + cgroupOf(t.lab), "/sys/fs/cgroup" + cgroupOf(t.lab),
-		"/sys/fs/cgroup/*/k8s.io", "/dev/shm/tombolo-lab-" + t.lab, filepath.Join(stateRoot, t.lab),
+		"/sys/fs/cgroup/*/k8s.io", memoryOf(t.lab), filepath.Join(stateRoot, t.lab),
+		filepath.Join(namespaceRecords, t.lab+"-*"),
 	} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
@@ -222,7 +223,7 @@ func (t Traces) directories() error {
 			t.shared[filepath.Join(dir, e.Name())] = true
 		}
 	}
-	for _, path := range []string{stateRoot, machine.notes(), machine.lock()} {
+	for _, path := range []string{stateRoot, namespaceRecords, machine.notes(), machine.lock()} {
 		if _, err := os.Lstat(path); err == nil {
 			t.shared[path] = true
 		}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,6 +23,9 @@ func TestTracesAreFound(t *testing.T) {
 	memory := (&Lab{record: record{Config: Config{Name: name}}}).memory()
 	t.Cleanup(func() {
 		if err := p.remove(); err != nil {
+			t.Error(err)
+		}
+		if err := p.forget(); err != nil {
 			t.Error(err)
 		}
 		os.RemoveAll(memory)
@@ -55,7 +59,7 @@ func TestTracesAreFound(t *testing.T) {
 	if err := killInside(t.Context(), p, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.remove(); err != nil {
+	if err := errors.Join(p.remove(), p.forget()); err != nil {
 		t.Fatal(err)
 	}
 	os.RemoveAll(memory)
