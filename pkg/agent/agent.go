@@ -116,6 +116,10 @@ func newAgent(o Options) (*Agent, error) {
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
 	}
+	if corrupt := a.ipam.Corrupt(); corrupt != nil {
+		a.log.Error("the address record is corrupt; it is rebuilt from the OVSDB, the veth pairs and the network namespaces",
+			"file", corrupt.Path, "movedTo", corrupt.Moved, "error", corrupt.Err)
+	}
 	a.switchPorts = bridge.New(bridge.Options{Endpoint: "unix:" + filepath.Join(o.OVSRunDir, "db.sock"), Logger: a.log})
 	a.host = hostnet.New(hostnet.Options{Logger: a.log})
 	a.flows = flowsync.New(flowsync.Options{
@@ -148,8 +152,12 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		Logger: a.log,
 		Socket: filepath.Join(a.options.RunDir, "cni.sock"),
 	})
-	if err := server.Recover(ctx, a.attachments.list()); err != nil {
-		a.log.Error("some leftovers of Pods could not be cleared away; trying again at the next start", "error", err)
+	restored, err := server.Recover(ctx, a.attachments.list())
+	if err != nil {
+		a.log.Error("not every record of who is attached could be rebuilt; the next start tries again", "error", err)
+	}
+	for _, at := range restored {
+		a.attachments.put(at)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ignoreEnd(ctx, server.Run(ctx)) })
@@ -188,7 +196,7 @@ func (a *Agent) load(ctx context.Context) error {
 			}
 			a.attachments = newAttachments(list)
 			gateway := br.Ports[a.config.HostGateway]
-			a.gatewayMAC = cmp.Or(gateway.MACWanted, gateway.MAC, bridge.RandomMAC())
+			a.gatewayMAC = cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
 			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", a.gatewayMAC)
 			return nil
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 // add gives a Pod its interface. In this order, so that a crash at any point leaves only
-// what a retry takes up or Recover takes away: the address on record, the veth pair, the
-// port and its flows. It answers when the switch has confirmed them.
+// what a retry takes up or DEL takes away: the address on record, the veth pair, the rest of
+// the record, the port and its flows. It answers when the switch has confirmed them.
 func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
 	if err := c.checkAdd(); err != nil {
 		return nil, err
@@ -48,6 +48,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		netns:       q.Netns,
 		containerID: q.ContainerID,
 		ifName:      q.IfName,
+		pod:         p.String(),
 		portName:    PortName(p.name, q.ContainerID, q.IfName),
 		ips:         ips,
 		mtu:         network.MTU,
@@ -91,6 +92,10 @@ func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC
 		return "", types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: %s", pod, err), "")
 	}
 	a.MAC = mac
+	k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
+	if err := s.ipam.Describe(k, ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC}); err != nil {
+		return "", types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", pod, err), "")
+	}
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	if err := s.node.Attach(ctx, *a); err != nil {

@@ -52,12 +52,23 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	if podName != "" {
 		links[PortName(podName, k.ContainerID, k.IfName)] = true
 	}
+	if len(links) == 0 { // nobody has recorded it: its alias tells whose it is
+		own, err := ownLinks()
+		if err != nil {
+			return err
+		}
+		for name, l := range own {
+			links[name] = l.Key == k
+		}
+	}
 	if err := s.node.Detach(ctx, k.ContainerID, k.IfName); err != nil {
 		return err
 	}
 	var errs []error
-	for name := range links {
-		errs = append(errs, removeLink(name))
+	for name, its := range links {
+		if its {
+			errs = append(errs, removeLink(name))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -66,8 +77,12 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	return err
 }
 
-// recordedPort computes the port's name from an address record, whose owner is the Pod.
+// recordedPort returns the port's name of an address record, or computes it where an earlier
+// version has not recorded it: the record's owner is the Pod.
 func recordedPort(r ipam.Record) string {
+	if r.PortName != "" {
+		return r.PortName
+	}
 	_, name, ok := strings.Cut(r.Owner, "/")
 	if !ok || name == "" {
 		return ""
@@ -86,6 +101,13 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 	for _, k := range s.ipam.Keys() {
 		gone[k] = ""
 	}
+	own, err := ownLinks()
+	if err != nil {
+		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(), "the runtime will try again")
+	}
+	for _, l := range own {
+		gone[l.Key] = ""
+	}
 	for _, a := range s.node.Attachments() {
 		gone[ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}] = a.PodName
 	}
@@ -102,57 +124,6 @@ func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *t
 		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(), "the runtime will try again")
 	}
 	return nil, nil
-}
-
-// Recover puts the records in order after a start. attached is what OVSDB says. Call it
-// once, before Run, when no request can be under way: the address record is completed from
-// the attachments; addresses and veth pairs that an interrupted ADD left are freed.
-// Attachments whose Pod's namespace is gone are detached by Run, since that needs a Node
-// that works. It does all it can and returns what it could not.
-func (s *Server) Recover(ctx context.Context, attached []Attachment) error {
-	var (
-		records []ipam.Record
-		keep    = map[ipam.Key]bool{}
-		ports   = map[string]bool{}
-		stale   []Attachment
-	)
-	for _, a := range attached {
-		k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
-		keep[k], ports[a.PortName] = true, true
-		records = append(records, ipam.Record{Key: k, IPs: a.IPs, Owner: a.PodNamespace + "/" + a.PodName})
-		if netnsGone(a) {
-			stale = append(stale, a)
-		}
-	}
-	s.mu.Lock()
-	s.stale = stale
-	s.mu.Unlock()
-
-	err := s.ipam.Rebuild(records)
-	freed, gcErr := s.ipam.GC(func(k ipam.Key) bool { return keep[k] })
-	own, listErr := ownLinks()
-	err = errors.Join(err, gcErr, listErr)
-
-	orphans := map[string]bool{}
-	for _, r := range freed {
-		if name := recordedPort(r); name != "" {
-			orphans[name] = true
-		}
-		s.log.Info("freed the address of a Pod that was never attached", "pod", r.Owner, "container", r.ContainerID, "addresses", r.IPs)
-	}
-	for name := range own {
-		orphans[name] = true
-	}
-	for name := range orphans {
-		if ports[name] {
-			continue
-		}
-		if ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
-		}
-		err = errors.Join(err, removeLink(name))
-	}
-	return err
 }
 
 // detachStale takes away attachments whose Pod went while the agent was not there. It

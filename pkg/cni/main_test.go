@@ -154,6 +154,10 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &rig{t: t, dir: dir, node: newFakeNode("10.10.1.0/24")}
+	r.eventually("the kernel to remove the interfaces of earlier tests' namespaces", func() bool {
+		own, err := ownLinks()
+		return err == nil && len(own) == 0
+	})
 	r.start()
 	return r
 }
@@ -166,8 +170,12 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.server = NewServer(Options{Node: r.node, IPAM: r.store, Socket: r.socket(), NetworkTimeout: 300 * time.Millisecond})
-	if err := r.server.Recover(r.t.Context(), r.node.Attachments()); err != nil {
+	restored, err := r.server.Recover(r.t.Context(), r.node.Attachments())
+	if err != nil {
 		r.t.Fatal(err)
+	}
+	for _, a := range restored {
+		r.node.attached[ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}] = a
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -17,6 +17,8 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
 // PortName returns the name of the host's end of a Pod's veth pair, which is also the
@@ -36,13 +38,41 @@ func PortName(podName, containerID, ifName string) string {
 // left behind can be told from other people's.
 const aliasPrefix = "tombolo "
 
-func alias(containerID, ifName string) string { return aliasPrefix + containerID + " " + ifName }
+// maxAlias is the longest ifalias (IFALIASZ less its zero byte).
+const maxAlias = 255
+
+// alias says whose interface a veth pair is: container, interface and, where there is room for
+// it, Pod. It is the record that is left when the other two are lost.
+func alias(containerID, ifName, pod string) string {
+	short := aliasPrefix + containerID + " " + ifName
+	if long := short + " " + pod; pod != "" && len(long) <= maxAlias {
+		return long
+	}
+	return short
+}
+
+// parseAlias reads an alias back; false for interfaces that are not ours. Those made by earlier
+// versions name no Pod.
+func parseAlias(text string) (k ipam.Key, pod string, ok bool) {
+	rest, ours := strings.CutPrefix(text, aliasPrefix)
+	words := strings.Split(rest, " ")
+	if !ours || len(words) < 2 || len(words) > 3 || words[0] == "" || words[1] == "" {
+		return ipam.Key{}, "", false
+	}
+	if len(words) == 3 {
+		if pod = words[2]; !strings.Contains(pod, "/") {
+			return ipam.Key{}, "", false
+		}
+	}
+	return ipam.Key{ContainerID: words[0], IfName: words[1]}, pod, true
+}
 
 // sandbox is the wanted state of one Pod's interface.
 type sandbox struct {
 	netns       string
 	containerID string
 	ifName      string
+	pod         string // "namespace/name"
 	portName    string
 	ips         []netip.Prefix
 	gateways    []netip.Addr // by position of ips
@@ -120,6 +150,10 @@ func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
 		return nil, err
 	}
 	host, err := netlink.LinkByName(s.portName)
+	var holder ipam.Key
+	if err == nil {
+		holder, _, _ = parseAlias(host.Attrs().Alias)
+	}
 	switch {
 	case err != nil && !isNotFound(err):
 		return nil, fmt.Errorf("look for %s: %w", s.portName, err)
@@ -127,10 +161,10 @@ func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
 		return host, nil
 	case peer != 0:
 		return nil, fmt.Errorf("the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the two from /etc/cni/net.d", s.ifName, s.portName)
-	case err == nil && !strings.HasPrefix(host.Attrs().Alias, aliasPrefix):
+	case err == nil && holder == ipam.Key{}:
 		return nil, fmt.Errorf("the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
-	case err == nil && host.Attrs().Alias != alias(s.containerID, s.ifName):
-		return nil, fmt.Errorf("the name %s is taken by container %s; the next sandbox of this Pod gets another name", s.portName, strings.TrimPrefix(host.Attrs().Alias, aliasPrefix))
+	case err == nil && holder != ipam.Key{ContainerID: s.containerID, IfName: s.ifName}:
+		return nil, fmt.Errorf("the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName, holder.IfName, holder.ContainerID)
 	case err == nil:
 		// Ours, and its other end is in no namespace we know of: the Pod's was remade.
 		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
@@ -195,7 +229,7 @@ func (s sandbox) configure() (mac string, err error) {
 // packets from it beside the host's own stack, so the host has to keep quiet there: it
 // answers no ARP, forwards nothing, and does not believe in the Pod's address behind it.
 func (s sandbox) hostEnd(host netlink.Link) error {
-	if want := alias(s.containerID, s.ifName); host.Attrs().Alias != want {
+	if want := alias(s.containerID, s.ifName, s.pod); host.Attrs().Alias != want {
 		if err := netlink.LinkSetAlias(host, want); err != nil {
 			return fmt.Errorf("set alias: %w", err)
 		}
@@ -347,17 +381,23 @@ func removeLink(name string) error {
 	return nil
 }
 
-// ownLinks returns the names of host ends of veth pairs that we made, by what is written
-// in their alias: "containerID ifName".
-func ownLinks() (map[string]string, error) {
+// ownLink is the host's end of a veth pair that we made.
+type ownLink struct {
+	ipam.Key        // of the container's interface, from the alias
+	pod      string // "namespace/name", "" where the alias lacks it
+	link     netlink.Link
+}
+
+// ownLinks returns the host's ends of all veth pairs that we made, by name.
+func ownLinks() (map[string]ownLink, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	own := map[string]string{}
+	own := map[string]ownLink{}
 	for _, l := range links {
-		if id, ok := strings.CutPrefix(l.Attrs().Alias, aliasPrefix); ok && l.Type() == "veth" {
-			own[l.Attrs().Name] = id
+		if k, pod, ok := parseAlias(l.Attrs().Alias); ok && l.Type() == "veth" {
+			own[l.Attrs().Name] = ownLink{k, pod, l}
 		}
 	}
 	return own, nil

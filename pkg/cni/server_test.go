@@ -215,54 +215,75 @@ func TestStoppedInTheMiddle(t *testing.T) {
 }
 
 // What a killed agent leaves, at each point of ADD.
+// TestRecoverAfterKill kills the agent in the middle of ADD. A retry takes up what there is; the
+// next start frees an address without an interface, and leaves a veth pair to DEL or GC.
 func TestRecoverAfterKill(t *testing.T) {
 	k := ipam.Key{ContainerID: "c1", IfName: "eth0"}
 	port := PortName("web-5d8f7c", "c1", "eth0")
 	for _, row := range []struct {
-		name        string
-		veth, alias bool
+		name              string
+		veth, alias, done bool
 	}{
 		{name: "after the address"},
 		{name: "after the veth pair, before its alias", veth: true},
 		{name: "after the veth pair", veth: true, alias: true},
+		{name: "after the record", veth: true, alias: true, done: true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t)
-			netns, _ := r.netns()
+		interrupted := func(t *testing.T) (r *rig, netns string, ip string) {
+			r = newRig(t)
+			netns, _ = r.netns()
 			network, _ := r.node.Network(t.Context())
 			ips, err := r.store.Allocate(k, "default/web-5d8f7c", network.ranges())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if row.veth {
-				box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, ips: ips, gateways: network.Gateways, mtu: 1400}
-				if _, _, err := box.setup(); err != nil {
-					t.Fatal(err)
-				}
-				if !row.alias {
-					link, err := netlink.LinkByName(port)
-					if err == nil {
-						err = netlink.LinkSetAlias(link, "")
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
+			if !row.veth {
+				return r, netns, ips[0].String()
+			}
+			box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, ips: ips, gateways: network.Gateways, mtu: 1400}
+			mac, _, err := box.setup()
+			if err == nil && row.done {
+				err = r.store.Describe(k, ipam.Interface{Netns: netns, PortName: port, MAC: mac})
+			}
+			if err == nil && !row.alias {
+				var link netlink.Link
+				if link, err = netlink.LinkByName(port); err == nil {
+					err = netlink.LinkSetAlias(link, "")
 				}
 			}
-			t.Run("retry takes it up", func(t *testing.T) {
-				out := r.must("ADD", environment("c1", netns), r.conf(nil))
-				if !strings.Contains(out, ips[0].String()) {
-					t.Errorf("answer %s, want %s", out, ips[0])
-				}
-				r.node.attached = map[ipam.Key]Attachment{} // killed again, before the port
-			})
-			r.stop()
-			r.start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, netns, ips[0].String()
+		}
+		t.Run(row.name+", retry", func(t *testing.T) {
+			r, netns, ip := interrupted(t)
+			if out := r.must("ADD", environment("c1", netns), r.conf(nil)); !strings.Contains(out, ip) {
+				t.Errorf("answer %s, want %s", out, ip)
+			}
+			r.must("DEL", environment("c1", netns), r.conf(nil))
 			r.clean()
-			if _, err := netlink.LinkByName(port); !isNotFound(err) {
-				t.Errorf("%s is still there: %v", port, err)
-			}
 		})
+		for _, last := range []string{"DEL", "GC"} {
+			t.Run(row.name+", restart, "+last, func(t *testing.T) {
+				r, netns, _ := interrupted(t)
+				r.stop()
+				r.start()
+				_, err := netlink.LinkByName(port)
+				if has := err == nil; has != row.veth {
+					t.Errorf("after the restart %s is there: %t, want %t", port, has, row.veth)
+				}
+				if held := len(r.store.Keys()) == 1; held != row.veth {
+					t.Errorf("after the restart the address is held: %t, want %t", held, row.veth)
+				}
+				env, conf := environment("c1", netns), map[string]any{}
+				if last == "GC" {
+					env, conf = nil, map[string]any{"cni.dev/valid-attachments": []any{}}
+				}
+				r.must(last, env, r.conf(conf))
+				r.clean()
+			})
+		}
 	}
 }
 

@@ -252,7 +252,7 @@ func TestGatewayPort(t *testing.T) {
 	ns := enter(t)
 	s := ovstest.Start(t, "--disable-system")
 	bridges, _ := runBridges(t, s)
-	mac := bridge.RandomMAC()
+	mac := bridge.MACOf("node")
 	bridges.Set([]bridge.Bridge{{
 		Name: "br-int", DatapathType: "netdev", FailMode: "secure",
 		Ports: []bridge.Port{{Name: "gw0", Type: "internal", OFPort: 32769, MAC: mac, MTU: 1450, ExternalIDs: map[string]string{bridge.TypeKey: "gateway"}}},

@@ -37,8 +37,18 @@ type Range struct {
 type Record struct {
 	Key
 	IPs   []netip.Prefix `json:"ips"`             // in the order of the ranges asked for
-	Owner string         `json:"owner,omitempty"` // for people: "namespace/pod"
+	Owner string         `json:"owner,omitempty"` // "namespace/pod"
 	Since time.Time      `json:"since"`
+	Interface
+}
+
+// Interface is what else is needed to attach a Key's interface to the switch again after the
+// OVSDB was lost. Records of earlier versions, and those of an ADD that was interrupted early,
+// lack it.
+type Interface struct {
+	Netns    string `json:"netns,omitempty"`    // path of the Pod's network namespace
+	PortName string `json:"portName,omitempty"` // the host's end of the veth pair
+	MAC      string `json:"mac,omitempty"`      // of the Pod's end
 }
 
 // ExhaustedError says that a range has no free address.
@@ -71,7 +81,8 @@ func (r Record) who() string {
 // Store is the record of one Node, in one file. Its methods may be called from any number
 // of goroutines; when one returns, what it did is on the disk.
 type Store struct {
-	path string
+	path    string
+	corrupt *CorruptError
 
 	mu      sync.Mutex
 	records map[Key]Record
@@ -89,16 +100,25 @@ type file struct {
 
 const version = 1
 
+// CorruptError says that the file was not a record of addresses, and where it is now.
+type CorruptError struct {
+	Path  string // where the record belongs
+	Moved string // where the corrupt file is now
+	Err   error  // what is wrong with it
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("address record %s is corrupt: %v; the file was moved to %s and the record is rebuilt from what is attached", e.Path, e.Err, e.Moved)
+}
+
+func (e *CorruptError) Unwrap() error { return e.Err }
+
 // Open reads the record at path, or starts an empty one when there is no file. It makes
-// the directory. A file that cannot be understood is an error that names it: who holds
-// what can be rebuilt from OVSDB, so the remedy is to move it away.
+// the directory. A file that cannot be understood is moved aside, and Corrupt returns what
+// was wrong: who holds what is then rebuilt by Rebuild.
 func Open(path string) (*Store, error) {
-	s := &Store{
-		path:    path,
-		records: map[Key]Record{},
-		held:    map[netip.Addr]Key{},
-		last:    map[netip.Prefix]netip.Addr{},
-	}
+	s := &Store{path: path}
+	s.clear()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("open address record: %w", err)
 	}
@@ -118,9 +138,20 @@ func Open(path string) (*Store, error) {
 		return nil, fmt.Errorf("open address record: %w", err)
 	}
 	if err := s.decode(b); err != nil {
-		return nil, fmt.Errorf("open address record %s: %w; move the file away: the record is then rebuilt from what is attached to the switch", path, err)
+		s.clear()
+		s.corrupt = &CorruptError{Path: path, Moved: path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000000000Z"), Err: err}
+		if err := os.Rename(path, s.corrupt.Moved); err != nil {
+			return nil, fmt.Errorf("address record %s is corrupt (%w), and moving it aside failed: %w", path, s.corrupt.Err, err)
+		}
 	}
 	return s, nil
+}
+
+// Corrupt returns what was wrong with the file that Open found, nil when nothing was.
+func (s *Store) Corrupt() *CorruptError { return s.corrupt }
+
+func (s *Store) clear() {
+	s.records, s.held, s.last = map[Key]Record{}, map[netip.Addr]Key{}, map[netip.Prefix]netip.Addr{}
 }
 
 func (s *Store) decode(b []byte) error {
@@ -131,7 +162,13 @@ func (s *Store) decode(b []byte) error {
 	if f.Version != version {
 		return fmt.Errorf("its version is %d, this program knows %d", f.Version, version)
 	}
-	for _, r := range f.Records {
+	for i, r := range f.Records {
+		if r.ContainerID == "" || r.IfName == "" {
+			return fmt.Errorf("record %d names no container or no interface", i)
+		}
+		if slices.ContainsFunc(r.IPs, func(p netip.Prefix) bool { return !p.IsValid() }) {
+			return fmt.Errorf("the record of %s has an empty address", r.who())
+		}
 		if err := s.put(r); err != nil {
 			return err
 		}
@@ -318,7 +355,13 @@ func (s *Store) Rebuild(attached []Record) error {
 	var errs []error
 	changed := false
 	for _, r := range attached {
-		if have, ok := s.records[r.Key]; ok && slices.Equal(have.IPs, r.IPs) {
+		have, ok := s.records[r.Key]
+		if ok && slices.Equal(have.IPs, r.IPs) {
+			if r.Interface != (Interface{}) && have.Interface != r.Interface {
+				have.Interface = r.Interface
+				s.records[r.Key] = have
+				changed = true
+			}
 			continue
 		}
 		// Who holds one of these addresses without being attached lost it.
@@ -341,6 +384,41 @@ func (s *Store) Rebuild(attached []Record) error {
 		errs = append(errs, s.save())
 	}
 	return errors.Join(errs...)
+}
+
+// Describe adds to a Key's record what its attachment is rebuilt from. A Key that holds
+// nothing is an error.
+func (s *Store) Describe(k Key, i Interface) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old, ok := s.records[k]
+	if !ok {
+		return fmt.Errorf("describe the interface %s of container %s: it holds no address", k.IfName, k.ContainerID)
+	}
+	if old.Interface == i {
+		return nil
+	}
+	r := old
+	r.Interface = i
+	s.records[k] = r
+	if err := s.save(); err != nil {
+		s.records[k] = old
+		return err
+	}
+	return nil
+}
+
+// Records lists what everybody holds, in the order of Keys.
+func (s *Store) Records() []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Record
+	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
+		r := s.records[k]
+		r.IPs = slices.Clone(r.IPs)
+		out = append(out, r)
+	}
+	return out
 }
 
 // GC frees what Keys hold that are not kept, and returns their records.

@@ -114,22 +114,61 @@ func TestExhausted(t *testing.T) {
 	}
 }
 
-func TestBadFile(t *testing.T) {
+// TestCorruptFile opens files that are no record. Each is moved aside, and the Store works.
+func TestCorruptFile(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"cut off", `{"version": 1, "rec`, "unexpected end"},
+		{"empty", "", "unexpected end"},
 		{"of another version", `{"version": 9}`, "its version is 9, this program knows 1"},
 		{"one address twice", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/old","since":"2026-01-02T10:04:00Z"},{"containerID":"b","ifName":"eth0","ips":["10.0.0.2/24"]}]}`, "address 10.0.0.2 is held by default/old since 10:04:00"},
+		{"nobody's address", `{"version":1,"records":[{"ips":["10.0.0.2/24"]}]}`, "record 0 names no container"},
+		{"an empty address", `{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":[""]}]}`, "has an empty address"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ipam.json")
 			if err := os.WriteFile(path, []byte(row.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Open(path)
-			if err == nil || !strings.Contains(err.Error(), row.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "move the file away") {
-				t.Errorf("error: %v", err)
+			s := open(t, path)
+			corrupt := s.Corrupt()
+			if corrupt == nil || !strings.Contains(corrupt.Error(), row.want) || !strings.Contains(corrupt.Error(), path+" is") || !strings.Contains(corrupt.Error(), corrupt.Moved) {
+				t.Fatalf("Corrupt: %v", corrupt)
+			}
+			if kept, err := os.ReadFile(corrupt.Moved); err != nil || string(kept) != row.text {
+				t.Errorf("the file that was moved aside: %q %v", kept, err)
+			}
+			if keys := s.Keys(); len(keys) != 0 {
+				t.Errorf("keys of a corrupt file: %v", keys)
+			}
+			allocate(t, s, key(0), node("10.0.0.0/24"))
+			again := open(t, path)
+			if got := again.Keys(); !slices.Equal(got, []Key{key(0)}) || again.Corrupt() != nil {
+				t.Errorf("after a restart: %v %v", got, again.Corrupt())
 			}
 		})
+	}
+}
+
+// TestDescribe adds to a record what its attachment is rebuilt from. A record of an earlier
+// version has none of that and can be read.
+func TestDescribe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ipam.json")
+	if err := os.WriteFile(path, []byte(`{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web","since":"2026-01-02T10:04:00Z"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, path)
+	if r, ok := s.Get(key(0)); !ok || r.Interface != (Interface{}) {
+		t.Fatalf("record of an earlier version: %+v %t", r, ok)
+	}
+	want := Interface{Netns: "/var/run/netns/a", PortName: "web-123456", MAC: "02:00:00:00:00:01"}
+	if err := s.Describe(key(0), want); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Describe(key(1), want); err == nil {
+		t.Error("a Key without addresses was described")
+	}
+	if r := open(t, path).Records(); len(r) != 1 || r[0].Interface != want || r[0].Owner != "default/web" {
+		t.Errorf("records after a restart: %+v", r)
 	}
 }
 

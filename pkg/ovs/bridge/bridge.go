@@ -10,7 +10,7 @@
 package bridge
 
 import (
-	"crypto/rand"
+	"crypto/sha256"
 	"maps"
 	"net"
 	"slices"
@@ -106,13 +106,12 @@ type Stats struct {
 	LastError    string // why the last attempt failed, "" when it did not
 }
 
-// RandomMAC returns a random, locally administered unicast MAC address, for a gateway port
-// that is created for the first time.
-func RandomMAC() string {
-	var mac [6]byte
-	rand.Read(mac[:])
-	mac[0] = mac[0]&^1 | 2
-	return net.HardwareAddr(mac[:]).String()
+// MACOf returns a locally administered unicast MAC address that depends on the name alone, so
+// that a port made anew has the address that its neighbours remember.
+func MACOf(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	sum[0] = sum[0]&^1 | 2
+	return net.HardwareAddr(sum[:6]).String()
 }
 
 // withLocal returns the bridge's ports including its local one, by name. A name that is

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -433,9 +434,14 @@ func TestRandomWalk(t *testing.T) {
 	}
 }
 
-func TestRandomMAC(t *testing.T) {
-	a, b := RandomMAC(), RandomMAC()
-	if a == b || len(a) != 17 || !strings.ContainsAny(a[1:2], "26ae") {
-		t.Errorf("got %s and %s", a, b)
+func TestMACOf(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 50 {
+		name := fmt.Sprint("node-", i)
+		mac, err := net.ParseMAC(MACOf(name))
+		if err != nil || mac[0]&3 != 2 || seen[mac.String()] || MACOf(name) != mac.String() {
+			t.Errorf("MAC address of %s: %v %v", name, mac, err)
+		}
+		seen[mac.String()] = true
 	}
 }

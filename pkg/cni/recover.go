@@ -1,0 +1,300 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+)
+
+// Recover puts the records in order after a start. Who is attached is recorded three times: in
+// the external_ids of the OVSDB's ports (attached), in the address record, and by the veth
+// pairs with the Pods' namespaces behind them. What one of them has lost is rebuilt from the
+// others, in this order, and returned: these attachments the OVSDB lacks or has in part.
+//
+// An address is freed when it has neither port nor veth pair: its Pod's namespace is gone, or
+// its ADD never came that far. A veth pair is never removed here: DEL and GC do that, and the
+// kernel where the namespace is gone.
+//
+// Call it once, before Run, when no request can be under way. Attachments whose Pod's namespace
+// is gone are detached by Run, since that needs a Node that works. It does all it can and
+// returns what it could not.
+func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored []Attachment, err error) {
+	own, err := ownLinks()
+	if err != nil {
+		return nil, err // without it nothing says what may be freed
+	}
+	r := recovery{own: map[ipam.Key]ownLink{}, namespaces: namespaces{paths: netnsPaths}}
+	for _, l := range own {
+		r.own[l.Key] = l
+	}
+
+	var errs []error
+	found := map[ipam.Key]Attachment{}
+	keep := map[ipam.Key]bool{}
+	var stale []Attachment
+	for _, a := range attached {
+		k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
+		keep[k] = true
+		if netnsGone(a) {
+			stale = append(stale, a)
+		} else if a.MAC == "" || len(a.IPs) == 0 {
+			record, _ := s.ipam.Get(k)
+			whole, err := r.attachment(k, record)
+			errs = append(errs, err)
+			if err == nil {
+				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port", whole.PortName, "addresses", whole.IPs)
+				a = whole
+				restored = append(restored, a)
+			}
+		}
+		found[k] = a
+	}
+	s.mu.Lock()
+	s.stale = stale
+	s.mu.Unlock()
+
+	records := map[ipam.Key]ipam.Record{}
+	for _, record := range s.ipam.Records() {
+		records[record.Key] = record
+	}
+	missing := map[ipam.Key]bool{}
+	for k := range records {
+		missing[k] = true
+	}
+	for k := range r.own {
+		missing[k] = true
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(missing), func(a, b ipam.Key) int {
+		return strings.Compare(a.ContainerID+" "+a.IfName, b.ContainerID+" "+b.IfName)
+	}) {
+		if keep[k] || ctx.Err() != nil {
+			continue
+		}
+		a, err := r.attachment(k, records[k])
+		if errors.Is(err, errNoVeth) {
+			continue // the address is free
+		}
+		keep[k] = true
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rebuild the attachment of interface %s of container %s (%s): %w; its address and veth pair stay until DEL or GC", k.IfName, k.ContainerID, records[k].Owner, err))
+			continue
+		}
+		s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port", a.PortName, "addresses", a.IPs)
+		found[k] = a
+		restored = append(restored, a)
+	}
+	if ctx.Err() != nil {
+		return restored, errors.Join(append(errs, ctx.Err())...)
+	}
+
+	var all []ipam.Record
+	for k, a := range found {
+		if len(a.IPs) > 0 {
+			all = append(all, ipam.Record{Key: k, IPs: a.IPs, Owner: a.pod(), Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC}})
+		}
+	}
+	errs = append(errs, s.ipam.Rebuild(all))
+	freed, err := s.ipam.GC(func(k ipam.Key) bool { return keep[k] })
+	errs = append(errs, err)
+	for _, f := range freed {
+		s.log.Info("freed the address of a Pod that has no interface", "pod", f.Owner, "container", f.ContainerID, "addresses", f.IPs)
+	}
+	return restored, errors.Join(errs...)
+}
+
+// pod returns "namespace/name", "" where it is not known.
+func (a Attachment) pod() string {
+	if a.PodName == "" {
+		return ""
+	}
+	return a.PodNamespace + "/" + a.PodName
+}
+
+// recovery is what attachments are rebuilt from, beside the address record.
+type recovery struct {
+	own        map[ipam.Key]ownLink
+	namespaces namespaces
+}
+
+// errNoVeth says that an interface has no veth pair: its namespace is gone, or it was never made.
+var errNoVeth = errors.New("there is no veth pair")
+
+// attachment rebuilds one attachment from its address record, which may be empty, and its veth
+// pair. The error is errNoVeth when there is none.
+func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error) {
+	a := Attachment{ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record), MAC: record.MAC, IPs: record.IPs}
+	l, ok := r.own[k]
+	if !ok { // an ADD may have been interrupted before it set the alias
+		link, err := netlink.LinkByName(a.PortName)
+		if isNotFound(err) {
+			return a, errNoVeth
+		}
+		if err != nil {
+			return a, fmt.Errorf("look for %s: %w", a.PortName, err)
+		}
+		if _, _, taken := parseAlias(link.Attrs().Alias); taken || link.Type() != "veth" {
+			return a, errNoVeth
+		}
+		l = ownLink{Key: k, link: link}
+	}
+	a.PortName = l.link.Attrs().Name
+	pod := record.Owner
+	if pod == "" {
+		pod = l.pod
+	}
+	a.PodNamespace, a.PodName, _ = strings.Cut(pod, "/")
+
+	inside, err := r.namespaces.behind(l.link, record.Netns)
+	if err == nil {
+		a.Netns, a.MAC = inside.path, inside.mac
+		if len(a.IPs) == 0 {
+			a.IPs = inside.ips
+		}
+	}
+	switch {
+	case a.MAC == "" && err != nil:
+		return a, err
+	case len(a.IPs) == 0:
+		return a, fmt.Errorf("neither the address record nor %s in %s has an address", k.IfName, a.Netns)
+	}
+	return a, nil
+}
+
+// namespaces finds the network namespaces behind veth pairs.
+type namespaces struct {
+	paths func() ([]string, error) // where they may be
+
+	listed bool
+	byID   map[int]string // the kernel's number for a namespace, as seen from this one
+}
+
+// podEnd is the Pod's end of a veth pair.
+type podEnd struct {
+	path string // of the namespace
+	mac  string
+	ips  []netip.Prefix
+}
+
+// behind looks at the other end of a veth pair. likely is where its namespace was last; it may
+// be empty or wrong.
+func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
+	id := host.Attrs().NetNsID
+	if id < 0 {
+		return podEnd{}, fmt.Errorf("the other end of %s is in no other namespace", host.Attrs().Name)
+	}
+	if likely != "" && namespaceID(likely) == id {
+		return lookInside(likely, host)
+	}
+	if !n.listed {
+		paths, err := n.paths()
+		if err != nil {
+			return podEnd{}, err
+		}
+		n.listed, n.byID = true, map[int]string{}
+		for _, path := range paths {
+			if id := namespaceID(path); id >= 0 && n.byID[id] == "" {
+				n.byID[id] = path
+			}
+		}
+	}
+	path, ok := n.byID[id]
+	if !ok {
+		return podEnd{}, fmt.Errorf("the namespace behind %s is neither mounted nor a process's here: the agent has to see the Node's /var/run/netns and /proc (mountPropagation HostToContainer, hostPID)", host.Attrs().Name)
+	}
+	return lookInside(path, host)
+}
+
+// namespaceID returns the number that the kernel has given to a network namespace for this one;
+// -1 where it has none, so nothing of it is linked with this one.
+func namespaceID(path string) int {
+	f, err := os.Open(path)
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	id, err := netlink.GetNetNsIdByFd(int(f.Fd()))
+	if err != nil {
+		return -1
+	}
+	return id
+}
+
+// lookInside reads the Pod's end of a veth pair in the namespace at path.
+func lookInside(path string, host netlink.Link) (podEnd, error) {
+	end := podEnd{path: path}
+	err := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		link, err := netlink.LinkByIndex(host.Attrs().ParentIndex)
+		if err != nil {
+			return err
+		}
+		if link.Type() != "veth" || link.Attrs().ParentIndex != host.Attrs().Index {
+			return fmt.Errorf("%s is not the other end of it", link.Attrs().Name)
+		}
+		end.mac = link.Attrs().HardwareAddr.String()
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			addresses, err := netlink.AddrList(link, family)
+			if err != nil {
+				return err
+			}
+			for _, address := range addresses {
+				if p, ok := prefixOf(*address.IPNet); ok && !p.Addr().IsLinkLocalUnicast() {
+					end.ips = append(end.ips, p)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return podEnd{}, fmt.Errorf("look behind %s into %s: %w", host.Attrs().Name, path, err)
+	}
+	return end, nil
+}
+
+// netnsPaths returns paths of all network namespaces that can be seen: those that are mounted,
+// then those of processes.
+func netnsPaths() ([]string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list mounted network namespaces: %w", err)
+	}
+	paths := mountedNetns(string(mounts))
+	processes, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, path := range processes {
+		name, err := os.Readlink(path) // "net:[4026531840]"
+		if err == nil && !seen[name] {
+			seen[name] = true
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+// mountedNetns reads /proc/PID/mountinfo (proc_pid_mountinfo(5)): the fourth field is the root of
+// the mount, the fifth its path, and the file system's type follows a lone dash.
+func mountedNetns(mountinfo string) []string {
+	var paths []string
+	for line := range strings.Lines(mountinfo) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if len(fields) < 5 || !strings.HasPrefix(after, "nsfs ") || !strings.HasPrefix(fields[3], "net:") {
+			continue
+		}
+		paths = append(paths, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4]))
+	}
+	return paths
+}

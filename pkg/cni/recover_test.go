@@ -1,0 +1,177 @@
+package cni
+
+import (
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"github.com/tombolo-net/tombolo/pkg/ipam"
+)
+
+// TestRebuild loses records of who is attached, one and several at a time. A running Pod keeps
+// its interface and its address, and the attachment comes back whole from what is left.
+func TestRebuild(t *testing.T) {
+	port := PortName("web-5d8f7c", "c1", "eth0")
+	ovsdb := func(t *testing.T, r *rig) { clear(r.node.attached) }
+	file := func(t *testing.T, r *rig) {
+		if err := os.Remove(r.dir + "/ipam.json"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	corrupt := func(t *testing.T, r *rig) {
+		if err := os.WriteFile(r.dir+"/ipam.json", []byte(`{"version":1,"rec`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// earlier makes the address record one of a version that kept less in it.
+	earlier := func(t *testing.T, r *rig) {
+		if err := r.store.Describe(ipam.Key{ContainerID: "c1", IfName: "eth0"}, ipam.Interface{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unnamed := func(t *testing.T, _ *rig) {
+		link, err := netlink.LinkByName(port)
+		if err == nil {
+			err = netlink.LinkSetAlias(link, alias("c1", "eth0", ""))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged := func(_ *testing.T, r *rig) {
+		for k, a := range r.node.attached {
+			a.MAC, a.IPs = "", nil
+			r.node.attached[k] = a
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		lose    []func(*testing.T, *rig)
+		unnamed bool // nothing says which Pod it is
+	}{
+		{name: "OVSDB", lose: []func(*testing.T, *rig){ovsdb}},
+		{name: "OVSDB, record of an earlier version", lose: []func(*testing.T, *rig){ovsdb, earlier}},
+		{name: "OVSDB damaged", lose: []func(*testing.T, *rig){damaged}},
+		{name: "record", lose: []func(*testing.T, *rig){file}},
+		{name: "record corrupt", lose: []func(*testing.T, *rig){corrupt}},
+		{name: "OVSDB and record", lose: []func(*testing.T, *rig){ovsdb, file}},
+		{name: "OVSDB, record corrupt", lose: []func(*testing.T, *rig){ovsdb, corrupt}},
+		{name: "OVSDB and record, alias of an earlier version", lose: []func(*testing.T, *rig){ovsdb, file, unnamed}, unnamed: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			r.node.network.PodCIDRs = append(r.node.network.PodCIDRs, netip.MustParsePrefix("fd00:10::/64"))
+			netns, _ := r.netns()
+			env := environment("c1", netns)
+			out := r.must("ADD", env, r.conf(nil))
+			want := r.node.Attachments()
+			r.stop()
+			for _, lose := range row.lose {
+				lose(t, r)
+			}
+			r.start()
+			if row.unnamed {
+				want[0].PodNamespace, want[0].PodName = "", ""
+			}
+			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Errorf("attachments (-before +after):\n%s", diff)
+			}
+			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok || !slices.Equal(record.IPs, want[0].IPs) ||
+				record.Interface != (ipam.Interface{Netns: netns, PortName: port, MAC: want[0].MAC}) {
+				t.Errorf("address record: %+v %t", record, ok)
+			}
+			r.must("CHECK", env, r.conf(map[string]any{"prevResult": json.RawMessage(out)}))
+			r.must("DEL", env, r.conf(nil))
+			r.clean()
+		})
+	}
+}
+
+// TestRebuildAfterNamespaceWent loses the OVSDB and a Pod at once.
+func TestRebuildAfterNamespaceWent(t *testing.T) {
+	r := newRig(t)
+	netns, remove := r.netns()
+	r.must("ADD", environment("c1", netns), r.conf(nil))
+	r.stop()
+	clear(r.node.attached)
+	remove()
+	r.eventually("the kernel to take the veth pair", func() bool {
+		_, err := netlink.LinkByName(PortName("web-5d8f7c", "c1", "eth0"))
+		return isNotFound(err)
+	})
+	r.start()
+	r.clean()
+}
+
+// TestRebuildForeignVeth has other people's interfaces beside ours, which are left alone.
+func TestRebuildForeignVeth(t *testing.T) {
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.must("ADD", environment("c1", netns), r.conf(nil))
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "other0"
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName = "other1"
+	if err := netlink.LinkAdd(pair); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := netlink.LinkDel(pair); err != nil {
+			t.Errorf("other0 is gone: %v", err)
+		}
+	}()
+	if err := netlink.LinkSetAlias(pair, "tombolo is an island"); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	clear(r.node.attached)
+	r.start()
+	if got := r.node.Attachments(); len(got) != 1 || got[0].ContainerID != "c1" {
+		t.Errorf("attachments: %+v", got)
+	}
+	r.must("DEL", environment("c1", netns), r.conf(nil))
+	r.clean()
+}
+
+func TestAlias(t *testing.T) {
+	for _, row := range []struct {
+		text    string
+		ok      bool
+		id, pod string
+	}{
+		{alias("c1", "eth0", "default/web"), true, "c1 eth0", "default/web"},
+		{alias("c1", "eth0", ""), true, "c1 eth0", ""},
+		{alias("c1", "eth0", strings.Repeat("n", 63)+"/"+strings.Repeat("p", 253)), true, "c1 eth0", ""},
+		{"tombolo is an island", false, " ", ""},
+		{"tombolo c1", false, " ", ""},
+		{"antrea c1 eth0", false, " ", ""},
+		{"", false, " ", ""},
+	} {
+		if len(row.text) > maxAlias {
+			t.Errorf("%q has %d bytes", row.text, len(row.text))
+		}
+		k, pod, ok := parseAlias(row.text)
+		if ok != row.ok || k.ContainerID+" "+k.IfName != row.id || pod != row.pod {
+			t.Errorf("parseAlias(%q) = %+v %q %t", row.text, k, pod, ok)
+		}
+	}
+}
+
+func TestMountedNetns(t *testing.T) {
+	dir := t.TempDir()
+	text := "24 30 0:22 / /proc rw shared:12 - proc proc rw\n" +
+		"98 25 0:4 net:[4026532281] " + filepath.Join(dir, "cni-a") + " rw shared:1 - nsfs nsfs rw\n" +
+		"99 25 0:4 mnt:[4026532282] /run/other rw - nsfs nsfs rw\n" +
+		"99 25 0:4 net:[4026532283] /run/with\\040space rw - nsfs nsfs rw\n" +
+		"garbage\n"
+	if got, want := mountedNetns(text), []string{filepath.Join(dir, "cni-a"), "/run/with space"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
