@@ -46,11 +46,28 @@ func Start(t testing.TB, args ...string) *Switch {
 		}
 		os.RemoveAll(dir)
 	})
-	s.run("ovsdb-tool", "create", filepath.Join(dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
+	s.create()
+	return s
+}
+
+// LoseDatabase kills both daemons, deletes the database, and starts again with an empty one.
+func (s *Switch) LoseDatabase() {
+	s.t.Helper()
+	s.StopDaemon()
+	s.StopDatabase()
+	if err := os.Remove(filepath.Join(s.dir, "conf.db")); err != nil {
+		s.t.Fatal(err)
+	}
+	s.create()
+}
+
+// create makes an empty database and starts both daemons.
+func (s *Switch) create() {
+	s.t.Helper()
+	s.run("ovsdb-tool", "create", filepath.Join(s.dir, "conf.db"), "/usr/share/openvswitch/vswitch.ovsschema")
 	s.StartDatabase()
 	s.Vsctl("--no-wait", "init")
 	s.StartDaemon()
-	return s
 }
 
 // RunDir is the switch's OVS_RUNDIR.

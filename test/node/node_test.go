@@ -1,0 +1,441 @@
+// Package node tests a whole Node: the agent with a real API server, a real Open vSwitch with the
+// userspace datapath, the CNI plugin, and Pods' network namespaces with real packets.
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+const inside = "TOMBOLO_NODE_TEST_INSIDE"
+
+// plugin is the path of the built CNI plugin.
+var plugin string
+
+// TestMain runs the tests in a network and mount namespace of their own, which is the Node.
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	if os.Getenv(inside) == "" {
+		dir, err := os.MkdirTemp("", "node")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		build := exec.Command("go", "build", "-o", filepath.Join(dir, "tombolo"), "github.com/tombolo-net/tombolo/plugins/tombolo-cni")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the plugin: %v\n%s", err, out)
+			return 1
+		}
+		self := exec.Command("/proc/self/exe", os.Args[1:]...)
+		self.Env = append(os.Environ(), inside+"="+dir)
+		self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
+		self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		err = self.Run()
+		var exit *exec.ExitError
+		switch {
+		case errors.As(err, &exit):
+			return exit.ExitCode()
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "these tests need root, to make network namespaces: %v\n", err)
+			return 1
+		}
+		return 0
+	}
+	plugin = filepath.Join(os.Getenv(inside), "tombolo")
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the Node's namespace:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+const (
+	nodeName    = "node-1"
+	nodeAddress = "192.168.78.101"
+	namespace   = "kube-system"
+)
+
+// prepare makes the Node's interfaces: lo, and an uplink that leads nowhere.
+func prepare() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "uplink"
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName = "nowhere"
+	if err := netlink.LinkAdd(pair); err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr(nodeAddress + "/24")
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(pair, address); err != nil {
+		return err
+	}
+	for _, name := range []string{"lo", "nowhere", "uplink"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	// The API server does not start on a machine without a default route.
+	_, everything, err := net.ParseCIDR("0.0.0.0/0")
+	if err != nil {
+		return err
+	}
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: pair.Index, Dst: everything, Scope: netlink.SCOPE_LINK})
+}
+
+// cluster is the API server that the tests of one process share.
+type cluster struct {
+	server *apiserver.Server
+	client kubernetes.Interface
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{server: apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})}
+	var err error
+	if c.client, err = kubernetes.NewForConfig(c.server.Config); err != nil {
+		t.Fatal(err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Spec: corev1.NodeSpec{PodCIDR: "10.11.1.0/24", PodCIDRs: []string{"10.11.1.0/24"}}}
+	if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeAddress}}
+	if _, err = c.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// rig is one Node: a switch and, between start and stop, an agent.
+type rig struct {
+	t       *testing.T
+	cluster *cluster
+	ovs     *ovstest.Switch
+	runDir  string // of Open vSwitch
+	dir     string
+	rest    *rest.Config
+	log     *buffer
+	stop    func()
+}
+
+func newRig(t *testing.T, c *cluster) *rig {
+	t.Helper()
+	r := &rig{t: t, cluster: c, rest: rest.CopyConfig(c.server.Config), log: &buffer{}, stop: func() {}}
+	var err error
+	if r.dir, err = os.MkdirTemp("", "n"); err != nil { // t.TempDir's names are too long for sockets
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", r.log)
+		}
+		os.RemoveAll(r.dir)
+	})
+	return r
+}
+
+// withOVS starts an Open vSwitch for the Node.
+func (r *rig) withOVS() *rig {
+	r.ovs = ovstest.Start(r.t)
+	r.runDir = r.ovs.RunDir()
+	return r
+}
+
+// start starts the agent and returns without waiting for anything.
+func (r *rig) start() {
+	r.t.Helper()
+	conf := config.Default()
+	conf.OVSDatapathType = "netdev"
+	conf.FeatureGates = map[string]bool{"Multicluster": true}
+	conf.Multicluster.EnableGateway = true
+	registry := prometheus.NewRegistry()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- agent.Run(ctx, agent.Options{
+			Config: conf, NodeName: nodeName, REST: r.rest, Namespace: namespace,
+			OVSRunDir: r.runDir, RunDir: filepath.Join(r.dir, "run"), StateDir: filepath.Join(r.dir, "state"),
+			Logger: slog.New(slog.NewTextHandler(r.log, nil)), Registerer: registry, Gatherer: registry,
+		})
+	}()
+	var once sync.Once
+	r.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				r.t.Errorf("the agent ended with: %v", err)
+			}
+		})
+	}
+	r.t.Cleanup(r.stop)
+}
+
+// ready starts the agent and waits until it is ready.
+func (r *rig) ready() {
+	r.t.Helper()
+	r.start()
+	r.eventually("the agent is ready", func() error {
+		s, err := r.status()
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("it waits for %q; problems: %v", s.Waiting, s.Problems)
+		}
+		return err
+	})
+}
+
+// status asks the agent how it is.
+func (r *rig) status() (s api.Status, err error) {
+	return s, r.debug(api.PathStatus, &s)
+}
+
+func (r *rig) debug(path string, into any) error {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", filepath.Join(r.dir, "run", "debug.sock"))
+	}}}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get("http://agent" + path)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
+}
+
+func (r *rig) eventually(what string, f func() error) {
+	r.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s: not within a minute: %v", what, err)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// pod is a Pod's network namespace.
+type pod struct {
+	name, container, netns string
+	ip, mac                string
+	unmount                func()
+}
+
+// add makes a Pod and calls CNI ADD.
+func (r *rig) add(name string) *pod {
+	r.t.Helper()
+	p := &pod{name: name, container: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), netns: filepath.Join(r.dir, "netns-"+name)}
+	if err := os.WriteFile(p.netns, nil, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := holder.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), p.netns, "", unix.MS_BIND, "")
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var once sync.Once
+	p.unmount = func() {
+		once.Do(func() {
+			if err := errors.Join(unix.Unmount(p.netns, unix.MNT_DETACH), os.Remove(p.netns)); err != nil {
+				r.t.Error(err)
+			}
+		})
+	}
+	r.t.Cleanup(p.unmount)
+	out := r.cni("ADD", p)
+	var result types100.Result
+	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 || len(result.Interfaces) != 2 {
+		r.t.Fatalf("answer to ADD: %v: %s", err, out)
+	}
+	p.ip, p.mac = result.IPs[0].Address.IP.String(), result.Interfaces[1].Mac
+	return p
+}
+
+// del calls CNI DEL and removes the Pod's namespace.
+func (r *rig) del(p *pod) {
+	r.t.Helper()
+	r.cni("DEL", p)
+	p.unmount()
+}
+
+// cni calls the plugin as a runtime does.
+func (r *rig) cni(command string, p *pod) []byte {
+	r.t.Helper()
+	cmd := exec.Command(plugin)
+	cmd.Env = []string{
+		"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns, "CNI_IFNAME=eth0",
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name,
+	}
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q}`, filepath.Join(r.dir, "run", "cni.sock")))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("CNI %s of %s: %v: %s%s", command, p.name, err, out, &stderr)
+	}
+	return out
+}
+
+// within runs f in the Pod's namespace. Sockets that f makes stay there.
+func (p *pod) within(f func() error) error {
+	return ns.WithNetNSPath(p.netns, func(ns.NetNS) error { return f() })
+}
+
+// dial opens a UDP socket or a TCP connection from the Pod.
+func (p *pod) dial(network, address string) (conn net.Conn, err error) {
+	err = p.within(func() error {
+		conn, err = net.DialTimeout(network, address, 5*time.Second)
+		return err
+	})
+	return conn, err
+}
+
+// serve answers every TCP line and UDP datagram on a port with the Pod's name and what it got.
+func (p *pod) serve(t *testing.T, port int) {
+	t.Helper()
+	var tcp net.Listener
+	var udp net.PacketConn
+	err := p.within(func() (err error) {
+		if tcp, err = net.Listen("tcp4", fmt.Sprint(":", port)); err != nil {
+			return err
+		}
+		udp, err = net.ListenPacket("udp4", fmt.Sprint(":", port))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tcp.Close(); udp.Close() })
+	go func() {
+		for {
+			c, err := tcp.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+			go func() {
+				b := make([]byte, 100)
+				for {
+					n, err := c.Read(b)
+					if err != nil {
+						return
+					}
+					if _, err := c.Write([]byte(p.name + " " + string(b[:n]))); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	go func() {
+		b := make([]byte, 100)
+		for {
+			n, from, err := udp.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = udp.WriteTo([]byte(p.name+" "+string(b[:n])), from) // a lost answer is noticed
+		}
+	}()
+}
+
+// ask sends a word and returns the answer.
+func ask(c net.Conn, word string, patience time.Duration) (string, error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write([]byte(word)); err != nil {
+		return "", err
+	}
+	b := make([]byte, 200)
+	for {
+		n, err := c.Read(b)
+		if err != nil {
+			return "", err
+		}
+		if answer := string(b[:n]); strings.HasSuffix(answer, word) { // not a late one
+			return answer, nil
+		}
+	}
+}
+
+// buffer keeps the agent's log.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// TestNode has one API server, which takes longest to start.
+func TestNode(t *testing.T) {
+	c := newCluster(t)
+	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
+}
