@@ -1,0 +1,367 @@
+package derive
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// world is a small program as a user would write it: Services, their slices, and frontends.
+type world struct {
+	engine    *Engine
+	services  *Source[Object, string]        // its address
+	slices    *Source[Object, slice]         // by the slice's own name
+	ofService *Index[Object, Object, slice]  // slices by Service
+	frontends *Table[Object, frontend]       //
+	holders   *Index[Name, Object, frontend] // frontends by address
+	addresses *Table[Name, Object]           // which Service an address belongs to
+}
+
+type slice struct {
+	Service   Object
+	Endpoints string
+}
+
+type frontend struct{ Address, Endpoints string }
+
+func newWorld() *world {
+	w := &world{engine: New()}
+	w.services = NewSource[Object, string](w.engine, "services")
+	w.slices = NewSource[Object, slice](w.engine, "slices")
+	w.ofService = NewIndex(w.slices, "service", func(_ Object, s slice) []Object { return []Object{s.Service} })
+	w.frontends = NewTable(w.engine, "frontends", func(o Object, r *Reader) (frontend, []problem.Problem) {
+		address, _ := Get(r, w.services, o)
+		if address == "bad" {
+			return frontend{}, []problem.Problem{{Object: problem.Object{Kind: "Service", Namespace: o.Namespace, Name: o.Name}, Reason: "InvalidAddress"}}
+		}
+		f := frontend{Address: address}
+		for _, s := range List(r, w.ofService, o) {
+			f.Endpoints += s.Value.Endpoints
+		}
+		return f, nil
+	}, KeysOf(w.services))
+	w.holders = NewIndex(w.frontends, "address", func(_ Object, f frontend) []Name { return []Name{Name(f.Address)} })
+	w.addresses = NewTable(w.engine, "addresses", func(address Name, r *Reader) (Object, []problem.Problem) {
+		return List(r, w.holders, address)[0].Key, nil
+	}, KeysOfIndex(w.holders))
+	w.services.Loaded()
+	w.slices.Loaded()
+	return w
+}
+
+func service(name string) Object { return Object{"default", name} }
+
+// TestCost counts the keys that an event has evaluated among many Services.
+func TestCost(t *testing.T) {
+	w := newWorld()
+	for i := range 1000 {
+		name := fmt.Sprint("web", i)
+		w.services.Set(service(name), fmt.Sprint("10.96.0.", i))
+		w.slices.Set(service(name+"-x"), slice{service(name), "a"})
+	}
+	if n := pass(w.engine).Evaluated; n != 2000 {
+		t.Fatalf("the first pass evaluated %d keys, want 2000", n)
+	}
+	for _, row := range []struct {
+		name      string
+		event     func()
+		evaluated int
+	}{
+		{"the same slice again", func() { w.slices.Set(service("web7-x"), slice{service("web7"), "a"}) }, 0},
+		{"a slice of nobody", func() { w.slices.Set(service("x"), slice{service("nobody"), "a"}) }, 0},
+		{"endpoints change", func() { w.slices.Set(service("web7-x"), slice{service("web7"), "b"}) }, 2},
+		{"a second slice", func() { w.slices.Set(service("web7-y"), slice{service("web7"), "c"}) }, 2},
+		{"a slice goes over to another Service", func() { w.slices.Set(service("web7-y"), slice{service("web8"), "c"}) }, 4},
+		{"another address", func() { w.services.Set(service("web9"), "10.96.9.9") }, 2},
+		{"a Service goes", func() { w.services.Delete(service("web9")) }, 0},
+		{"changed and changed back before a pass", func() {
+			w.services.Set(service("web1"), "other")
+			w.services.Set(service("web1"), "10.96.0.1")
+		}, 0},
+	} {
+		row.event()
+		if have := pass(w.engine).Evaluated; have != row.evaluated {
+			t.Errorf("%s: %d keys evaluated, want %d", row.name, have, row.evaluated)
+		}
+	}
+}
+
+// TestEqualResultsEndThere has two Services share an address: as long as the first holds it
+// nothing changes behind the table of addresses.
+func TestEqualResultsEndThere(t *testing.T) {
+	w := newWorld()
+	w.services.Set(service("a"), "10.96.0.1")
+	w.services.Set(service("b"), "10.96.0.1")
+	w.engine.Pass()
+	var changes []Change[Name, Object]
+	w.addresses.Watch(func(list []Change[Name, Object]) { changes = append(changes, list...) })
+	w.slices.Set(service("b-x"), slice{service("b"), "1"})
+	w.engine.Pass()
+	if len(changes) != 0 {
+		t.Errorf("changes %v of a table whose results are the same", changes)
+	}
+	w.services.Delete(service("a"))
+	w.engine.Pass()
+	if want := []Change[Name, Object]{{"10.96.0.1", service("a"), service("b")}}; !slices.Equal(changes, want) {
+		t.Errorf("changes %v, want %v", changes, want)
+	}
+}
+
+func TestNothingBeforeEverySourceIsLoaded(t *testing.T) {
+	e := New()
+	a, b := NewSource[Name, int](e, "a"), NewSource[Name, int](e, "b")
+	sum := NewTable(e, "sum", func(n Name, r *Reader) (int, []problem.Problem) {
+		x, _ := Get(r, a, n)
+		y, _ := Get(r, b, n)
+		return x + y, nil
+	}, KeysOf(a), KeysOf(b))
+	a.Set("x", 1)
+	a.Loaded()
+	if e.Pass() {
+		t.Error("a pass was made before b was loaded")
+	}
+	if ok, missing := e.Loaded(); ok || !slices.Equal(missing, []string{"b"}) {
+		t.Errorf("missing %v, want b", missing)
+	}
+	b.Loaded()
+	if !e.Pass() {
+		t.Error("no pass was made")
+	}
+	if v, _ := sum.Get("x"); v != 1 {
+		t.Errorf("x is %d, want 1", v)
+	}
+}
+
+// TestCyclesAreRefused has functions read their own table and one that is made after it.
+func TestCyclesAreRefused(t *testing.T) {
+	e := New()
+	keys := NewSource[Name, int](e, "keys")
+	var self, later *Table[Name, int]
+	self = NewTable(e, "self", func(n Name, r *Reader) (int, []problem.Problem) {
+		v, _ := Get(r, self, n)
+		return v + 1, nil
+	}, KeysOf(keys))
+	early := NewTable(e, "early", func(n Name, r *Reader) (int, []problem.Problem) {
+		return len(All(r, later)) + 1, nil
+	}, KeysOf(keys))
+	later = NewTable(e, "later", func(n Name, r *Reader) (int, []problem.Problem) { return 5, nil }, KeysOf(keys))
+	keys.Set("x", 1)
+	keys.Loaded()
+	e.Pass()
+	if v, ok := later.Get("x"); !ok || v != 5 || len(self.All())+len(early.All()) != 0 {
+		t.Errorf("self %v, early %v, later %v: want only the last", self.All(), early.All(), later.All())
+	}
+	text := fmt.Sprint(e.Problems())
+	for _, want := range []string{"early x: ", "table early reads table later, which is not made before it", "self x: ", "table self reads table self"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("problems %s, want %q among them", text, want)
+		}
+	}
+}
+
+func TestPanicIsOfItsKey(t *testing.T) {
+	e := New()
+	in := NewSource[Name, int](e, "in")
+	half := NewTable(e, "half", func(n Name, r *Reader) (int, []problem.Problem) {
+		v, _ := Get(r, in, n)
+		return 100 / (v - 3), nil
+	}, KeysOf(in))
+	for i, n := range []Name{"a", "b", "c"} {
+		in.Set(n, i+1)
+	}
+	in.Loaded()
+	e.Pass()
+	if have := len(half.All()); have != 2 || len(e.Problems()) != 1 || e.Problems()[0].Object != (problem.Object{Kind: "half", Name: "c"}) {
+		t.Errorf("%d rows and problems %v, want two rows and one problem of c", have, e.Problems())
+	}
+	in.Set("c", 5)
+	e.Pass()
+	if v, _ := half.Get("c"); v != 50 || len(e.Problems()) != 0 {
+		t.Errorf("c is %d with problems %v, want 50 and none", v, e.Problems())
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	start := func(kept map[Name]uint32, first, last uint32) (*Engine, *Source[Name, int], *Numbers[Name]) {
+		e := New()
+		names, k := NewSource[Name, int](e, "names"), NewSource[Name, uint32](e, "kept")
+		n := NewNumbers(e, "numbers", first, last, k, KeysOf(names))
+		k.Replace(kept)
+		names.Loaded()
+		k.Loaded()
+		return e, names, n
+	}
+	t.Run("depends on the name alone", func(t *testing.T) {
+		e, names, one := start(nil, 1, 1<<24)
+		names.Set("a", 1)
+		e.Pass()
+		names.Set("b", 1)
+		e.Pass()
+		e, names, other := start(nil, 1, 1<<24)
+		names.Set("b", 1)
+		e.Pass()
+		names.Set("a", 1)
+		e.Pass()
+		if diff := gocmp.Diff(one.All(), other.All()); diff != "" || len(one.All()) != 2 {
+			t.Errorf("the numbers depend on the order of events:\n%s", diff)
+		}
+	})
+	t.Run("what was kept comes first", func(t *testing.T) {
+		e, names, n := start(map[Name]uint32{"z": 2, "y": 99, "gone": 1}, 1, 3)
+		for _, k := range []Name{"a", "b", "z"} {
+			names.Set(k, 1)
+		}
+		e.Pass()
+		if v, _ := n.Get("z"); v != 2 || len(n.All()) != 3 {
+			t.Errorf("numbers %v, want z to keep 2", n.All())
+		}
+	})
+	t.Run("too few", func(t *testing.T) {
+		e, names, n := start(nil, 5, 6)
+		for _, k := range []Name{"a", "b", "c"} {
+			names.Set(k, 1)
+		}
+		e.Pass()
+		before := n.All()
+		if len(before) != 2 || len(e.Problems()) != 1 || e.Problems()[0].Object != (problem.Object{Kind: "numbers", Name: "c"}) {
+			t.Fatalf("numbers %v, problems %v: want a and b to have one, and a problem of c", before, e.Problems())
+		}
+		names.Delete("a")
+		e.Pass()
+		a, b := before[0].Value, before[1].Value
+		if diff := gocmp.Diff([]Row[Name, uint32]{{"b", b}, {"c", a}}, n.All()); diff != "" || len(e.Problems()) != 0 {
+			t.Errorf("problems %v; numbers (-want +have):\n%s", e.Problems(), diff)
+		}
+		names.Delete("c")
+		names.Set("c", 1)
+		e.Pass()
+		if v, _ := n.Get("c"); v != a {
+			t.Errorf("c has %d now, had %d", v, a)
+		}
+	})
+}
+
+// TestRun writes from several goroutines while the engine runs, and reads beside it.
+func TestRun(t *testing.T) {
+	w := newWorld()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.engine.Run(ctx) })
+	var writers sync.WaitGroup
+	for i := range 4 {
+		writers.Go(func() {
+			for j := range 200 {
+				name := fmt.Sprintf("web%d-%d", i, j%50)
+				w.services.Set(service(name), fmt.Sprint("10.96.", i, ".", j))
+				w.slices.Set(service(name), slice{service(name), fmt.Sprint(j)})
+				w.frontends.Get(service(name))
+				w.engine.Stats()
+			}
+		})
+	}
+	writers.Wait()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		f, _ := w.frontends.Get(service("web3-49"))
+		if f == (frontend{"10.96.3.199", "199"}) && len(w.addresses.All()) == 200 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the last write is not seen: %+v, %d addresses", f, len(w.addresses.All()))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	running.Wait()
+}
+
+// TestFirstEventIsTakenAtOnce measures with the clock of a bubble, which stands still while
+// anything runs: a pass after quiet is made without waiting.
+func TestFirstEventIsTakenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var seen []time.Time
+		w.frontends.Watch(func([]Change[Object, frontend]) { seen = append(seen, time.Now()) })
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.engine.Run(ctx); close(done) }()
+		time.Sleep(time.Hour)
+		wrote := time.Now()
+		w.services.Set(service("web"), "10.96.0.1")
+		synctest.Wait()
+		if len(seen) != 1 || !seen[0].Equal(wrote) {
+			t.Errorf("seen at %v, written at %v", seen, wrote)
+		}
+		stop()
+		<-done
+	})
+}
+
+func TestExplain(t *testing.T) {
+	w := newWorld()
+	w.services.Set(service("web"), "10.96.0.1")
+	w.slices.Set(service("web-x"), slice{service("web"), "1"})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { w.engine.Run(ctx); close(done) }()
+	defer func() { stop(); <-done }()
+	for {
+		if f, _ := w.frontends.Get(service("web")); f.Endpoints == "1" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	have, err := w.engine.Explain(t.Context(), "default/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := func(table string) Fact { return Fact{Table: table, Key: "default/web"} }
+	want := []Explanation{
+		{Fact: web("services"), Value: "10.96.0.1", To: []Fact{web("frontends")}},
+		{
+			Fact: web("frontends"), Value: "{Address:10.96.0.1 Endpoints:1}",
+			From: []Fact{web("services"), {Table: "slices", Index: "service", Key: "default/web"}},
+			To:   []Fact{{Table: "addresses", Key: "10.96.0.1"}},
+		},
+	}
+	if diff := gocmp.Diff(want, have); diff != "" {
+		t.Errorf("explanation (-want +have):\n%s", diff)
+	}
+	if text := have[1].From[1].String(); text != "slices[service=default/web]" {
+		t.Errorf("the fact reads %s", text)
+	}
+	stop()
+	<-done
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.engine.Explain(late, "default/web"); err == nil {
+		t.Error("an engine that has ended explained something")
+	}
+}
+
+// BenchmarkChange changes the endpoints of one of 10,000 Services.
+func BenchmarkChange(b *testing.B) {
+	w := newWorld()
+	for i := range 10000 {
+		name := fmt.Sprint("web", i)
+		w.services.Set(service(name), fmt.Sprint("10.96.0.", i))
+		w.slices.Set(service(name+"-x"), slice{service(name), "a"})
+	}
+	w.engine.Pass()
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		w.slices.Set(service("web5000-x"), slice{service("web5000"), fmt.Sprint(i)})
+		w.engine.Pass()
+	}
+}

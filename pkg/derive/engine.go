@@ -1,0 +1,190 @@
+package derive
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Engine owns tables and evaluates them. Tables are added before Run or the first Pass.
+type Engine struct {
+	wake  chan struct{}
+	calls chan func() // from other goroutines, for the evaluating one
+
+	tables []table // in the order in which they were made, which is that of evaluation
+
+	mu       sync.Mutex
+	waiting  map[string]bool // sources that were not declared loaded yet
+	problems map[problem.Problem]int
+	last     PassStats
+	passes   uint64
+	watchers []func(added, removed []problem.Problem)
+
+	// Of the running pass; used by the evaluating goroutine only.
+	changed   map[problem.Problem]int // by how much the count of each problem differs
+	evaluated int
+}
+
+// table is what the engine needs of a Source, Table or Numbers.
+type table interface {
+	step()   // takes what is pending, evaluates what is dirty
+	notify() // calls the watches with what step has changed
+	describe() TableStats
+	explain(key string) (Explanation, bool)
+}
+
+// PassStats is what one pass did.
+type PassStats struct {
+	Started   time.Time
+	Duration  time.Duration
+	Evaluated int // keys of derived tables
+	Changed   int // rows of all tables
+}
+
+// TableStats is what a table holds and has done so far.
+type TableStats struct {
+	Name      string
+	Rows      int
+	Evaluated uint64 // evaluations of its function; 0 for a Source
+	Changed   uint64 // rows that came, changed or went
+	Ignored   uint64 // writes to a Source that changed nothing
+}
+
+// New returns an engine without tables.
+func New() *Engine {
+	return &Engine{
+		wake: make(chan struct{}, 1), calls: make(chan func()), waiting: map[string]bool{},
+		problems: map[problem.Problem]int{}, changed: map[problem.Problem]int{},
+	}
+}
+
+// Run makes a pass whenever a Source was written, until ctx ends. The first one waits until
+// all sources are loaded.
+func (e *Engine) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-e.calls:
+			f()
+		case <-e.wake:
+			e.Pass()
+		}
+	}
+}
+
+func (e *Engine) ring() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Loaded reports whether every source was declared loaded, and which were not.
+func (e *Engine) Loaded() (bool, []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var names []string
+	for _, t := range e.tables {
+		if name := t.describe().Name; e.waiting[name] {
+			names = append(names, name)
+		}
+	}
+	return len(names) == 0, names
+}
+
+// Pass takes everything that was written to sources, evaluates what depends on it, and calls
+// the watches. It is what Run does; tests call it themselves. It must not be called by several
+// goroutines at once. While a Source is not loaded it does nothing and returns false.
+func (e *Engine) Pass() bool {
+	if ok, _ := e.Loaded(); !ok {
+		return false
+	}
+	stats := PassStats{Started: time.Now()}
+	e.evaluated = 0
+	for _, t := range e.tables {
+		before := t.describe().Changed
+		t.step()
+		stats.Changed += int(t.describe().Changed - before)
+	}
+	added, removed := e.settleProblems()
+	for _, t := range e.tables {
+		t.notify()
+	}
+	if len(added)+len(removed) > 0 {
+		for _, f := range e.watchers {
+			f(added, removed)
+		}
+	}
+	stats.Duration, stats.Evaluated = time.Since(stats.Started), e.evaluated
+	e.mu.Lock()
+	e.last = stats
+	e.passes++
+	e.mu.Unlock()
+	return true
+}
+
+// settleProblems takes the pass's differences over.
+func (e *Engine) settleProblems() (added, removed []problem.Problem) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for p, by := range e.changed {
+		had := e.problems[p]
+		if has := had + by; has == 0 {
+			delete(e.problems, p)
+		} else {
+			e.problems[p] = has
+		}
+		switch has := e.problems[p]; {
+		case had == 0 && has > 0:
+			added = append(added, p)
+		case had > 0 && has == 0:
+			removed = append(removed, p)
+		}
+	}
+	clear(e.changed)
+	sortProblems(added)
+	sortProblems(removed)
+	return added, removed
+}
+
+// Problems returns what functions have reported and still hold, ordered by object.
+func (e *Engine) Problems() []problem.Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make([]problem.Problem, 0, len(e.problems))
+	for p := range e.problems {
+		out = append(out, p)
+	}
+	sortProblems(out)
+	return out
+}
+
+// WatchProblems has f called, by the evaluating goroutine, after each pass that brought new
+// Problems or ended some.
+func (e *Engine) WatchProblems(f func(added, removed []problem.Problem)) {
+	e.watchers = append(e.watchers, f)
+}
+
+// Stats returns what the last pass did, how many there were, and the tables in their order.
+func (e *Engine) Stats() (last PassStats, passes uint64, tables []TableStats) {
+	for _, t := range e.tables {
+		tables = append(tables, t.describe())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last, e.passes, tables
+}
+
+// add makes a table the next one in the order, and returns its place.
+func (e *Engine) add(t table, name string) int {
+	for _, other := range e.tables {
+		if other.describe().Name == name {
+			panic("derive: two tables are named " + name) // a mistake in the program's wiring
+		}
+	}
+	e.tables = append(e.tables, t)
+	return len(e.tables) - 1
+}

@@ -1,0 +1,119 @@
+package derive
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Explanation says where a row comes from and what comes from it, for people.
+type Explanation struct {
+	Fact
+	Value    string   // as fmt's %+v
+	From     []Fact   // what its function has read, in that order
+	To       []Fact   // the rows that have read it, by its key, an index or its whole table
+	Problems []string // what its function has reported
+}
+
+// Fact names something that a function has read: the row of Key, whether it exists or not; all
+// rows that Index has under Key; or all rows of Table, without a Key.
+type Fact struct{ Table, Index, Key string }
+
+// String returns "table[key]", "table[index=key]" or "table[*]".
+func (f Fact) String() string {
+	switch {
+	case f.Index != "":
+		return f.Table + "[" + f.Index + "=" + f.Key + "]"
+	case f.Key == "":
+		return f.Table + "[*]"
+	}
+	return f.Table + "[" + f.Key + "]"
+}
+
+// Explain looks for the rows of all tables whose key, as text, is key, while Run runs: for an
+// object "default/web", say. It fails when ctx ends before the evaluating goroutine has time.
+func (e *Engine) Explain(ctx context.Context, key string) ([]Explanation, error) {
+	var out []Explanation
+	done := make(chan struct{})
+	call := func() {
+		defer close(done)
+		for _, t := range e.tables {
+			if x, ok := t.explain(key); ok {
+				out = append(out, x)
+			}
+		}
+	}
+	select {
+	case e.calls <- call:
+		<-done
+		return out, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("explain %s: the engine is busy: %w", key, ctx.Err())
+	}
+}
+
+// explain is the part of an Explanation that is the same for all kinds of tables.
+func (r *rows[K, V]) explain(key string) (Explanation, bool) {
+	for k, v := range r.m {
+		if fmt.Sprint(k) != key {
+			continue
+		}
+		x := Explanation{Fact: Fact{Table: r.name, Key: key}, Value: fmt.Sprintf("%+v", v)}
+		for _, w := range []*readers{r.byKey[k], r.whole} {
+			x.To = append(x.To, w.facts()...)
+		}
+		for _, find := range r.listed {
+			x.To = append(x.To, find(k, v)...)
+		}
+		slices.SortFunc(x.To, func(a, b Fact) int { return strings.Compare(a.String(), b.String()) })
+		x.To = slices.Compact(x.To)
+		return x, true
+	}
+	return Explanation{}, false
+}
+
+// explain adds what the function has read and reported. A key without a value is explained too.
+func (t *Table[K, V]) explain(key string) (Explanation, bool) {
+	x, ok := t.rows.explain(key)
+	for k, c := range t.cells {
+		if fmt.Sprint(k) != key {
+			continue
+		}
+		x.Fact = Fact{Table: t.name, Key: key}
+		for _, w := range c.deps {
+			x.From = append(x.From, w.fact())
+		}
+		for _, p := range c.problems {
+			x.Problems = append(x.Problems, p.String())
+		}
+		return x, true
+	}
+	return x, ok
+}
+
+func (w *readers) fact() Fact {
+	f := Fact{Table: w.table, Index: w.index}
+	if w.key != nil {
+		f.Key = fmt.Sprint(w.key)
+	}
+	return f
+}
+
+// facts are those that have read w.
+func (w *readers) facts() []Fact {
+	if w == nil {
+		return nil
+	}
+	all := slices.Collect(maps.Keys(w.more))
+	if w.one != nil {
+		all = append(all, w.one)
+	}
+	out := make([]Fact, 0, len(all))
+	for _, r := range all {
+		table, key := r.identify()
+		out = append(out, Fact{Table: table, Key: key})
+	}
+	return out
+}

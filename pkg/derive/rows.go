@@ -1,0 +1,202 @@
+package derive
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Key is the key of a table. Its order is that of lists, so that results do not depend on the
+// order of events.
+type Key[K any] interface {
+	comparable
+	Compare(K) int
+}
+
+// Name is a Key for what one text names.
+type Name string
+
+// Compare orders by the text.
+func (n Name) Compare(o Name) int { return cmp.Compare(n, o) }
+
+// Object is a Key for objects of one kind.
+type Object struct{ Namespace, Name string }
+
+// Compare orders by Namespace, then name.
+func (o Object) Compare(other Object) int {
+	return cmp.Or(cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name))
+}
+
+// String returns "namespace/name".
+func (o Object) String() string { return o.Namespace + "/" + o.Name }
+
+// Row is a key and its value.
+type Row[K Key[K], V any] struct {
+	Key   K
+	Value V
+}
+
+// Change is what a pass did to one key: a zero Old had no value before, a zero New has none now.
+type Change[K Key[K], V any] struct {
+	Key      K
+	Old, New V
+}
+
+// Readable is a Source, Table or Numbers.
+type Readable[K Key[K], V any] interface{ store() *rows[K, V] }
+
+// rows are the rows of any table, with who has read what of them. Only the evaluating
+// goroutine writes, so it reads without the lock.
+type rows[K Key[K], V any] struct {
+	engine *Engine
+	name   string
+	place  int
+	equal  func(a, b V) bool
+
+	mu   sync.RWMutex // of m
+	m    map[K]V
+	size atomic.Int64
+
+	byKey   map[K]*readers
+	whole   *readers
+	indexes []func(k K, old, new V) // keep an Index up to date
+	listed  []func(k K, v V) []Fact // say who has listed a row by an Index
+	feeds   []func(K)               // tell a derived table that a key came or went
+	watches []func([]Change[K, V])
+	changes map[K]V // what changed rows were before the pass, where there are watches
+
+	evaluated, changed, ignored atomic.Uint64
+}
+
+func newRows[K Key[K], V any](e *Engine, name string) *rows[K, V] {
+	return &rows[K, V]{
+		engine: e, name: name, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) },
+		m: map[K]V{}, byKey: map[K]*readers{}, changes: map[K]V{},
+	}
+}
+
+func (r *rows[K, V]) store() *rows[K, V] { return r }
+
+// absent says that a value is none.
+func absent[V any](v V) bool { return reflect.ValueOf(&v).Elem().IsZero() }
+
+// put sets a row, or removes it when v is absent, and marks everything that has read it. It
+// returns false when that changes nothing.
+func (r *rows[K, V]) put(k K, v V) bool {
+	old, had := r.m[k]
+	has := !absent(v)
+	if had == has && (!had || r.equal(old, v)) {
+		return false
+	}
+	r.mu.Lock()
+	if has {
+		r.m[k] = v
+	} else {
+		delete(r.m, k)
+	}
+	r.mu.Unlock()
+	r.size.Store(int64(len(r.m)))
+	r.changed.Add(1)
+	r.byKey[k].mark()
+	r.whole.mark()
+	for _, update := range r.indexes {
+		update(k, old, v)
+	}
+	if had != has {
+		for _, feed := range r.feeds {
+			feed(k)
+		}
+	}
+	if len(r.watches) > 0 {
+		if _, noted := r.changes[k]; !noted {
+			r.changes[k] = old
+		}
+	}
+	return true
+}
+
+// Get returns a row of a table. It may be called from any goroutine, but not by functions of
+// tables: what they read has to be recorded (see the function Get).
+func (r *rows[K, V]) Get(k K) (V, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	v, ok := r.m[k]
+	return v, ok
+}
+
+// All returns all rows, ordered by key. It may be called from any goroutine, but not by
+// functions of tables (see the function All).
+func (r *rows[K, V]) All() []Row[K, V] {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return sortedRows(r.m)
+}
+
+// Watch has f called, by the evaluating goroutine, after each pass that changed rows, with
+// these, ordered by key. It is for handing them to a writer, not for work.
+func (r *rows[K, V]) Watch(f func([]Change[K, V])) { r.watches = append(r.watches, f) }
+
+func (r *rows[K, V]) notify() {
+	if len(r.changes) == 0 {
+		return
+	}
+	list := make([]Change[K, V], 0, len(r.changes))
+	for k, old := range r.changes {
+		now := r.m[k]
+		if absent(old) && absent(now) || !absent(old) && !absent(now) && r.equal(old, now) {
+			continue // it changed and changed back within the pass
+		}
+		list = append(list, Change[K, V]{Key: k, Old: old, New: now})
+	}
+	clear(r.changes)
+	if len(list) == 0 {
+		return
+	}
+	slices.SortFunc(list, func(a, b Change[K, V]) int { return a.Key.Compare(b.Key) })
+	for _, f := range r.watches {
+		f(list)
+	}
+}
+
+func (r *rows[K, V]) describe() TableStats {
+	return TableStats{
+		Name: r.name, Rows: int(r.size.Load()), Evaluated: r.evaluated.Load(), Changed: r.changed.Load(), Ignored: r.ignored.Load(),
+	}
+}
+
+// readersOf returns who reads a key, for one that is about to.
+func (r *rows[K, V]) readersOf(k K) *readers {
+	w := r.byKey[k]
+	if w == nil {
+		w = &readers{table: r.name, key: k, free: func() { delete(r.byKey, k) }}
+		r.byKey[k] = w
+	}
+	return w
+}
+
+func (r *rows[K, V]) readersOfAll() *readers {
+	if r.whole == nil {
+		r.whole = &readers{table: r.name, free: func() { r.whole = nil }}
+	}
+	return r.whole
+}
+
+func sortedRows[K Key[K], V any](m map[K]V) []Row[K, V] {
+	out := make([]Row[K, V], 0, len(m))
+	for k, v := range m {
+		out = append(out, Row[K, V]{k, v})
+	}
+	slices.SortFunc(out, func(a, b Row[K, V]) int { return a.Key.Compare(b.Key) })
+	return out
+}
+
+func sortProblems(list []problem.Problem) {
+	slices.SortFunc(list, func(a, b problem.Problem) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+	})
+}

@@ -1,0 +1,135 @@
+package derive
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Table is a derived table.
+type Table[K Key[K], V any] struct {
+	*rows[K, V]
+	f     func(K, *Reader) (V, []problem.Problem)
+	keys  []Keys[K]
+	cells map[K]*cell[K, V]
+	dirty []*cell[K, V]
+}
+
+// Keys says which keys a derived table has: KeysOf a table, or of an index.
+type Keys[K Key[K]] interface {
+	has(K) bool
+	feed(func(K)) // have it called with each key that comes or goes
+}
+
+// cell is one key of a derived table, whether it has a value or not.
+type cell[K Key[K], V any] struct {
+	table    *Table[K, V]
+	key      K
+	dirty    bool
+	round    uint64
+	deps     []*readers
+	problems []problem.Problem
+}
+
+// NewTable adds a table whose keys are those of all keys together, and whose value for each is
+// what f says. f may read tables that were made before.
+func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem), keys ...Keys[K]) *Table[K, V] {
+	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
+	t.place = e.add(t, name)
+	for _, k := range keys {
+		k.feed(t.touch)
+	}
+	return t
+}
+
+// EqualBy has values compared by f instead of reflect.DeepEqual, and returns the table.
+func (t *Table[K, V]) EqualBy(f func(a, b V) bool) *Table[K, V] {
+	t.equal = f
+	return t
+}
+
+// touch has a key looked at in this pass.
+func (t *Table[K, V]) touch(k K) {
+	c := t.cells[k]
+	if c == nil {
+		c = &cell[K, V]{table: t, key: k}
+		t.cells[k] = c
+	}
+	c.mark()
+}
+
+func (c *cell[K, V]) mark() {
+	if !c.dirty {
+		c.dirty = true
+		c.table.dirty = append(c.table.dirty, c)
+	}
+}
+
+func (c *cell[K, V]) identify() (table, key string) { return c.table.name, fmt.Sprint(c.key) }
+
+func (t *Table[K, V]) step() {
+	dirty := t.dirty
+	t.dirty = nil
+	slices.SortFunc(dirty, func(a, b *cell[K, V]) int { return a.key.Compare(b.key) })
+	for _, c := range dirty {
+		c.dirty = false
+		var v V
+		var problems []problem.Problem
+		old := c.deps
+		c.deps = nil
+		wanted := slices.ContainsFunc(t.keys, func(k Keys[K]) bool { return k.has(c.key) })
+		c.round++
+		if wanted {
+			v, problems = t.evaluate(c)
+		}
+		for _, d := range old {
+			if d.roundOf(c) != c.round {
+				d.remove(c)
+			}
+		}
+		t.engine.count(c.problems, -1)
+		t.engine.count(problems, +1)
+		c.problems = problems
+		if !wanted {
+			delete(t.cells, c.key)
+		}
+		t.put(c.key, v)
+	}
+}
+
+// evaluate calls the function. A panic becomes a Problem, and the key has no value: a fault of
+// one key stays its own.
+func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem) {
+	t.evaluated.Add(1)
+	t.engine.evaluated++
+	defer func() {
+		if p := recover(); p != nil {
+			var none V
+			v, problems = none, []problem.Problem{{
+				Object: problem.Object{Kind: t.name, Name: fmt.Sprint(c.key)}, Reason: "EvaluationFailed",
+				Message: fmt.Sprintf("the function of this table failed, its key has no value: %v; report this as a defect", p),
+			}}
+		}
+	}()
+	return t.f(c.key, &Reader{reader: c, round: c.round, place: t.place, deps: &c.deps})
+}
+
+// count notes Problems that came (+1) or went (-1) in this pass.
+func (e *Engine) count(problems []problem.Problem, by int) {
+	for _, p := range problems {
+		e.changed[p] += by
+	}
+}
+
+// KeysOf gives a derived table the keys of a table.
+func KeysOf[K Key[K], V any](t Readable[K, V]) Keys[K] { return keysOfTable[K, V]{t.store()} }
+
+type keysOfTable[K Key[K], V any] struct{ *rows[K, V] }
+
+func (k keysOfTable[K, V]) has(key K) bool {
+	_, ok := k.m[key]
+	return ok
+}
+
+func (k keysOfTable[K, V]) feed(f func(K)) { k.feeds = append(k.feeds, f) }
