@@ -27,6 +27,11 @@ const (
 	AnnotationAnnouncedBy = "multicluster.antrea.io/announced-by"
 	// AnnotationCreatedByAntctl marks what the command line tool made and may remove.
 	AnnotationCreatedByAntctl = "multicluster.antrea.io/created-by-antctl"
+	// AnnotationRangesPrefix, followed by a cluster ID, on the leader's ClusterSet lists the ranges
+	// that this member may announce as its Services' and Pods', and that no other may.
+	AnnotationRangesPrefix = "ranges.multicluster.antrea.io/"
+	// AnnotationGatewaysPrefix is the same for addresses of gateways.
+	AnnotationGatewaysPrefix = "gateways.multicluster.antrea.io/"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )

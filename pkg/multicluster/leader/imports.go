@@ -28,6 +28,7 @@ func (p *planner) imports() {
 		leaving[name] = true
 	}
 	services, endpoints := map[string][]*mcv1alpha1.ResourceExport{}, map[string][]*mcv1alpha1.ResourceExport{}
+	var infos []*mcv1alpha1.ResourceExport
 	var names []string
 	for _, re := range p.ResourceExports {
 		if re.DeletionTimestamp != nil {
@@ -50,9 +51,12 @@ func (p *planner) imports() {
 			name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, "")
 			endpoints[name] = append(endpoints[name], re)
 		case multicluster.ClusterInfoKind:
-			p.clusterInfo(re)
+			infos = append(infos, re)
+		default:
+			p.fail(re, "spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", re.Spec.Kind, re.Spec.ClusterID)
 		}
 	}
+	p.clusterInfos(infos)
 	slices.Sort(names)
 	for _, name := range names {
 		of, converged := p.service(existing[name+multicluster.ServiceSuffix], services[name])
@@ -186,21 +190,6 @@ func (p *planner) endpoints(of object, converged map[string]bool, exports []*mcv
 	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.EndpointsSuffix), from, mcv1alpha1.ResourceImportSpec{
 		Namespace: of.namespace, Name: of.name, Kind: multicluster.EndpointsKind,
 		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: subsets},
-	})
-}
-
-// clusterInfo passes a cluster's network information on.
-func (p *planner) clusterInfo(re *mcv1alpha1.ResourceExport) {
-	if re.Spec.ClusterInfo == nil {
-		p.fail(re, "spec.clusterInfo is missing")
-		return
-	}
-	if len(re.Status.Conditions) > 0 || p.Refused[importName(re)] != "" {
-		p.succeed(re) // it failed before, or does now; otherwise such exports have no condition
-	}
-	p.want(re.Name, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
-		Namespace: p.Namespace, Name: re.Name, Kind: multicluster.ClusterInfoKind,
-		ClusterInfo: re.Spec.ClusterInfo.DeepCopy(),
 	})
 }
 

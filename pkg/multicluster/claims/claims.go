@@ -1,0 +1,274 @@
+// Package claims decides which address ranges and gateway addresses belong to which cluster of
+// a ClusterSet. The leader asks for what it hands on, an importing member for what it takes from
+// a leader, and the agents for what is an address range at all. It is pure: no client, no clock.
+//
+// Whoever holds a range keeps it. What is in effect already (the leader's ResourceImport, the
+// member's ClusterInfoImport) is the record of it, so neither a cluster ID that sorts first nor
+// an update of an old announcement takes a range away from another cluster. Ranges that nobody
+// holds go to the candidates in the order in which they are given: the oldest first.
+package claims
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// Limits of one cluster's announcement.
+const (
+	MaxPodRanges = 64
+	MaxGateways  = 16
+	// MinBits is the prefix length of the largest range: no cluster has more than a /8.
+	MinBits = 8
+)
+
+// Candidate is what one cluster announces.
+type Candidate struct {
+	ClusterID string
+	Wanted    *mcv1alpha1.ClusterInfo
+	// Held is what is in effect of the cluster's earlier announcements; nil for nothing.
+	Held *mcv1alpha1.ClusterInfo
+}
+
+// Decision is what becomes of a Candidate.
+type Decision struct {
+	// Info is what to put into effect: what is wanted without the Pod ranges and gateways at
+	// fault, or as much of what is held as is still allowed when the Service range or all gateways
+	// are at fault. Nil for nothing.
+	Info *mcv1alpha1.ClusterInfo
+	// Faults are in the order of the fields; empty when all that is wanted is in Info.
+	Faults []Fault
+}
+
+// Fault is what is wrong with one field of a ClusterInfo, and the remedy.
+type Fault struct {
+	Field   string // below the ClusterInfo, such as "podCIDRs[1]"
+	Message string
+}
+
+func (f Fault) String() string { return f.Field + ": " + f.Message }
+
+// Decide decides about all clusters of a ClusterSet together. The decisions are in the order of
+// the candidates.
+func Decide(candidates []Candidate, pins Pins) []Decision {
+	t := &table{pins: pins}
+	for _, c := range candidates {
+		t.hold(c.ClusterID, c.Held)
+	}
+	out := make([]Decision, len(candidates))
+	for i, c := range candidates {
+		out[i] = t.decide(c)
+	}
+	return out
+}
+
+// Kinds of claims, as messages name them.
+const (
+	serviceRange = "Service range"
+	podRange     = "Pod range"
+	gateway      = "gateway"
+)
+
+// claim is a range, or a gateway's address as a range of one address.
+type claim struct {
+	cluster, kind string
+	prefix        netip.Prefix
+}
+
+// table has the claims that are taken.
+type table struct {
+	pins  Pins
+	taken []claim
+}
+
+// hold takes what is in effect. What two clusters hold (from before this was checked) stays with
+// the first.
+func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
+	if info == nil {
+		return
+	}
+	_ = t.takeRange(cluster, serviceRange, info.ServiceCIDR) // what is at fault is not held
+	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), MaxPodRanges)] {
+		_ = t.takeRange(cluster, podRange, text)
+	}
+	for _, g := range info.GatewayInfos[:min(len(info.GatewayInfos), MaxGateways)] {
+		_ = t.takeGateway(cluster, g.GatewayIP)
+	}
+}
+
+func (t *table) decide(c Candidate) Decision {
+	before := len(t.taken)
+	info, faults, usable := t.wanted(c.ClusterID, c.Wanted)
+	if usable {
+		return Decision{Info: info, Faults: faults}
+	}
+	t.taken = t.taken[:before]
+	return Decision{Info: t.held(c.ClusterID, c.Held), Faults: faults}
+}
+
+// wanted takes what a cluster wants; usable is false when it is of no use without what is at fault.
+func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1alpha1.ClusterInfo, faults []Fault, usable bool) {
+	fault := func(field string, err error) { faults = append(faults, Fault{Field: field, Message: err.Error()}) }
+	if n := len(want.PodCIDRs); n > MaxPodRanges {
+		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, MaxPodRanges))
+		return nil, faults, false
+	}
+	if n := len(want.GatewayInfos); n > MaxGateways {
+		fault("gatewayInfos", fmt.Errorf("has %d gateways: expected at most %d", n, MaxGateways))
+		return nil, faults, false
+	}
+	usable = true
+	if err := t.takeRange(cluster, serviceRange, want.ServiceCIDR); err != nil {
+		fault("serviceCIDR", err)
+		usable = false
+	}
+	info = want.DeepCopy()
+	for i, text := range want.PodCIDRs {
+		if err := t.takeRange(cluster, podRange, text); err != nil {
+			fault(fmt.Sprintf("podCIDRs[%d]", i), err)
+			info.PodCIDRs[i] = ""
+		}
+	}
+	for i, g := range want.GatewayInfos {
+		if err := t.takeGateway(cluster, g.GatewayIP); err != nil {
+			fault(fmt.Sprintf("gatewayInfos[%d].gatewayIP", i), err)
+			info.GatewayInfos[i].GatewayIP = ""
+		}
+	}
+	compact(info)
+	return info, faults, usable && (len(want.GatewayInfos) == 0 || len(info.GatewayInfos) > 0)
+}
+
+// held is what a cluster keeps of what it holds.
+func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.ClusterInfo {
+	if info == nil {
+		return nil
+	}
+	owns := func(prefix netip.Prefix, err error) bool { return err == nil && t.owns(cluster, prefix) }
+	if !owns(Range(info.ServiceCIDR)) {
+		return nil
+	}
+	info = info.DeepCopy()
+	for i, text := range info.PodCIDRs {
+		if !owns(Range(text)) {
+			info.PodCIDRs[i] = ""
+		}
+	}
+	for i, g := range info.GatewayInfos {
+		if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) {
+			info.GatewayInfos[i].GatewayIP = ""
+		}
+	}
+	compact(info)
+	return info
+}
+
+// compact removes what was emptied.
+func compact(info *mcv1alpha1.ClusterInfo) {
+	info.PodCIDRs = slices.DeleteFunc(info.PodCIDRs, func(s string) bool { return s == "" })
+	info.GatewayInfos = slices.DeleteFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == "" })
+}
+
+func (t *table) takeRange(cluster, kind, text string) error {
+	prefix, err := Range(text)
+	if err != nil {
+		return err
+	}
+	return t.take(claim{cluster: cluster, kind: kind, prefix: prefix})
+}
+
+func (t *table) takeGateway(cluster, text string) error {
+	ip, err := Address(text)
+	if err != nil {
+		return err
+	}
+	return t.take(claim{cluster: cluster, kind: gateway, prefix: single(ip)})
+}
+
+// take adds a claim, unless a pin or a claim of another cluster is against it.
+func (t *table) take(c claim) error {
+	if err := t.pins.check(c); err != nil {
+		return err
+	}
+	for _, other := range t.taken {
+		if other.cluster != c.cluster && other.prefix.Overlaps(c.prefix) {
+			return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
+				c.text(), c.cluster, other.kind, other.address(), other.cluster)
+		}
+	}
+	t.taken = append(t.taken, c)
+	return nil
+}
+
+// owns says whether a cluster has taken a range.
+func (t *table) owns(cluster string, prefix netip.Prefix) bool {
+	return slices.ContainsFunc(t.taken, func(c claim) bool { return c.cluster == cluster && contains(c.prefix, prefix) })
+}
+
+func (c claim) text() string { return c.kind + " " + c.address() }
+
+func (c claim) address() string {
+	if c.kind == gateway {
+		return c.prefix.Addr().String()
+	}
+	return c.prefix.String()
+}
+
+func single(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
+
+// contains says whether all addresses of inner are in outer.
+func contains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// Range reads a range of addresses that a cluster can have.
+func Range(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, fmt.Errorf("the range is missing")
+	}
+	r, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, fmt.Errorf("%q is not a range such as 10.96.0.0/16", text)
+	case !r.Addr().Is4():
+		return netip.Prefix{}, fmt.Errorf("%s is an IPv6 range, which is not routed between clusters yet", r)
+	}
+	r = r.Masked()
+	for _, special := range specialRanges {
+		if r.Overlaps(special) {
+			return netip.Prefix{}, fmt.Errorf("%s contains addresses that are never routed (%s)", r, special)
+		}
+	}
+	if r.Bits() < MinBits {
+		return netip.Prefix{}, fmt.Errorf("%s is too large: expected a /%d or smaller", r, MinBits)
+	}
+	return r, nil
+}
+
+// specialRanges are IPv4 addresses that no cluster can have (RFC 6890): "this network",
+// loopback, link-local, multicast and reserved. A range of everything contains them too.
+var specialRanges = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"),
+}
+
+// Address reads an address that a tunnel between clusters can end at.
+func Address(text string) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, fmt.Errorf("the address is missing")
+	}
+	ip, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
+	case !ip.Is4():
+		return netip.Addr{}, fmt.Errorf("%s is an IPv6 address, which tunnels between clusters do not use yet", ip)
+	case slices.ContainsFunc(specialRanges, func(r netip.Prefix) bool { return r.Contains(ip) }):
+		return netip.Addr{}, fmt.Errorf("%s is not an address that a tunnel can end at", ip)
+	}
+	return ip, nil
+}

@@ -1,0 +1,211 @@
+package claims
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...]".
+func info(id, text string) *mcv1alpha1.ClusterInfo {
+	ranges, gateways, _ := strings.Cut(text, ">")
+	out := &mcv1alpha1.ClusterInfo{ClusterID: id}
+	for i, word := range strings.Fields(ranges) {
+		if i == 0 {
+			out.ServiceCIDR = word
+		} else {
+			out.PodCIDRs = append(out.PodCIDRs, word)
+		}
+	}
+	for _, word := range strings.Fields(gateways) {
+		out.GatewayInfos = append(out.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: word})
+	}
+	return out
+}
+
+// text is the inverse of info; "-" for nothing.
+func text(info *mcv1alpha1.ClusterInfo) string {
+	if info == nil {
+		return "-"
+	}
+	words := append([]string{info.ServiceCIDR}, info.PodCIDRs...)
+	if len(info.GatewayInfos) > 0 {
+		words = append(words, ">")
+	}
+	for _, g := range info.GatewayInfos {
+		words = append(words, g.GatewayIP)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestDecide(t *testing.T) {
+	type cluster struct{ id, held, wanted, want, fault string }
+	many := strings.Repeat(" 10.200.0.0/24", MaxPodRanges+1)
+	for _, row := range []struct {
+		name     string
+		pins     map[string]string
+		clusters []cluster // the oldest first; held "" is nothing
+	}{
+		{name: "no overlap", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.2"}}},
+		{name: "the oldest has it, whatever the cluster IDs", clusters: []cluster{
+			{id: "west", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
+			{id: "an-attacker", wanted: "10.96.0.0/17 > 192.0.2.2", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/17 of cluster an-attacker overlaps the Service range 10.96.0.0/16 of cluster west"}}},
+		{name: "an old member grows over a newer one's", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.0.0.0/8 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "serviceCIDR: Service range 10.0.0.0/8 of cluster old overlaps the Service range 10.96.0.0/16 of cluster new"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+		{name: "an old member moves to another's range", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.96.4.0/24 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "serviceCIDR: "},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+		{name: "an old member takes another's Pod range besides", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "podCIDRs[0]: Pod range 10.10.0.0/16 of cluster old overlaps the Pod range 10.10.128.0/17 of cluster new"},
+			{id: "new", held: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", wanted: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", want: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2"}}},
+		{name: "another's gateway address", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 > 192.0.2.2", want: "10.95.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster old overlaps the gateway 192.0.2.2 of cluster new"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+		{name: "a range around another's gateway", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
+			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1", fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+		{name: "one of two gateways at fault", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
+		{name: "what is held is released when it is wanted no more", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16", wanted: "10.98.0.0/16", want: "10.98.0.0/16"},
+			{id: "west", wanted: "10.97.0.0/16", want: "10.97.0.0/16"}}},
+		{name: "two hold one range from before", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16", wanted: "10.96.0.0/16", want: "10.96.0.0/16"},
+			{id: "west", held: "10.96.0.0/16", wanted: "10.96.0.0/16", want: "-", fault: "serviceCIDR: "}}},
+		{name: "ranges that no cluster can have", clusters: []cluster{
+			{id: "a", wanted: "8.0.0.0/5", want: "-", fault: "serviceCIDR: 8.0.0.0/5 is too large: expected a /8 or smaller"},
+			{id: "b", wanted: "0.0.0.0/0", want: "-", fault: "serviceCIDR: 0.0.0.0/0 contains addresses that are never routed"},
+			{id: "c", wanted: "169.254.169.0/24", want: "-", fault: "serviceCIDR: 169.254.169.0/24 contains"},
+			{id: "d", wanted: "10.96.0.0", want: "-", fault: "serviceCIDR: \"10.96.0.0\" is not a range such as 10.96.0.0/16"},
+			{id: "e", wanted: "", want: "-", fault: "serviceCIDR: the range is missing"},
+			{id: "f", wanted: "fd00::/108", want: "-", fault: "serviceCIDR: fd00::/108 is an IPv6 range, which is not routed between clusters yet"},
+			{id: "g", wanted: "10.96.0.0/16 fd01::/64 10.10.0.0/16", want: "10.96.0.0/16 10.10.0.0/16", fault: "podCIDRs[0]: fd01::/64 is an IPv6 range"},
+			{id: "h", wanted: "10.97.0.0/16" + many, want: "-", fault: "podCIDRs: has 65 ranges: expected at most 64"}}},
+		{name: "host bits do not matter", clusters: []cluster{
+			{id: "east", wanted: "10.96.1.2/16", want: "10.96.1.2/16"},
+			{id: "west", wanted: "10.96.3.4/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster west overlaps"}}},
+		{name: "pins", pins: map[string]string{
+			"ranges.multicluster.antrea.io/east": "10.96.0.0/12", "gateways.multicluster.antrea.io/east": "192.0.2.0/28, 192.0.2.100", "ranges.multicluster.antrea.io/later": "10.128.0.0/16"},
+			clusters: []cluster{
+				{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1 192.0.2.100 192.0.2.101", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.100",
+					fault: "podCIDRs[0]: Pod range 10.10.0.0/16 is not among the addresses that cluster east may announce: correct it there, or annotation ranges.multicluster.antrea.io/east of the leader's ClusterSet"},
+				{id: "west", wanted: "10.128.5.0/24 > 192.0.2.200", want: "-", fault: "serviceCIDR: Service range 10.128.5.0/24 of cluster west is reserved for cluster later by annotation ranges.multicluster.antrea.io/later"},
+				{id: "north", wanted: "10.150.0.0/16 > 192.0.2.5", want: "-", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.5 of cluster north is reserved for cluster east"}}},
+		{name: "a pin takes away what is held", pins: map[string]string{"ranges.multicluster.antrea.io/west": "10.96.0.0/16"}, clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 > 192.0.2.1", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster east is reserved for cluster west"},
+			{id: "west", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+		{name: "an empty pin allows nothing", pins: map[string]string{"ranges.multicluster.antrea.io/east": ""}, clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 is not among"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var candidates []Candidate
+			var want, have []string
+			for _, c := range row.clusters {
+				candidate := Candidate{ClusterID: c.id, Wanted: info(c.id, c.wanted)}
+				if c.held != "" {
+					candidate.Held = info(c.id, c.held)
+				}
+				candidates = append(candidates, candidate)
+				want = append(want, c.id+": "+c.want)
+			}
+			pins, faults := ReadPins(row.pins)
+			if len(faults) > 0 {
+				t.Fatal(faults)
+			}
+			for i, d := range Decide(candidates, pins) {
+				have = append(have, row.clusters[i].id+": "+text(d.Info))
+				fault := row.clusters[i].fault
+				if (fault == "") != (len(d.Faults) == 0) || fault != "" && !strings.HasPrefix(d.Faults[0].String(), fault) {
+					t.Errorf("%s: faults %v, want %q", row.clusters[i].id, d.Faults, fault)
+				}
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("want, have:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadPins(t *testing.T) {
+	pins, faults := ReadPins(map[string]string{
+		"ranges.multicluster.antrea.io/east": "10.96.0.0/16,nonsense 10.10.0.0/16", "gateways.multicluster.antrea.io/west": "fd00::1", "other": "x",
+	})
+	if len(faults) != 2 || faults[0].Field != "metadata.annotations[gateways.multicluster.antrea.io/west]" || !strings.Contains(faults[1].Message, `"nonsense" is not an IPv4 range or address`) {
+		t.Errorf("faults %v", faults)
+	}
+	if len(pins["east"].Ranges) != 2 || pins["east"].HasGateways || len(pins["west"].Gateways) != 0 || !pins["west"].HasGateways || len(pins) != 2 {
+		t.Errorf("pins %+v", pins)
+	}
+}
+
+// TestNobodyLosesToAnother lets clusters announce at random, most of them overlapping, and puts
+// what is decided into effect. What a cluster has and still wants is never taken from it, and no
+// two clusters have one address.
+func TestNobodyLosesToAnother(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		held := map[string]*mcv1alpha1.ClusterInfo{}
+		wanted := map[string]string{}
+		ids := []string{"a", "b", "c", "d", "e"}
+		random := func() string { return fmt.Sprintf("10.%d.0.0/%d", r.IntN(64), 8+r.IntN(17)) }
+		for step := range 200 {
+			moves := ids[r.IntN(len(ids))]
+			wanted[moves] = fmt.Sprintf("%s %s > 192.0.2.%d", random(), random(), r.IntN(8))
+			var candidates []Candidate
+			for _, id := range ids {
+				if wanted[id] != "" {
+					candidates = append(candidates, Candidate{ClusterID: id, Wanted: info(id, wanted[id]), Held: held[id]})
+				}
+			}
+			next := map[string]*mcv1alpha1.ClusterInfo{}
+			for i, d := range Decide(candidates, nil) {
+				next[candidates[i].ClusterID] = d.Info
+			}
+			for _, id := range ids {
+				if id != moves && held[id] != nil && text(next[id]) != text(held[id]) && wanted[id] == text(held[id]) {
+					t.Fatalf("seed %d, step %d: %s announces %s, and %s has %s instead of %s", seed, step, moves, wanted[moves], id, text(next[id]), text(held[id]))
+				}
+			}
+			held = next
+			if a, b := overlap(held); a != "" {
+				t.Fatalf("seed %d, step %d: %s and %s overlap", seed, step, a, b)
+			}
+		}
+	}
+}
+
+// overlap names two clusters that have one address; empty if there are none.
+func overlap(held map[string]*mcv1alpha1.ClusterInfo) (string, string) {
+	prefixes := func(info *mcv1alpha1.ClusterInfo) (out []netip.Prefix) {
+		if info == nil {
+			return nil
+		}
+		for _, r := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
+			out = append(out, netip.MustParsePrefix(r))
+		}
+		for _, g := range info.GatewayInfos {
+			out = append(out, single(netip.MustParseAddr(g.GatewayIP)))
+		}
+		return out
+	}
+	for a := range held {
+		for b := range held {
+			for _, p := range prefixes(held[a]) {
+				if a != b && slices.ContainsFunc(prefixes(held[b]), p.Overlaps) {
+					return a, b
+				}
+			}
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,92 @@
+package claims
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+)
+
+// Pins are what an administrator has reserved for clusters, by cluster ID. A cluster with an
+// entry may announce nothing else; what is reserved for one cluster no other may announce.
+type Pins map[string]Pin
+
+// Pin is what is reserved for one cluster.
+type Pin struct {
+	Ranges, Gateways       []netip.Prefix
+	HasRanges, HasGateways bool // false: not restricted
+}
+
+// ReadPins reads the annotations of the leader's ClusterSet. Of an annotation with errors only
+// what can be read is reserved. Fault.Field is "metadata.annotations[KEY]".
+func ReadPins(annotations map[string]string) (Pins, []Fault) {
+	pins := Pins{}
+	var faults []Fault
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		fault := func(format string, args ...any) {
+			faults = append(faults, Fault{Field: "metadata.annotations[" + key + "]", Message: fmt.Sprintf(format, args...)})
+		}
+		id, ranges := strings.CutPrefix(key, multicluster.AnnotationRangesPrefix)
+		if !ranges {
+			var gateways bool
+			if id, gateways = strings.CutPrefix(key, multicluster.AnnotationGatewaysPrefix); !gateways {
+				continue
+			}
+		}
+		pin := pins[id]
+		for _, word := range strings.FieldsFunc(annotations[key], func(r rune) bool { return r == ',' || r == ' ' }) {
+			prefix, err := readPin(word)
+			switch {
+			case err != nil:
+				fault("%v", err)
+			case ranges:
+				pin.Ranges = append(pin.Ranges, prefix)
+			default:
+				pin.Gateways = append(pin.Gateways, prefix)
+			}
+		}
+		pin.HasRanges, pin.HasGateways = pin.HasRanges || ranges, pin.HasGateways || !ranges
+		pins[id] = pin
+	}
+	return pins, faults
+}
+
+func readPin(word string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(word); err == nil && ip.Is4() {
+		return single(ip), nil
+	}
+	prefix, err := netip.ParsePrefix(word)
+	if err != nil || !prefix.Addr().Is4() {
+		return netip.Prefix{}, fmt.Errorf("%q is not an IPv4 range or address: expected a list such as \"10.96.0.0/16, 10.10.0.0/16\"", word)
+	}
+	return prefix.Masked(), nil
+}
+
+// check says why pins forbid a claim.
+func (p Pins) check(c claim) error {
+	of, key := Pin.ranges, multicluster.AnnotationRangesPrefix
+	if c.kind == gateway {
+		of, key = Pin.gateways, multicluster.AnnotationGatewaysPrefix
+	}
+	if own, pinned := of(p[c.cluster]); pinned {
+		if slices.ContainsFunc(own, func(r netip.Prefix) bool { return contains(r, c.prefix) }) {
+			return nil
+		}
+		return fmt.Errorf("%s is not among the addresses that cluster %s may announce: correct it there, or annotation %s of the leader's ClusterSet",
+			c.text(), c.cluster, key+c.cluster)
+	}
+	for _, id := range slices.Sorted(maps.Keys(p)) {
+		reserved, _ := of(p[id])
+		if id != c.cluster && slices.ContainsFunc(reserved, c.prefix.Overlaps) {
+			return fmt.Errorf("%s of cluster %s is reserved for cluster %s by annotation %s of the leader's ClusterSet: use other addresses",
+				c.text(), c.cluster, id, key+id)
+		}
+	}
+	return nil
+}
+
+func (p Pin) ranges() ([]netip.Prefix, bool)   { return p.Ranges, p.HasRanges }
+func (p Pin) gateways() ([]netip.Prefix, bool) { return p.Gateways, p.HasGateways }
