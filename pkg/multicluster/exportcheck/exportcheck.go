@@ -1,0 +1,324 @@
+// Package exportcheck decides which ports and endpoints one cluster may hand to others.
+//
+// The leader's admission webhook, the leader's plan and the importing member all ask here. An
+// address or a port that one API server refuses would otherwise freeze the joint Endpoints of
+// every exporter in every cluster, and a loopback or link-local address would lead the clients of
+// other clusters to their own Node. The rules are those of the API server's validation of
+// Services and Endpoints, and a few that only matter between clusters.
+package exportcheck
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+)
+
+// Limits of one export.
+const (
+	MaxEndpoints = 1000      // different addresses in an Endpoints export
+	MaxPorts     = 100       // ports of a Service, and of one subset of Endpoints
+	MaxBytes     = 512 << 10 // of an export as JSON
+)
+
+// MaxImportEndpoints is how many addresses the joint Endpoints of all exporters of a Service may
+// have, and MaxImportBytes about how long they may be as JSON: API servers refuse objects of more
+// than 1.5 MiB.
+const (
+	MaxImportEndpoints = 10_000
+	MaxImportBytes     = 1 << 20
+)
+
+// Problem is what is wrong with one field.
+type Problem struct {
+	Field   string // such as subsets[0].addresses[1].ip
+	Message string // what it has, and what is expected
+}
+
+func (p Problem) Error() string { return p.Field + ": " + p.Message }
+
+// First makes one error of problems: the first, and how many more there are. It is nil if there
+// are none.
+func First(problems []Problem) error {
+	switch len(problems) {
+	case 0:
+		return nil
+	case 1:
+		return problems[0]
+	}
+	return fmt.Errorf("%w (and %d more)", problems[0], len(problems)-1)
+}
+
+// problems collects what is wrong. Somebody's million bad addresses cost no more than a few.
+type problems []Problem
+
+const mostProblems = 20
+
+func (p *problems) add(field, format string, args ...any) {
+	if len(*p) < mostProblems {
+		*p = append(*p, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// ServicePorts returns the ports of an exported Service that others may import, and what is wrong
+// with the rest. Only name, protocol and number of a port leave its cluster.
+func ServicePorts(field string, ports []corev1.ServicePort) ([]mcsv1alpha1.ServicePort, []Problem) {
+	out := make([]mcsv1alpha1.ServicePort, len(ports))
+	for i, p := range ports {
+		out[i] = mcsv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+	}
+	return ImportPorts(field, out)
+}
+
+// ImportPorts is ServicePorts for the ports of a ServiceImport.
+func ImportPorts(field string, ports []mcsv1alpha1.ServicePort) ([]mcsv1alpha1.ServicePort, []Problem) {
+	var wrong problems
+	var out []mcsv1alpha1.ServicePort
+	c := newPorts(len(ports))
+	for i, p := range ports {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		protocol, ok := c.check(at, i, p.Name, p.Protocol, p.Port, &wrong)
+		number := fmt.Sprintf("%s/%d", protocol, p.Port)
+		switch {
+		case !ok:
+		case c.numbers[number]:
+			wrong.add(at+".port", "%s is given twice: expected each protocol and number once", number)
+		default:
+			c.names[p.Name], c.numbers[number] = true, true
+			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port})
+		}
+	}
+	return out, wrong
+}
+
+// ports checks the ports of one list.
+type ports struct {
+	names, numbers map[string]bool
+	named          bool // every port needs a name
+}
+
+func newPorts(count int) ports {
+	return ports{names: map[string]bool{}, numbers: map[string]bool{}, named: count > 1}
+}
+
+// check reports whether the port at an index may be exported, and its protocol.
+func (c ports) check(at string, index int, name string, protocol corev1.Protocol, number int32, wrong *problems) (corev1.Protocol, bool) {
+	if protocol == "" {
+		protocol = corev1.ProtocolTCP
+	}
+	switch {
+	case index >= MaxPorts:
+		wrong.add(at, "is one port too many: expected at most %d", MaxPorts)
+		return protocol, false
+	case number < 1 || number > 65535:
+		wrong.add(at+".port", "%d is not a port number: expected 1 to 65535", number)
+		return protocol, false
+	case protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP:
+		wrong.add(at+".protocol", "%s is not a known protocol: expected TCP, UDP or SCTP", quoted(string(protocol)))
+		return protocol, false
+	case name == "" && c.named:
+		wrong.add(at+".name", "is empty: expected a name, since there are several ports")
+		return protocol, false
+	case name == "":
+	case len(validation.IsDNS1123Label(name)) > 0:
+		wrong.add(at+".name", "%s is not a port name: expected a DNS label", quoted(name))
+		return protocol, false
+	case c.names[name]:
+		wrong.add(at+".name", "%s is given twice: expected each name once", quoted(name))
+		return protocol, false
+	}
+	return protocol, true
+}
+
+// Allowed says where a cluster's endpoints may be. The zero value allows every unicast address.
+type Allowed struct {
+	// Own are the ranges that the exporter announces; empty if it announces none.
+	Own []netip.Prefix
+	// Others are the ranges of other clusters, by cluster ID.
+	Others map[string][]netip.Prefix
+}
+
+// Subsets returns the endpoints that others may import, and what is wrong with the rest. What
+// names objects of the exporting cluster (nodeName, targetRef) is dropped, as are repeated
+// endpoints: the original's members repeat them.
+func Subsets(field string, subsets []corev1.EndpointSubset, allowed Allowed, most int) ([]corev1.EndpointSubset, []Problem) {
+	var wrong problems
+	w := walk{allowed: allowed, most: most, seen: map[netip.Addr]bool{}, wrong: &wrong}
+	var out []corev1.EndpointSubset
+	merged := map[string]int{} // by ports, the subset in out
+	for i, s := range subsets {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		ports := endpointPorts(at+".ports", s.Ports, &wrong)
+		if len(ports) == 0 && len(s.Ports) > 0 {
+			continue // no port is left: an endpoint without ports would mean something else
+		}
+		key := portsKey(ports)
+		into, ok := merged[key]
+		if !ok {
+			into = len(out)
+			merged[key] = into
+			out = append(out, corev1.EndpointSubset{Ports: ports})
+			w.there = append(w.there, map[netip.Addr]bool{})
+		}
+		w.subset = into
+		out[into].Addresses = append(out[into].Addresses, w.addresses(at+".addresses", s.Addresses)...)
+		out[into].NotReadyAddresses = append(out[into].NotReadyAddresses, w.addresses(at+".notReadyAddresses", s.NotReadyAddresses)...)
+	}
+	// The API server refuses a subset without addresses.
+	out = slices.DeleteFunc(out, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 })
+	return out, wrong
+}
+
+// walk goes through the addresses of an export.
+type walk struct {
+	allowed Allowed
+	most    int
+	seen    map[netip.Addr]bool // in any subset
+	there   []map[netip.Addr]bool
+	subset  int // the one that addresses are put in
+	wrong   *problems
+}
+
+func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.EndpointAddress {
+	var out []corev1.EndpointAddress
+	for i, a := range list {
+		ip, why := w.address(a.IP)
+		switch {
+		case why != "":
+			w.wrong.add(fmt.Sprintf("%s[%d].ip", field, i), "%s", why)
+			continue
+		case a.Hostname != "" && len(validation.IsDNS1123Label(a.Hostname)) > 0:
+			w.wrong.add(fmt.Sprintf("%s[%d].hostname", field, i), "%s is not a host name: expected a DNS label", quoted(a.Hostname))
+			continue
+		case w.there[w.subset][ip]:
+			continue
+		case !w.seen[ip] && len(w.seen) >= w.most:
+			w.wrong.add(fmt.Sprintf("%s[%d]", field, i), "is one endpoint too many: expected at most %d", w.most)
+			return out
+		}
+		w.seen[ip], w.there[w.subset][ip] = true, true
+		out = append(out, corev1.EndpointAddress{IP: ip.String(), Hostname: a.Hostname})
+	}
+	return out
+}
+
+// reserved are the addresses that no endpoint can have, but those that netip knows.
+var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4")}
+
+// address parses an endpoint's address, or says why it cannot be one.
+func (w *walk) address(text string) (netip.Addr, string) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.Zone() != "" {
+		return ip, fmt.Sprintf("%s is not an IP address", quoted(text))
+	}
+	ip = ip.Unmap()
+	kind := ""
+	switch {
+	case ip.IsUnspecified():
+		kind = "the unspecified address"
+	case ip.IsLoopback():
+		kind = "a loopback address"
+	case ip.IsLinkLocalUnicast():
+		kind = "a link-local address"
+	case ip.IsMulticast():
+		kind = "a multicast address"
+	case slices.ContainsFunc(reserved, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		kind = "a reserved address"
+	}
+	if kind != "" {
+		return ip, fmt.Sprintf("%s is %s: expected the unicast address of a Service or a Pod", ip, kind)
+	}
+	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if len(w.allowed.Own) > 0 {
+		if !slices.ContainsFunc(w.allowed.Own, contains) {
+			return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
+		}
+		return ip, ""
+	}
+	for id, ranges := range w.allowed.Others {
+		if slices.ContainsFunc(ranges, contains) {
+			return ip, fmt.Sprintf("%s is in a range of cluster %s: expected an address of the exporting cluster", ip, id)
+		}
+	}
+	return ip, ""
+}
+
+func prefixes(list []netip.Prefix) string {
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = p.String()
+	}
+	return strings.Join(out, " or ")
+}
+
+func endpointPorts(field string, list []corev1.EndpointPort, wrong *problems) []corev1.EndpointPort {
+	var out []corev1.EndpointPort
+	c := newPorts(len(list))
+	for i, p := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		protocol, ok := c.check(at, i, p.Name, p.Protocol, p.Port, wrong)
+		switch {
+		case !ok:
+		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", quoted(*p.AppProtocol))
+		default:
+			c.names[p.Name] = true
+			out = append(out, corev1.EndpointPort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol})
+		}
+	}
+	return out
+}
+
+func portsKey(list []corev1.EndpointPort) string {
+	var key strings.Builder
+	for _, p := range list {
+		fmt.Fprintf(&key, "%s/%s/%d", p.Name, p.Protocol, p.Port)
+		if p.AppProtocol != nil {
+			key.WriteString("/" + *p.AppProtocol)
+		}
+		key.WriteByte(' ')
+	}
+	return key.String()
+}
+
+// Bytes is about how long subsets are as JSON.
+func Bytes(subsets []corev1.EndpointSubset) int {
+	n := 0
+	for _, s := range subsets {
+		n += 64
+		for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
+			for _, a := range list {
+				n += 24 + len(a.IP) + len(a.Hostname)
+			}
+		}
+		for _, p := range s.Ports {
+			n += 48 + len(p.Name)
+			if p.AppProtocol != nil {
+				n += 20 + len(*p.AppProtocol)
+			}
+		}
+	}
+	return n
+}
+
+// Count is how many addresses subsets have.
+func Count(subsets []corev1.EndpointSubset) int {
+	n := 0
+	for _, s := range subsets {
+		n += len(s.Addresses) + len(s.NotReadyAddresses)
+	}
+	return n
+}
+
+// quoted keeps what somebody else wrote from filling conditions and logs.
+func quoted(text string) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q...", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}
