@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +90,25 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 			return admission.Allowed("")
 		}
 	}
+	if wrong := checkAnnounceMeta(&was, &is, len(req.Object.Raw)); wrong != "" {
+		return denied("MemberClusterAnnounce %s: %s", req.Name, wrong)
+	}
 	return h.admitAnnounce(ctx, req, name, &is)
+}
+
+// checkAnnounceMeta says what a member may not write into its announcement's metadata, or nothing.
+// The leader alone adds and removes its finalizer: without it a member's exports would outlive the
+// member.
+func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) string {
+	if size > MaxAnnounceBytes {
+		return fmt.Sprintf("it has %d bytes: expected at most %d", size, MaxAnnounceBytes)
+	}
+	for _, f := range was.Finalizers {
+		if !slices.Contains(is.Finalizers, f) {
+			return fmt.Sprintf("metadata.finalizers: %q is removed by the leader only", f)
+		}
+	}
+	return checkMeta(was, is)
 }
 
 // admitAnnounce lets an account announce the cluster ID that it is bound to, or one that may

@@ -10,6 +10,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -17,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // markResourceExport labels what an administrator exports by hand: a ClusterNetworkPolicy.
@@ -84,6 +87,9 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	case req.Operation == admissionv1.Delete:
 		return admission.Allowed("")
 	}
+	if wrong := checkMeta(&was, &is, multicluster.ResourceExportFinalizer, multicluster.ResourceExportFinalizerOld); wrong != "" {
+		return denied("ResourceExport %s: %s", req.Name, wrong)
+	}
 	finalizer := slices.Contains(is.Finalizers, multicluster.ResourceExportFinalizer)
 	if req.Operation == admissionv1.Update {
 		if slices.Contains(was.Finalizers, multicluster.ResourceExportFinalizer) && !finalizer && was.DeletionTimestamp == nil {
@@ -98,7 +104,42 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	if wrong := checkExport(&is, id); wrong != "" {
 		return denied("ResourceExport %s: %s", req.Name, wrong)
 	}
-	return admission.Allowed("")
+	if wrong := checkPayload(&is); wrong != nil {
+		return denied("ResourceExport %s: %v", req.Name, wrong)
+	}
+	return h.limits.admit(req, id)
+}
+
+// checkMeta says what a member may not write into an object's metadata, or nothing: a finalizer
+// or an owner that nobody removes would keep the object, and with it the member and the Namespace,
+// from being deleted, and an owner that does not exist has the object deleted.
+func checkMeta(was, is metav1.Object, finalizers ...string) string {
+	for _, f := range is.GetFinalizers() {
+		if !slices.Contains(finalizers, f) && !slices.Contains(was.GetFinalizers(), f) {
+			return fmt.Sprintf("metadata.finalizers: members may not add %q", f)
+		}
+	}
+	for _, o := range is.GetOwnerReferences() {
+		if !slices.ContainsFunc(was.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(w, o) }) {
+			return fmt.Sprintf("metadata.ownerReferences: members may not add one (%s %s)", o.Kind, o.Name)
+		}
+	}
+	return ""
+}
+
+// checkPayload says which port or endpoint of an export other clusters could not import. Whether
+// endpoints are in the ranges that the cluster announces is decided by the leader's plan, which
+// knows them.
+func checkPayload(re *mcv1alpha1.ResourceExport) error {
+	switch re.Spec.Kind {
+	case multicluster.ServiceKind:
+		_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", re.Spec.Service.ServiceSpec.Ports)
+		return exportcheck.First(wrong)
+	case multicluster.EndpointsKind:
+		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)
+		return exportcheck.First(wrong)
+	}
+	return nil
 }
 
 // actsFor is the cluster ID that an account is bound to, or will be as soon as the leader's

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 const (
@@ -40,7 +42,7 @@ func newHandlers(t *testing.T, role Role, objects ...client.Object) *handlers {
 	t.Helper()
 	known := scheme(t)
 	return &handlers{client: fake.NewClientBuilder().WithScheme(known).WithObjects(objects...).Build(),
-		decoder: admission.NewDecoder(known), namespace: "area", role: role}
+		decoder: admission.NewDecoder(known), namespace: "area", role: role, limits: newLimits(time.Now)}
 }
 
 func scheme(t *testing.T) *runtime.Scheme {
@@ -201,8 +203,19 @@ func aged(seconds int64) func(*mcv1alpha1.MemberClusterAnnounce) {
 func TestReviewAnnounce(t *testing.T) {
 	const west, east = "member-west", "member-east"
 	world := []client.Object{clusterSet("set"), account(east, "east"), account(west, ""), account("other", ""), account(multicluster.ControllerName, "")}
+	const held = multicluster.MemberClusterAnnounceFinalizerPrefix + "east"
 	change := func(f func(*mcv1alpha1.MemberClusterAnnounce)) *mcv1alpha1.MemberClusterAnnounce {
 		return announcement("east", f)
+	}
+	finalizers := func(list ...string) func(*mcv1alpha1.MemberClusterAnnounce) {
+		return func(a *mcv1alpha1.MemberClusterAnnounce) { a.Finalizers = list }
+	}
+	owned := func(a *mcv1alpha1.MemberClusterAnnounce) {
+		a.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "x"}}
+	}
+	leaves := func(a *mcv1alpha1.MemberClusterAnnounce) {
+		a.DeletionTimestamp = &metav1.Time{Time: time.Unix(2_000_000, 0)}
+		a.Finalizers = append(a.Finalizers, "kept/for-the-fake-client")
 	}
 	for _, row := range []struct {
 		name    string
@@ -248,6 +261,17 @@ func TestReviewAnnounce(t *testing.T) {
 			there: []client.Object{announcement("south", by(west), aged(0))}, want: `has announced cluster ID "south"`},
 		{name: "the leader's finalizer", user: controller, op: update, was: announcement("south", by(west)), is: announcement("south", by(west)), record: west},
 		{name: "the leader's finalizer on one of an older version", user: controller, op: update, was: announcement("south"), is: announcement("south")},
+		{name: "with a finalizer", user: eastUser, op: create, is: change(finalizers("example.org/mine")), want: `metadata.finalizers: members may not add "example.org/mine"`},
+		{name: "with the leader's finalizer", user: eastUser, op: create, is: change(finalizers(held)), want: "metadata.finalizers: members may not add"},
+		{name: "with an owner", user: eastUser, op: create, is: change(owned), want: "metadata.ownerReferences: members may not add one (Pod x)"},
+		{name: "too long", user: eastUser, op: create, want: "expected at most 16384", is: change(func(a *mcv1alpha1.MemberClusterAnnounce) {
+			a.Annotations = map[string]string{"x": strings.Repeat("x", MaxAnnounceBytes)}
+		})},
+		{name: "touch with the leader's finalizer", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east", finalizers(held)), record: east},
+		{name: "without the leader's finalizer", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east"), want: "is removed by the leader only"},
+		{name: "without the leader's finalizer while it is deleted", user: eastUser, op: update, was: announcement("east", finalizers(held), leaves), is: announcement("east", leaves), want: "is removed by the leader only"},
+		{name: "with a foreign finalizer, later", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east", finalizers(held, "example.org/mine")), want: "members may not add"},
+		{name: "the leader lets it go", user: controller, op: update, was: announcement("east", finalizers(held), by(east), leaves), is: announcement("east", by(east), leaves), record: east},
 		{name: "another set, later", user: eastUser, op: update, was: announcement("east"), is: change(func(a *mcv1alpha1.MemberClusterAnnounce) { a.ClusterSetID = "other" }), want: "immutable"},
 
 		{name: "leave", user: eastUser, op: remove, was: announcement("east")},
@@ -426,6 +450,21 @@ func TestReviewResourceExport(t *testing.T) {
 		{"a wrong label", eastUser, create, nil, exported(service, func(r *re) { r.Labels[multicluster.LabelSourceName] = "x" }), `label sourceName is "x"`},
 		{"another name", eastUser, create, nil, exported(service, func(r *re) { r.Name = "east-default-other-service" }), "the name must be east-default-web-service"},
 		{"no finalizer", eastUser, create, nil, exported(service, bare), "finalizer"},
+		{"a foreign finalizer", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), `members may not add "example.org/mine"`},
+		{"the finalizer of before v2.2 beside it", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, multicluster.ResourceExportFinalizerOld) }), ""},
+		{"a foreign finalizer, later", eastUser, update, exported(service), exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "foregroundDeletion") }), "members may not add"},
+		{"a foreign finalizer that is there already", eastUser, update, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }),
+			exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), ""},
+		{"an owner", eastUser, create, nil, exported(service, func(r *re) { r.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "x"}} }), "metadata.ownerReferences"},
+		{"a port that is none", eastUser, create, nil, exported(service, func(r *re) { r.Spec.Service.ServiceSpec.Ports = []corev1.ServicePort{{Port: 70000}} }), "spec.service.serviceSpec.ports[0].port: 70000"},
+		{"ports with what stays in the cluster", eastUser, create, nil, exported(service, func(r *re) { r.Spec.Service.ServiceSpec.Ports = []corev1.ServicePort{{Port: 80, NodePort: 30080}} }), ""},
+		{"a loopback endpoint", eastUser, create, nil, exported(multicluster.EndpointsKind, func(r *re) {
+			r.Spec.Endpoints.Subsets = []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "127.0.0.1"}}}}
+		}), "spec.endpoints.subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address"},
+		{"a loopback endpoint, later", eastUser, update, exported(multicluster.EndpointsKind), exported(multicluster.EndpointsKind, func(r *re) {
+			r.Spec.Endpoints.Subsets = []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.96.0.1"}, {IP: "127.0.0.1"}}}}
+		}), "addresses[1].ip: 127.0.0.1 is a loopback address"},
+		{"too long", eastUser, create, nil, exported(service, func(r *re) { r.Annotations = map[string]string{"x": strings.Repeat("x", exportcheck.MaxBytes)} }), "expected at most 524288"},
 		{"new ports", eastUser, update, exported(service), exported(service), ""},
 		{"of another Service", eastUser, update, exported(service), exported(service, func(r *re) { r.Spec.Name = "x" }), "immutable"},
 		{"without the finalizer", eastUser, update, exported(service), exported(service, bare), "taken off by the leader only"},
@@ -437,6 +476,49 @@ func TestReviewResourceExport(t *testing.T) {
 			h := newHandlers(t, Leader, world...)
 			check(t, h.resourceExport(t.Context(), request(t, row.user, row.op, object(row.was), object(row.is))), row.want)
 		})
+	}
+}
+
+// TestLimits counts what a member has stored and refuses more, of that member alone.
+func TestLimits(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := newLimits(func() time.Time { return now })
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "area", Name: name} }
+	ask := func(op admissionv1.Operation, id, name string, size int) admission.Response {
+		return l.admit(admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: op, Namespace: "area", Name: name,
+			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id)
+	}
+	check(t, ask(create, "east", "first", 100), "")
+	for i := range MaxExports {
+		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000}, false)
+	}
+	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
+	check(t, ask(update, "east", "east-7", 100), "")
+	check(t, ask(create, "west", "first", 100), "")
+	for i := range MaxExports {
+		l.remove(key(fmt.Sprint("east-", i)))
+	}
+	check(t, ask(create, "east", "more", 100), "")
+
+	l.put(key("big"), stored{"east", MaxExportBytes - 1000}, false)
+	check(t, ask(create, "east", "more", 1001), "with this one")
+	check(t, ask(create, "east", "more", 1000), "")
+	check(t, ask(update, "east", "big", exportcheck.MaxBytes), "")
+	check(t, ask(create, "west", "more", 1001), "")
+
+	for range 3 {
+		l.put(key("big"), stored{"east", MaxExportBytes - 1000}, true)
+	}
+	check(t, ask(update, "east", "big", 100), "try again later")
+	check(t, ask(create, "west", "more", 100), "")
+	now = now.Add(time.Minute)
+	check(t, ask(update, "east", "big", 100), "")
+	l.remove(key("big"))
+	now = now.Add(time.Hour)
+	l.put(key("west"), stored{"west", 1}, false)
+	l.remove(key("west"))
+	if len(l.members) > 0 || len(l.exports) > 0 {
+		t.Errorf("nothing is left, but %d members and %d exports are kept", len(l.members), len(l.exports))
 	}
 }
 

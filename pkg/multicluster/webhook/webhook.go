@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,7 +47,7 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 	if err != nil {
 		return fmt.Errorf("set up the webhooks' client: %w", err)
 	}
-	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role}
+	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role, limits: newLimits(time.Now)}
 	server := mgr.GetWebhookServer()
 	serve := func(path string, f admission.HandlerFunc) {
 		server.Register(path, &admission.Webhook{Handler: f})
@@ -56,6 +57,9 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 	if role == Member {
 		serve("/validate"+pathSuffix+"v1alpha1-gateway", h.gateway)
 		return nil
+	}
+	if err := h.limits.watch(mgr, namespace); err != nil {
+		return err
 	}
 	serve("/validate"+pathSuffix+"v1alpha1-memberclusterannounce", h.announce)
 	serve("/mutate"+pathSuffix+"v1alpha1-memberclusterannounce", h.markAnnounce)
@@ -71,6 +75,7 @@ type handlers struct {
 	decoder   admission.Decoder
 	namespace string
 	role      Role
+	limits    *limits
 }
 
 // caller splits the name of a ServiceAccount's user. ok is false for other users.

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -110,6 +111,38 @@ func export(id string) *mcv1alpha1.ResourceExport {
 		},
 		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.ClusterInfoKind, ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: id}},
 	}
+}
+
+// endpoints is what a member exports with one address.
+func endpoints(id, ip string) *mcv1alpha1.ResourceExport {
+	re := export(id)
+	re.Name = multicluster.ResourceExportName(id, "default", "web", multicluster.EndpointsSuffix)
+	re.Labels = map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: multicluster.EndpointsKind,
+		multicluster.LabelSourceNamespace: "default", multicluster.LabelSourceName: "web"}
+	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: id, Kind: multicluster.EndpointsKind, Namespace: "default", Name: "web",
+		Endpoints: &mcv1alpha1.EndpointsExport{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}}}}}
+	return re
+}
+
+// stored is a member's export as it is, with 1 MiB of status.
+func stored(t *testing.T, admin client.Client, id string) *mcv1alpha1.ResourceExport {
+	t.Helper()
+	re := export(id)
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(re), re); err != nil {
+		t.Fatal(err)
+	}
+	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Message: strings.Repeat("x", 1<<20)}}
+	return re
+}
+
+func setFinalizers(ctx context.Context, c client.Client, id string, list ...string) error {
+	a := announcement(id)
+	a.Finalizers = list
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": list}})
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, a, client.RawPatch(types.MergePatchType, raw))
 }
 
 // leaderSide is an API server with the leader's manifest, whose webhooks this process serves.
@@ -256,6 +289,31 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"export", func() error { return east.Create(ctx, export("east")) }, ""},
 		{"export as another", func() error { return west.Create(ctx, export("east")) }, "want \"west\""},
 		{"delete another's export", func() error { return west.Delete(ctx, export("east")) }, "not authorized"},
+		{"export a loopback endpoint", func() error { return east.Create(ctx, endpoints("east", "127.0.0.1")) }, "127.0.0.1 is a loopback address"},
+		{"export an endpoint", func() error { return east.Create(ctx, endpoints("east", "10.96.0.1")) }, ""},
+		{"change it into a link-local one", func() error {
+			re := endpoints("east", "169.254.169.254")
+			return east.Patch(ctx, re, client.Merge)
+		}, "169.254.169.254 is a link-local address"},
+		{"give it a foreign finalizer", func() error {
+			re := endpoints("east", "10.96.0.1")
+			re.Finalizers = append(re.Finalizers, "example.org/mine")
+			return east.Patch(ctx, re, client.Merge)
+		}, "members may not add"},
+		{"give it an owner", func() error {
+			re := endpoints("east", "10.96.0.1")
+			re.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "x", UID: "1"}}
+			return east.Patch(ctx, re, client.Merge)
+		}, "members may not add one"},
+		{"write the status of an own export", func() error { return east.Status().Update(ctx, stored(t, admin, "east")) }, "cannot update resource \"resourceexports/status\""},
+		{"write the status of another's export", func() error { return west.Status().Update(ctx, stored(t, admin, "east")) }, "cannot update resource \"resourceexports/status\""},
+		{"patch the status of an import", func() error {
+			return west.Status().Patch(ctx, &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "x"}}, client.RawPatch(types.MergePatchType, []byte("{}")))
+		}, "cannot patch resource \"resourceimports/status\""},
+		{"the leader's finalizer", func() error {
+			return setFinalizers(ctx, admin, "east", multicluster.MemberClusterAnnounceFinalizerPrefix+"east")
+		}, "is not a ServiceAccount"},
+		{"an own finalizer on its announcement", func() error { return setFinalizers(ctx, east, "east", "example.org/mine") }, "members may not add"},
 		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) }, "still member clusters"},
 	})
 }
