@@ -40,7 +40,7 @@ func TestClaims(t *testing.T) {
 		{name: "another's gateway", now: exports{east, network("west", "10.97.0.0/16", "192.0.2.1", 0)}, want: []string{both,
 			"west-clusterinfo fails: spec.clusterInfo.gatewayInfos[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps the gateway 192.0.2.1 of cluster east, which has it already: use other addresses, or release it there first"}},
 		{name: "a member that leaves releases its range", before: exports{east}, now: exports{leaving(network("east", "10.96.0.0/16", "192.0.2.1", time.Hour)), network("west", "10.96.0.0/16", "192.0.2.2", 0)}, want: []string{
-			"west-clusterinfo of area/west-clusterinfo 10.96.0.0/16 +west", "east-clusterinfo is let go"}},
+			"west-clusterinfo of area/west-clusterinfo 10.96.0.0/16 +west", "east-clusterinfo is released"}},
 		{name: "another cluster's ID", now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.ClusterID = "east" }, network("west", "10.97.0.0/16", "192.0.2.2", 0))}, want: []string{both,
 			`west-clusterinfo fails: spec.clusterInfo.clusterID is "east": expected "west", as in spec.clusterID`}},
 		{name: "a second description", now: exports{east, without(func(re *mcv1alpha1.ResourceExport) { re.Name = "another" }, network("east", "10.98.0.0/16", "192.0.2.3", 0))}, want: []string{both,
@@ -54,7 +54,7 @@ func TestClaims(t *testing.T) {
 			s := set("set", "north", "north")
 			s.Annotations = row.pins
 			view := func(re exports) View {
-				return View{Namespace: "area", Now: noon, ResourceExports: re, ClusterSets: []*mcv1alpha2.ClusterSet{s}}
+				return View{Namespace: "area", Now: noon, Announces: announced("attacker", "east", "west"), ResourceExports: re, ClusterSets: []*mcv1alpha2.ClusterSet{s}}
 			}
 			old, _ := Plan(view(row.before))
 			now := view(row.now)

@@ -12,12 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
@@ -91,10 +93,26 @@ type controller struct {
 	reported  []problem.Problem
 }
 
-// sighting is when a MemberClusterAnnounce was last seen to change.
+// sighting is what was seen of a MemberClusterAnnounce, and as what it was seen last.
 type sighting struct {
-	version string
-	at      time.Time
+	Sighting
+	uid              types.UID
+	version, touched string
+}
+
+// see takes note of a MemberClusterAnnounce at a time.
+func (s sighting) see(a *mcv1alpha1.MemberClusterAnnounce, now time.Time) sighting {
+	touched := a.Annotations[multicluster.AnnotationTouchTimestamp]
+	if s.uid != a.UID || s.First.IsZero() {
+		return sighting{Sighting: Sighting{First: now, Changed: now}, uid: a.UID, version: a.ResourceVersion, touched: touched}
+	}
+	if s.version != a.ResourceVersion {
+		s.Changed, s.version = now, a.ResourceVersion
+	}
+	if s.touched != touched {
+		s.Touched, s.touched = now, touched
+	}
+	return s
 }
 
 // Start runs the controller until ctx ends. The manager calls it.
@@ -171,7 +189,7 @@ func (c *controller) tell(problems []problem.Problem) {
 
 // view reads the Common Area from the cache.
 func (c *controller) view(ctx context.Context) (View, error) {
-	v := View{Namespace: c.namespace, Now: time.Now(), Seen: map[string]time.Time{}, Refused: c.refused}
+	v := View{Namespace: c.namespace, Now: time.Now(), Seen: map[string]Sighting{}, Refused: c.refused}
 	var (
 		sets      mcv1alpha2.ClusterSetList
 		announces mcv1alpha1.MemberClusterAnnounceList
@@ -188,10 +206,8 @@ func (c *controller) view(ctx context.Context) (View, error) {
 	v.ResourceExports, v.ResourceImports = pointers(exports.Items), pointers(imports.Items)
 	v.Accounts = pointers(accounts.Items)
 	for _, a := range v.Announces {
-		if s := c.seen[a.Name]; s.version != a.ResourceVersion {
-			c.seen[a.Name] = sighting{version: a.ResourceVersion, at: v.Now}
-		}
-		v.Seen[a.Name] = c.seen[a.Name].at
+		c.seen[a.Name] = c.seen[a.Name].see(a, v.Now)
+		v.Seen[a.Name] = c.seen[a.Name].Sighting
 	}
 	for name := range c.seen {
 		if _, ok := v.Seen[name]; !ok {

@@ -2,16 +2,21 @@ package leader
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // object is what an export is of.
@@ -32,12 +37,13 @@ func (p *planner) imports() {
 	var names []string
 	for _, re := range p.ResourceExports {
 		if re.DeletionTimestamp != nil {
-			if slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld) {
+			own := slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
+			if own || p.desired.FreeExports[re.Name] && len(re.Finalizers) > 0 {
 				p.desired.ReleaseExports = append(p.desired.ReleaseExports, re.Name)
 			}
 			continue
 		}
-		if leaving[re.Name] {
+		if leaving[re.Name] || fromMember(re) && !p.fromInsider(re) {
 			continue
 		}
 		switch re.Spec.Kind {
@@ -56,7 +62,7 @@ func (p *planner) imports() {
 			p.fail(re, "spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", re.Spec.Kind, re.Spec.ClusterID)
 		}
 	}
-	p.clusterInfos(infos)
+	p.ranges(p.clusterInfos(infos))
 	slices.Sort(names)
 	for _, name := range names {
 		of, converged := p.service(existing[name+multicluster.ServiceSuffix], services[name])
@@ -70,6 +76,51 @@ func (p *planner) imports() {
 	}
 }
 
+// reasonNotAnnounced is why exports of a cluster that has not announced itself are not imported.
+// The transition time of that condition is when it was found.
+const reasonNotAnnounced = "MemberNotAnnounced"
+
+// fromInsider reports whether an export is of a member of the ClusterSet, and says on it if not.
+func (p *planner) fromInsider(re *mcv1alpha1.ResourceExport) bool {
+	switch why, announced := p.outsiders[re.Spec.ClusterID]; {
+	case !announced:
+		p.failFor(re, reasonNotAnnounced, "cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after %s",
+			re.Spec.ClusterID, orphanAfter)
+		return false
+	case why != "":
+		p.fail(re, "%s", why)
+		return false
+	}
+	return true
+}
+
+// orphanSince is when an export was found to be of a cluster that has not announced itself.
+func orphanSince(re *mcv1alpha1.ResourceExport) (time.Time, bool) {
+	for _, c := range re.Status.Conditions {
+		if c.Reason == reasonNotAnnounced {
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// ranges notes which ranges the endpoints of each cluster may be in.
+func (p *planner) ranges(infos map[string]*mcv1alpha1.ClusterInfo) {
+	p.announced = map[string][]netip.Prefix{}
+	for id, info := range infos {
+		for _, text := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				p.announced[id] = append(p.announced[id], prefix.Masked())
+			}
+		}
+	}
+}
+
+// allowed is where a cluster's endpoints may be.
+func (p *planner) allowed(id string) exportcheck.Allowed {
+	return exportcheck.Allowed{Own: p.announced[id], Others: p.announced}
+}
+
 // succeed says that an export is in its import, unless that one cannot be written.
 func (p *planner) succeed(re *mcv1alpha1.ResourceExport) {
 	if why := p.Refused[importName(re)]; why != "" {
@@ -81,8 +132,12 @@ func (p *planner) succeed(re *mcv1alpha1.ResourceExport) {
 
 // fail keeps an export out of its import, and says why.
 func (p *planner) fail(re *mcv1alpha1.ResourceExport, format string, args ...any) {
+	p.failFor(re, "ConvergeFailure", format, args...)
+}
+
+func (p *planner) failFor(re *mcv1alpha1.ResourceExport, reason, format string, args ...any) {
 	p.condition(re, mcv1alpha1.ResourceExportCondition{
-		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure",
+		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason,
 		Message: "the ResourceExport cannot be converged to a ResourceImport: " + fmt.Sprintf(format, args...),
 	})
 }
@@ -90,7 +145,8 @@ func (p *planner) fail(re *mcv1alpha1.ResourceExport, format string, args ...any
 func (p *planner) condition(re *mcv1alpha1.ResourceExport, c mcv1alpha1.ResourceExportCondition) {
 	c.LastTransitionTime = metav1.NewTime(p.Now)
 	for _, old := range re.Status.Conditions {
-		if old.Type == c.Type && old.Status == c.Status {
+		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
+		if same && !old.LastTransitionTime.After(p.Now) {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
@@ -108,6 +164,10 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 		}
 		if len(re.Spec.Service.ServiceSpec.Ports) == 0 {
 			p.fail(re, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
+			continue
+		}
+		if wrong := checkService(re); wrong != nil {
+			p.fail(re, "%v", wrong)
 			continue
 		}
 		candidates = append(candidates, re)
@@ -163,29 +223,57 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 	return of, converged
 }
 
+// checkService says what is wrong with what names a Service and its ports.
+func checkService(re *mcv1alpha1.ResourceExport) error {
+	if e := validation.IsDNS1123Label(re.Spec.Namespace); len(e) > 0 {
+		return fmt.Errorf("spec.namespace: %q: %s", re.Spec.Namespace, e[0])
+	}
+	if e := validation.IsDNS1123Label(re.Spec.Name); len(e) > 0 {
+		return fmt.Errorf("spec.name: %q: %s", re.Spec.Name, e[0])
+	}
+	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", re.Spec.Service.ServiceSpec.Ports)
+	return exportcheck.First(wrong)
+}
+
 // endpoints puts the addresses of all clusters whose Service has converged together, in the
-// order of their IDs.
+// order of their IDs. One that others could not import stays out, and changes nothing for them.
 func (p *planner) endpoints(of object, converged map[string]bool, exports []*mcv1alpha1.ResourceExport) {
-	exports = slices.Clone(exports)
-	slices.SortStableFunc(exports, func(a, b *mcv1alpha1.ResourceExport) int { return strings.Compare(a.Spec.ClusterID, b.Spec.ClusterID) })
-	var subsets []corev1.EndpointSubset
 	from := map[string]bool{}
-	for _, re := range exports {
+	clean := map[string][]corev1.EndpointSubset{} // by cluster ID
+	count, bytes := 0, 0
+	for _, re := range exports { // the oldest first: a newcomer does not push others out
 		switch {
 		case re.Spec.Endpoints == nil:
 			p.fail(re, "spec.endpoints is missing")
+			continue
 		case (object{re.Spec.Namespace, re.Spec.Name}) != of || !converged[re.Spec.ClusterID]:
 			p.fail(re, "the Service export of cluster %s has not been converged", re.Spec.ClusterID)
+			continue
 		case from[re.Spec.ClusterID]:
 			p.fail(re, "cluster %s exports these Endpoints twice", re.Spec.ClusterID)
-		default:
-			from[re.Spec.ClusterID] = true
-			subsets = append(subsets, re.Spec.Endpoints.Subsets...)
-			p.succeed(re)
+			continue
 		}
+		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, p.allowed(re.Spec.ClusterID), exportcheck.MaxEndpoints)
+		if err := exportcheck.First(wrong); err != nil {
+			p.fail(re, "%v", err)
+			continue
+		}
+		if n, b := count+exportcheck.Count(subsets), bytes+exportcheck.Bytes(subsets); n > exportcheck.MaxImportEndpoints || b > exportcheck.MaxImportBytes {
+			p.fail(re, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; export fewer endpoints",
+				n, b, exportcheck.MaxImportEndpoints, exportcheck.MaxImportBytes)
+			continue
+		} else {
+			count, bytes = n, b
+		}
+		from[re.Spec.ClusterID], clean[re.Spec.ClusterID] = true, subsets
+		p.succeed(re)
 	}
 	if len(from) == 0 {
 		return
+	}
+	var subsets []corev1.EndpointSubset
+	for _, id := range slices.Sorted(maps.Keys(from)) {
+		subsets = append(subsets, clean[id]...)
 	}
 	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.EndpointsSuffix), from, mcv1alpha1.ResourceImportSpec{
 		Namespace: of.namespace, Name: of.name, Kind: multicluster.EndpointsKind,

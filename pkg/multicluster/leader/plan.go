@@ -8,6 +8,7 @@ package leader
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -26,6 +28,12 @@ const (
 	disconnectAfter = 30 * time.Second
 	// expireAfter is how long a member may be silent before it and its exports are removed.
 	expireAfter = 24 * time.Hour
+	// listenFor is how long a leader that has just started waits for a member to touch its
+	// announcement before it believes a time stamp that is long past: the member's clock may be
+	// behind.
+	listenFor = 5 * time.Minute
+	// orphanAfter is how long exports of a cluster that has not announced itself are kept.
+	orphanAfter = time.Hour
 )
 
 // View is everything the leader's decisions depend on: the Common Area.
@@ -38,11 +46,18 @@ type View struct {
 	ResourceExports []*mcv1alpha1.ResourceExport
 	ResourceImports []*mcv1alpha1.ResourceImport
 	Accounts        []*corev1.ServiceAccount
-	// Seen is when this controller last saw each MemberClusterAnnounce change, by name and
-	// by its own clock: members' clocks may be off.
-	Seen map[string]time.Time
+	// Seen is what this controller has seen of each MemberClusterAnnounce, by name.
+	Seen map[string]Sighting
 	// Refused is why ResourceImports could not be written, by name.
 	Refused map[string]string
+}
+
+// Sighting is what this controller has seen of a MemberClusterAnnounce since it started, by its
+// own clock: members' clocks may be wrong.
+type Sighting struct {
+	First   time.Time // when it was seen first
+	Changed time.Time // when it was last seen to change; First if it has not
+	Touched time.Time // when its time stamp was last seen to change; zero if it has not
 }
 
 // Desired is what the Common Area should hold.
@@ -53,12 +68,16 @@ type Desired struct {
 	Imports map[string]*mcv1alpha1.ResourceImport
 	// Conditions of ResourceExports, by name.
 	Conditions map[string]mcv1alpha1.ResourceExportCondition
-	// DeleteExports are those of members that have left.
+	// DeleteExports are those of members that have left, and of clusters that never announced
+	// themselves.
 	DeleteExports []string
-	// ReleaseExports are deleted ones, to be let go once the imports are written.
+	// ReleaseExports are deleted ones whose finalizer is removed once the imports are written.
 	ReleaseExports []string
-	// HoldAnnounces need their finalizer, ReleaseAnnounces are to be let go, DeleteAnnounces
-	// have expired.
+	// FreeExports are those of ReleaseExports whose member is no longer there: all their
+	// finalizers are removed, since nobody else would remove a foreign one.
+	FreeExports map[string]bool
+	// HoldAnnounces need their finalizer, those of ReleaseAnnounces lose all finalizers,
+	// DeleteAnnounces have expired.
 	HoldAnnounces, ReleaseAnnounces, DeleteAnnounces []string
 	// Bind has cluster IDs for ServiceAccounts that have none, by name.
 	Bind map[string]string
@@ -70,6 +89,11 @@ type planner struct {
 	problems []problem.Problem
 	// rivals are announcements that no account acts for; see bindings.
 	rivals map[string]*mcv1alpha1.MemberClusterAnnounce
+	// outsiders say why the exports of a cluster are not imported, by cluster ID. Clusters that
+	// are members have an empty entry, those that have not announced themselves have none.
+	outsiders map[string]string
+	// announced are the ranges of each member's ClusterInfo, by cluster ID.
+	announced map[string][]netip.Prefix
 }
 
 // Plan decides what the Common Area should hold.
@@ -78,7 +102,9 @@ func Plan(v View) (Desired, []problem.Problem) {
 		Imports:    map[string]*mcv1alpha1.ResourceImport{},
 		Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
 		Bind:       map[string]string{},
-	}}
+
+		FreeExports: map[string]bool{},
+	}, outsiders: map[string]string{}}
 	p.ResourceExports = inOrder(v.ResourceExports)
 	p.bindings()
 	p.members()
@@ -103,47 +129,110 @@ func (p *planner) problem(object problem.Object, field, reason, format string, a
 // members decides about the announcements, and takes the exports of members that leave out
 // of what is imported.
 func (p *planner) members() {
+	exports := map[string][]*mcv1alpha1.ResourceExport{} // by cluster ID
+	for _, re := range p.ResourceExports {
+		exports[re.Spec.ClusterID] = append(exports[re.Spec.ClusterID], re)
+	}
 	for _, a := range inOrder(p.Announces) {
-		finalizer := announceFinalizer(a)
-		switch {
+		p.outsiders[a.ClusterID] = ""
+		switch winner := p.rivals[a.Name]; {
 		case a.DeletionTimestamp != nil:
-			left := 0
-			for _, re := range p.ResourceExports {
-				if re.Spec.ClusterID != a.ClusterID {
-					continue
-				}
-				left++
-				if re.DeletionTimestamp == nil {
-					p.desired.DeleteExports = append(p.desired.DeleteExports, re.Name)
-				}
+			p.outsiders[a.ClusterID] = fmt.Sprintf("cluster %s is leaving the ClusterSet", a.ClusterID)
+			for _, re := range exports[a.ClusterID] {
+				p.dismiss(re)
 			}
-			if left == 0 && slices.Contains(a.Finalizers, finalizer) {
+			if len(exports[a.ClusterID]) == 0 && len(a.Finalizers) > 0 {
 				p.desired.ReleaseAnnounces = append(p.desired.ReleaseAnnounces, a.Name)
 			}
-		case p.Now.Sub(p.lastSign(a)) > expireAfter:
+			continue
+		case winner != nil:
+			p.outsiders[a.ClusterID] = fmt.Sprintf("cluster %s is left out of the ClusterSet: its ServiceAccount %s acts for cluster %s; give it a ServiceAccount of its own",
+				a.ClusterID, binding.Announcer(a), winner.ClusterID)
+		}
+		switch {
+		case p.expired(a):
 			p.desired.DeleteAnnounces = append(p.desired.DeleteAnnounces, a.Name)
-		case !slices.Contains(a.Finalizers, finalizer):
+		case !slices.Contains(a.Finalizers, announceFinalizer(a)):
 			p.desired.HoldAnnounces = append(p.desired.HoldAnnounces, a.Name)
 		}
 	}
+	for id, list := range exports {
+		if _, announced := p.outsiders[id]; announced {
+			continue
+		}
+		for _, re := range list {
+			since, orphan := orphanSince(re)
+			if fromMember(re) && (re.DeletionTimestamp != nil || orphan && p.Now.Sub(since) > orphanAfter) {
+				p.dismiss(re)
+			}
+		}
+	}
+	slices.Sort(p.desired.DeleteExports)
+}
+
+// fromMember reports whether an export is of a kind that members make. Policies, for one, are an
+// administrator's, who is no member.
+func fromMember(re *mcv1alpha1.ResourceExport) bool {
+	switch re.Spec.Kind {
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+		return true
+	}
+	return false
+}
+
+// dismiss deletes an export whose member is no longer there.
+func (p *planner) dismiss(re *mcv1alpha1.ResourceExport) {
+	if re.DeletionTimestamp == nil {
+		p.desired.DeleteExports = append(p.desired.DeleteExports, re.Name)
+		return
+	}
+	p.desired.FreeExports[re.Name] = true
 }
 
 func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
 	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
 }
 
-// lastSign is the last sign of life: what the announcement itself tells of, or when it was
-// last seen to change, because a member's clock may be off. One without a readable time stamp
-// is as old as the object.
-func (p *planner) lastSign(a *mcv1alpha1.MemberClusterAnnounce) time.Time {
-	last := a.CreationTimestamp.Time
-	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil && t.After(last) && !t.After(p.Now) {
+// expired reports whether a member has been silent for too long. This controller believes its own
+// eyes first: when the announcement was touched while it watched. Of the time before, it has the
+// announcement's time stamp, by the member's clock. One in the future is bounded by when the
+// announcement was first seen, and by when a leader found the member disconnected, which the
+// ClusterSet's status keeps over restarts. One that is long past may come from a clock that is
+// behind, so the member gets some time to touch it again.
+func (p *planner) expired(a *mcv1alpha1.MemberClusterAnnounce) bool {
+	seen, ok := p.Seen[a.Name]
+	if !ok {
+		return false
+	}
+	if !seen.Touched.IsZero() {
+		return p.Now.Sub(seen.Touched) > expireAfter
+	}
+	last := a.CreationTimestamp.Time // without a readable time stamp
+	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil {
 		last = t
 	}
-	if seen := p.Seen[a.Name]; seen.After(last) {
-		last = seen
+	if last.After(seen.First) {
+		last = seen.First
 	}
-	return last
+	if since, ok := p.disconnectedSince(a); ok && last.After(since) {
+		last = since
+	}
+	return p.Now.Sub(last) > expireAfter && p.Now.Sub(seen.First) > listenFor
+}
+
+// disconnectedSince is when the ClusterSet's status says that a member fell silent. What it says
+// of an older announcement of the same cluster does not count.
+func (p *planner) disconnectedSince(a *mcv1alpha1.MemberClusterAnnounce) (time.Time, bool) {
+	for _, set := range p.ClusterSets {
+		for _, s := range set.Status.ClusterStatuses {
+			for _, c := range s.Conditions {
+				if s.ClusterID == a.ClusterID && c.Type == mcv1alpha2.ClusterReady && c.Status == corev1.ConditionFalse {
+					return c.LastTransitionTime.Time, !a.CreationTimestamp.After(c.LastTransitionTime.Time)
+				}
+			}
+		}
+	}
+	return time.Time{}, false
 }
 
 // clusterSet decides the cluster's ID and the status.
@@ -198,9 +287,12 @@ func (p *planner) status(set *mcv1alpha2.ClusterSet) {
 		}
 		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}
 		seen := p.Seen[a.Name]
-		if p.Now.Sub(seen) > disconnectAfter {
+		// After a restart of this controller a member that was disconnected stays so until it is
+		// seen to touch its announcement.
+		_, disconnected := p.disconnectedSince(a)
+		if p.Now.Sub(seen.Changed) > disconnectAfter || disconnected && seen.Touched.IsZero() {
 			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
-			c.Message = "No MemberClusterAnnounce update after " + seen.UTC().Format(time.UnixDate)
+			c.Message = "No MemberClusterAnnounce update after " + seen.Changed.UTC().Format(time.UnixDate)
 			silent = append(silent, a.ClusterID)
 		} else {
 			status.ReadyClusters++

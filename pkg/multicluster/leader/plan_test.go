@@ -44,7 +44,7 @@ func TestPlanServices(t *testing.T) {
 		{"the last is deleted", []*mcv1alpha1.ResourceExport{leaving(service("east", "default", "web", time.Hour, 80))}, 0, nil, []string{"east-default-web-service"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, _ := Plan(View{Namespace: "area", Now: noon, ResourceExports: row.exports})
+			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: row.exports})
 			var failed []string
 			for name, c := range d.Conditions {
 				if c.Type == mcv1alpha1.ResourceExportFailure {
@@ -73,7 +73,8 @@ func TestPlanMembers(t *testing.T) {
 	if len(d.HoldAnnounces) != 1 || len(d.DeleteAnnounces) != 0 {
 		t.Errorf("a new member: %+v", d)
 	}
-	d, _ = Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{announce(25*time.Hour, finalizer)}})
+	d, _ = Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{announce(25*time.Hour, finalizer)},
+		Seen: map[string]Sighting{multicluster.AnnounceName("east"): {First: noon.Add(-time.Hour), Changed: noon.Add(-time.Hour)}}})
 	if len(d.DeleteAnnounces) != 1 {
 		t.Errorf("a member that is silent for a day: %+v", d)
 	}

@@ -11,10 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // endpoints is what a cluster exports next to its Service, with one address.
@@ -40,7 +42,19 @@ func without(change func(*mcv1alpha1.ResourceExport), re *mcv1alpha1.ResourceExp
 	return re
 }
 
-// told is a plan's imports and conditions, a line each: what a reader of the Common Area sees.
+// announced are the announcements of members.
+func announced(ids ...string) []*mcv1alpha1.MemberClusterAnnounce {
+	var out []*mcv1alpha1.MemberClusterAnnounce
+	for _, id := range ids {
+		a := announcedBy("", id, 48*time.Hour)
+		a.Annotations = nil
+		a.Finalizers = []string{announceFinalizer(a)}
+		out = append(out, a)
+	}
+	return out
+}
+
+// reported is a plan's imports and conditions, a line each: what a reader of the Common Area sees.
 func reported(d Desired) []string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(d.Imports)) {
@@ -67,7 +81,7 @@ func reported(d Desired) []string {
 		}
 	}
 	for _, name := range d.ReleaseExports {
-		lines = append(lines, name+" is let go")
+		lines = append(lines, name+" is released")
 	}
 	return lines
 }
@@ -108,7 +122,7 @@ func TestRules(t *testing.T) {
 				"east-default-web-service fails: ports [TCP/80] differ from [TCP/81] as exported by cluster west; make the Services' ports equal (name, protocol, number, order)"}},
 		{name: "the winner leaves, the loser takes over", before: exports{east80, west81}, now: exports{leaving(service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
 			"default-web-service of default/web [TCP/81] +west",
-			"east-default-web-service is let go"}},
+			"east-default-web-service is released"}},
 		{name: "two Services whose names run together", now: exports{service("east", "a-b", "c", time.Hour, 80), service("west", "a", "b-c", time.Minute, 80), endpoints("west", "a", "b-c", "10.97.0.1")}, want: []string{
 			"a-b-c-service of a-b/c [TCP/80] +east",
 			"west-a-b-c-endpoints fails: the Service export of cluster west has not been converged",
@@ -137,15 +151,47 @@ func TestRules(t *testing.T) {
 		{name: "addresses go before the Service", before: exports{east80, endpoints("east", "default", "web", "10.96.0.1")},
 			now: exports{east80, leaving(endpoints("east", "default", "web", "10.96.0.1"))}, want: []string{
 				"default-web-service of default/web [TCP/80] +east",
-				"east-default-web-endpoints is let go"}},
+				"east-default-web-endpoints is released"}},
+		{name: "an endpoint that no API server accepts stays out, the others' go on", now: exports{
+			east80, endpoints("east", "default", "web", "127.0.0.1"),
+			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
+			"default-web-endpoints of default/web 10.97.0.1 +west",
+			"default-web-service of default/web [TCP/80] +east +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 127.0.0.1 is a loopback address: expected the unicast address of a Service or a Pod"}},
+		{name: "a port that no API server accepts", now: exports{
+			service("east", "default", "web", time.Hour, 0), endpoints("east", "default", "web", "10.96.0.1"),
+			service("west", "default", "web", time.Minute, 80), endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
+			"default-web-endpoints of default/web 10.97.0.1 +west",
+			"default-web-service of default/web [TCP/80] +west",
+			"east-default-web-endpoints fails: the Service export of cluster east has not been converged",
+			"east-default-web-service fails: spec.service.serviceSpec.ports[0].port: 0 is not a port number: expected 1 to 65535"}},
+		{name: "an endpoint outside of the announced ranges", now: exports{clusterInfo("east", "10.96.0.0/16"),
+			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
+		{name: "a Pod's address in PodIP mode", now: exports{
+			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.PodCIDRs = []string{"10.10.0.0/16"} }, clusterInfo("east", "10.96.0.0/16")),
+			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
+			"default-web-endpoints of default/web 10.10.3.4 +east",
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
+		{name: "another cluster's address, of a cluster that announces no ranges", now: exports{clusterInfo("west", "10.97.0.0/16"),
+			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"}},
+		{name: "a name that is none", now: exports{service("east", "default", "we.b", time.Hour, 80)}, want: []string{
+			"east-default-we.b-service fails: spec.name: \"we.b\": must not contain dots"}},
 		{name: "a cluster's network", now: exports{clusterInfo("east", "10.96.0.0/16")}, want: []string{
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
 		{name: "a Gateway is gone", before: exports{clusterInfo("east", "10.96.0.0/16")}, now: exports{leaving(clusterInfo("east", "10.96.0.0/16"))}, want: []string{
-			"east-clusterinfo is let go"}},
+			"east-clusterinfo is released"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			old, _ := Plan(View{Namespace: "area", Now: noon, ResourceExports: row.before})
-			now := View{Namespace: "area", Now: noon, ResourceExports: row.now, ResourceImports: slices.Collect(maps.Values(old.Imports))}
+			members := announced("east", "west")
+			old, _ := Plan(View{Namespace: "area", Now: noon, Announces: members, ResourceExports: row.before})
+			now := View{Namespace: "area", Now: noon, Announces: members, ResourceExports: row.now, ResourceImports: slices.Collect(maps.Values(old.Imports))}
 			have, problems := Plan(now)
 			if diff := cmp.Diff(row.want, reported(have)); diff != "" || len(problems) > 0 {
 				t.Errorf("problems %v; want, have:\n%s", problems, diff)
@@ -158,10 +204,39 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestJointEndpoints keeps the joint Endpoints of many exporters small enough for an API server,
+// and the older exporters in them.
+func TestJointEndpoints(t *testing.T) {
+	v := View{Namespace: "area", Now: noon}
+	for c := range 12 {
+		id := fmt.Sprintf("c%02d", c)
+		v.Announces = append(v.Announces, announced(id)...)
+		re := endpoints(id, "default", "web", "")
+		re.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(c) * time.Second))
+		addresses := make([]corev1.EndpointAddress, exportcheck.MaxEndpoints)
+		for i := range addresses {
+			addresses[i].IP = fmt.Sprintf("10.%d.%d.%d", c+1, i/250, i%250+1)
+		}
+		re.Spec.Endpoints.Subsets[0].Addresses = addresses
+		v.ResourceExports = append(v.ResourceExports, service(id, "default", "web", time.Hour, 80), re)
+	}
+	d, _ := Plan(v)
+	joint := d.Imports["default-web-endpoints"].Spec.Endpoints.Subsets
+	if n := exportcheck.Count(joint); n != exportcheck.MaxImportEndpoints {
+		t.Errorf("%d joint endpoints, want %d", n, exportcheck.MaxImportEndpoints)
+	}
+	for c := range 12 {
+		name := fmt.Sprintf("c%02d-default-web-endpoints", c)
+		if have := d.Conditions[name].Type == mcv1alpha1.ResourceExportSucceeded; have != (c < 10) {
+			t.Errorf("%s: %+v", name, d.Conditions[name])
+		}
+	}
+}
+
 // TestRefusedImports tells why on the exports of an import that cannot be written, and on no
 // others.
 func TestRefusedImports(t *testing.T) {
-	v := View{Namespace: "area", Now: noon, Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
+	v := View{Namespace: "area", Now: noon, Announces: announced("east"), Refused: map[string]string{"default-web-endpoints": "too many", "east-clusterinfo": "not here"},
 		ResourceExports: []*mcv1alpha1.ResourceExport{
 			service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
 	d, _ := Plan(v)
@@ -196,7 +271,7 @@ func TestConditionTimes(t *testing.T) {
 	stays.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue, LastTransitionTime: earlier}}
 	turns.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, LastTransitionTime: earlier}}
 	info.Status.Conditions = turns.Status.Conditions
-	d, _ := Plan(View{Now: noon, ResourceExports: []*mcv1alpha1.ResourceExport{stays, turns, info}})
+	d, _ := Plan(View{Now: noon, Announces: announced("east", "west"), ResourceExports: []*mcv1alpha1.ResourceExport{stays, turns, info}})
 	for name, want := range map[string]time.Time{stays.Name: earlier.Time, turns.Name: noon, info.Name: noon} {
 		if c := d.Conditions[name]; c.Type != mcv1alpha1.ResourceExportSucceeded || !c.LastTransitionTime.Time.Equal(want) {
 			t.Errorf("%s: %+v, want Succeeded since %s", name, c, want)
@@ -225,10 +300,10 @@ func TestClusterSetStatus(t *testing.T) {
 		{"all are silent", map[string]time.Duration{"east": time.Hour}, "0/1 False NoReadyCluster No member cluster is connected; east False Disconnected"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, Seen: map[string]time.Time{}}
+			v := View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, Seen: map[string]Sighting{}}
 			for id, ago := range row.seen {
 				a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: metav1.ObjectMeta{Name: multicluster.AnnounceName(id)}, ClusterID: id}
-				v.Announces, v.Seen[a.Name] = append(v.Announces, a), noon.Add(-ago)
+				v.Announces, v.Seen[a.Name] = append(v.Announces, a), Sighting{First: noon.Add(-2 * time.Hour), Changed: noon.Add(-ago), Touched: noon.Add(-ago)}
 			}
 			d, problems := Plan(v)
 			if len(problems) > 0 || d.ClusterSet == nil {
@@ -291,26 +366,85 @@ func TestClusterSetID(t *testing.T) {
 	}
 }
 
-// TestExpiry removes members after a day of silence, whatever their clocks say.
+// TestExpiry removes members after a day of silence, whatever their clocks say, and however often
+// the leader restarts.
 func TestExpiry(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return noon.Add(-d) }
 	for _, row := range []struct {
-		name                   string
-		created, touched, seen time.Duration // ago
-		want                   bool
+		name         string
+		touched      time.Duration // by its own clock, ago; never if it is 0
+		seen         Sighting
+		disconnected time.Duration // as the ClusterSet's status has it, ago; 0 if it is not
+		want         bool
 	}{
-		{"touched", 48 * time.Hour, time.Second, time.Second, false},
-		{"silent for a day", 48 * time.Hour, 25 * time.Hour, 25 * time.Hour, true},
-		{"alive with a clock that is two days late", 72 * time.Hour, 48 * time.Hour, time.Second, false},
-		{"silent, its clock was two days early", 48 * time.Hour, -24 * time.Hour, 25 * time.Hour, true},
+		{name: "touched", touched: time.Second, seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},
+		{name: "silent for a day", touched: 25 * time.Hour, seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
+		{name: "clock behind by two days, alive", touched: 48 * time.Hour, seen: Sighting{First: ago(time.Hour), Touched: ago(time.Second)}},
+		{name: "clock behind by two days, the leader has just started", touched: 48 * time.Hour, seen: Sighting{First: ago(time.Minute)}},
+		{name: "silent for a day, the leader has just started", touched: 25 * time.Hour, seen: Sighting{First: ago(time.Minute)}},
+		{name: "silent for a day, the leader started ten minutes ago", touched: 25 * time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, want: true},
+		{name: "silent for a day, not disconnected for as long", touched: 25 * time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, disconnected: time.Minute, want: true},
+		{name: "silent for an hour", touched: time.Hour, seen: Sighting{First: ago(10 * time.Minute)}, disconnected: time.Hour},
+		{name: "clock ahead by two days, silent for a day", touched: -24 * time.Hour, seen: Sighting{First: ago(48 * time.Hour), Touched: ago(25 * time.Hour)}, want: true},
+		{name: "clock ahead by two days, silent since before the leader started", touched: -24 * time.Hour, seen: Sighting{First: ago(25 * time.Hour)}, want: true},
+		{name: "clock ahead by two days, disconnected for a day, the leader started ten minutes ago", touched: -24 * time.Hour,
+			seen: Sighting{First: ago(10 * time.Minute)}, disconnected: 25 * time.Hour, want: true},
+		{name: "clock ahead by two days, alive", touched: -48 * time.Hour, seen: Sighting{First: ago(10 * time.Minute), Touched: ago(time.Second)}},
+		{name: "never touched", seen: Sighting{First: ago(time.Hour)}, want: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := &mcv1alpha1.MemberClusterAnnounce{ClusterID: "east"}
-			a.Name, a.CreationTimestamp = multicluster.AnnounceName("east"), metav1.NewTime(noon.Add(-row.created))
-			a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: noon.Add(-row.touched).Format(time.RFC3339)}
-			d, _ := Plan(View{Now: noon, Announces: []*mcv1alpha1.MemberClusterAnnounce{a}, Seen: map[string]time.Time{a.Name: noon.Add(-row.seen)}})
+			a := announced("east")[0]
+			if row.touched != 0 {
+				a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: ago(row.touched).Format(time.RFC3339)}
+			}
+			cs := set("set", "north", "north")
+			if row.disconnected != 0 {
+				cs.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "east", Conditions: []mcv1alpha2.ClusterCondition{{
+					Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(ago(row.disconnected))}}}}
+			}
+			row.seen.Changed = row.seen.First
+			d, _ := Plan(View{Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{cs}, Announces: []*mcv1alpha1.MemberClusterAnnounce{a}, Seen: map[string]Sighting{a.Name: row.seen}})
 			if have := len(d.DeleteAnnounces) == 1; have != row.want {
 				t.Errorf("removed %v, want %v", have, row.want)
 			}
+			// Over a restart of the leader a member stays disconnected until it is seen alive.
+			if row.disconnected != 0 {
+				if c := d.ClusterSet.Status.ClusterStatuses[0].Conditions[0]; c.Status != corev1.ConditionFalse || !c.LastTransitionTime.Time.Equal(ago(row.disconnected)) {
+					t.Errorf("condition %+v, want it disconnected as before", c)
+				}
+			}
 		})
+	}
+}
+
+// TestSighting reads announcements one after the other.
+func TestSighting(t *testing.T) {
+	a := announced("east")[0]
+	a.UID, a.ResourceVersion = "1", "1"
+	a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: "once"}
+	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
+	var s sighting
+	for _, step := range []struct {
+		name                    string
+		minute                  int
+		uid, version, touched   string
+		first, changed, touches int // minute; -1 for never
+	}{
+		{"first seen", 0, "1", "1", "once", 0, 0, -1},
+		{"unchanged", 1, "1", "1", "once", 0, 0, -1},
+		{"the leader adds its finalizer", 2, "1", "2", "once", 0, 2, -1},
+		{"touched", 3, "1", "3", "twice", 0, 3, 3},
+		{"unchanged again", 4, "1", "3", "twice", 0, 3, 3},
+		{"deleted and announced again between two looks", 5, "2", "9", "twice", 5, 5, -1},
+	} {
+		a.UID, a.ResourceVersion, a.Annotations[multicluster.AnnotationTouchTimestamp] = types.UID(step.uid), step.version, step.touched
+		s = s.see(a, at(step.minute))
+		want := Sighting{First: at(step.first), Changed: at(step.changed)}
+		if step.touches >= 0 {
+			want.Touched = at(step.touches)
+		}
+		if s.Sighting != want {
+			t.Errorf("%s: %+v, want %+v", step.name, s.Sighting, want)
+		}
 	}
 }

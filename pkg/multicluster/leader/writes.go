@@ -22,8 +22,8 @@ const (
 	remedy            = "allow it in the leader cluster (the controller's Role, admission policies and webhooks, quotas), or change what it is made from"
 )
 
-// writes are the difference between the view and the plan, in order. A deleted export is let
-// go only when its import is written: until then the import may still hold it.
+// writes are the difference between the view and the plan, in order. The finalizer of a deleted
+// export is removed only when its import is written: until then the import may still hold it.
 func (c *controller) writes(v View, d Desired) []retry.Write {
 	w := &writes{to: c.client}
 	w.bindings(v, d) // before what members may do only with them
@@ -45,7 +45,10 @@ func (c *controller) writes(v View, d Desired) []retry.Write {
 		w.remove("delete", export, exports[name])
 	}
 	for _, name := range d.ReleaseExports {
-		w.patch("let go", export, exports[name], finalizersField, imports[importName(exports[name])], func(o client.Object) {
+		w.patch("release", export, exports[name], finalizersField, imports[importName(exports[name])], func(o client.Object) {
+			if d.FreeExports[name] {
+				o.SetFinalizers(nil)
+			}
 			controllerutil.RemoveFinalizer(o, multicluster.ResourceExportFinalizer)
 			controllerutil.RemoveFinalizer(o, multicluster.ResourceExportFinalizerOld)
 		})
@@ -54,9 +57,7 @@ func (c *controller) writes(v View, d Desired) []retry.Write {
 		w.remove("after a day of silence delete", announce, announces[name])
 	}
 	for _, name := range d.ReleaseAnnounces {
-		w.patch("let go", announce, announces[name], finalizersField, "", func(o client.Object) {
-			controllerutil.RemoveFinalizer(o, announceFinalizer(announces[name]))
-		})
+		w.patch("release", announce, announces[name], finalizersField, "", func(o client.Object) { o.SetFinalizers(nil) })
 	}
 	w.clusterSet(v, d)
 	return w.list
@@ -120,11 +121,16 @@ func (w *writes) imports(v View, d Desired) map[string]string {
 		switch {
 		case current == nil:
 			by[name] = w.create(kind, o)
+		case current.Spec.Namespace != want.Spec.Namespace || current.Spec.Name != want.Spec.Name || current.Spec.Kind != want.Spec.Kind:
+			// Of another Service with the same derived name. Members find what they made for that
+			// one by its import's deletion; the next plan creates the new one.
+			by[name] = w.remove("hand over", kind, current)
+			continue
 		case !equality.Semantic.DeepEqual(current.Spec, want.Spec):
 			o = current.DeepCopy()
 			o.Spec = want.Spec
 			by[name] = w.update(kind, o)
-		case !sameClusters(current.Status, want.Status):
+		case !sameStatus(current.Status, want.Status):
 			o = current.DeepCopy()
 		default:
 			continue
@@ -175,14 +181,22 @@ func byName[T client.Object](list []T) map[string]T {
 	return m
 }
 
+// sameConditions compares everything but a time in the past.
 func sameConditions(have []mcv1alpha1.ResourceExportCondition, want mcv1alpha1.ResourceExportCondition) bool {
-	return len(have) == 1 && have[0].Type == want.Type && have[0].Status == want.Status &&
-		have[0].Reason == want.Reason && have[0].Message == want.Message
+	if len(have) != 1 || have[0].LastTransitionTime.After(want.LastTransitionTime.Time) {
+		return false
+	}
+	c := have[0]
+	c.LastTransitionTime = want.LastTransitionTime
+	return c == want
 }
 
-// sameClusters compares which clusters a status tells of: its times do not matter.
-func sameClusters(a, b mcv1alpha1.ResourceImportStatus) bool {
+// sameStatus compares everything but the times.
+func sameStatus(a, b mcv1alpha1.ResourceImportStatus) bool {
 	return slices.EqualFunc(a.ClusterStatuses, b.ClusterStatuses, func(x, y mcv1alpha1.ResourceImportClusterStatus) bool {
-		return x.ClusterID == y.ClusterID
+		return x.ClusterID == y.ClusterID && slices.EqualFunc(x.Conditions, y.Conditions, func(c, d mcv1alpha1.ResourceImportCondition) bool {
+			c.LastTransitionTime = d.LastTransitionTime
+			return c == d
+		})
 	})
 }

@@ -82,7 +82,7 @@ func Diff(v View, d Desired) Change {
 		}
 	}
 	c.Leader = kindDiff[*mcv1alpha1.ResourceExport]{
-		kind: "ResourceExport", about: set, keep: d.KeepExports, mine: isOwnExport, merge: mergeResourceExport,
+		kind: "ResourceExport", about: set, keep: d.KeepExports, mine: isOwnExport, same: sameSource, merge: mergeResourceExport,
 	}.writes(v.Leader.ResourceExports, d.ResourceExports)
 	for i := range c.Leader {
 		re := c.Leader[i].Object.(*mcv1alpha1.ResourceExport)
@@ -114,6 +114,9 @@ type kindDiff[T client.Object] struct {
 	about problem.Object
 	keep  bool         // leave the kind alone altogether
 	mine  func(T) bool // may we delete it? nil: always
+	// same says whether an object is the desired one and not another's of that name, which is
+	// deleted first; nil: always.
+	same  func(have, want T) bool
 	merge func(into, want T)
 }
 
@@ -125,7 +128,8 @@ func (k kindDiff[T]) writes(have, want []T) []Write {
 	there, wanted := byKey(have), byKey(want)
 	var writes []Write
 	for _, h := range inOrder(have) {
-		_, keep := wanted[client.ObjectKeyFromObject(h)]
+		want, keep := wanted[client.ObjectKeyFromObject(h)]
+		keep = keep && (k.same == nil || k.same(h, want))
 		if keep || h.GetDeletionTimestamp() != nil || (k.mine != nil && !k.mine(h)) {
 			continue
 		}
@@ -137,7 +141,7 @@ func (k kindDiff[T]) writes(have, want []T) []Write {
 			writes = append(writes, Write{Verb: Create, Kind: k.kind, Object: w, About: k.about})
 			continue
 		}
-		if h.GetDeletionTimestamp() != nil {
+		if h.GetDeletionTimestamp() != nil || k.same != nil && !k.same(h, w) {
 			continue // made anew when it is gone
 		}
 		merged := h.DeepCopyObject().(T)
@@ -192,10 +196,13 @@ func mergeServiceImport(into, want *mcsv1alpha1.ServiceImport) {
 	into.Spec.Type, into.Spec.IPs, into.Spec.Ports = want.Spec.Type, want.Spec.IPs, want.Spec.Ports
 }
 
+// sameSource says whether a ResourceExport is of the same object as another one of its name. Two
+// Services may derive one name; what an export is of cannot be changed.
+func sameSource(a, b *mcv1alpha1.ResourceExport) bool {
+	return a.Spec.Kind == b.Spec.Kind && a.Spec.Namespace == b.Spec.Namespace && a.Spec.Name == b.Spec.Name
+}
+
 func mergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
-	if into.Spec.Namespace != want.Spec.Namespace || into.Spec.Name != want.Spec.Name {
-		return // another Service's, by a name that derives the same; it is not taken over
-	}
 	into.Spec = want.Spec
 	if into.Labels == nil {
 		into.Labels = map[string]string{}

@@ -77,11 +77,17 @@ func (p *planner) exports() {
 
 		// Succeed is said once the leader has it; until then the condition stays as it is.
 		have := there[key{Namespace: serviceExport.Namespace, Name: serviceExport.Name}]
-		if have != nil && have.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have.Spec, serviceExport.Spec) {
+		if have != nil && !sameSource(have, serviceExport) {
+			p.validity(export, metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
+				"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
+				name, have.Spec.Namespace, have.Spec.Name))
+		} else if have != nil && have.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have.Spec, serviceExport.Spec) {
 			p.validity(export, metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully")
 		}
 		for _, want := range []*mcv1alpha1.ResourceExport{serviceExport, endpointsExport} {
-			p.leaderVerdict(export, there[key{Namespace: want.Namespace, Name: want.Name}])
+			if have := there[key{Namespace: want.Namespace, Name: want.Name}]; have != nil && sameSource(have, want) {
+				p.leaderVerdict(export, have)
+			}
 		}
 	}
 }
@@ -167,11 +173,8 @@ func (p *planner) validity(export *mcsv1alpha1.ServiceExport, status metav1.Cond
 	p.desired.ServiceExports = append(p.desired.ServiceExports, want)
 }
 
-// leaderVerdict passes on what the leader says against a ResourceExport.
+// leaderVerdict reports why the leader does not import a ResourceExport.
 func (p *planner) leaderVerdict(export *mcsv1alpha1.ServiceExport, have *mcv1alpha1.ResourceExport) {
-	if have == nil {
-		return
-	}
 	for _, c := range have.Status.Conditions {
 		if c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse {
 			p.problem(object("ServiceExport", export.Namespace, export.Name), "", reasonConvergeFailure, fmt.Sprintf(

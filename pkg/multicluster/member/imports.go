@@ -11,6 +11,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 const (
@@ -88,6 +89,14 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 			"Service %s/%s is not imported: Namespace %s does not exist here; create it to import the Service", ri.Spec.Namespace, ri.Spec.Name, k.Namespace))
 		return
 	}
+	// The leader may be another implementation, which passes on whatever a member exports.
+	ports, wrong := exportcheck.ImportPorts("spec.serviceImport.spec.ports", ri.Spec.ServiceImport.Spec.Ports)
+	in.leftOut(ri, wrong)
+	if len(ports) == 0 {
+		in.problem(set, "", reasonImportInvalid, fmt.Sprintf(
+			"ResourceImport %s/%s of the leader is ignored: it has no port that can be imported", ri.Namespace, ri.Name))
+		return
+	}
 	annotations := map[string]string{multicluster.AnnotationImportedService: "true"}
 	have, filled := in.services[k], in.endpoints[k]
 	if have != nil && !imported(have) {
@@ -105,14 +114,16 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
 	}
-	for _, p := range ri.Spec.ServiceImport.Spec.Ports {
+	for _, p := range ports {
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
 	}
 	in.desired.Services = append(in.desired.Services, service)
 	if endpoints != nil {
+		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
+		in.leftOut(endpoints, wrong)
 		in.desired.Endpoints = append(in.desired.Endpoints, &Endpoints{
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
-			Subsets:    endpoints.Spec.Endpoints.Subsets,
+			Subsets:    subsets,
 		})
 	}
 
@@ -123,7 +134,7 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 	}
 	want := &mcsv1alpha1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Annotations: annotations},
-		Spec:       mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: ri.Spec.ServiceImport.Spec.Ports},
+		Spec:       mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: ports},
 	}
 	if have != nil && have.Spec.ClusterIP != "" && have.Spec.ClusterIP != corev1.ClusterIPNone {
 		want.Spec.IPs = []string{have.Spec.ClusterIP}
@@ -133,6 +144,14 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 		want.Spec.IPs = si.Spec.IPs
 	}
 	in.desired.ServiceImports = append(in.desired.ServiceImports, want)
+}
+
+// leftOut reports what of a ResourceImport is not imported. The rest is.
+func (in *importer) leftOut(ri *mcv1alpha1.ResourceImport, wrong []exportcheck.Problem) {
+	for _, p := range wrong {
+		in.problem(object("ClusterSet", in.set.Namespace, in.set.Name), "", reasonImportInvalid, fmt.Sprintf(
+			"ResourceImport %s/%s of the leader is imported in part: %v", ri.Namespace, ri.Name, p))
+	}
 }
 
 // inTheWay reports a user's object that has the name of an imported one.

@@ -198,8 +198,7 @@ func memberRole() *rbacv1.Role {
 		ObjectMeta: meta(area, "antrea-mc-member-cluster-role"),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: group, Resources: []string{"memberclusterannounces", "resourceexports"}, Verbs: all},
-			{APIGroups: group, Resources: []string{"memberclusterannounces/status"}, Verbs: []string{"get"}},
-			{APIGroups: group, Resources: []string{"resourceexports/status", "resourceimports/status"}, Verbs: []string{"get", "patch", "update"}},
+			{APIGroups: group, Resources: []string{"memberclusterannounces/status", "resourceexports/status", "resourceimports/status"}, Verbs: []string{"get"}},
 			{APIGroups: group, Resources: []string{"resourceimports"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
 		},

@@ -62,6 +62,10 @@ func TestPlanImports(t *testing.T) {
 			Ports: []corev1.ServicePort{{Name: "db", Protocol: corev1.ProtocolTCP, Port: 5432}}}}
 	}
 
+	serviceImport := func() *mcsv1alpha1.ServiceImport {
+		return &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{
+			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
+	}
 	importedEndpoints := func() *Endpoints {
 		return &Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
 	}
@@ -82,6 +86,21 @@ func TestPlanImports(t *testing.T) {
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.96.0.7")
 		}, writes: []string{"update Endpoints default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "endpoints that nobody can use are left out", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, serviceImport())
+			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "127.0.0.1", "10.98.0.7", "169.254.169.254", "nowhere")
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "a port that no Service can have is left out", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, serviceImport())
+			ports := &v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports
+			*ports = append(*ports, mcsv1alpha1.ServicePort{Name: "none", Port: 0})
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "no port is left", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports[0].Port = -1 },
+			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "somebody gave our Service a selector", change: func(v *View) {
 			s := importedService()
 			s.Spec.Selector = map[string]string{"app": "db"}

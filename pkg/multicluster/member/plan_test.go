@@ -237,6 +237,27 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 			expect(t, "reason", se.Status.Conditions[0].Reason, "ExportNameConflict")
 		}
 	}
+
+	// The first is not exported any more: its ResourceExports go, then the second has the name.
+	v.ServiceExports = v.ServiceExports[1:]
+	v.ServiceExports[0].Status = d.ServiceExports[0].Status
+	const serviceExport, endpointsExport = "ResourceExport antrea-multicluster/east-a-b-c-service", "ResourceExport antrea-multicluster/east-a-b-c-endpoints"
+	d, _ = Plan(v)
+	expect(t, "hand over", writes(Diff(v, d).Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
+	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message, "ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
+		"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
+	for _, re := range v.Leader.ResourceExports {
+		re.DeletionTimestamp = &metav1.Time{Time: now}
+	}
+	d, _ = Plan(v)
+	expect(t, "while the leader holds them", writes(Diff(v, d).Leader), []string(nil))
+	v.Leader.ResourceExports = nil
+	d, _ = Plan(v)
+	expect(t, "when they are gone", writes(Diff(v, d).Leader), []string{"create " + endpointsExport, "create " + serviceExport})
+	withOwnExports(&v)
+	d, _ = Plan(v)
+	expect(t, "in the end", writes(Diff(v, d).Leader), []string(nil))
+	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Reason, "Succeed")
 }
 
 func TestPlanReportsWhatTheLeaderRefuses(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,12 +64,63 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	// Another member was first with other ports: the leader refuses ours, and its user is told.
 	other := (&planner{id: "west", set: set}).resourceExport(key{Namespace: "default", Name: "db"}, "Service")
 	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
-	w.create(w.leader, other)
+	w.create(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
+		ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}, other)
 	w.eventually("import of west's", func(ctx context.Context) error {
 		return w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, &corev1.Service{})
 	})
 	w.create(w.member, web("db")...)
 	w.eventIs("db", "ConvergeFailure")
+
+	// Two Services derive one name. When the first is not exported any more the second has it.
+	collision := func(namespace, name string) []client.Object {
+		var out []client.Object
+		for _, o := range web(name) {
+			o.SetNamespace(namespace)
+			out = append(out, o)
+		}
+		w.create(w.member, &corev1.Namespace{ObjectMeta: meta("", namespace)})
+		w.create(w.member, out...)
+		return out
+	}
+	importedFrom := func(namespace, name string) {
+		t.Helper()
+		w.eventually("import of "+namespace+"/"+name, func(ctx context.Context) error {
+			l := &mcsv1alpha1.ServiceImportList{}
+			if err := w.member.List(ctx, l); err != nil {
+				return err
+			}
+			var have []string
+			for _, si := range l.Items {
+				if si.Namespace != "default" {
+					have = append(have, si.Namespace+"/"+si.Name)
+				}
+			}
+			if !slices.Equal(have, []string{namespace + "/" + name}) {
+				return fmt.Errorf("have %v", have)
+			}
+			return nil
+		})
+	}
+	valid := func(se *mcsv1alpha1.ServiceExport, reason string) {
+		t.Helper()
+		w.eventually("ServiceExport "+se.Namespace+"/"+se.Name+" "+reason, func(ctx context.Context) error {
+			if err := w.member.Get(ctx, client.ObjectKeyFromObject(se), se); err != nil {
+				return err
+			}
+			if len(se.Status.Conditions) != 1 || se.Status.Conditions[0].Reason != reason {
+				return fmt.Errorf("have %v", se.Status.Conditions)
+			}
+			return nil
+		})
+	}
+	first := collision("a-b", "c")
+	importedFrom("a-b", "c")
+	second := collision("a", "b-c")
+	valid(second[2].(*mcsv1alpha1.ServiceExport), "ExportNameConflict")
+	w.delete(w.member, first[2])
+	importedFrom("a", "b-c")
+	valid(second[2].(*mcsv1alpha1.ServiceExport), "Succeed")
 
 	// Deleting the export takes the import away.
 	w.delete(w.member, objects[2])
@@ -88,6 +140,6 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 
 	w.delete(w.member, set)
 	absent(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
-		export("east-default-db-service"), export("east-default-db-endpoints"))
+		export("east-default-db-service"), export("east-default-db-endpoints"), export("east-a-b-c-service"), export("east-a-b-c-endpoints"))
 	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,11 +126,14 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		}
 		return nil
 	})
-	// An import that the API server refuses is told, and does not stop the next one.
-	w.create(w.leader, importOf("default", "bad"), endpointsOf("default", "bad", "127.0.0.1"),
-		importOf("default", "good"), endpointsOf("default", "good", "10.98.0.9"))
+	// An import that the API server refuses is reported, and does not stop the next one. Of one
+	// that is partly invalid the rest is imported.
+	long := strings.Repeat("b", 60)
+	w.create(w.leader, importOf("default", long), endpointsOf("default", long, "10.98.0.9"),
+		importOf("default", "good"), endpointsOf("default", "good", "127.0.0.1", "10.98.0.9"))
 	w.importIs("good", "10.98.0.9")
 	w.eventIs("set", "WriteFailed")
+	w.eventIs("set", "ResourceImportInvalid")
 
 	// Gateway, its failover, and an unusable address.
 	first := gatewayNode("node-1", "192.168.78.101")
