@@ -123,7 +123,7 @@ func (w *walk) startAgent() {
 		cancel()
 		running.Wait()
 	}
-	loading, stop := context.WithTimeout(ctx, 20*time.Second)
+	loading, stop := context.WithTimeout(ctx, ovstest.Timeout())
 	defer stop()
 	if err := a.load(loading); err != nil {
 		w.fail("read the OVSDB: %v", err)
@@ -201,7 +201,7 @@ func (w *walk) step() {
 	text, loose := next.take(w), next.loose
 	w.account = append(w.account, text)
 	w.settle()
-	for deadline := time.Now().Add(20 * time.Second); loose && w.differs() != nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(ovstest.Timeout()); loose && w.differs() != nil && time.Now().Before(deadline); {
 		w.settle()
 	}
 	w.compare()
@@ -236,7 +236,7 @@ func size(c flow.Change) (flows, groups uint64) {
 // settle waits until the agent has seen the world as it is and the switch has confirmed.
 func (w *walk) settle() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
 	w.agent.runner.Ring()
 	for {
@@ -320,7 +320,7 @@ var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAl
 // request asks the switch by the second connection.
 func (w *walk) request(m ofp.Message) []ofp.Message {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
 	parts, err := w.other.Request(ctx, m)
 	if err != nil {
@@ -386,9 +386,10 @@ func (w *walk) attach() string {
 	errs := make(chan error, 8)
 	for range 1 + w.r.IntN(3) {
 		p := w.world.newPod()
+		w.ovs.Device(p.PortName)
 		texts = append(texts, fmt.Sprintf("%s %s", p.PodName, p.IPs[0].Addr()))
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 			defer cancel()
 			err := w.agent.Attach(ctx, p)
 			if err == nil {
@@ -441,7 +442,7 @@ func (w *walk) attachAgain() string {
 		p.MAC = "0a:00:00:01:" + p.MAC[12:]
 	}
 	w.world.pods[name] = p
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
 	w.must(w.agent.Attach(ctx, p))
 	w.must(w.holds(ctx, datapath.PodOwner(p.PortName)))
@@ -451,7 +452,7 @@ func (w *walk) attachAgain() string {
 // detach takes some Pods away, one of them twice.
 func (w *walk) detach() string {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
 	text := "Pods go:"
 	for range 1 + w.r.IntN(2) {
@@ -497,7 +498,7 @@ func (w *walk) meddle() string {
 		w.foreign = append(w.foreign, f)
 	}
 	w.must(w.other.Send(m...))
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
 	w.must(w.other.Barrier(ctx))
 	return text

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // namespace is a network namespace that lives as long as a process of the test's does, so
@@ -48,17 +52,25 @@ func newNamespace(t *testing.T) namespace {
 
 func (n namespace) path() string { return fmt.Sprintf("/proc/%d/ns/net", n.pid) }
 
-// ip runs ip(8) inside.
-func (n namespace) ip(t *testing.T, args string) {
+// ip runs commands of ip(8) inside, all in one process.
+func (n namespace) ip(t *testing.T, commands ...string) {
 	t.Helper()
-	n.run(t, append([]string{"ip"}, strings.Fields(args)...)...)
+	n.feed(t, strings.Join(commands, "\n"), "ip", "-batch", "-")
 }
 
 func (n namespace) run(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.Command("nsenter", append([]string{"--net=" + n.path()}, args...)...).CombinedOutput()
+	n.feed(t, "", args...)
+}
+
+// feed runs a program inside with an input.
+func (n namespace) feed(t *testing.T, input string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("nsenter", append([]string{"--net=" + n.path()}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("%s: %v\n%s%s", strings.Join(args, " "), err, input, out)
 	}
 }
 
@@ -135,7 +147,7 @@ func (n namespace) serve(t *testing.T, network, address, name string) {
 			}()
 			return nil
 		}
-		l, err := net.Listen("tcp4", address)
+		l, err := listen(network, address)
 		if err != nil {
 			return err
 		}
@@ -167,6 +179,69 @@ func (n namespace) serve(t *testing.T, network, address, name string) {
 	}
 }
 
+// replyTimeout is how long a client waits.
+func replyTimeout() time.Duration { return ovstest.Timeout() / 10 }
+
+// listen listens for connections by TCP or SCTP.
+func listen(network, address string) (net.Listener, error) {
+	if network != "sctp" {
+		return net.Listen(network+"4", address)
+	}
+	f, err := socketSCTP(address, func(fd int, at unix.Sockaddr) error {
+		if err := unix.Bind(fd, at); err != nil {
+			return err
+		}
+		return unix.Listen(fd, 8)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+func dialSCTP(address string) (net.Conn, error) {
+	f, err := socketSCTP(address, func(fd int, at unix.Sockaddr) error {
+		limit := unix.NsecToTimeval(replyTimeout().Nanoseconds())
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+			return err
+		}
+		return unix.Connect(fd, at)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// socketSCTP makes a one-to-one socket, which package net then takes for TCP's: both are streams
+// between an address and a port and another.
+func socketSCTP(address string, use func(fd int, at unix.Sockaddr) error) (*os.File, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	at := &unix.SockaddrInet4{Port: int(number)}
+	if host != "" {
+		at.Addr = netip.MustParseAddr(host).As4()
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return nil, fmt.Errorf("SCTP socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "sctp")
+	if err := use(fd, at); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("SCTP %s: %w", address, err)
+	}
+	return f, nil
+}
+
 func greeting(name string, from net.Addr) []byte {
 	return []byte(name + " " + netip.MustParseAddrPort(from.String()).Addr().String() + "\n")
 }
@@ -176,7 +251,11 @@ func (n namespace) dial(network, address string) (net.Conn, error) {
 	var c net.Conn
 	err := n.do(func() error {
 		var err error
-		c, err = net.DialTimeout(network+"4", address, 2*time.Second)
+		if network == "sctp" {
+			c, err = dialSCTP(address)
+		} else {
+			c, err = net.DialTimeout(network+"4", address, replyTimeout())
+		}
 		return err
 	})
 	return c, err
@@ -193,7 +272,7 @@ func (n namespace) ask(network, address string) (string, error) {
 	var answers [2]string
 	r := bufio.NewReader(c)
 	for i := range answers {
-		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
 			return "", err
 		}
 		if _, err := c.Write([]byte("who are you, and who am I?\n")); err != nil {

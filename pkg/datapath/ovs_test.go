@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 // openVSwitch is a real Open vSwitch of one test, with a directory of its own.
@@ -21,7 +22,8 @@ type openVSwitch struct {
 }
 
 // startOVS starts ovsdb-server and ovs-vswitchd and stops them when the test ends. Without a
-// network namespace the datapath is the dummy one, which needs no rights and no interfaces.
+// network namespace the datapath is the dummy one, which needs no rights and no interfaces, or
+// the kernel's in a namespace of its own where ovstest.System is true.
 func startOVS(t *testing.T, netns string) *openVSwitch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tombolo-ovs-") // short: a unix socket's path has 108 bytes
@@ -29,14 +31,20 @@ func startOVS(t *testing.T, netns string) *openVSwitch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if netns == "" && ovstest.System() {
+		netns = newNamespace(t).path()
+	}
 	o := &openVSwitch{dir: dir, netns: netns}
 	db := filepath.Join(dir, "conf.db")
 	o.run(t, "", "ovsdb-tool", "create", db, "/usr/share/openvswitch/vswitch.ovsschema")
 	o.daemon(t, "", "ovsdb-server", db, "--remote=punix:"+filepath.Join(dir, "db.sock"))
 	o.vsctl(t, "--no-wait", "init")
-	if netns == "" {
+	switch {
+	case ovstest.System():
+		o.daemon(t, netns, "ovs-vswitchd", "unix:"+filepath.Join(dir, "db.sock"))
+	case netns == "":
 		o.daemon(t, "", "ovs-vswitchd", "--enable-dummy", "--disable-system", "--disable-system-route", "unix:"+filepath.Join(dir, "db.sock"))
-	} else {
+	default:
 		o.daemon(t, netns, "ovs-vswitchd", "--disable-system", "unix:"+filepath.Join(dir, "db.sock"))
 	}
 	return o
@@ -81,24 +89,10 @@ func tail(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// eventually polls until a condition holds, for ten seconds.
+// eventually polls until a condition holds.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("wait until %s: %v", what, err)
-		}
-	}
+	ovstest.Eventually(t, what, check)
 }
 
 func (o *openVSwitch) command(netns, name string, args ...string) *exec.Cmd {
@@ -126,7 +120,7 @@ func (o *openVSwitch) run(t *testing.T, input, name string, args ...string) stri
 
 func (o *openVSwitch) vsctl(t *testing.T, args ...string) string {
 	t.Helper()
-	return o.run(t, "", "ovs-vsctl", append([]string{"--db=unix:" + filepath.Join(o.dir, "db.sock"), "--timeout=10"}, args...)...)
+	return o.run(t, "", "ovs-vsctl", append([]string{"--db=unix:" + filepath.Join(o.dir, "db.sock"), "--timeout=60"}, args...)...)
 }
 
 func (o *openVSwitch) appctl(t *testing.T, args ...string) string {

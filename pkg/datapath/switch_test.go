@@ -6,18 +6,32 @@ import (
 	"testing"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// dummyBridge is br-int of a dummy switch with the ports of the scenario.
+// dummyBridge is br-int of a dummy switch with the ports of the scenario, or of the kernel's
+// datapath where ovstest.System is true.
 func dummyBridge(t *testing.T) *openVSwitch {
 	t.Helper()
 	o := startOVS(t, "")
-	o.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=dummy", "fail_mode=secure",
-		"--", "add-port", "br-int", "pod1", "--", "set", "interface", "pod1", "type=dummy", "ofport_request=1",
-		"--", "add-port", "br-int", "pod2", "--", "set", "interface", "pod2", "type=dummy", "ofport_request=2",
-		"--", "add-port", "br-int", "gw", "--", "set", "interface", "gw", "type=dummy", "ofport_request=32769",
+	datapath, port := "dummy", "type="+portType()
+	if ovstest.System() {
+		datapath = "system"
+	}
+	o.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+datapath, "fail_mode=secure",
+		"--", "add-port", "br-int", "pod1", "--", "set", "interface", "pod1", port, "ofport_request=1",
+		"--", "add-port", "br-int", "pod2", "--", "set", "interface", "pod2", port, "ofport_request=2",
+		"--", "add-port", "br-int", "gw", "--", "set", "interface", "gw", port, "ofport_request=32769",
 		"--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow", "options:key=flow", "ofport_request=32768")
 	return o
+}
+
+// portType is the type of a port that needs no device of its own on the bridge of dummyBridge.
+func portType() string {
+	if ovstest.System() {
+		return "internal"
+	}
+	return "dummy"
 }
 
 // TestSwitchAccepts puts complete states into a real switch in one bundle each, and reads back

@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// realNode is a Node with a real userspace datapath in a network namespace, which is its host.
+// realNode is a Node with a real datapath in a network namespace, which is its host.
 type realNode struct {
 	host namespace
 	pods []namespace // as in State.Pods
@@ -26,37 +27,44 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	n := &realNode{host: newNamespace(t)}
 	n.ovs = startOVS(t, n.host.path())
 	n.host.ip(t, fmt.Sprintf("link add uplink type veth peer name %s netns %d", name, underlay.pid))
-	n.host.mute(t, "uplink")
 	underlay.ip(t, "link set "+name+" master hub up")
-	n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev", "--", "add-port", "br-phy", "uplink")
-	n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address))
-	n.host.ip(t, "link set br-phy up")
-	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "fail_mode=secure",
+	if ovstest.System() { // the kernel's own stack carries the tunnels
+		n.host.ip(t, fmt.Sprintf("address add %s/16 dev uplink", address), "link set uplink up")
+	} else {
+		n.host.mute(t, "uplink")
+		n.ovs.vsctl(t, "add-br", "br-phy", "--", "set", "bridge", "br-phy", "datapath_type=netdev", "--", "add-port", "br-phy", "uplink")
+		n.host.ip(t, fmt.Sprintf("address add %s/16 dev br-phy", address), "link set br-phy up")
+	}
+	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(), "fail_mode=secure",
 		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal", fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
 		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
 	gateway := s.Node.GatewayIPs[0]
-	n.host.ip(t, "link set gw0 up")
-	n.host.ip(t, fmt.Sprintf("address add %s/24 dev gw0", gateway))
-	n.host.ip(t, fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip, inClusterMAC))
-	n.host.ip(t, fmt.Sprintf("route add %s dev gw0 src %s", vip, gateway))
-	remote := []string{serviceCIDR}
+	commands := []string{
+		"link set gw0 up",
+		fmt.Sprintf("address add %s/24 dev gw0", gateway),
+		fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip, inClusterMAC),
+		fmt.Sprintf("route add %s dev gw0 src %s", vip, gateway),
+		fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", serviceCIDR, vip, gateway),
+	}
 	for _, r := range s.RemoteNodes {
-		remote = append(remote, r.PodCIDRs[0].String())
+		commands = append(commands, fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", r.PodCIDRs[0], vip, gateway))
 	}
-	for _, r := range remote {
-		n.host.ip(t, fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", r, vip, gateway))
-	}
+	n.host.ip(t, commands...)
 	for _, p := range s.Pods {
 		ns := newNamespace(t)
 		link := fmt.Sprintf("pod%d", p.Port)
 		n.host.ip(t, fmt.Sprintf("link add %s type veth peer name eth0 netns %d", link, ns.pid))
-		n.host.mute(t, link)
+		if ovstest.System() {
+			n.host.ip(t, "link set "+link+" up")
+		} else {
+			n.host.mute(t, link)
+		}
 		n.ovs.vsctl(t, "add-port", "br-int", link, "--", "set", "interface", link, fmt.Sprintf("ofport_request=%d", p.Port))
-		ns.ip(t, "link set eth0 address "+p.MAC.String())
-		ns.ip(t, fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]))
-		ns.ip(t, "link set eth0 up")
-		ns.ip(t, fmt.Sprintf("route add default via %s", gateway))
-		ns.wholeChecksums(t, "eth0")
+		ns.ip(t, "link set eth0 address "+p.MAC.String(), fmt.Sprintf("address add %s/24 dev eth0", p.IPs[0]), "link set eth0 up",
+			fmt.Sprintf("route add default via %s", gateway))
+		if !ovstest.System() {
+			ns.wholeChecksums(t, "eth0")
+		}
 		n.pods = append(n.pods, ns)
 	}
 	n.ovs.program(t, "br-int", setOf(t, mustPlan(t, s)))
@@ -81,6 +89,7 @@ func westNode(n int) State {
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
 		frontend("node", corev1.ProtocolTCP, "10.96.0.21:80", "192.168.77.101:9090"),
+		frontend("sctp", corev1.ProtocolSCTP, "10.96.0.22:9", "10.10.1.2:9"),
 	}
 	s.Peering = peering.Peering{
 		Role: peering.Gateway, Gateway: "node-1", GatewayIP: westGW, InternalIP: westGW,
@@ -92,17 +101,47 @@ func westNode(n int) State {
 	return s
 }
 
-// TestTraffic sends real connections through real userspace datapaths: two Nodes of east, two
-// of west, joined by an underlay.
+// request is a connection of TestTraffic.
+type request struct {
+	name    string
+	from    namespace
+	network string
+	to      string
+	want    []string // every one of these answers, and no other; "server client"
+}
+
+// check sends twenty requests.
+func (r request) check(t *testing.T) {
+	t.Helper()
+	// The first packet between two Nodes waits for the tunnel ends to find each other.
+	eventually(t, "it is answered", func() error { _, err := r.from.ask(r.network, r.to); return err })
+	var have []string
+	for range 20 {
+		answer, err := r.from.ask(r.network, r.to)
+		if err != nil {
+			t.Fatalf("after %q: %v", have, err)
+		}
+		if !slices.Contains(have, answer) {
+			have = append(have, answer)
+		}
+	}
+	slices.Sort(have)
+	if !slices.Equal(have, r.want) {
+		t.Errorf("answers %q, want %q", have, r.want)
+	}
+}
+
+// TestTraffic sends real connections through real datapaths: two Nodes of east, two of west,
+// joined by an underlay. The datapath is the kernel's in test/kernel, else the userspace one.
 func TestTraffic(t *testing.T) {
 	underlay := newNamespace(t)
-	underlay.ip(t, "link add hub type bridge")
-	underlay.ip(t, "link set hub up")
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	east := func(n int) State {
 		s := onNode(n)
 		s.Frontends = append(s.Frontends,
 			frontend("host", corev1.ProtocolTCP, "10.97.0.15:80", "192.168.78.102:9090"),
-			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"))
+			frontend("remote-host", corev1.ProtocolTCP, "10.97.0.16:80", "10.96.0.21:80"),
+			frontend("sctp", corev1.ProtocolSCTP, "10.97.0.17:9", "10.11.0.3:9"))
 		return s
 	}
 	east1 := newNode(t, underlay, east(1), "east1", eastOne, "10.97.0.0/16")
@@ -119,13 +158,7 @@ func TestTraffic(t *testing.T) {
 	west2.pods[0].serve(t, "tcp", ":8080", "west2/pod1")
 	west1.host.serve(t, "tcp", "192.168.77.101:9090", "west1")
 
-	for _, test := range []struct {
-		name    string
-		from    namespace
-		network string
-		to      string
-		want    []string // every one of these answers, and no other; "server client"
-	}{
+	requests := []request{
 		{"Pod to Pod on one Node", east2.pods[0], "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.1.2"}},
 		{"Pod to Pod of another Node", east2.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
 		{"host to Pod of its Node", east2.host, "tcp", "10.11.1.3:8080", []string{"east2/pod2 10.11.1.1"}},
@@ -142,25 +175,19 @@ func TestTraffic(t *testing.T) {
 		{"host of a regular Node to another cluster", east1.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
 		{"host of the Gateway to another cluster", east2.host, "tcp", "10.97.0.14:80", []string{"west1/pod1 192.168.78.102", "west2/pod1 192.168.78.102"}},
 		{"Pod to another cluster's Service that its Gateway's host serves", east1.pods[0], "tcp", "10.97.0.16:80", []string{"west1 169.254.0.253"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			// The first packet between two Nodes waits for the tunnel ends to find each other.
-			eventually(t, "it is answered", func() error { _, err := test.from.ask(test.network, test.to); return err })
-			var have []string
-			for range 20 {
-				answer, err := test.from.ask(test.network, test.to)
-				if err != nil {
-					t.Fatalf("after %q: %v", have, err)
-				}
-				if !slices.Contains(have, answer) {
-					have = append(have, answer)
-				}
-			}
-			slices.Sort(have)
-			if !slices.Equal(have, test.want) {
-				t.Errorf("answers %q, want %q", have, test.want)
-			}
-		})
+	}
+	if ovstest.System() { // the userspace datapath's connection tracker does not know SCTP
+		east1.pods[1].serve(t, "sctp", ":9", "east1/pod2")
+		west2.pods[0].serve(t, "sctp", ":9", "west2/pod1")
+		requests = append(requests,
+			request{"Pod to a Service by SCTP", east1.pods[0], "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.0.2"}},
+			request{"Pod of another Node to a Service by SCTP", east2.pods[0], "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.1.2"}},
+			request{"host to a Service by SCTP", east2.host, "sctp", "10.97.0.17:9", []string{"east1/pod2 10.11.1.1"}},
+			request{"Pod to another cluster's Service by SCTP", east1.pods[0], "sctp", "10.96.0.22:9", []string{"west2/pod1 192.168.78.102"}},
+		)
+	}
+	for _, r := range requests {
+		t.Run(r.name, r.check)
 	}
 
 	t.Run("a Pod cannot use another address", func(t *testing.T) {
@@ -171,4 +198,32 @@ func TestTraffic(t *testing.T) {
 			t.Error("its packet reached connection tracking")
 		}
 	})
+}
+
+// TestTunnelTypes carries connections between two Nodes over each type of tunnel; the ports
+// change their type while they are in use.
+func TestTunnelTypes(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	one := newNode(t, underlay, onNode(1), "east1", eastOne, "10.97.0.0/16")
+	two := newNode(t, underlay, onNode(2), "east2", eastTwo, "10.97.0.0/16")
+	one.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
+	one.pods[1].serve(t, "udp", ":5353", "east1/pod2")
+	two.pods[1].serve(t, "tcp", ":8080", "east2/pod2")
+	for _, tunnelType := range []string{"geneve", "vxlan", "gre"} {
+		for _, n := range []*realNode{one, two} {
+			n.ovs.vsctl(t, "set", "interface", "tun0", "type="+tunnelType)
+			if message := n.ovs.vsctl(t, "get", "interface", "tun0", "error"); strings.TrimSpace(message) != "[]" {
+				t.Errorf("%s: Open vSwitch refuses the tunnel port: %s", tunnelType, message)
+			}
+		}
+		for _, r := range []request{
+			{"Pod to Pod of another Node", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}},
+			{"host to Pod of another Node", two.host, "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.1"}},
+			{"Pod to a Service on both Nodes", two.pods[0], "tcp", "10.97.0.10:80", []string{"east1/pod1 10.11.1.2", "east2/pod2 10.11.1.2"}},
+			{"Pod of another Node to a Service by UDP", two.pods[0], "udp", "10.97.0.12:53", []string{"east1/pod2 10.11.1.2"}},
+		} {
+			t.Run(tunnelType+"/"+r.name, r.check)
+		}
+	}
 }

@@ -147,7 +147,7 @@ func TestRejectionsReturn(t *testing.T) {
 			o := dummyBridge(t)
 			o.program(t, "br-int", setOf(t, mustPlan(t, onNode(test.node))))
 			// A port of its own leads to Route like a packet-out does, with its register set.
-			o.vsctl(t, "add-port", "br-int", "agent", "--", "set", "interface", "agent", "type=dummy", "ofport_request=99")
+			o.vsctl(t, "add-port", "br-int", "agent", "--", "set", "interface", "agent", "type="+portType(), "ofport_request=99")
 			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,6)")
 			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")
 			have := walk{in: "agent"}.outcome(t, trace)

@@ -74,7 +74,7 @@ func trySync(m *Manager, timeout time.Duration) error {
 
 func synced(t *testing.T, m *Manager) {
 	t.Helper()
-	if err := trySync(m, 20*time.Second); err != nil {
+	if err := trySync(m, ovstest.Timeout()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -245,21 +245,22 @@ func TestTunnelsAskFirst(t *testing.T) {
 	}
 }
 
-// TestGatewayPort restarts ovs-vswitchd, whose tap is the gateway port of the userspace
-// datapath: it has to come back with its MAC, address, MTU and routes.
+// TestGatewayPort restarts ovs-vswitchd, with the gateway port's device still there and without.
+// On the userspace datapath it is a tap of ovs-vswitchd's, on the kernel's a port of the datapath:
+// it has to come back with its MAC, address, MTU and routes.
 func TestGatewayPort(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
-	s := ovstest.Start(t, "--disable-system")
+	s := ovstest.Start(t, ovstest.Userspace)
 	bridges, _ := runBridges(t, s)
 	mac := bridge.MACOf("node")
 	bridges.Set([]bridge.Bridge{{
-		Name: "br-int", DatapathType: "netdev", FailMode: "secure",
+		Name: "br-int", DatapathType: ovstest.Datapath(), FailMode: "secure",
 		Ports: []bridge.Port{{Name: "gw0", Type: "internal", OFPort: 32769, MAC: mac, MTU: 1450, ExternalIDs: map[string]string{bridge.TypeKey: "gateway"}}},
 	}})
 	host := run(t, ns, time.Hour)
 	host.Set(node())
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), ovstest.Timeout())
 	defer cancel()
 	if err := bridges.Synced(ctx); err != nil {
 		t.Fatal(err)
@@ -275,7 +276,10 @@ func TestGatewayPort(t *testing.T) {
 	}
 	for _, device := range []string{"stays", "goes"} {
 		s.StopDaemon()
-		if device == "goes" {
+		switch {
+		case device == "goes" && ovstest.System():
+			sh(t, "ovs-dpctl del-dp ovs-system")
+		case device == "goes":
 			sh(t, "ip link del gw0")
 		}
 		s.StartDaemon()

@@ -173,10 +173,10 @@ func (o *ovs) start(options flowsync.Options) (s *flowsync.Syncer, stop func()) 
 	return s, stop
 }
 
-// synced waits for the confirmation, which has to come in 20 seconds.
+// synced waits for the confirmation, which has to come within the tests' timeout.
 func synced(t testing.TB, s *flowsync.Syncer, owners ...flow.Owner) {
 	t.Helper()
-	if err := trySync(s, 20*time.Second, owners...); err != nil {
+	if err := trySync(s, ovstest.Timeout(), owners...); err != nil {
 		t.Fatal(err)
 	}
 }

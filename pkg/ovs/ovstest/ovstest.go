@@ -5,10 +5,12 @@ package ovstest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,13 +22,40 @@ type Switch struct {
 	t        testing.TB
 	dir      string
 	args     []string
+	netns    string // path of the network namespace of ovs-vswitchd, "" for that of the test
 	database *exec.Cmd
 	daemon   *exec.Cmd
 }
 
+// EnvDatapath is the environment variable that chooses the datapath_type which tests that carry
+// packets use: netdev, which runs everywhere, or system, which needs the kernel's openvswitch
+// module. test/kernel sets it in its guest.
+const EnvDatapath = "TOMBOLO_TEST_DATAPATH"
+
+// Datapath is the datapath_type of bridges that carry a test's packets.
+func Datapath() string { return cmp.Or(os.Getenv(EnvDatapath), "netdev") }
+
+// System says whether tests use the kernel's datapath, also those that use the dummy one
+// otherwise.
+func System() bool { return Datapath() == "system" }
+
+// Timeout is how long tests wait for a condition. The kernel's datapath is tested in a virtual
+// machine that is several times slower than its host.
+func Timeout() time.Duration {
+	if System() {
+		return 2 * time.Minute
+	}
+	return 20 * time.Second
+}
+
 // Dummy makes ovs-vswitchd replace the system datapath and network devices by ones that
-// exist only in its memory, so that ports need no devices.
+// exist only in its memory, so that ports need no devices. Where System is true Start uses the
+// kernel's datapath instead, in a network namespace of its own.
 const Dummy = "--enable-dummy=system"
+
+// Userspace keeps ovs-vswitchd from the kernel's datapath. Where System is true Start leaves it
+// out: the switch then has the kernel's datapath in the network namespace of the calling thread.
+const Userspace = "--disable-system"
 
 // Start starts an empty switch; args are given to ovs-vswitchd. Everything ends with the
 // test. Both daemons have to be installed: the test fails otherwise.
@@ -37,6 +66,12 @@ func Start(t testing.TB, args ...string) *Switch {
 		t.Fatal(err)
 	}
 	s := &Switch{t: t, dir: dir, args: args}
+	if System() {
+		s.args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == Dummy || arg == Userspace })
+		if slices.Contains(args, Dummy) {
+			s.netns = newNamespace(t)
+		}
+	}
 	t.Cleanup(func() {
 		s.StopDaemon()
 		s.StopDatabase()
@@ -91,7 +126,11 @@ func (s *Switch) StopDatabase() { stop(&s.database, syscall.SIGKILL) }
 // StartDaemon starts ovs-vswitchd and waits until it has read the database.
 func (s *Switch) StartDaemon() {
 	s.t.Helper()
-	s.daemon = s.start("ovs-vswitchd", append([]string{s.Endpoint()}, s.args...)...)
+	name, args := "ovs-vswitchd", append([]string{s.Endpoint()}, s.args...)
+	if s.netns != "" {
+		name, args = "nsenter", append([]string{"--net=" + s.netns, name}, args...)
+	}
+	s.daemon = s.start(name, args...)
 	s.Eventually("ovs-vswitchd answers", func() error {
 		return s.command("ovs-appctl", "version").Run()
 	})
@@ -108,16 +147,16 @@ func (s *Switch) Vsctl(args ...string) string {
 	return s.run("ovs-vsctl", append([]string{"--db=" + s.Endpoint()}, args...)...)
 }
 
-// Eventually fails the test when f still returns an error after 20 seconds.
+// Eventually fails the test when f still returns an error after Timeout.
 func (s *Switch) Eventually(what string, f func() error) {
 	s.t.Helper()
 	Eventually(s.t, what, f)
 }
 
-// Eventually fails the test when f still returns an error after 20 seconds.
+// Eventually fails the test when f still returns an error after Timeout.
 func Eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(Timeout())
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -126,7 +165,7 @@ func Eventually(t testing.TB, what string, f func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s: %v", what, err)
+			t.Fatalf("%s: not within %v: %v", what, Timeout(), err)
 		}
 		<-tick.C
 	}
