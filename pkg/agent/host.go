@@ -12,7 +12,7 @@ import (
 // bridges says which bridges and ports the switch should have: the integration bridge with
 // the gateway port, the tunnel port and a port for each attached Pod, and, where the
 // userspace datapath has to take over the underlay's interface, a bridge for that.
-func (v View) bridges(mtu int) []bridge.Bridge {
+func (v View) bridges(mtu int, transport netip.Addr) []bridge.Bridge {
 	gateway := bridge.Port{
 		Name:        v.Config.HostGateway,
 		Type:        "internal",
@@ -25,7 +25,7 @@ func (v View) bridges(mtu int) []bridge.Bridge {
 		Name:        TunnelPortName,
 		Type:        v.Config.TunnelType,
 		OFPort:      tunnelOFPort,
-		Options:     v.tunnelOptions(),
+		Options:     v.tunnelOptions(transport),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
 	}
 	integration := bridge.Bridge{
@@ -43,8 +43,13 @@ func (v View) bridges(mtu int) []bridge.Bridge {
 	return []bridge.Bridge{integration}
 }
 
-func (v View) tunnelOptions() map[string]string {
+// tunnelOptions are those of the tunnel port; with a valid transport address tunnels end there
+// and nowhere else.
+func (v View) tunnelOptions(transport netip.Addr) map[string]string {
 	options := map[string]string{"remote_ip": "flow", "key": "flow"}
+	if transport.IsValid() {
+		options["local_ip"] = transport.String()
+	}
 	if v.Config.TunnelPort > 0 {
 		options["dst_port"] = itoa(v.Config.TunnelPort)
 	}

@@ -55,6 +55,9 @@ type Desired struct {
 	Waiting map[string]bool
 }
 
+// reporter adds a problem to what a plan returns.
+type reporter = func(object problem.Object, field, reason, format string, args ...any)
+
 // Plan says what this Node should have for a view. It uses no client, clock or cache.
 func Plan(v View) (Desired, []problem.Problem) {
 	var problems []problem.Problem
@@ -76,10 +79,14 @@ func Plan(v View) (Desired, []problem.Problem) {
 			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 
+	if _, _, err := tunnelEnd(node); err != nil {
+		report(problem.Object{Kind: "Node", Name: v.NodeName}, "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+	}
+
 	d := Desired{Waiting: map[string]bool{}}
 	mtu := v.podMTU()
 	serviceCIDRs := v.serviceCIDRs()
-	d.Bridges = v.bridges(mtu)
+	d.Bridges = v.bridges(mtu, v.transportAddress(report))
 	d.Host = v.host(ranges, serviceCIDRs, mtu)
 	if v.Underlay.Uplink != nil {
 		if err := d.takeOver(v); err != nil {
@@ -124,6 +131,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 			PodToPod:           v.Config.Multicluster.EnablePodToPodConnectivity,
 		})
 		problems = append(problems, ps...)
+		v.useTransportAddresses(&p, report)
 		state.Peering = p
 	}
 	if v.Underlay.Uplink != nil {
@@ -173,7 +181,7 @@ func (v View) allPodCIDRs() []netip.Prefix {
 }
 
 // pods adds the Pods attached to this Node. One whose port has no number yet has no flows.
-func (d *Desired) pods(v View, state *datapath.State, report func(object problem.Object, field, reason, format string, args ...any)) {
+func (d *Desired) pods(v View, state *datapath.State, report reporter) {
 	ports := v.Switch.Bridges[v.Config.OVSBridge].Ports
 	for _, a := range v.Attachments {
 		object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
@@ -207,7 +215,7 @@ func (d *Desired) pods(v View, state *datapath.State, report func(object problem
 }
 
 // remoteNodes adds the other Nodes of this cluster that have Pods and an address.
-func (v View) remoteNodes(state *datapath.State, report func(object problem.Object, field, reason, format string, args ...any)) {
+func (v View) remoteNodes(state *datapath.State, report reporter) {
 	for _, n := range v.Nodes {
 		if n.Name == v.NodeName {
 			continue
@@ -217,7 +225,10 @@ func (v View) remoteNodes(state *datapath.State, report func(object problem.Obje
 			report(problem.Object{Kind: "Node", Name: n.Name}, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
 			continue
 		}
-		ip, ok := internalIP(n)
+		ip, ok, err := tunnelEnd(n)
+		if err != nil {
+			report(problem.Object{Kind: "Node", Name: n.Name}, "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+		}
 		if !ok || len(ranges) == 0 {
 			continue // a Node that is still being set up
 		}

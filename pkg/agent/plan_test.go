@@ -157,6 +157,56 @@ func TestPlan(t *testing.T) {
 				t.Errorf("tunnels %s, want one to the other Node and one to west's Gateway", have)
 			}
 		}},
+		{name: "tunnels end at the announced address of transportInterface", change: func(v *View) {
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
+			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "fd00::1,10.50.0.1"}
+			v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.2"}
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "10.50.0.1" {
+				t.Errorf("the tunnel port's local_ip is %q, want 10.50.0.1", have)
+			}
+			if have := d.State.RemoteNodes[0].Address.String(); have != "10.50.0.2" {
+				t.Errorf("the tunnel to node-2 ends at %s, want 10.50.0.2", have)
+			}
+			if have := d.State.Peering.Peers[0].Via.String(); have != "10.50.0.2" {
+				t.Errorf("the tunnel to the Gateway ends at %s, want node-2's 10.50.0.2", have)
+			}
+		}},
+		{name: "transportInterface has the InternalIP", change: func(v *View) {
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth0", []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "192.168.78.101" {
+				t.Errorf("the tunnel port's local_ip is %q, want 192.168.78.101", have)
+			}
+		}},
+		{name: "transportInterface that no Node sends to", change: func(v *View) {
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
+		}, check: func(t *testing.T, d Desired) {
+			if have, ok := d.Bridges[0].Ports[1].Options["local_ip"]; ok {
+				t.Errorf("the tunnel port takes packets for %s only, where none are sent", have)
+			}
+		}, problem: "kubectl annotate --overwrite node node-1 node.antrea.io/transport-addresses=10.50.0.1"},
+		{name: "transportInterface without an address", change: func(v *View) { v.Config.TransportInterface = "eth1" }, check: func(t *testing.T, d Desired) {
+			if have, ok := d.Bridges[0].Ports[1].Options["local_ip"]; ok {
+				t.Errorf("the tunnel port has local_ip %s", have)
+			}
+		}, problem: "interface eth1 has no IPv4 address"},
+		{name: "a transport address that is none", change: func(v *View) {
+			v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "127.0.0.1,eth1"}
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.State.RemoteNodes[0].Address.String(); have != "192.168.78.102" {
+				t.Errorf("the tunnel to node-2 ends at %s, want its InternalIP", have)
+			}
+		}, problem: `"127.0.0.1,eth1" has no IPv4 address`},
+		{name: "a Gateway whose tunnels end elsewhere than the other clusters send", change: func(v *View) {
+			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
+			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.1"}
+			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.State.Peering.Peers[0].Via.String(); have != "192.168.79.101" {
+				t.Errorf("the tunnel to west ends at %s", have)
+			}
+		}, problem: "multicluster.antrea.io/gateway-ip=10.50.0.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v := testView()

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // underlay reads the interface that carries the Node's tunnels into the view.
@@ -19,20 +21,25 @@ func (a *Agent) underlay(v *View) error {
 		v.Underlay = Underlay{Uplink: &t, MTU: t.MTU}
 		return nil
 	}
-	name := a.config.TransportInterface
-	if name == "" {
-		node := v.self()
-		if node == nil {
-			return nil
+	if name := a.config.TransportInterface; name != "" {
+		t, err := hostnet.ReadTransport(name)
+		if err != nil {
+			return fmt.Errorf("read transportInterface %s: %w", name, err)
 		}
-		ip, ok := internalIP(node)
-		if !ok {
-			return nil // the kubelet has not written it yet
-		}
-		var err error
-		if name, err = hostnet.InterfaceWith(ip); err != nil {
-			return fmt.Errorf("find the interface of the Node's InternalIP %s: %w", ip, err)
-		}
+		v.Underlay = Underlay{MTU: t.MTU, Addresses: t.Addresses}
+		return nil
+	}
+	node := v.self()
+	if node == nil {
+		return nil
+	}
+	ip, ok := internalIP(node)
+	if !ok {
+		return nil // the kubelet has not written it yet
+	}
+	name, err := hostnet.InterfaceWith(ip)
+	if err != nil {
+		return fmt.Errorf("find the interface of the Node's InternalIP %s: %w", ip, err)
 	}
 	t, err := hostnet.ReadTransport(name)
 	if err != nil {
@@ -40,6 +47,67 @@ func (a *Agent) underlay(v *View) error {
 	}
 	v.Underlay = Underlay{MTU: t.MTU}
 	return nil
+}
+
+// transportAddress returns where this Node's tunnels end on the kernel's datapath: the address of
+// the transportInterface that the other Nodes send to. It is the zero address without a
+// transportInterface, and while the Node does not announce an address of it: tunnels then end at
+// any address of the Node.
+func (v View) transportAddress(report reporter) netip.Addr {
+	name := v.Config.TransportInterface
+	node := v.self()
+	if name == "" || v.Config.OVSDatapathType != "system" || node == nil {
+		return netip.Addr{}
+	}
+	end, ok, _ := tunnelEnd(node) // remoteNodes and self report a bad annotation
+	var own []string
+	for _, p := range v.Underlay.Addresses {
+		switch {
+		case ok && p.Addr() == end:
+			return end
+		case p.Addr().Is4() && p.Addr().IsGlobalUnicast():
+			own = append(own, p.Addr().String())
+		}
+	}
+	object := problem.Object{Kind: "Node", Name: v.NodeName}
+	if len(own) == 0 {
+		report(object, "transportInterface", "NoTransportAddress",
+			"interface %s has no IPv4 address that tunnels can end at, they use the Node's InternalIP: give it an address, or name another interface in antrea-agent.conf", name)
+		return netip.Addr{}
+	}
+	report(object, "transportInterface", "TransportAddressNotAnnounced",
+		"the other Nodes send tunnel packets to %s, which is not an address of interface %s: run kubectl annotate --overwrite node %s %s=%s, or remove transportInterface from antrea-agent.conf",
+		end, name, v.NodeName, transportAddresses, own[0])
+	return netip.Addr{}
+}
+
+// useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: the
+// Gateway object has the Gateway Node's InternalIP, where no tunnel may end.
+func (v View) useTransportAddresses(p *peering.Peering, report reporter) {
+	for _, n := range v.Nodes {
+		end, ok, _ := tunnelEnd(n)
+		if n.Name != p.Gateway || !ok {
+			continue
+		}
+		internal, _ := internalIP(n)
+		switch p.Role {
+		case peering.Regular:
+			if end == internal {
+				return
+			}
+			p.InternalIP = end
+			for i := range p.Peers {
+				p.Peers[i].Via = end
+			}
+		case peering.Gateway:
+			if local := v.transportAddress(func(problem.Object, string, string, string, ...any) {}); local.IsValid() && p.GatewayIP == internal && p.GatewayIP != local {
+				report(problem.Object{Kind: "Gateway", Name: p.Gateway}, "gatewayIP", "GatewayAddressNotServed",
+					"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
+					p.GatewayIP, local, p.Gateway, local)
+			}
+		}
+		return
+	}
 }
 
 // uplinkBridge is the name of the bridge that takes an interface over.

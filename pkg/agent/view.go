@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -46,8 +47,11 @@ type Underlay struct {
 	// Uplink is the interface that the switch takes over (userspace datapath with a
 	// transportInterface); nil when the kernel keeps it.
 	Uplink *hostnet.Transport
-	// MTU of the interface that carries the Node's InternalIP, 0 when it is not known yet.
+	// MTU of the interface that carries the tunnels: the transportInterface, else the one with
+	// the Node's InternalIP; 0 when it is not known yet.
 	MTU int
+	// Addresses of the transportInterface where the kernel keeps it.
+	Addresses []netip.Prefix
 }
 
 // self returns this Node's object, or nil while it is not known.
@@ -71,6 +75,26 @@ func internalIP(n *corev1.Node) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// transportAddresses is the annotation of a Node that says where tunnels to it end, where that
+// is not its InternalIP: addresses with commas between them, of which the first IPv4 one counts.
+const transportAddresses = "node.antrea.io/transport-addresses"
+
+// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the
+// InternalIP. An annotation that names no usable address is an error and does not count.
+func tunnelEnd(n *corev1.Node) (ip netip.Addr, ok bool, err error) {
+	text := n.Annotations[transportAddresses]
+	for one := range strings.SplitSeq(text, ",") {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(one)); err == nil && ip.Is4() && ip.IsGlobalUnicast() {
+			return ip, true, nil
+		}
+	}
+	if text != "" {
+		err = fmt.Errorf("annotation %s: %q has no IPv4 address that a tunnel can end at", transportAddresses, text)
+	}
+	ip, ok = internalIP(n)
+	return ip, ok, err
 }
 
 // podCIDRs returns a Node's IPv4 podCIDRs in their normal form.
