@@ -1,8 +1,10 @@
 package datapath
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -226,4 +228,62 @@ func TestTunnelTypes(t *testing.T) {
 			t.Run(tunnelType+"/"+r.name, r.check)
 		}
 	}
+}
+
+// TestTunnelsEndAtOneInterface gives two Nodes a second link, for tunnels alone, as the agent does
+// for a transportInterface on the kernel's datapath (options:local_ip). The userspace datapath
+// tunnels by the bridge that has taken the interface over, so there the test makes the second
+// link a port of that bridge.
+func TestTunnelsEndAtOneInterface(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}
+	states[0].RemoteNodes[0].Address, states[1].RemoteNodes[0].Address = addrOf(ends[1]), addrOf(ends[0])
+	nodes := []*realNode{
+		newNode(t, underlay, states[0], "east1", eastOne, "10.97.0.0/16"),
+		newNode(t, underlay, states[1], "east2", eastTwo, "10.97.0.0/16"),
+	}
+	nodes[0].host.ip(t, fmt.Sprintf("link add transport type veth peer name transport netns %d", nodes[1].host.pid))
+	for i, n := range nodes {
+		link := "transport"
+		if ovstest.System() {
+			n.host.ip(t, "link set transport up")
+		} else {
+			link = "br-tunnel"
+			n.host.mute(t, "transport")
+			n.ovs.vsctl(t, "add-br", link, "--", "set", "bridge", link, "datapath_type=netdev", "--", "add-port", link, "transport")
+		}
+		n.host.ip(t, fmt.Sprintf("address add %s/24 dev %s", ends[i], link), "link set "+link+" up")
+		n.ovs.vsctl(t, "set", "interface", "tun0", "options:local_ip="+ends[i])
+	}
+	nodes[0].pods[0].serve(t, "tcp", ":8080", "east1/pod1")
+	before := nodes[0].received(t, "transport")
+	request{"", nodes[1].pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
+	if after := nodes[0].received(t, "transport"); after < before+40 {
+		t.Errorf("%d packets of 20 connections came by the transport interface", after-before)
+	}
+	// What is sent to the Node's other address is not taken, until tunnels may end there.
+	states[1].RemoteNodes[0].Address = eastOne
+	nodes[1].ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", nodes[1].ovs.dir+"/br-int.mgmt")
+	nodes[1].ovs.program(t, "br-int", setOf(t, mustPlan(t, states[1])))
+	nodes[1].ovs.vsctl(t, "remove", "interface", "tun0", "options", "local_ip")
+	nodes[1].pods[0].run(t, "sh", "-c", "! ping -c 2 -W 1 10.11.0.2")
+	nodes[0].ovs.vsctl(t, "remove", "interface", "tun0", "options", "local_ip")
+	request{"", nodes[1].pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
+}
+
+// received is how many packets an interface of the Node has received.
+func (n *realNode) received(t *testing.T, link string) int {
+	t.Helper()
+	out, err := exec.Command("nsenter", "--net="+n.host.path(), "ip", "-j", "-s", "link", "show", "dev", link).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var links []struct {
+		Stats64 struct{ RX struct{ Packets int } }
+	}
+	if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return links[0].Stats64.RX.Packets
 }
