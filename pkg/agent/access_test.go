@@ -35,6 +35,12 @@ func TestAccess(t *testing.T) {
 			continue
 		}
 		for _, rule := range role.Rules {
+			if len(rule.NonResourceURLs) > 0 {
+				if !slices.Equal(rule.NonResourceURLs, []string{"/readyz"}) || !slices.Equal(rule.Verbs, []string{"get"}) {
+					t.Errorf("the agent may %v %v", rule.Verbs, rule.NonResourceURLs)
+				}
+				continue
+			}
 			if want := []string{"get", "list", "watch"}; !slices.Equal(rule.Verbs, want) {
 				t.Errorf("the agent may %v %v, want %v", rule.Verbs, rule.Resources, want)
 			}

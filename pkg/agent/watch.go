@@ -33,7 +33,7 @@ type source struct {
 	object client.Object
 	list   client.ObjectList
 	// optional sources may not be served by the API server (their CRD is not installed
-	// yet). An API server that says so has told all there is: the source counts as loaded.
+	// yet). Once that is confirmed (see absences) the source counts as loaded.
 	optional bool
 }
 
@@ -47,10 +47,12 @@ type cluster struct {
 	notify    func()
 
 	handled map[string]bool // kinds that have our event handler; used by run only
+	absent  absences        // used by run only
+	wake    chan struct{}   // a watch was answered with 404
 
-	mu     sync.Mutex
+	mu     sync.RWMutex
 	served map[string]bool // kinds whose informer has synced
-	loaded bool            // every source has said all it has once
+	loaded bool            // every source has reported all it has once
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -93,7 +95,17 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare watches: %w", err)
 	}
+	wake := make(chan struct{}, 1)
 	c, err := cache.New(config, cache.Options{
+		DefaultWatchErrorHandler: func(ctx context.Context, r *toolscache.Reflector, err error) {
+			toolscache.DefaultWatchErrorHandler(ctx, r, err)
+			if apierrors.IsNotFound(err) {
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
+			}
+		},
 		HTTPClient: watches,
 		Scheme:     scheme,
 		Mapper:     mapper(),
@@ -105,7 +117,10 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 	if err != nil {
 		return nil, nil, fmt.Errorf("prepare watches: %w", err)
 	}
-	return &cluster{cache: c, discovery: disco, scheme: scheme, log: log, notify: notify, handled: map[string]bool{}, served: map[string]bool{}}, sources, nil
+	return &cluster{
+		cache: c, discovery: disco, scheme: scheme, log: log, notify: notify, wake: wake,
+		handled: map[string]bool{}, served: map[string]bool{}, absent: absences{},
+	}, sources, nil
 }
 
 // mapper knows the watched kinds without asking the API server: the agent has to start while
@@ -160,36 +175,50 @@ func (c *cluster) isServed(o client.Object) error {
 	return errNotServed
 }
 
-// run starts the watches and keeps trying those whose kind is not served yet. It returns
-// when ctx ends.
+// recheck is after how long the sources that are not watched are tried again.
+const recheck = time.Second
+
+// run starts the watches, keeps trying those whose kind is not served yet, and ends those whose
+// kind is served no more. It returns when ctx ends.
 func (c *cluster) run(ctx context.Context, sources []source) error {
 	errc := make(chan error, 1)
 	go func() { errc <- c.cache.Start(ctx) }()
 
-	pending := sources
 	reported := map[string]string{}
+	doubted := false // a watch of one of the served kinds was answered with 404
 	for {
-		var missing []source
+		missing := 0
 		loaded := true
-		for _, s := range pending {
+		recheckServed := doubted
+		doubted = false
+		for _, s := range sources {
 			kind := kindOf(s.object)
+			if c.isWatched(kind) {
+				if s.optional && recheckServed && !c.keep(ctx, s) {
+					doubted = true
+				}
+				continue
+			}
 			err := c.watch(ctx, s)
-			switch {
-			case err == nil:
+			if err == nil {
 				c.log.Info("watching", "kind", kind)
 				delete(reported, kind)
+				c.absent.forget(kind)
+				c.notify()
 				continue
-			case errors.Is(err, errNotServed):
-			default:
-				loaded = false
 			}
-			missing = append(missing, s)
+			if errors.Is(err, errNotServed) {
+				err = c.confirmAbsent(ctx, kind, err)
+			} else {
+				c.absent.forget(kind)
+			}
+			loaded = loaded && errors.Is(err, errNotServed)
+			missing++
 			if reported[kind] != err.Error() && ctx.Err() == nil {
 				reported[kind] = err.Error()
 				c.log.Info("not watching yet", "kind", kind, "error", err)
 			}
 		}
-		pending = missing
 		c.mu.Lock()
 		first := loaded && !c.loaded
 		c.loaded = c.loaded || loaded
@@ -197,8 +226,8 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 		if first {
 			c.notify()
 		}
-		wait := time.Second
-		if len(pending) == 0 {
+		wait := recheck
+		if missing == 0 && !doubted {
 			wait = time.Hour // nothing left to try
 		}
 		timer := time.NewTimer(wait)
@@ -212,6 +241,9 @@ func (c *cluster) run(ctx context.Context, sources []source) error {
 				return nil
 			}
 			return fmt.Errorf("watch the API server: %w", err)
+		case <-c.wake:
+			timer.Stop()
+			doubted = true
 		case <-timer.C:
 		}
 	}
@@ -253,24 +285,27 @@ func (c *cluster) watch(ctx context.Context, s source) error {
 
 func kindOf(o client.Object) string { return fmt.Sprintf("%T", o) }
 
-// ready reports whether every source has said all it has once.
+// isWatched reports whether a kind's informer has synced.
+func (c *cluster) isWatched(kind string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.served[kind]
+}
+
+// ready reports whether every source has reported all it has once.
 func (c *cluster) ready() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.mu.RLock()
+	defer c.mu.RUnlock()
 	return c.loaded
 }
 
 // fill copies the objects of the served kinds into a View.
 func (c *cluster) fill(ctx context.Context, v *View) error {
-	c.mu.Lock()
-	served := map[string]bool{}
-	for k, ok := range c.served {
-		served[k] = ok
-	}
-	c.mu.Unlock()
+	c.mu.RLock() // no informer is removed while its content is listed
+	defer c.mu.RUnlock()
 
 	list := func(o client.Object, l client.ObjectList) error {
-		if !served[kindOf(o)] {
+		if !c.served[kindOf(o)] {
 			return nil
 		}
 		if err := c.cache.List(ctx, l); err != nil {

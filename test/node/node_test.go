@@ -22,6 +22,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/tombolo-net/tombolo/pkg/agent"
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
@@ -75,6 +77,7 @@ func testMain(m *testing.M) int {
 		return 0
 	}
 	plugin = filepath.Join(os.Getenv(inside), "tombolo")
+	ctrl.SetLogger(logr.Discard())
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare the Node's namespace:", err)
 		return 1
@@ -438,4 +441,5 @@ func (b *buffer) String() string {
 func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
+	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 }
