@@ -7,11 +7,14 @@ BIN := $(ROOT)/bin
 CACHE ?= $(HOME)/.cache/tombolo
 export TOMBOLO_REPO := $(ROOT)
 export TOMBOLO_KUBERNETES := $(BIN)/kubernetes
+# Stages print the time since here.
+export TOMBOLO_START := $(shell date +%s)
+STAGE := . build/stage.sh; stage
 PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images lab-binaries packages demo demo-down check test bench generate verify
+.PHONY: help build images lab-binaries packages modules demo demo-down check test bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -20,7 +23,7 @@ build: ## compile the programs into bin/
 	@build/programs $(BIN)
 
 images: build ## make the container images, bin/images/*.tar, without a registry
-	@go run ./build/images $(BIN) $(BIN)/images
+	@$(STAGE) "container images" go run ./build/images $(BIN) $(BIN)/images
 
 lab-binaries: ## compile what the lab runs (Kubernetes, containerd; cached in ~/.cache/tombolo)
 	@build/lab-binaries $(CACHE) $(BIN)
@@ -29,15 +32,20 @@ packages: ## install the Debian packages that tests and demo need
 	@build/packages
 
 demo: packages lab-binaries images ## bring up three clusters joined by Tombolo and show a request
-	@go run ./test/demo
+	@$(STAGE) "the demo" go build -trimpath -v -o $(BIN)/demo ./test/demo
+	@$(BIN)/demo
 
 demo-down: ## remove the demo's clusters
-	@go run ./cmd/tombolo-lab --lab demo down
+	@$(STAGE) "tombolo-lab" go build -trimpath -v -o $(BIN)/tombolo-lab ./cmd/tombolo-lab
+	@$(BIN)/tombolo-lab --lab demo down
 
 check: packages ## format, vet, lint and unit tests: under a minute
 	@build/check
 
-test: packages lab-binaries images ## all tests, the lab's included
+modules: # what compiling and testing everything downloads
+	@$(STAGE) "Go modules" go list -deps -test ./...
+
+test: packages lab-binaries images modules ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m ./...
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,13 +24,22 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := &demo{start: time.Now()}
+	d := &demo{start: started()}
 	err := d.run(ctx)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\nThe lab is left as it is; look into it with bin/tombolo-lab, remove it with: make demo-down\n", err)
 		return 1
 	}
+	fmt.Printf("\ntotal time: %s\n", time.Since(d.start).Round(time.Second))
 	return 0
+}
+
+// started returns when `make demo` began, which compiles and downloads first; now without make.
+func started() time.Time {
+	if seconds, err := strconv.ParseInt(os.Getenv("TOMBOLO_START"), 10, 64); err == nil {
+		return time.Unix(seconds, 0)
+	}
+	return time.Now()
 }
 
 type demo struct {
@@ -39,12 +49,19 @@ type demo struct {
 
 // say prints one line of progress with the time since the start.
 func (d *demo) say(format string, args ...any) {
-	fmt.Printf("%6.1fs  %s\n", time.Since(d.start).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Printf("%7.1fs  %s\n", time.Since(d.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (d *demo) run(ctx context.Context) error {
 	// A demo that was stopped half way is no reason to fail.
 	if old, err := lab.Open(labName); err == nil {
+		repo, err := lab.Repo()
+		if err != nil {
+			return err
+		}
+		if old.Repo() != repo {
+			return fmt.Errorf("a demo of another copy of this repository runs: remove it with: make -C %s demo-down", old.Repo())
+		}
 		d.say("removing the lab of an earlier demo")
 		if err := old.Down(ctx); err != nil {
 			return err

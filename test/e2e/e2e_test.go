@@ -13,68 +13,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
 // world is the lab that the tests of this package share: it takes a minute to come up.
 var world *scenario.Scenario
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (code int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Minute)
-	defer cancel()
-	start := time.Now()
-	say := func(format string, args ...any) {
-		fmt.Printf("%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
-	}
-	name := fmt.Sprintf("e2e%d", os.Getpid())
-	before, err := lab.Snapshot(name)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	l, err := lab.Up(ctx, lab.Config{
-		Name:     name,
-		Clusters: []string{"north", "east", "west"},
-		Nodes:    2,
-		Progress: func(s string) { say("%s", s) },
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bring up the lab:", err)
-		if l != nil {
-			err = leave(l, before)
-			fmt.Fprintln(os.Stderr, "take it down:", err)
-		}
-		return 1
-	}
-	defer func() {
-		if os.Getenv("TOMBOLO_KEEP_LAB") != "" {
-			fmt.Println("the lab stays up: TOMBOLO_KEEP_LAB is set")
-			return
-		}
-		if err := leave(l, before); err != nil {
-			fmt.Fprintln(os.Stderr, "take the lab down:", err)
-			code = 1
-		}
-	}()
-	if err := l.Install(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "install Tombolo:", err)
-		return 1
-	}
-	world = &scenario.Scenario{Lab: l, Progress: say}
-	say("Tombolo is installed in three clusters")
-	return m.Run()
-}
-
-// leave takes the lab down, and compares the machine with what it was.
-func leave(l *lab.Lab, before lab.Traces) error {
-	ctx := context.Background()
-	if err := l.Down(ctx); err != nil {
-		return err
-	}
-	return before.Compare(ctx)
+func TestMain(m *testing.M) {
+	setup := scenario.Setup{Name: "e2e", Clusters: []string{"north", "east", "west"}, Nodes: 2}
+	os.Exit(setup.Run(func(s *scenario.Scenario) int {
+		world = s
+		return m.Run()
+	}))
 }
 
 // TestClusterSet goes through the life of a ClusterSet. Its steps build on each other, so

@@ -4,6 +4,7 @@
 //	echo serve [--http :8080] [--udp :8080]
 //	echo get URL [--count N] [--interval D] [--timeout D] [--port N]
 //	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
+//	echo watch URL [--fresh] [--interval D] [--timeout D]
 //	echo download URL
 package main
 
@@ -25,7 +26,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(serveCommand(), getCommand(), udpCommand(), downloadCommand())
+	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintln(os.Stderr, "echo:", err)
@@ -75,6 +76,18 @@ func udpCommand() *cobra.Command {
 			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askUDP(ctx, args[0], port) })
 		},
 	})
+}
+
+func watchCommand() *cobra.Command {
+	var w watcher
+	cmd := &cobra.Command{
+		Use: "watch URL", Short: "Ask a URL on one connection until interrupted, with a line for each request", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().DurationVar(&w.interval, "interval", 200*time.Millisecond, "time from one request to the next")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 10*time.Second, "time that connecting, and with --fresh a whole request, may take")
+	cmd.Flags().BoolVar(&w.fresh, "fresh", false, "a new connection for each request")
+	return cmd
 }
 
 func downloadCommand() *cobra.Command {

@@ -17,7 +17,7 @@ const (
 // Repo returns the repository that this program is of: above the working directory.
 func Repo() (string, error) {
 	if dir := os.Getenv(EnvRepo); dir != "" {
-		return dir, nil
+		return filepath.Abs(dir)
 	}
 	dir, err := os.Getwd()
 	if err != nil {
@@ -44,9 +44,6 @@ type binaries struct {
 func findBinaries() (binaries, error) {
 	repo, err := Repo()
 	if err != nil {
-		return binaries{}, err
-	}
-	if repo, err = filepath.Abs(repo); err != nil {
 		return binaries{}, err
 	}
 	b := binaries{Repo: repo, Kubernetes: os.Getenv(EnvBinaries), Own: filepath.Join(repo, "bin")}

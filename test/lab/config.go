@@ -129,7 +129,7 @@ func claimLocked(c Config, bin binaries) (record, error) {
 		if err := makeOwnDir(c.Dir, c.Name); err != nil {
 			return record{}, err
 		}
-		if err := machine.makeMountPoints(); err != nil {
+		if err := errors.Join(machine.makeMountPoints(), machine.raiseLimit()); err != nil {
 			return record{}, err
 		}
 		if link := filepath.Join(stateRoot, c.Name); link != c.Dir {

@@ -192,6 +192,15 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return nil
 }
 
+// APIServer returns the API server's process.
+func (c *Cluster) APIServer() (Process, error) {
+	p, running, err := named(c.place(), "kube-apiserver")
+	if err == nil && !running {
+		err = fmt.Errorf("the API server of cluster %s does not run", c.name)
+	}
+	return Process{p.pid, p.args}, err
+}
+
 // StopAPIServer stops the API server as a restart of its host would: it gets SIGKILL.
 func (c *Cluster) StopAPIServer(ctx context.Context) error {
 	return killInside(ctx, c.place(), func(p process) bool { return p.name() == "kube-apiserver" })

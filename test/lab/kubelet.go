@@ -61,6 +61,7 @@ nodeLeaseDurationSeconds: 12
 resolvConf: ""
 clusterDomain: cluster.local
 oomScoreAdj: 0
+crashLoopBackOff: {maxContainerRestartPeriod: 1s} # tests kill containers more often than programs crash
 rotateCertificates: false
 serializeImagePulls: true
 volumePluginDir: /var/lib/kubelet/volumeplugins
@@ -110,7 +111,8 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	return n.LoadImage(ctx, n.cluster.lab.pausePath())
 }
 
-func (n *Node) startKubelet(context.Context) error {
+// StartKubelet starts the kubelet again after it was killed, as the Node's init system would.
+func (n *Node) StartKubelet() error {
 	return n.daemon("kubelet",
 		"--config="+n.file("kubelet.yml"),
 		"--kubeconfig="+n.cluster.file(n.name+".kubeconfig"),

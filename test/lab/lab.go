@@ -58,6 +58,9 @@ func (l *Lab) Name() string { return l.record.Name }
 // kubeconfig and logs.
 func (l *Lab) Dir() string { return l.record.Dir }
 
+// Repo returns the repository that the lab was made from.
+func (l *Lab) Repo() string { return l.record.Binaries.Repo }
+
 // Clusters returns all clusters in the order of Config.Clusters.
 func (l *Lab) Clusters() []*Cluster { return l.clusters }
 

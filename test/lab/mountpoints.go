@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -18,15 +19,58 @@ import (
 // these were not there before the first lab is noted in a file, and the last lab that goes
 // removes them. Not earlier: the kernel takes a directory away although something is mounted
 // on it in other mount namespaces, and the mount with it.
+//
+// They also share the machine's inotify instances, of which Linux allows root 128 by default: a
+// Node needs eight, a control plane seven, and a containerd that gets none serves no Pods. The
+// first lab raises the limit, the last one restores it.
 type shared struct {
 	root        string
 	mountPoints []string
+	instances   string // the setting of the inotify instances
 }
 
-var machine = shared{stateRoot, disk.Dirs}
+// enoughInstances is what labs need: kind and minikube ask their users for the same.
+const enoughInstances = 1024
+
+var machine = shared{stateRoot, disk.Dirs, "/proc/sys/fs/inotify/max_user_instances"}
 
 func (s shared) lock() string  { return filepath.Join(s.root, ".lock") }
 func (s shared) notes() string { return filepath.Join(s.root, ".directories") }
+func (s shared) limit() string { return filepath.Join(s.root, ".inotify") } // what it was
+
+// raiseLimit raises the limit of inotify instances. The caller holds the lock.
+func (s shared) raiseLimit() error {
+	text, err := os.ReadFile(s.instances)
+	if err != nil {
+		return err
+	}
+	have, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || have >= enoughInstances {
+		return err
+	}
+	if _, err := os.Stat(s.limit()); errors.Is(err, fs.ErrNotExist) {
+		if err := os.WriteFile(s.limit(), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(s.instances, []byte(strconv.Itoa(enoughInstances)), 0o644)
+}
+
+// restoreLimit undoes raiseLimit, unless somebody has set another value meanwhile.
+func (s shared) restoreLimit() error {
+	before, err := os.ReadFile(s.limit())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, err := os.ReadFile(s.instances)
+	if err != nil || strings.TrimSpace(string(now)) != strconv.Itoa(enoughInstances) {
+		return err
+	}
+	return os.WriteFile(s.instances, before, 0o644)
+}
 
 // locked runs f while no other lab of this machine comes or goes.
 func (s shared) locked(f func() error) error {
@@ -144,7 +188,10 @@ func (s shared) tidy() error {
 				return fmt.Errorf("remove %s: %w", dir, err)
 			}
 		}
-		for _, path := range []string{s.notes(), s.lock(), s.root} {
+		if err := s.restoreLimit(); err != nil {
+			return err
+		}
+		for _, path := range []string{s.notes(), s.limit(), s.lock(), s.root} {
 			err := os.Remove(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 				return err

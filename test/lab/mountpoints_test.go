@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -16,7 +18,10 @@ func machineIn(t *testing.T) (shared, string) {
 	if err := os.MkdirAll(filepath.Join(root, "etc/there"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := shared{root: filepath.Join(root, "labs")}
+	s := shared{root: filepath.Join(root, "labs"), instances: filepath.Join(root, "max_user_instances")}
+	if err := os.WriteFile(s.instances, []byte("128\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, dir := range []string{"etc/cni/net.d", "etc/there", "opt/cni/bin", "opt/containerd"} {
 		s.mountPoints = append(s.mountPoints, filepath.Join(root, dir))
 	}
@@ -26,7 +31,7 @@ func machineIn(t *testing.T) (shared, string) {
 // comes and goes are what Up and Remove do with what the labs share.
 func (s shared) comes(name string) error {
 	return s.locked(func() error {
-		if err := s.makeMountPoints(); err != nil {
+		if err := errors.Join(s.makeMountPoints(), s.raiseLimit()); err != nil {
 			return err
 		}
 		return os.Mkdir(filepath.Join(s.root, name), 0o755)
@@ -96,7 +101,7 @@ func TestWhatOthersPutThereStays(t *testing.T) {
 	if err := s.goes("one"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"etc", "etc/cni", "etc/cni/net.d", "etc/cni/net.d/theirs", "etc/there"}
+	want := []string{"etc", "etc/cni", "etc/cni/net.d", "etc/cni/net.d/theirs", "etc/there", "max_user_instances"}
 	if after := tree(t, root); !slices.Equal(after, want) {
 		t.Errorf("left is %q, want %q", after, want)
 	}
@@ -129,4 +134,39 @@ func TestLabsComeAndGoAtOnce(t *testing.T) {
 	if after := tree(t, root); !slices.Equal(before, after) {
 		t.Errorf("left is %q, want %q", after, before)
 	}
+}
+
+// TestInotifyLimit has labs come and go, and looks at the machine's limit of inotify instances.
+func TestInotifyLimit(t *testing.T) {
+	s, _ := machineIn(t)
+	limit := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(s.instances)
+		if err != nil || strings.TrimSpace(string(text)) != want {
+			t.Errorf("the limit is %q (%v), want %s", text, err, want)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.comes("one"))
+	limit("1024")
+	must(s.comes("two"))
+	must(s.goes("one"))
+	limit("1024")
+	must(s.goes("two"))
+	limit("128")
+
+	must(s.comes("one"))
+	must(os.WriteFile(s.instances, []byte("512\n"), 0o644)) // by an administrator, meanwhile
+	must(s.goes("one"))
+	limit("512")
+	must(os.WriteFile(s.instances, []byte("8192\n"), 0o644))
+	must(s.comes("one"))
+	limit("8192")
+	must(s.goes("one"))
+	limit("8192")
 }

@@ -125,7 +125,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	if err := n.startContainerd(ctx); err != nil {
 		return err
 	}
-	return n.startKubelet(ctx)
+	return n.StartKubelet()
 }
 
 // wire makes the Node's network namespace anew and plugs its cables in.
@@ -226,6 +226,40 @@ func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
 		return out, fmt.Errorf("%s on Node %s: %w", strings.Join(args, " "), n, err)
 	}
 	return out, nil
+}
+
+// Process is one that runs on a Node or in a control plane.
+type Process struct {
+	PID  int      // on this machine
+	Args []string // its command line
+}
+
+// Name returns what the process was called as, without its folder.
+func (p Process) Name() string { return process{args: p.Args}.name() }
+
+// Processes returns everything that runs on the Node, in its Pods too.
+func (n *Node) Processes() ([]Process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		cgroups, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
+		if err != nil || !strings.Contains(strings.ReplaceAll(string(cgroups), "\n", "/"), n.cgroup()+"/") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || len(text) == 0 { // gone, or a zombie
+			continue
+		}
+		found = append(found, Process{pid, strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")})
+	}
+	return found, nil
 }
 
 // Signal sends a signal to all processes of that name on the Node itself or in its

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// watcher sends a request every interval and prints one line for each, until it is interrupted:
+//
+//	2026-01-02T15:04:05.123456789Z 0.004 ok
+//	2026-01-02T15:04:05.323456789Z 10.000 failed: dial tcp 10.96.0.7:80: i/o timeout
+//
+// The columns are when the request was sent, the seconds it took, and how it ended. On one kept
+// connection there is no time limit, since TCP sends again what was lost, and the first failure
+// ends the program: the connection is broken. With fresh set each request has a connection of
+// its own, and the program goes on after a failure.
+type watcher struct {
+	interval, timeout time.Duration
+	fresh             bool
+}
+
+func (w *watcher) run(ctx context.Context, target string) error {
+	u, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), "80")
+	}
+	var kept *connection
+	if !w.fresh {
+		if kept, err = dial(ctx, address, w.timeout); err != nil {
+			return err
+		}
+		defer kept.Close()
+		stop := context.AfterFunc(ctx, func() { kept.Close() })
+		defer stop()
+	}
+	tick := time.NewTicker(w.interval)
+	defer tick.Stop()
+	for {
+		start := time.Now()
+		if w.fresh {
+			err = once(ctx, address, u.RequestURI(), w.timeout)
+		} else {
+			err = kept.request(u.RequestURI())
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		how := "ok"
+		if err != nil {
+			how = "failed: " + err.Error()
+		}
+		fmt.Printf("%s %.3f %s\n", start.UTC().Format(time.RFC3339Nano), time.Since(start).Seconds(), how)
+		if err != nil && !w.fresh {
+			return errSaid
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// once sends one request on a connection of its own, within the time limit.
+func once(ctx context.Context, address, path string, limit time.Duration) error {
+	c, err := dial(ctx, address, limit)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	return c.request(path)
+}
+
+// connection is one TCP connection that HTTP requests are sent over. It is no http.Client: that
+// replaces a connection that breaks without a word.
+type connection struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func dial(ctx context.Context, address string, limit time.Duration) (*connection, error) {
+	conn, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{conn, bufio.NewReader(conn)}, nil
+}
+
+func (c *connection) request(path string) error {
+	req, err := http.NewRequest(http.MethodGet, "http://"+c.RemoteAddr().String()+path, nil)
+	if err != nil {
+		return err
+	}
+	if err := req.Write(c); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(c.in, req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s", resp.Status)
+	}
+	for { // the whole body, so that the next answer begins where it should
+		if _, err := resp.Body.Read(make([]byte, 1024)); err != nil {
+			break
+		}
+	}
+	return nil
+}
