@@ -33,8 +33,11 @@ type applier struct {
 	handle *netlink.Handle
 	log    *slog.Logger
 	nft    *ruleset // nil until the first use
-	// nftUnsettled says that the last attempt at nftables failed.
-	nftUnsettled bool
+	// nftDirty says that the table may differ from what it should be: nothing was compared yet,
+	// it was changed, or the last attempt failed.
+	nftDirty bool
+	nftWant  string // what the table was last compared with
+	nftReads uint64 // how often it was read
 	// asked is the number of the link on which all next hops of tunnels were asked for.
 	asked int
 

@@ -85,7 +85,8 @@ type Tunnels struct {
 
 // Stats counts what a Manager has done.
 type Stats struct {
-	Compares  uint64 // times that kernel and wish were compared
+	Compares  uint64 // times that the kernel was compared with what is desired
 	Changes   uint64 // changes sent to the kernel
+	NFTReads  uint64 // times that the nftables table was read, by the nft program
 	LastError string // of the last compare, "" when all is as wanted
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -22,8 +22,8 @@ import (
 type Options struct {
 	// Logger is told about changes; nil for silence.
 	Logger *slog.Logger
-	// Resync is how often everything is compared although no event asks for it, because
-	// sysctls and nftables send none; default 30 s.
+	// Resync is how often everything but nftables is compared although no event asks for it,
+	// because sysctls send none; default 30 s.
 	Resync time.Duration
 	// Namespace is the network namespace to configure; nil for the one of the process.
 	Namespace *netns.NsHandle
@@ -47,7 +47,8 @@ type Manager struct {
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
-	bell    chan struct{} // compare what sends events
+	bell    chan struct{} // links, addresses, routes or neighbours have changed
+	tables  chan struct{} // our nftables table has changed
 	all     chan struct{} // compare everything
 	changed chan struct{}
 }
@@ -61,6 +62,7 @@ func New(opts Options) *Manager {
 		opts: opts, log: opts.Logger,
 		progress: make(chan struct{}),
 		bell:     make(chan struct{}, 1),
+		tables:   make(chan struct{}, 1),
 		all:      make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 	}
@@ -71,14 +73,19 @@ func New(opts Options) *Manager {
 }
 
 // Set declares what the Node should have and returns at once. Nothing is touched before
-// the first Set.
+// the first Set, and nothing is done when d is what was Set before.
 func (m *Manager) Set(d Desired) {
 	d = d.clone()
 	m.mu.Lock()
-	m.want = &d
-	m.round++
+	same := m.want != nil && reflect.DeepEqual(*m.want, d)
+	if !same {
+		m.want = &d
+		m.round++
+	}
 	m.mu.Unlock()
-	ring(m.all)
+	if !same {
+		ring(m.all)
+	}
 }
 
 // Synced waits until the kernel has all of what was last Set. What the kernel refuses is
@@ -142,19 +149,19 @@ func (m *Manager) Run(ctx context.Context) error {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer h.Close()
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
-		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	subscriptions, err := m.subscribe()
 	if err != nil {
-		return fmt.Errorf("subscribe to the kernel's network events: %w", err)
+		return err
 	}
-	listening := make(chan struct{})
-	go func() {
-		defer close(listening)
-		m.listen(ctx, events)
-	}()
+	var listening sync.WaitGroup
+	for _, s := range subscriptions {
+		listening.Go(func() { m.listen(ctx, s) })
+	}
 	defer func() {
-		events.Close()
-		<-listening
+		for _, s := range subscriptions {
+			s.socket.Close()
+		}
+		listening.Wait()
 	}()
 
 	a := &applier{handle: h, log: m.log}
@@ -170,7 +177,11 @@ func (m *Manager) Run(ctx context.Context) error {
 			everything = true
 		case <-m.all:
 			everything = true
+		case <-m.tables:
+			a.nftDirty = true
 		case <-m.bell:
+		}
+		if !everything {
 			select {
 			case <-time.After(settle):
 			case <-ctx.Done():
@@ -195,9 +206,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.routes()
 	a.tunnels(everything)
 	a.sysctls()
-	if everything || a.nftUnsettled {
-		a.nftables()
-	}
+	a.nftables()
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,6 +216,7 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	if err := asError(slices.Concat(a.failed, a.pending)); err != nil {
 		m.stats.LastError = err.Error()
 	}
+	m.stats.NFTReads = a.nftReads
 	if everything || round == m.done {
 		m.done = round
 	}
@@ -221,40 +231,6 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	}
 	close(m.progress)
 	m.progress = make(chan struct{})
-}
-
-// listen rings the bells for events until the socket is closed.
-func (m *Manager) listen(ctx context.Context, events *nl.NetlinkSocket) {
-	// Receive has to return now and then to see that the socket is closed.
-	_ = events.SetReceiveTimeout(&unix.Timeval{Sec: 1})
-	for ctx.Err() == nil {
-		messages, _, err := events.Receive()
-		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.ENOBUFS): // events were lost
-			ring(m.all)
-			ring(m.changed)
-			continue
-		case err != nil:
-			if ctx.Err() == nil {
-				m.log.Error("The kernel's network events have ended; only the slow resync is left", "err", err)
-			}
-			return
-		}
-		for _, msg := range messages {
-			switch msg.Header.Type {
-			case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-				// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
-				if len(msg.Data) >= 10 && nl.NativeEndian().Uint16(msg.Data[8:])&netlink.NUD_PERMANENT != 0 || msg.Header.Type == unix.RTM_DELNEIGH {
-					ring(m.bell)
-				}
-			default:
-				ring(m.bell)
-				ring(m.changed)
-			}
-		}
-	}
 }
 
 func asError(problems []problem.Problem) error {

@@ -99,10 +99,17 @@ func elements(prefixes []netip.Prefix) []string {
 	return texts
 }
 
+// nftables compares the table when it may differ: each look at it runs the nft program
+// several times.
 func (a *applier) nftables() {
 	object := problem.Object{Kind: "nftables table", Name: TableName}
-	a.nftUnsettled = true
 	chains, sets := tableOf(a.want)
+	if want := fmt.Sprint(chains, sets); want != a.nftWant {
+		a.nftDirty, a.nftWant = true, want
+	}
+	if !a.nftDirty {
+		return
+	}
 	if a.nft == nil {
 		nft, err := knftables.New(knftables.IPv4Family, TableName)
 		if err != nil {
@@ -113,6 +120,7 @@ func (a *applier) nftables() {
 		}
 		a.nft = &ruleset{nft: nft}
 	}
+	a.nftReads++
 	tx, words, err := a.nft.difference(a.ctx, chains, sets)
 	if err != nil {
 		a.change(err, object, "", "read it")
@@ -120,9 +128,9 @@ func (a *applier) nftables() {
 	}
 	if len(words) > 0 {
 		a.change(a.nft.nft.Run(a.ctx, tx), object, "", "%s", joinWords(words))
-		return // the next comparison looks whether it worked
+		return // the change is an event, and the next comparison looks whether it worked
 	}
-	a.nftUnsettled = false
+	a.nftDirty = false
 }
 
 // difference returns the transaction that brings the table to what it should be, and what

@@ -1,0 +1,106 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// subscription is a socket with the kernel's events, and what is done with each.
+type subscription struct {
+	socket  *nl.NetlinkSocket
+	message func(syscallMessage)
+	lost    func() // the socket's buffer was full
+}
+
+// syscallMessage is a netlink message: its type, and what comes after struct nlmsghdr.
+type syscallMessage struct {
+	kind uint16
+	data []byte
+}
+
+// subscribe opens the sockets of the events that a Manager compares for: its own things in
+// the network stack, and its nftables table.
+func (m *Manager) subscribe() ([]subscription, error) {
+	stack, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to the kernel's network events: %w", err)
+	}
+	tables, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	if err != nil {
+		stack.Close()
+		return nil, fmt.Errorf("subscribe to the kernel's nftables events: %w", err)
+	}
+	return []subscription{
+		{stack, m.stackEvent, func() { ring(m.all); ring(m.changed) }},
+		{tables, m.tableEvent, func() { ring(m.tables) }},
+	}, nil
+}
+
+func (m *Manager) stackEvent(msg syscallMessage) {
+	switch msg.kind {
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
+		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 || msg.kind == unix.RTM_DELNEIGH {
+			ring(m.bell)
+		}
+	default:
+		ring(m.bell)
+		ring(m.changed)
+	}
+}
+
+func (m *Manager) tableEvent(msg syscallMessage) {
+	if ourTable(msg) {
+		ring(m.tables)
+	}
+}
+
+// ourTable reports whether an nftables event is about our table. The first attribute of
+// every kind of object is the name of its table (NFTA_*_TABLE and NFTA_TABLE_NAME are all 1,
+// linux/netfilter/nf_tables.h); that of a new generation is a number.
+func ourTable(msg syscallMessage) bool {
+	const nfgenmsg = 4 // struct nfgenmsg: family, version, resource
+	if msg.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || msg.kind&0xff == unix.NFT_MSG_NEWGEN || len(msg.data) < nfgenmsg || msg.data[0] != unix.NFPROTO_IPV4 {
+		return false
+	}
+	attributes, err := nl.ParseRouteAttr(msg.data[nfgenmsg:])
+	if err != nil {
+		return true // better one comparison too many
+	}
+	for _, a := range attributes {
+		if a.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_TABLE_NAME {
+			return string(a.Value) == TableName+"\x00"
+		}
+	}
+	return false
+}
+
+// listen handles the events of a socket until ctx ends or the socket is closed.
+func (m *Manager) listen(ctx context.Context, s subscription) {
+	// Receive has to return now and then to see that the socket is closed.
+	_ = s.socket.SetReceiveTimeout(&unix.Timeval{Sec: 1})
+	for ctx.Err() == nil {
+		messages, _, err := s.socket.Receive()
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			s.lost()
+			continue
+		case err != nil:
+			if ctx.Err() == nil {
+				m.log.Error("kernel events have ended, only the periodic comparison is left", "error", err)
+			}
+			return
+		}
+		for _, msg := range messages {
+			s.message(syscallMessage{msg.Header.Type, msg.Data})
+		}
+	}
+}
