@@ -208,6 +208,9 @@ func TestNodeErrors(t *testing.T) {
 			}
 		})
 	}
+	if out, stderr, code := tombolo(t, "tombolo", "check", "--alive", "--socket", socket); code != 0 || out+stderr != "" {
+		t.Errorf("an agent that answers and is not ready: code %d, %q", code, out+stderr)
+	}
 }
 
 // apiServer serves ClusterSets and returns a kubeconfig for it.

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -19,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
 // PortName returns the name of the host's end of a Pod's veth pair, which is also the
@@ -245,7 +244,7 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 		{"ipv4/conf/" + s.portName + "/forwarding", "0"},
 		{"ipv4/conf/" + s.portName + "/rp_filter", "1"},
 	} {
-		if err := sysctl(c.key, c.value); err != nil {
+		if err := setSysctl("net/"+c.key, c.value); err != nil {
 			return err
 		}
 	}
@@ -260,15 +259,13 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 	return nil
 }
 
-// sysctl writes below /proc/sys/net. A key that the kernel does not have (IPv6 may be
-// compiled out) needs no writing.
-func sysctl(key, value string) error {
-	path := filepath.Join("/proc/sys/net", key)
-	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == value {
+// setSysctl sets a parameter. A key that the kernel does not have (IPv6 may be compiled out) needs no writing.
+func setSysctl(key, value string) error {
+	if have, err := sysctl.Get(key); err == nil && have == value {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(value), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("set %s: %w", path, err)
+	if err := sysctl.Set(key, value); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

@@ -9,15 +9,13 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
 // Reasons of the problems that a Manager reports.
@@ -203,14 +201,12 @@ func (a *applier) neighborsOn(name string, link netlink.Link, want []Neighbor) {
 	}
 }
 
-// sysctls writes what differs. Paths of /proc/sys/net are those of the network namespace
-// of the calling thread.
+// sysctls writes what differs.
 func (a *applier) sysctls() {
 	for _, key := range slices.Sorted(maps.Keys(a.want.Sysctls)) {
 		want := a.want.Sysctls[key]
 		object := problem.Object{Kind: "sysctl", Name: key}
-		path := filepath.Join("/proc/sys", filepath.Clean("/"+key))
-		have, err := os.ReadFile(path)
+		have, err := sysctl.Get(key)
 		if errors.Is(err, fs.ErrNotExist) {
 			a.wait(object, "it does not exist yet")
 			continue
@@ -219,10 +215,10 @@ func (a *applier) sysctls() {
 			a.change(err, object, "", "read it")
 			continue
 		}
-		if strings.TrimSpace(string(have)) == want {
+		if have == want {
 			continue
 		}
-		a.change(os.WriteFile(path, []byte(want), 0), object, "", "set %s, was %s", want, strings.TrimSpace(string(have)))
+		a.change(sysctl.Set(key, want), object, "", "set %s, was %s", want, have)
 	}
 }
 

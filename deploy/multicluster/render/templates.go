@@ -37,7 +37,7 @@ rules:
 <<- else >>
   - apiGroups: [""]
     resources: [secrets]
-    verbs: [get, list, watch]
+    verbs: [get] # the one that the ClusterSet names
 <<- end >>
   - apiGroups: [""]
     resources: [configmaps]
@@ -210,6 +210,11 @@ spec:
       labels: {app: antrea, component: antrea-mc-controller}
     spec:
       serviceAccountName: antrea-mc-controller
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile: {type: RuntimeDefault}
       hostNetwork: true
       dnsPolicy: ClusterFirstWithHostNet
       priorityClassName: system-cluster-critical

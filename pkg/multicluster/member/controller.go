@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -34,6 +33,7 @@ const (
 	retryMost        = 30 * time.Second
 	kindsRetry       = 5 * time.Second  // a kind is not served yet
 	discoverEvery    = 30 * time.Second // retries of the Service range
+	secretPoll       = 5 * time.Second  // reads of the Secrets that ClusterSets name
 	clusterClaimWait = 30 * time.Second // looks for the optional kind ClusterClaim
 )
 
@@ -68,7 +68,6 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 			&mcv1alpha2.ClusterClaim{}:      own,
 			&mcv1alpha1.Gateway{}:           own,
 			&mcv1alpha1.ClusterInfoImport{}: own,
-			&corev1.Secret{}:                own,
 			&Endpoints{}:                    {Transform: stripForeignEndpoints},
 		},
 	})
@@ -110,7 +109,7 @@ type controller struct {
 	mu               sync.Mutex // for what follows
 	area             *commonArea
 	leaving          map[*commonArea]context.CancelFunc
-	secrets          map[string]*corev1.Secret // by name, as last read
+	secrets          map[string]*corev1.Secret // that ClusterSets name, as last read; nil for one that does not exist
 	claims           bool                      // ClusterClaims are watched
 	claimsTried      time.Time
 	serviceCIDR      string
@@ -129,7 +128,7 @@ func (c *controller) Start(ctx context.Context) error {
 		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{},
 		&mcsv1alpha1.ServiceExport{}, &mcsv1alpha1.ServiceImport{},
 		&corev1.Service{}, &Endpoints{}, &discoveryv1.EndpointSlice{},
-		&corev1.Node{}, &corev1.Namespace{}, secretMetadata(),
+		&corev1.Node{}, &corev1.Namespace{},
 	} {
 		for {
 			err := watch(ctx, c.cache, o, c.ring)
@@ -150,6 +149,7 @@ func (c *controller) Start(ctx context.Context) error {
 		return <-done
 	}
 	var runners sync.WaitGroup
+	runners.Go(func() { c.pollSecrets(ctx) })
 	runners.Go(func() { c.local.Run(ctx, c.localRound) })
 	runners.Go(func() { c.leader.Run(ctx, c.leaderRound) })
 	runners.Wait()
@@ -276,10 +276,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func secretMetadata() *metav1.PartialObjectMetadata {
-	m := &metav1.PartialObjectMetadata{}
-	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	return m
 }

@@ -3,6 +3,8 @@ package member
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,8 +70,9 @@ func list[L client.ObjectList, T any](ctx context.Context, c cache.Cache, into L
 	return pointers, nil
 }
 
-// leaderSecrets reads the Secrets that ClusterSets name, each again only when its metadata say
-// that it has changed, so that no other Secret is ever read.
+// leaderSecrets returns the Secrets that ClusterSets name. It reads those that no ClusterSet named before;
+// pollSecrets follows their changes. No other Secret is read, and none is listed or watched: the
+// controller's role lets it get a Secret by its name.
 func (c *controller) leaderSecrets(ctx context.Context, sets []*mcv1alpha2.ClusterSet) ([]*corev1.Secret, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,31 +80,69 @@ func (c *controller) leaderSecrets(ctx context.Context, sets []*mcv1alpha2.Clust
 	named := map[string]*corev1.Secret{}
 	for _, cs := range sets {
 		for _, leader := range cs.Spec.Leaders {
-			if leader.Secret == "" || named[leader.Secret] != nil {
+			if _, read := named[leader.Secret]; leader.Secret == "" || read {
 				continue
 			}
-			k := client.ObjectKey{Namespace: c.namespace, Name: leader.Secret}
-			meta := secretMetadata()
-			if err := c.cache.Get(ctx, k, meta); apierrors.IsNotFound(err) {
-				continue
-			} else if err != nil {
-				return nil, fmt.Errorf("look up Secret %s: %w", k, err)
-			}
-			secret := c.secrets[leader.Secret]
-			if secret == nil || secret.ResourceVersion != meta.ResourceVersion {
-				secret = &corev1.Secret{}
-				if err := c.client.Get(ctx, k, secret); apierrors.IsNotFound(err) {
-					continue
-				} else if err != nil {
-					return nil, fmt.Errorf("get Secret %s: %w", k, err)
+			secret, known := c.secrets[leader.Secret]
+			if !known {
+				var err error
+				if secret, err = c.getSecret(ctx, leader.Secret); err != nil {
+					return nil, err
 				}
 			}
 			named[leader.Secret] = secret
-			secrets = append(secrets, secret)
+			if secret != nil {
+				secrets = append(secrets, secret)
+			}
 		}
 	}
 	c.secrets = named
 	return secrets, nil
+}
+
+// getSecret reads a Secret, nil where there is none of that name.
+func (c *controller) getSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	k := client.ObjectKey{Namespace: c.namespace, Name: name}
+	secret := &corev1.Secret{}
+	if err := c.client.Get(ctx, k, secret); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get Secret %s: %w", k, err)
+	}
+	return secret, nil
+}
+
+// pollSecrets reads the Secrets that ClusterSets name again and again, and triggers both rounds when one has
+// changed, appeared or gone.
+func (c *controller) pollSecrets(ctx context.Context) {
+	tick := time.NewTicker(secretPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		names := slices.Sorted(maps.Keys(c.secrets))
+		c.mu.Unlock()
+		for _, name := range names {
+			now, err := c.getSecret(ctx, name)
+			if err != nil {
+				continue // the API server is away, which the rounds report
+			}
+			c.mu.Lock()
+			before, named := c.secrets[name]
+			changed := named && ((now == nil) != (before == nil) || now != nil && now.ResourceVersion != before.ResourceVersion)
+			if changed {
+				c.secrets[name] = now
+			}
+			c.mu.Unlock()
+			if changed {
+				c.ring()
+			}
+		}
+	}
 }
 
 // clusterClaims reads the ClusterClaims if a ClusterSet needs them. The kind is optional, and
