@@ -1,0 +1,27 @@
+// Package leaks fails a package's tests when goroutines are left behind after they have ended.
+package leaks
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// shared are goroutines that libraries start once in a process and never end, and idle connections that
+// client-go's shared transports keep.
+var shared = []goleak.Option{
+	goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+	goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformer.func1"),
+	goleak.IgnoreAnyFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformerHandlerRegistration.func1"),
+	goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+	goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+	goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
+	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"),
+	goleak.IgnoreAnyFunction("net/http/internal/http2.(*clientConnReadLoop).run"),
+}
+
+// Main runs a package's tests: `func TestMain(m *testing.M) { leaks.Main(m) }`. It ends the process.
+func Main(m *testing.M) { goleak.VerifyTestMain(m, shared...) }
+
+// Find returns an error that names the goroutines that are left, for a TestMain that does more.
+func Find() error { return goleak.Find(shared...) }
