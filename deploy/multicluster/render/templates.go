@@ -57,6 +57,67 @@ subjects:
   - {kind: ServiceAccount, name: antrea-mc-controller, namespace: << .Namespace >>}
 <<- if eq .Role "leader" >>
 ---
+# What all members together may have here. Admission also limits each member (docs/multicluster.md).
+apiVersion: v1
+kind: ResourceQuota
+metadata:
+  name: antrea-mc-members
+  namespace: << .Namespace >>
+spec:
+  hard:
+    count/memberclusterannounces.multicluster.crd.antrea.io: "100"
+    count/resourceexports.multicluster.crd.antrea.io: "50000"
+    count/events: "5000"
+---
+# Members' requests wait for each other, member by member, and not in the way of anybody else's.
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: PriorityLevelConfiguration
+metadata:
+  name: << .Prefix >>antrea-mc-members
+spec:
+  type: Limited
+  limited:
+    nominalConcurrencyShares: 10
+    lendablePercent: 50
+    limitResponse:
+      type: Queue
+      queuing: {queues: 32, handSize: 4, queueLengthLimit: 50}
+---
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: FlowSchema
+metadata:
+  name: << .Prefix >>antrea-mc-members
+spec:
+  matchingPrecedence: 1010
+  priorityLevelConfiguration: {name: << .Prefix >>antrea-mc-members}
+  distinguisherMethod: {type: ByUser}
+  rules:
+    - subjects:
+        - kind: Group
+          group: {name: "system:serviceaccounts:<< .Namespace >>"}
+      resourceRules:
+        - {apiGroups: ["*"], resources: ["*"], verbs: ["*"], clusterScope: true, namespaces: ["*"]}
+      nonResourceRules:
+        - {nonResourceURLs: ["*"], verbs: ["*"]}
+---
+# The leader's controller is in the same group, and not a member.
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: FlowSchema
+metadata:
+  name: << .Prefix >>antrea-mc-controller
+spec:
+  matchingPrecedence: 1000
+  priorityLevelConfiguration: {name: workload-high}
+  distinguisherMethod: {type: ByUser}
+  rules:
+    - subjects:
+        - kind: ServiceAccount
+          serviceAccount: {name: antrea-mc-controller, namespace: << .Namespace >>}
+      resourceRules:
+        - {apiGroups: ["*"], resources: ["*"], verbs: ["*"], clusterScope: true, namespaces: ["*"]}
+      nonResourceRules:
+        - {nonResourceURLs: ["*"], verbs: ["*"]}
+---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,6 +65,19 @@ func install(t *testing.T, admin client.Client) {
 		}
 		if err := admin.Create(t.Context(), o); err != nil {
 			t.Fatalf("create %s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		if o.GetKind() != "ResourceQuota" {
+			continue
+		}
+		// As kube-controller-manager does, which does not run here: without it nothing is admitted.
+		hard := o.Object["spec"].(map[string]any)["hard"].(map[string]any)
+		used := map[string]any{}
+		for resource := range hard {
+			used[resource] = "0"
+		}
+		o.Object["status"] = map[string]any{"hard": hard, "used": used}
+		if err := admin.Status().Update(t.Context(), o); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -316,6 +331,7 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"an own finalizer on its announcement", func() error { return setFinalizers(ctx, east, "east", "example.org/mine") }, "members may not add"},
 		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) }, "still member clusters"},
 	})
+	priorityLevels(t, s.config, admin)
 }
 
 // unchanged says whether there are other announcements than so many, or bound accounts.
@@ -449,4 +465,143 @@ func touched(t *testing.T, admin client.Client, id string) *mcv1alpha1.MemberClu
 	}
 	a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: time.Now().Format(time.RFC3339Nano)}
 	return a
+}
+
+// TestOneMemberAgainstAnother has one member export what nobody can use, and leave with finalizers
+// that nobody removes: the other member's imports go on, and the first is gone in the end.
+func TestOneMemberAgainstAnother(t *testing.T) {
+	s := start(t)
+	ctx, admin := t.Context(), s.admin
+	east, west := member(t, admin, s.config, "member-east"), member(t, admin, s.config, "member-west")
+	mgr := s.manager(t, ctrl.Options{})
+	if err := leader.SetupWithManager(mgr, multiclusterconfig.Default(), area); err != nil {
+		t.Fatal(err)
+	}
+	run(t, mgr)
+	web := func(id string) *mcv1alpha1.ResourceExport {
+		re := endpoints(id, "")
+		re.Name, re.Labels[multicluster.LabelSourceKind] = multicluster.ResourceExportName(id, "default", "web", multicluster.ServiceSuffix), multicluster.ServiceKind
+		re.Spec.Kind, re.Spec.Endpoints = multicluster.ServiceKind, nil
+		re.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		return re
+	}
+	network := func(id, cidr, gateway string) *mcv1alpha1.ResourceExport {
+		re := export(id)
+		re.Spec.ClusterInfo.ServiceCIDR = cidr
+		re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: gateway}}
+		return re
+	}
+	change := func(c client.Client, re *mcv1alpha1.ResourceExport) error {
+		have := &mcv1alpha1.ResourceExport{}
+		return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(re), have); err != nil {
+				return err
+			}
+			have.Spec, have.Finalizers = re.Spec, re.Finalizers
+			return c.Update(ctx, have)
+		})
+	}
+	// imported waits until the joint Endpoints have these addresses, and makes Endpoints of them.
+	imported := func(what string, want ...string) {
+		t.Helper()
+		ri := &mcv1alpha1.ResourceImport{}
+		have := func() (ips []string) {
+			if err := admin.Get(ctx, client.ObjectKey{Namespace: area, Name: "default-web-endpoints"}, ri); err != nil {
+				return nil
+			}
+			for _, subset := range ri.Spec.Endpoints.Subsets {
+				for _, a := range subset.Addresses {
+					ips = append(ips, a.IP)
+				}
+			}
+			return ips
+		}
+		eventually(t, what+": the joint Endpoints are not "+strings.Join(want, " "), func() bool { return slices.Equal(have(), want) })
+		e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}, Subsets: ri.Spec.Endpoints.Subsets} //nolint:staticcheck // the documented kind
+		if err := admin.Create(ctx, e, client.DryRunAll); err != nil {
+			t.Errorf("%s: the API server refuses the joint Endpoints: %v", what, err)
+		}
+	}
+	condition := func(name, want string) {
+		t.Helper()
+		re := &mcv1alpha1.ResourceExport{}
+		eventually(t, fmt.Sprintf("%s has no condition with %q", name, want), func() bool {
+			err := admin.Get(ctx, client.ObjectKey{Namespace: area, Name: name}, re)
+			return err == nil && len(re.Status.Conditions) == 1 && strings.Contains(string(re.Status.Conditions[0].Type)+" "+re.Status.Conditions[0].Message, want)
+		})
+	}
+
+	walk(t, []step{
+		{"the ClusterSet", func() error { return admin.Create(ctx, clusterSet("set")) }, ""},
+		{"east", func() error { return east.Create(ctx, announcement("east")) }, ""},
+		{"west", func() error { return west.Create(ctx, announcement("west")) }, ""},
+		{"east's network", func() error { return east.Create(ctx, network("east", "10.96.0.0/16", "192.0.2.1")) }, ""},
+		{"east's Service", func() error { return east.Create(ctx, web("east")) }, ""},
+		{"east's endpoint", func() error { return east.Create(ctx, endpoints("east", "10.96.0.1")) }, ""},
+		{"west's Service", func() error { return west.Create(ctx, web("west")) }, ""},
+		{"west's endpoint", func() error { return west.Create(ctx, endpoints("west", "10.97.0.1")) }, ""},
+	})
+	imported("both", "10.96.0.1", "10.97.0.1")
+
+	// Admission does not know ranges, and was away when the loopback address came.
+	walk(t, []step{{"an endpoint in west's network", func() error { return change(east, endpoints("east", "10.97.0.9")) }, ""}})
+	condition("east-default-web-endpoints", "Failure the ResourceExport cannot be converged to a ResourceImport: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.9 is outside of the ranges")
+	imported("east's is outside of its ranges", "10.97.0.1")
+	bad := endpoints("east", "127.0.0.1")
+	bad.Finalizers = append(bad.Finalizers, "example.org/never")
+	walk(t, []step{{"a loopback endpoint", func() error { return change(admin, bad) }, ""}})
+	condition("east-default-web-endpoints", "127.0.0.1 is a loopback address")
+	walk(t, []step{{"west's change", func() error { return change(west, endpoints("west", "10.97.0.2")) }, ""}})
+	imported("west's change arrives", "10.97.0.2")
+
+	// What nobody announced is not imported.
+	walk(t, []step{
+		{"a Service of nobody", func() error { return admin.Create(ctx, web("ghost")) }, ""},
+		{"an endpoint of nobody", func() error { return admin.Create(ctx, endpoints("ghost", "10.98.0.1")) }, ""},
+	})
+	condition("ghost-default-web-endpoints", "cluster ghost is not a member of the ClusterSet")
+	imported("a ghost's is not", "10.97.0.2")
+
+	// East leaves, although one of its exports has a finalizer that nobody removes.
+	walk(t, []step{{"expel east", func() error { return admin.Delete(ctx, announcement("east")) }, ""}})
+	eventually(t, "east is not gone", func() bool {
+		return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(announcement("east")), announcement("east"))) &&
+			apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(bad), bad))
+	})
+	imported("without east", "10.97.0.2")
+}
+
+// priorityLevels has members' requests wait at a priority level of their own, and the leader's
+// controller at another.
+func priorityLevels(t *testing.T, config *rest.Config, admin client.Client) {
+	t.Helper()
+	uid := func(name string) string {
+		schema := &unstructured.Unstructured{}
+		schema.SetAPIVersion("flowcontrol.apiserver.k8s.io/v1")
+		schema.SetKind("FlowSchema")
+		if err := admin.Get(t.Context(), client.ObjectKey{Name: name}, schema); err != nil {
+			t.Fatal(err)
+		}
+		return string(schema.GetUID())
+	}
+	for account, schema := range map[string]string{"member-east": area + "-antrea-mc-members", multicluster.ControllerName: area + "-antrea-mc-controller"} {
+		as := rest.CopyConfig(config)
+		as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + area + ":" + account,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + area, "system:authenticated"}}
+		c, err := rest.HTTPClientFor(as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseIdleConnections()
+		want, have := uid(schema), ""
+		eventually(t, account+" does not get FlowSchema "+schema, func() bool {
+			answer, err := c.Get(config.Host + "/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/" + area + "/resourceexports")
+			if err != nil {
+				return false
+			}
+			defer answer.Body.Close()
+			have = answer.Header.Get("X-Kubernetes-PF-FlowSchema-UID")
+			return have == want
+		})
+	}
 }
