@@ -236,21 +236,7 @@ func (r *rig) conf(change map[string]any) string {
 // than the test's end.
 func (r *rig) netns() (path string, remove func()) {
 	r.t.Helper()
-	path = filepath.Join(r.dir, fmt.Sprintf("netns-%d", time.Now().UnixNano()))
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		r.t.Fatal(err)
-	}
-	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := holder.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), path, "", unix.MS_BIND, "")
-	_ = holder.Process.Kill()
-	_ = holder.Wait()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	path = makeNetns(r.t, filepath.Join(r.dir, fmt.Sprintf("netns-%d", time.Now().UnixNano())))
 	var once sync.Once
 	remove = func() {
 		once.Do(func() {
@@ -262,6 +248,27 @@ func (r *rig) netns() (path string, remove func()) {
 	}
 	r.t.Cleanup(remove)
 	return path, remove
+}
+
+// makeNetns makes a network namespace at a path, until the test ends, and returns the path.
+func makeNetns(t testing.TB, path string) string {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err := unix.Mount(fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), path, "", unix.MS_BIND, "")
+	_ = holder.Process.Kill()
+	_ = holder.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	return path
 }
 
 // environment of a command for one container.

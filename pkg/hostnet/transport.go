@@ -110,7 +110,15 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 	var routes []Route
 	for key, into := range map[string]any{UplinkAddressesKey: &addresses, UplinkRoutesKey: &routes} {
 		if text := recorded[key]; text != "" {
-			if err := json.Unmarshal([]byte(text), into); err != nil {
+			err := json.Unmarshal([]byte(text), into)
+			switch { // an empty text is JSON's way to write no address
+			case err != nil:
+			case slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return !p.IsValid() }):
+				err = fmt.Errorf("%s has an address without a value", text)
+			case slices.ContainsFunc(routes, func(r Route) bool { return !r.Dst.IsValid() }):
+				err = fmt.Errorf("%s has a route without dst", text)
+			}
+			if err != nil {
 				return Uplink{}, fmt.Errorf("bridge %s: external_ids:%s: %w; remove the key and give the addresses back to %s", bridge, key, err, found.Interface)
 			}
 		}

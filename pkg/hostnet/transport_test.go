@@ -75,6 +75,16 @@ func TestPlanUplink(t *testing.T) {
 			recorded: map[string]string{UplinkAddressesKey: "{"},
 			err:      "bridge br-eth1: external_ids:" + UplinkAddressesKey,
 		},
+		{
+			name:     "record with an empty address",
+			recorded: map[string]string{UplinkAddressesKey: `[""]`},
+			err:      "external_ids:tombolo-uplink-addresses: [\"\"] has an address without a value; remove the key",
+		},
+		{
+			name:     "record with an empty route",
+			recorded: map[string]string{UplinkAddressesKey: `["192.168.77.101/24"]`, UplinkRoutesKey: `[{}]`},
+			err:      "external_ids:tombolo-uplink-routes: [{}] has a route without dst; remove the key",
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.found.Interface, row.found.MTU, row.found.MAC = "eth1", 1500, "02:00:00:00:00:01"

@@ -38,14 +38,14 @@ const (
 	strangers  = "system:serviceaccount:elsewhere:member-east"
 )
 
-func newHandlers(t *testing.T, role Role, objects ...client.Object) *handlers {
+func newHandlers(t testing.TB, role Role, objects ...client.Object) *handlers {
 	t.Helper()
 	known := scheme(t)
 	return &handlers{client: fake.NewClientBuilder().WithScheme(known).WithObjects(objects...).Build(),
 		decoder: admission.NewDecoder(known), namespace: "area", role: role, limits: newLimits(time.Now)}
 }
 
-func scheme(t *testing.T) *runtime.Scheme {
+func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), mcv1alpha1.AddToScheme(s), mcv1alpha2.AddToScheme(s)); err != nil {

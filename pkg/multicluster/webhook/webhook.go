@@ -48,24 +48,33 @@ func SetupWithManager(mgr ctrl.Manager, scheme *runtime.Scheme, role Role, names
 		return fmt.Errorf("set up the webhooks' client: %w", err)
 	}
 	h := &handlers{client: live, decoder: admission.NewDecoder(scheme), namespace: namespace, role: role, limits: newLimits(time.Now)}
-	server := mgr.GetWebhookServer()
-	serve := func(path string, f admission.HandlerFunc) {
-		server.Register(path, &admission.Webhook{Handler: f})
+	if role == Leader {
+		if err := h.limits.watch(mgr, namespace); err != nil {
+			return err
+		}
 	}
-	serve("/validate"+pathSuffix+"v1alpha2-clusterset", h.clusterSet)
-	serve("/validate"+pathSuffix+"v1alpha2-clusterclaim", h.clusterClaim)
-	if role == Member {
-		serve("/validate"+pathSuffix+"v1alpha1-gateway", h.gateway)
-		return nil
+	for path, f := range h.paths() {
+		mgr.GetWebhookServer().Register(path, &admission.Webhook{Handler: f})
 	}
-	if err := h.limits.watch(mgr, namespace); err != nil {
-		return err
-	}
-	serve("/validate"+pathSuffix+"v1alpha1-memberclusterannounce", h.announce)
-	serve("/mutate"+pathSuffix+"v1alpha1-memberclusterannounce", h.markAnnounce)
-	serve("/validate"+pathSuffix+"v1alpha1-resourceexport", h.resourceExport)
-	serve("/mutate"+pathSuffix+"v1alpha1-resourceexport", h.markResourceExport)
 	return nil
+}
+
+// paths are what the role serves.
+func (h *handlers) paths() map[string]admission.HandlerFunc {
+	const validate, mutate = "/validate" + pathSuffix, "/mutate" + pathSuffix
+	paths := map[string]admission.HandlerFunc{
+		validate + "v1alpha2-clusterset":   h.clusterSet,
+		validate + "v1alpha2-clusterclaim": h.clusterClaim,
+	}
+	if h.role == Member {
+		paths[validate+"v1alpha1-gateway"] = h.gateway
+		return paths
+	}
+	paths[validate+"v1alpha1-memberclusterannounce"] = h.announce
+	paths[mutate+"v1alpha1-memberclusterannounce"] = h.markAnnounce
+	paths[validate+"v1alpha1-resourceexport"] = h.resourceExport
+	paths[mutate+"v1alpha1-resourceexport"] = h.markResourceExport
+	return paths
 }
 
 // handlers answer the API server. Reads are live: a decision on an old state could let two
