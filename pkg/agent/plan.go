@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -37,6 +39,13 @@ var serviceVIP = netip.MustParseAddr("169.254.0.253")
 
 // virtualMAC answers for serviceVIP: whatever the host sends there is routed by the switch.
 const virtualMAC = "aa:bb:cc:dd:ee:ff"
+
+// tunnelProtocols are the protocols of the tunnel types, with their own ports (IANA).
+var tunnelProtocols = map[string]datapath.Tunnel{
+	"geneve": {Protocol: 17, Port: 6081},
+	"vxlan":  {Protocol: 17, Port: 4789},
+	"gre":    {Protocol: 47},
+}
 
 // overhead is what each tunnel type adds to a packet over an IPv4 underlay, in bytes.
 var overhead = map[string]int{"geneve": 50, "vxlan": 50, "gre": 42}
@@ -96,12 +105,17 @@ func Plan(v View) (Desired, []problem.Problem) {
 	}
 
 	state := datapath.State{Node: datapath.Node{
-		Name:        v.NodeName,
-		GatewayPort: gatewayOFPort,
-		TunnelPort:  tunnelOFPort,
-		PodCIDRs:    ranges,
-		ServiceVIP:  serviceVIP,
+		Name:         v.NodeName,
+		GatewayPort:  gatewayOFPort,
+		TunnelPort:   tunnelOFPort,
+		PodCIDRs:     ranges,
+		ServiceVIP:   serviceVIP,
+		Tunnel:       v.tunnel(),
+		PacketInRate: uint32(v.Config.PacketInRate),
 	}}
+	if ip, ok := internalIP(node); ok {
+		state.Node.Address = ip
+	}
 	if mac, err := ofp.ParseMAC(v.GatewayMAC); err == nil {
 		state.Node.GatewayMAC = mac
 	}
@@ -127,12 +141,18 @@ func Plan(v View) (Desired, []problem.Problem) {
 			NodeName:           v.NodeName,
 			Gateways:           v.Gateways,
 			ClusterInfoImports: v.ClusterInfoImports,
+			ClusterSets:        v.ClusterSets,
 			Own:                peering.Own{ServiceCIDRs: serviceCIDRs, PodCIDRs: v.allPodCIDRs()},
 			PodToPod:           v.Config.Multicluster.EnablePodToPodConnectivity,
 		})
 		problems = append(problems, ps...)
 		v.useTransportAddresses(&p, report)
 		state.Peering = p
+		state.PodToPod = v.Config.Multicluster.EnablePodToPodConnectivity
+		state.Exported = map[types.NamespacedName]bool{}
+		for _, e := range v.ServiceExports {
+			state.Exported[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = true
+		}
 	}
 	if v.Underlay.Uplink != nil {
 		d.Host.Tunnels = tunnels(v.Config.TransportInterface, state)
@@ -166,6 +186,15 @@ func (v View) podMTU() int {
 		return 0
 	}
 	return min(v.Underlay.MTU-overhead[v.Config.TunnelType], 65000)
+}
+
+// tunnel is what the switch's tunnels look like from outside.
+func (v View) tunnel() datapath.Tunnel {
+	t := tunnelProtocols[v.Config.TunnelType]
+	if v.Config.TunnelPort > 0 && t.Port > 0 {
+		t.Port = uint16(v.Config.TunnelPort)
+	}
+	return t
 }
 
 // allPodCIDRs returns the podCIDRs of every Node of the cluster.
@@ -232,6 +261,10 @@ func (v View) remoteNodes(state *datapath.State, report reporter) {
 		if !ok || len(ranges) == 0 {
 			continue // a Node that is still being set up
 		}
-		state.RemoteNodes = append(state.RemoteNodes, datapath.RemoteNode{Name: n.Name, PodCIDRs: ranges, Address: ip})
+		remote := datapath.RemoteNode{Name: n.Name, PodCIDRs: ranges, Address: ip, Sources: internalIPs(n)}
+		for _, r := range ranges {
+			remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(r))
+		}
+		state.RemoteNodes = append(state.RemoteNodes, remote)
 	}
 }

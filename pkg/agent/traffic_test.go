@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -26,6 +27,9 @@ type sender struct {
 	port uint32
 	mac  string
 	ip   netip.Addr
+
+	far string // for a tunnel: the address of its far end
+	to  string // destination MAC, virtualMAC where empty
 }
 
 // question is a packet of a new connection, or of a reply, and the ends that it may come to.
@@ -42,7 +46,7 @@ func (q question) String() string {
 	if q.reply {
 		kind = "reply"
 	}
-	return fmt.Sprintf("%s of %s (port %d, %s) to %s/%s", kind, q.from.name, q.from.port, q.from.ip, q.to, q.protocol)
+	return fmt.Sprintf("%s of %s %s (port %d, %s) to %s/%s", kind, q.from.name, q.from.far, q.from.port, q.from.ip, q.to, q.protocol)
 }
 
 // traffic answers questions about a world.
@@ -61,6 +65,7 @@ type traffic struct {
 
 // serving is a virtual address with what stands behind it in the objects.
 type serving struct {
+	service   string // namespace/name
 	protocol  corev1.Protocol
 	vip       netip.AddrPort
 	endpoints []netip.AddrPort
@@ -70,6 +75,7 @@ type peer struct {
 	id       string
 	ranges   []netip.Prefix
 	gateways []netip.Addr
+	far      []netip.Prefix // where its tunnels end
 }
 
 func newTraffic(w *world, a *Agent) *traffic {
@@ -104,7 +110,7 @@ func (t *traffic) readServices() {
 				}
 				vip := netip.AddrPortFrom(ip, uint16(p.Port))
 				if t.serves(protocol, vip) == nil {
-					t.services = append(t.services, serving{protocol, vip, t.endpoints(s, p.Name, protocol)})
+					t.services = append(t.services, serving{key, protocol, vip, t.endpoints(s, p.Name, protocol)})
 				}
 			}
 		}
@@ -238,8 +244,109 @@ func (t *traffic) readPeers() {
 				p.ranges, taken = append(p.ranges, r), append(taken, r)
 			}
 		}
+		for _, ip := range p.gateways {
+			p.far = append(p.far, netip.PrefixFrom(ip, 32))
+		}
+		if cs := t.sets["set"]; cs != nil {
+			for _, text := range strings.Split(cs.Annotations["tunnel-sources.multicluster.antrea.io/"+p.id], ",") {
+				text = strings.TrimSpace(text)
+				if ip, err := netip.ParseAddr(text); err == nil {
+					p.far = append(p.far, netip.PrefixFrom(ip, 32))
+				}
+				if r, err := netip.ParsePrefix(text); err == nil && r.Bits() > 0 {
+					p.far = append(p.far, r)
+				}
+			}
+		}
 		t.peers = append(t.peers, p)
 	}
+}
+
+// usable reports whether packets can be sent to a Node.
+func (t *traffic) usable(name string) bool {
+	n := t.nodes[name]
+	return name == self || len(n.Status.Addresses) > 0 && !strings.Contains(n.Status.Addresses[0].Address, ":")
+}
+
+// holder is the Node that has an address among those of its Pods.
+func (t *traffic) holder(ip netip.Addr) string {
+	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
+		if t.usable(name) && slices.ContainsFunc(podRanges(t.nodes[name]), func(r netip.Prefix) bool { return r.Contains(ip) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// admitted says who sent what comes by the tunnel: "node", "peer", or "" for what must not come.
+func (t *traffic) admitted(from sender) string {
+	far := netip.MustParseAddr(from.far)
+	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
+		if name == self || !t.usable(name) || t.nodes[name].Status.Addresses[0].Address != from.far {
+			continue
+		}
+		held := false
+		for _, r := range podRanges(t.nodes[name]) {
+			if t.holder(r.Addr()) == name {
+				held = true
+				if r.Contains(from.ip) {
+					return "node"
+				}
+			}
+		}
+		if held && from.ip == far {
+			return "node"
+		}
+	}
+	for _, p := range t.peers {
+		if !slices.Contains(p.gateways, from.ip) && !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(from.ip) }) {
+			continue
+		}
+		ends := p.far
+		if t.gateway != self {
+			ends = []netip.Prefix{netip.PrefixFrom(t.internal, 32)}
+			if n := t.nodes[t.gateway]; n != nil && t.usable(t.gateway) && len(podRanges(n)) > 0 {
+				ends = append(ends, netip.PrefixFrom(netip.MustParseAddr(n.Status.Addresses[0].Address), 32))
+			}
+		}
+		ours := t.gateway == self && from.to != crossClusterMAC
+		if !ours && slices.ContainsFunc(ends, func(r netip.Prefix) bool { return r.Contains(far) }) {
+			return "peer"
+		}
+	}
+	return ""
+}
+
+// exported reports whether another cluster may open a connection to an address, on the Gateway.
+func (t *traffic) exported(protocol corev1.Protocol, to netip.AddrPort) bool {
+	for i, s := range t.services {
+		if s.protocol != protocol || t.exports[s.service] == nil {
+			continue
+		}
+		if s.vip == to || t.holder(to.Addr()) != "" && slices.Contains(t.behind(&t.services[i]), to) && !t.podToPod {
+			return true
+		}
+	}
+	holder := t.holder(to.Addr())
+	if !t.podToPod || holder == "" {
+		return false
+	}
+	for _, r := range podRanges(t.nodes[holder]) {
+		if r.Addr().Next() == to.Addr() {
+			return false // the Node's host
+		}
+	}
+	return true
+}
+
+const crossClusterMAC = "aa:bb:cc:dd:ee:f0"
+
+// podRange is an address of a Node's first range.
+func podRange(n *corev1.Node) netip.Addr {
+	for _, r := range podRanges(n) {
+		return r.Addr()
+	}
+	return netip.Addr{}
 }
 
 // podRanges are a Node's, none where one cannot be read.
@@ -261,6 +368,15 @@ var hairpin = netip.MustParseAddr("169.254.0.253")
 
 // ends says where a new connection may end.
 func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort) []string {
+	who := ""
+	if from.far != "" {
+		if who = t.admitted(from); who == "" {
+			return []string{"dropped in Classify"}
+		}
+		if who == "peer" && t.gateway == self && !t.exported(protocol, to) {
+			return []string{"dropped in Exports"}
+		}
+	}
 	s := t.serves(protocol, to)
 	if s == nil {
 		return []string{t.route(from, to, false)}
@@ -324,7 +440,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
 	switch {
 	case from.port != gatewayOFPort && from.port != tunnelOFPort:
 		return leaves(gatewayOFPort, from.ip, "")
-	case service:
+	case service && (from.far == "" || t.admitted(from) == "peer"):
 		return leaves(gatewayOFPort, hairpin, "")
 	}
 	return "dropped in Route"
@@ -352,9 +468,9 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 	pod := anyOf(r, t.pods)
 	switch p := t.pods[pod]; {
 	case pod != "" && r.IntN(4) > 0:
-		q.from = sender{"Pod default/" + p.PodName, t.numbers[pod], p.MAC, p.IPs[0].Addr()}
-	case r.IntN(2) == 0:
-		q.from = sender{"tunnel", tunnelOFPort, gatewayMAC, netip.MustParseAddr(oneOf(r, "10.11.5.9", "192.168.77.101"))}
+		q.from = sender{name: "Pod default/" + p.PodName, port: t.numbers[pod], mac: p.MAC, ip: p.IPs[0].Addr()}
+	case r.IntN(4) > 0:
+		q.from = t.fromTunnel(r, gatewayMAC)
 	}
 	to := ""
 	switch n := r.IntN(10); {
@@ -370,6 +486,15 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 			to = oneOf(r, to, p.gateways[0].String())
 		}
 		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 40001)
+	case n == 7 && q.from.name[0] == 'P':
+		end := netip.MustParseAddr(selfAddress) // where a tunnel ends
+		for name, n := range t.nodes {
+			if name != self && t.usable(name) && t.holder(podRange(n)) == name {
+				end = netip.MustParseAddr(n.Status.Addresses[0].Address)
+			}
+		}
+		q.protocol, q.to, q.want = corev1.ProtocolUDP, netip.AddrPortFrom(end, 6081), []string{"dropped in Route"}
+		return q
 	default:
 		to = w4(r, t.endpointAddress(r))
 		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 8080)
@@ -385,6 +510,30 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 	return q
 }
 
+// fromTunnel is a packet by the tunnel: from a Node, from another cluster, or from somebody who
+// says so.
+func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
+	s := sender{name: "tunnel", port: tunnelOFPort, mac: mac, far: oneOf(r, "192.0.2.66", "192.168.78.111", "203.0.113.7", selfAddress)}
+	inside := oneOf(r, "10.11.5.9", "192.168.77.101", "10.96.0.20", "192.0.2.66", "10.11.1.2", "10.97.0.10", "169.254.0.253")
+	if name := anyOf(r, t.nodes); name != self && t.usable(name) && r.IntN(2) == 0 {
+		s.far = t.nodes[name].Status.Addresses[0].Address
+		inside = oneOf(r, inside, s.far)
+		if ranges := podRanges(t.nodes[name]); len(ranges) > 0 && r.IntN(3) > 0 {
+			inside = oneOf(r, ranges...).Addr().Next().Next().String()
+		}
+	}
+	if len(t.peers) > 0 && r.IntN(2) == 0 {
+		p, other := oneOf(r, t.peers...), oneOf(r, t.peers...)
+		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, crossClusterMAC, crossClusterMAC, crossClusterMAC, virtualMAC)
+		if t.gateway != self && r.IntN(4) > 0 {
+			s.far = t.internal.String()
+		}
+		inside = oneOf(r, p.gateways[0], p.ranges[0].Addr().Next(), other.gateways[0]).String()
+	}
+	s.ip = netip.MustParseAddr(inside)
+	return s
+}
+
 // w4 is an address that packets can be for, instead of one that they cannot.
 func w4(r *rand.Rand, address string) string {
 	switch ip, err := netip.ParseAddr(address); {
@@ -398,9 +547,9 @@ func w4(r *rand.Rand, address string) string {
 func (q question) put(ctx context.Context, a *Agent, r *rand.Rand) error {
 	protocol := strings.ToLower(string(q.protocol))
 	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
-		1+r.IntN(1<<30), q.from.port, protocol, q.from.mac, virtualMAC, q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
-	if q.from.port == tunnelOFPort {
-		text += ",tun_src=192.168.1.1,tun_dst=192.168.1.2,tun_id=0"
+		1+r.IntN(1<<30), q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+	if q.from.far != "" {
+		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, selfAddress)
 	}
 	state := "trk,new"
 	if q.reply {

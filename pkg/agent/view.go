@@ -9,8 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
@@ -31,6 +33,8 @@ type View struct {
 	ServiceCIDRs       []*networkingv1.ServiceCIDR
 	Gateways           []*mcv1alpha1.Gateway
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
+	ClusterSets        []*mcv1alpha2.ClusterSet
+	ServiceExports     []*mcsv1alpha1.ServiceExport
 
 	// From the Node.
 	Attachments []cni.Attachment
@@ -64,17 +68,26 @@ func (v View) self() *corev1.Node {
 	return nil
 }
 
-// internalIP returns the first IPv4 InternalIP of a Node.
+// internalIP returns the first IPv4 InternalIP of a Node, where tunnels to it end.
 func internalIP(n *corev1.Node) (netip.Addr, bool) {
+	for _, ip := range internalIPs(n) {
+		return ip, true
+	}
+	return netip.Addr{}, false
+}
+
+// internalIPs returns the IPv4 InternalIPs of a Node.
+func internalIPs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
 	for _, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
 		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() {
-			return ip, true
+			out = append(out, ip)
 		}
 	}
-	return netip.Addr{}, false
+	return out
 }
 
 // transportAddresses is the annotation of a Node that says where tunnels to it end, where that

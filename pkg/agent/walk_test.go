@@ -289,6 +289,11 @@ func (w *walk) differs() error {
 			w.must(have.AddGroup(flow.FromGroupDesc(g)))
 		}
 	}
+	for _, m := range w.request(ofp.MeterDescRequest{ID: ofp.MeterAll}) {
+		for _, d := range m.(ofp.MeterDescReply).Meters {
+			w.must(have.AddMeter(flow.FromMeterDesc(d)))
+		}
+	}
 	for _, m := range w.request(allFlows) {
 		for _, d := range m.(ofp.FlowDescReply).Flows {
 			w.must(have.Add(flow.FromStats(d)))

@@ -23,8 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 )
 
@@ -60,8 +62,10 @@ func newScheme() (*runtime.Scheme, error) {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	if err := mcv1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
+	for _, add := range []func(*runtime.Scheme) error{mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
 	}
 	return scheme, nil
 }
@@ -81,11 +85,13 @@ func newCluster(config *rest.Config, multiclusterNamespace string, multicluster 
 	byObject := map[client.Object]cache.ByObject{}
 	if multicluster {
 		own := cache.ByObject{Namespaces: map[string]cache.Config{multiclusterNamespace: {}}}
-		gateway, info := &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{}
-		byObject[gateway], byObject[info] = own, own
+		gateway, info, set := &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{}, &mcv1alpha2.ClusterSet{}
+		byObject[gateway], byObject[info], byObject[set] = own, own, own
 		sources = append(sources,
 			source{object: gateway, list: &mcv1alpha1.GatewayList{}, optional: true},
-			source{object: info, list: &mcv1alpha1.ClusterInfoImportList{}, optional: true})
+			source{object: info, list: &mcv1alpha1.ClusterInfoImportList{}, optional: true},
+			source{object: set, list: &mcv1alpha2.ClusterSetList{}, optional: true},
+			source{object: &mcsv1alpha1.ServiceExport{}, list: &mcsv1alpha1.ServiceExportList{}, optional: true})
 	}
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -139,6 +145,8 @@ func mapper() meta.RESTMapper {
 		{networkingv1.SchemeGroupVersion, "ServiceCIDR", "servicecidrs", meta.RESTScopeRoot},
 		{mcv1alpha1.GroupVersion, "Gateway", "gateways", meta.RESTScopeNamespace},
 		{mcv1alpha1.GroupVersion, "ClusterInfoImport", "clusterinfoimports", meta.RESTScopeNamespace},
+		{mcv1alpha2.GroupVersion, "ClusterSet", "clustersets", meta.RESTScopeNamespace},
+		{schema.GroupVersion(mcsv1alpha1.GroupVersion), "ServiceExport", "serviceexports", meta.RESTScopeNamespace},
 	} {
 		// The cache asks for the list's kind, too.
 		for _, kind := range []string{k.kind, k.kind + "List"} {
@@ -320,6 +328,8 @@ func (c *cluster) fill(ctx context.Context, v *View) error {
 		cidrs    networkingv1.ServiceCIDRList
 		gateways mcv1alpha1.GatewayList
 		infos    mcv1alpha1.ClusterInfoImportList
+		sets     mcv1alpha2.ClusterSetList
+		exports  mcsv1alpha1.ServiceExportList
 	)
 	for _, s := range []struct {
 		object client.Object
@@ -331,6 +341,8 @@ func (c *cluster) fill(ctx context.Context, v *View) error {
 		{&networkingv1.ServiceCIDR{}, &cidrs},
 		{&mcv1alpha1.Gateway{}, &gateways},
 		{&mcv1alpha1.ClusterInfoImport{}, &infos},
+		{&mcv1alpha2.ClusterSet{}, &sets},
+		{&mcsv1alpha1.ServiceExport{}, &exports},
 	} {
 		if err := list(s.object, s.list); err != nil {
 			return err
@@ -342,6 +354,8 @@ func (c *cluster) fill(ctx context.Context, v *View) error {
 	v.ServiceCIDRs = pointers(cidrs.Items)
 	v.Gateways = pointers(gateways.Items)
 	v.ClusterInfoImports = pointers(infos.Items)
+	v.ClusterSets = pointers(sets.Items)
+	v.ServiceExports = pointers(exports.Items)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 )
@@ -38,6 +42,8 @@ type world struct {
 	ranges   map[string]*networkingv1.ServiceCIDR
 	gateways map[string]*mcv1alpha1.Gateway
 	imports  map[string]*mcv1alpha1.ClusterInfoImport
+	sets     map[string]*mcv1alpha2.ClusterSet
+	exports  map[string]*mcsv1alpha1.ServiceExport
 	pods     map[string]cni.Attachment // by port name
 	made     int                       // Pods so far
 }
@@ -59,6 +65,8 @@ func newWorld() *world {
 		}},
 		gateways: map[string]*mcv1alpha1.Gateway{},
 		imports:  map[string]*mcv1alpha1.ClusterInfoImport{},
+		sets:     map[string]*mcv1alpha2.ClusterSet{},
+		exports:  map[string]*mcsv1alpha1.ServiceExport{},
 		pods:     map[string]cni.Attachment{},
 	}
 }
@@ -78,6 +86,10 @@ func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.List
 		l.Items = items(w.gateways)
 	case *mcv1alpha1.ClusterInfoImportList:
 		l.Items = items(w.imports)
+	case *mcv1alpha2.ClusterSetList:
+		l.Items = items(w.sets)
+	case *mcsv1alpha1.ServiceExportList:
+		l.Items = items(w.exports)
 	default:
 		return fmt.Errorf("the world has no %T", list)
 	}
@@ -99,6 +111,7 @@ func (w *world) view(a *Agent, gatewayMAC string) View {
 		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
+		ClusterSets: slices.Collect(maps.Values(w.sets)), ServiceExports: slices.Collect(maps.Values(w.exports)),
 		Attachments: slices.Collect(maps.Values(w.pods)),
 	}
 }
@@ -107,7 +120,7 @@ func (w *world) view(a *Agent, gatewayMAC string) View {
 func (w *world) change(r *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
-		w.importService, w.changeGateway, w.changeImport, w.changeRanges,
+		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources,
 	}
 	return kinds[r.IntN(len(kinds))](r)
 }
@@ -375,6 +388,30 @@ func (w *world) changeImport(r *rand.Rand) string {
 	}
 	w.imports[name] = ci
 	return fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v behind %v", name, ci.Spec.ClusterID, ci.Spec.ServiceCIDR, ci.Spec.PodCIDRs, ci.Spec.GatewayInfos)
+}
+
+// changeExport exports one of the Services, or a Service that is not there, or ends an export.
+func (w *world) changeExport(r *rand.Rand) string {
+	key := anyOf(r, w.services)
+	if key == "" {
+		key = "default/svc-0"
+	}
+	if w.exports[key] != nil {
+		delete(w.exports, key)
+		return "ServiceExport " + key + " goes"
+	}
+	namespace, name, _ := strings.Cut(key, "/")
+	w.exports[key] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return "Service " + key + " is exported"
+}
+
+// changeSources says where tunnels of a peer come from, rightly or wrongly.
+func (w *world) changeSources(r *rand.Rand) string {
+	cs := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set", Annotations: map[string]string{}}}
+	key := multicluster.AnnotationTunnelSources + oneOf(r, "north", "west", "nobody")
+	cs.Annotations[key] = oneOf(r, "203.0.113.7", "203.0.113.0/28, 198.51.100.9", "192.168.77.0/24", "x", "0.0.0.0/0,203.0.113.8", "")
+	w.sets["set"] = cs
+	return fmt.Sprintf("ClusterSet has %v", cs.Annotations)
 }
 
 // changeRanges adds a second Service range to the cluster, or takes it away.

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -14,7 +15,10 @@ func (p *planner) crossCluster() {
 	if p.Peering.Role == peering.None || n.TunnelPort == 0 {
 		return
 	}
-	c := crossCluster{Node: n, gateway: p.Peering.Role == peering.Gateway, own: p.Peering.GatewayIP}
+	c := crossCluster{Node: n, gateway: p.isGateway(), own: p.Peering.GatewayIP}
+	if !c.gateway {
+		c.ends = p.gatewayEnds()
+	}
 	if c.gateway && c.own.Is4() {
 		p.add(MulticlusterOwner(), problem.Object{Kind: "Gateway", Name: p.Peering.Gateway}, c.translate()...)
 	}
@@ -36,7 +40,13 @@ func (p *planner) crossCluster() {
 				flows = append(flows, c.reply(peer, ip), c.rejection(peer, ip))
 			}
 		}
-		p.add(MulticlusterOwner(), object, flows...)
+		flows = append(flows, c.admit(peer)...)
+		if !p.add(MulticlusterOwner(), object, flows...) {
+			continue
+		}
+		for _, ip := range peer.Gateways {
+			p.share(MulticlusterOwner(), n.notToTunnel(ip)...)
+		}
 	}
 }
 
@@ -45,6 +55,63 @@ type crossCluster struct {
 	Node
 	gateway bool       // this Node is the cluster's Gateway
 	own     netip.Addr // the Gateway's address
+	// ends are where the tunnels of this cluster's Gateway end, on a Node that is not the Gateway.
+	ends []netip.Prefix
+}
+
+// isGateway reports whether this Node is the cluster's Gateway.
+func (p *planner) isGateway() bool {
+	return p.Peering.Role == peering.Gateway && p.Node.TunnelPort != 0
+}
+
+// gatewayEnds are the addresses that the tunnels of this cluster's Gateway come from.
+func (p *planner) gatewayEnds() []netip.Prefix {
+	var ends []netip.Prefix
+	add := func(a netip.Addr) {
+		if a.Is4() && !slices.Contains(ends, host(a)) {
+			ends = append(ends, host(a))
+		}
+	}
+	add(p.Peering.InternalIP)
+	for _, r := range p.RemoteNodes {
+		if r.Name == p.Peering.Gateway {
+			for _, a := range r.sources() {
+				add(a)
+			}
+		}
+	}
+	return ends
+}
+
+// admit lets in what a peer sends: its gateways' requests, with their own addresses, and replies
+// and requests from the ranges behind it. The Gateway takes them from the ends of the peer's own
+// tunnels, other Nodes from this cluster's Gateway alone.
+func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
+	var flows []flow.Flow
+	from := func(priority uint16, inside netip.Prefix) {
+		if !c.gateway {
+			for _, end := range c.ends {
+				flows = append(flows, accept(priority, fromPeer, c.throughTunnelFrom(end, flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(inside))...))
+			}
+			return
+		}
+		for _, end := range peer.TunnelSources() {
+			if end.Addr().Is4() {
+				flows = append(flows, accept(priority, fromPeer, flow.InPort(c.TunnelPort), flow.TunnelSrc(end), flow.EthDst(crossClusterMAC), flow.IPSrc(inside)))
+			}
+		}
+	}
+	for _, cidr := range peer.CIDRs {
+		if cidr.Addr().Is4() {
+			from(normal, cidr.Masked())
+		}
+	}
+	for _, ip := range peer.Gateways {
+		if ip.Is4() {
+			from(high, host(ip))
+		}
+	}
+	return flows
 }
 
 // toPeer sends requests for the peer's Services, and Pods where they are shared, to the

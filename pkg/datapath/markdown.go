@@ -10,11 +10,12 @@ import (
 
 // purposes says in a sentence what each table does.
 var purposes = map[ofp.Table]string{
-	Classify:       "What kind of port did the packet come from? A Pod may use its own MAC and addresses only, in IP and in ARP.",
+	Classify:       "Where did the packet come from, and may it have this source? A Pod may use its own MAC and addresses only, in IP and in ARP; the far end of a tunnel only those behind it.",
 	ARP:            "Answers requests for Pods of this Node, for the gateway port and for the Service address; nothing is flooded.",
 	UnSNAT:         "Replies to connections whose source was translated here get their destination back.",
 	Conntrack:      "Looks the connection up and repeats or undoes its destination translation.",
 	ConntrackState: "Known connections go on to Route, invalid packets end, new connections need a choice.",
+	Exports:        "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
 	Service:        "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
 	Route:          "Chooses the next hop: a Pod, the host, another Node, another cluster.",
 	Commit:         "Remembers new connections that table Service has not.",
@@ -49,7 +50,7 @@ func Markdown() string {
 		{"ct zone of connections whose source is translated", fmt.Sprint(snatZone)},
 		{"destination MAC of packets between Nodes of the cluster", inClusterMAC.String()},
 		{"destination MAC of packets between clusters", crossClusterMAC.String()},
-		{"priorities", fmt.Sprintf("%d special case, %d normal, %d fallback, %d everything else, 0 no match", high, normal, low, last)},
+		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
 		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Multicluster, %d Node", KindPod, KindService, KindMulticluster, KindNode)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -22,28 +23,84 @@ func (p *planner) node() {
 	flows = append(flows, n.toHost()...)
 	flows = append(flows, n.toNobody()...)
 	flows = append(flows, n.output()...)
+	if p.exportsPods() {
+		flows = append(flows, p.exportPods(n.PodCIDRs, n.GatewayIPs)...)
+	}
 	p.add(NodeOwner(n.Name), problem.Object{Kind: "Node", Name: n.Name}, flows...)
+	p.share(NodeOwner(n.Name), n.notToTunnel(n.Address)...)
+	if n.PacketInRate > 0 {
+		e := p.out[NodeOwner(n.Name)]
+		e.Meters = append(e.Meters, meter(meterReject, n.PacketInRate))
+		p.out[NodeOwner(n.Name)] = e
+	}
 }
 
-// classify marks what comes from the host and from the tunnel. Both may use any source: the
-// host speaks for others, and the far end of the tunnel has checked its Pods.
+// meter drops what exceeds a rate of packets a second. It has room for a burst of one second.
+func meter(id, rate uint32) flow.Meter {
+	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
+}
+
+// classify marks what comes from the host, which speaks for others and may use any source. No
+// port may use VLAN tags: the rest of the program would not see them and pass them on.
 func (n Node) classify() []flow.Flow {
-	flows := []flow.Flow{
+	return []flow.Flow{
+		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
 		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()), Actions: flow.Do(flow.Goto(ARP))},
-		n.accept(fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
+		accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
 	}
-	if n.TunnelPort != 0 {
-		flows = append(flows, n.accept(fromTunnel, flow.InPort(n.TunnelPort), flow.IP()))
+}
+
+func accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {
+	return flow.Flow{
+		Table: Classify, Priority: priority,
+		Match:   flow.All(match...),
+		Actions: flow.Do(flow.Load(source, from), flow.Goto(UnSNAT)),
+	}
+}
+
+// fromNode admits what another Node of this cluster sends through its tunnel to this Node's
+// address: packets of its Pods and of its host, and no others.
+func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
+	var flows []flow.Flow
+	for _, from := range r.sources() {
+		flows = append(flows, accept(normal, fromTunnel, n.throughTunnelFrom(host(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(cidr))...))
 	}
 	return flows
 }
 
-func (n Node) accept(from uint64, match ...flow.Cond) flow.Flow {
-	return flow.Flow{
-		Table: Classify, Priority: normal,
-		Match:   flow.All(match...),
-		Actions: flow.Do(flow.Load(source, from), flow.Goto(UnSNAT)),
+// fromHostOf admits what the host of another Node sends with the Node's own addresses.
+func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
+	var flows []flow.Flow
+	for _, from := range r.sources() {
+		for _, ip := range r.sources() {
+			flows = append(flows, accept(high, fromTunnel, n.throughTunnelFrom(host(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(host(ip)))...))
+		}
 	}
+	return flows
+}
+
+// throughTunnelFrom matches what a Node of this cluster sends here. It is sent to this Node's
+// InternalIP: a packet to another address of the Node was not made by a Node's switch.
+func (n Node) throughTunnelFrom(from netip.Prefix, more ...flow.Cond) []flow.Cond {
+	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from)}
+	if n.Address.Is4() {
+		match = append(match, flow.TunnelDst(host(n.Address)))
+	}
+	return append(match, more...)
+}
+
+// notToTunnel drops what looks like a packet of a tunnel and is for an address where one ends:
+// the far end would take it for this Node's, once the host has masqueraded it. It stands after
+// the choice of an endpoint, so that a Service leads nowhere else.
+func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
+	if n.Tunnel.Protocol == 0 || !end.Is4() {
+		return nil
+	}
+	match := []flow.Cond{flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end))}
+	if n.Tunnel.Port != 0 {
+		match = append(match, flow.UDPDst(n.Tunnel.Port))
+	}
+	return []flow.Flow{{Table: Route, Priority: never, Match: flow.All(match...)}}
 }
 
 // conntrack looks every connection up. Packets of known connections, and errors about them,
@@ -129,7 +186,7 @@ func (n Node) toHost() []flow.Flow {
 		// directly if it saw its address. Only Services: anything else that neither a Pod nor
 		// a route is for would go round between host and switch.
 		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
-		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromTunnel), flow.CTState("-rpl+trk"), markService.Is(1)),
+		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
 	)
 }
 
@@ -147,11 +204,25 @@ func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) f
 	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...), Actions: append(actions, flow.Goto(Commit))}
 }
 
-// toNobody drops what is for an address of this Node that no Pod has. The host would send it
-// back to the switch.
+// unroutable are addresses that the host must not get packets for: "this network", loopback,
+// multicast, reserved and broadcast (RFC 6890). The host would take some of them for itself, such
+// as 127.0.0.1 where something has turned route_localnet on.
+var unroutable = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("127.0.0.0/8"),
+	netip.MustParsePrefix("224.0.0.0/3"),
+}
+
+// toNobody drops what is for an address of this Node that no Pod has, and for the Service
+// address where no connection has it: the host would send both back to the switch. It drops
+// what is never routed, too.
 func (n Node) toNobody() []flow.Flow {
+	ranges := slices.Concat(n.PodCIDRs, unroutable)
+	if n.ServiceVIP.IsValid() {
+		ranges = append(ranges, host(n.ServiceVIP))
+	}
 	var flows []flow.Flow
-	for _, r := range n.PodCIDRs {
+	for _, r := range ranges {
 		if r.Addr().Is4() {
 			flows = append(flows, flow.Flow{Table: Route, Priority: low, Match: flow.All(flow.IPDst(r.Masked()))})
 		}
@@ -181,7 +252,7 @@ func back(port ofp.Port) flow.Flow {
 	}
 }
 
-// remoteNodes adds the way to the Pods of the other Nodes.
+// remoteNodes adds the way to the Pods of the other Nodes, and admits what comes from them.
 func (p *planner) remoteNodes() {
 	for _, r := range p.RemoteNodes {
 		if r.Name == p.Node.Name || p.Node.TunnelPort == 0 {
@@ -192,10 +263,23 @@ func (p *planner) remoteNodes() {
 			p.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: %s is not an IPv4 address that a tunnel can end at; give the Node an IPv4 InternalIP", r.Address)
 			continue
 		}
+		admitted := false
 		for _, cidr := range r.PodCIDRs {
-			if cidr.Addr().Is4() {
-				p.add(NodeOwner(r.Name), object, p.Node.throughTunnel(normal, inClusterMAC, r.Address, 0, flow.IPDst(cidr.Masked())))
+			if !cidr.Addr().Is4() {
+				continue
 			}
+			flows := append(p.Node.fromNode(r, cidr.Masked()), p.Node.throughTunnel(normal, inClusterMAC, r.Address, 0, flow.IPDst(cidr.Masked())))
+			if p.exportsPods() {
+				flows = append(flows, p.exportPods([]netip.Prefix{cidr}, r.GatewayIPs)...)
+			}
+			admitted = p.add(NodeOwner(r.Name), object, flows...) || admitted
+		}
+		if !admitted {
+			continue // another Node has its ranges
+		}
+		p.share(NodeOwner(r.Name), p.Node.fromHostOf(r)...)
+		for _, end := range r.sources() {
+			p.share(NodeOwner(r.Name), p.Node.notToTunnel(end)...)
 		}
 	}
 }

@@ -128,9 +128,14 @@ func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
 	return o.run(t, "", "ovs-appctl", append([]string{"-t", filepath.Join(o.dir, "ovs-vswitchd.ctl")}, args...)...)
 }
 
-// program puts a set into a bridge in one bundle, as flowsync does.
+// program puts a set into a bridge as flowsync does: the meters, then the rest in one bundle.
 func (o *openVSwitch) program(t *testing.T, bridge string, set *flow.Set) {
 	t.Helper()
+	for m := range set.Meters() {
+		if err := o.command("", "ovs-ofctl", "-O", "OpenFlow15", "add-meter", filepath.Join(o.dir, bridge+".mgmt"), m.String()).Run(); err != nil { // it is there
+			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "mod-meter", filepath.Join(o.dir, bridge+".mgmt"), m.String())
+		}
+	}
 	var b strings.Builder
 	for g := range set.Groups() {
 		fmt.Fprintf(&b, "group %s\n", g)

@@ -14,6 +14,7 @@ const (
 	UnSNAT                          // undo the translation of a source address, for replies
 	Conntrack                       // look the connection up, undo or repeat its translation
 	ConntrackState                  // known connections need no choice, invalid packets end here
+	Exports                         // may another cluster open this connection?
 	Service                         // choose an endpoint
 	Route                           // choose the next hop
 	Commit                          // remember a new connection
@@ -28,6 +29,7 @@ var Program = flow.Program{
 	UnSNAT:         {Name: "UnSNAT", Miss: flow.Next},
 	Conntrack:      {Name: "Conntrack", Miss: flow.Drop},
 	ConntrackState: {Name: "ConntrackState", Miss: flow.Next},
+	Exports:        {Name: "Exports", Miss: flow.Next},
 	Service:        {Name: "Service", Miss: flow.Next},
 	Route:          {Name: "Route", Miss: flow.Drop},
 	Commit:         {Name: "Commit", Miss: flow.Next},
@@ -41,13 +43,14 @@ const (
 	low    uint16 = 190
 	normal uint16 = 200
 	high   uint16 = 210 // a special case of a normal flow
+	never  uint16 = 220 // what is dropped whatever else a packet is
 )
 
 // What a packet carries from table to table: first bit, then width. Registers survive
 // recirculation, ct_state and ct_mark do not survive a ct action in the same pass.
 // TestProgram fails when a range leaves its register or meets another one.
 var (
-	source    = flow.Reg(0).Bits(0, 4)  // kind of port it came from
+	source    = flow.Reg(0).Bits(0, 4)  // where it came from
 	snat      = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
 	generated = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
 	committed = flow.Reg(0).Bits(7, 1)  // its connection was remembered in table Service
@@ -65,6 +68,7 @@ const (
 	fromTunnel  = 1
 	fromGateway = 2
 	fromPod     = 3
+	fromPeer    = 4
 )
 
 // Values of snat.
@@ -101,6 +105,13 @@ var (
 	crossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 
+// ourMACs is a mask under which both are one: Nodes of this cluster send the Gateway packets with
+// either.
+var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
+
+// Meters of packets to the agent, one for each kind.
+const meterReject uint32 = 1
+
 // Kinds of owners; they stand in the cookies of their flows.
 const (
 	KindPod          flow.Kind = 1
@@ -118,7 +129,7 @@ type bitField struct {
 }
 
 var bitFields = []bitField{
-	{"source", source, "kind of port the packet came from", []string{"1 tunnel", "2 gateway", "3 Pod"}},
+	{"source", source, "where the packet came from", []string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
 	{"snat", snat, "which source address it gets", []string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
 	{"generated", generated, "made by the agent to refuse a connection", nil},
 	{"committed", committed, "its connection was remembered when its endpoint was chosen", nil},

@@ -37,7 +37,7 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	text := Markdown()
-	for _, want := range []string{"| 6 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
+	for _, want := range []string{"| 7 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the documentation does not mention %q:\n%s", want, text)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -55,12 +56,16 @@ func onNode(n int) State {
 		Node: Node{
 			Name: names[self], GatewayMAC: gwMAC, GatewayIPs: []netip.Addr{at(1)},
 			GatewayPort: gatewayPort, TunnelPort: tunnelPort, PodCIDRs: cidr[self : self+1], ServiceVIP: vip,
+			Address: address[self], Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
 		},
 		Pods: []Pod{
 			{Namespace: "default", Name: "pod1", Interface: "pod1-a1b2c3", MAC: podMACOne, IPs: []netip.Addr{at(2)}, Port: 1},
 			{Namespace: "default", Name: "pod2", Interface: "pod2-d4e5f6", MAC: podMACTwo, IPs: []netip.Addr{at(3)}, Port: 2},
 		},
-		RemoteNodes: []RemoteNode{{Name: names[other], PodCIDRs: cidr[other : other+1], Address: address[other]}},
+		RemoteNodes: []RemoteNode{{
+			Name: names[other], PodCIDRs: cidr[other : other+1], Address: address[other],
+			GatewayIPs: []netip.Addr{addrOf(cidrHost(cidr[other], 1))},
+		}},
 		Frontends: []service.Frontend{
 			frontend("web", corev1.ProtocolTCP, "10.97.0.10:80", "10.11.0.2:8080", "10.11.1.3:8080"),
 			frontend("self", corev1.ProtocolTCP, "10.97.0.11:80", cidrHost(cidr[self], 2)+":8080"),
@@ -76,6 +81,7 @@ func onNode(n int) State {
 				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Via: eastTwo},
 			},
 		},
+		Exported: exported("web", "self", "empty", "kubernetes"),
 	}
 	if n == 2 {
 		s.Peering.Role = peering.Gateway
@@ -84,6 +90,15 @@ func onNode(n int) State {
 		}
 	}
 	return s
+}
+
+// exported are Services of the default Namespace that other clusters may use.
+func exported(names ...string) map[types.NamespacedName]bool {
+	out := map[types.NamespacedName]bool{}
+	for _, n := range names {
+		out[types.NamespacedName{Namespace: "default", Name: n}] = true
+	}
+	return out
 }
 
 func cidrHost(p netip.Prefix, last byte) string {

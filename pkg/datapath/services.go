@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -40,7 +38,7 @@ func (p *planner) services() {
 			continue
 		}
 		if len(f.Endpoints) == 0 {
-			p.add(owner, object, refuse(match))
+			p.add(owner, object, p.Node.refuse(match))
 			continue
 		}
 		if n := len(f.Endpoints); n > maxBuckets {
@@ -58,15 +56,7 @@ func (p *planner) services() {
 
 // frontendMatch is a new connection to a frontend.
 func frontendMatch(f service.Frontend) (flow.Match, bool) {
-	var proto, port flow.Cond
-	switch f.Protocol {
-	case corev1.ProtocolTCP:
-		proto, port = flow.TCP(), flow.TCPDst(f.VIP.Port())
-	case corev1.ProtocolUDP:
-		proto, port = flow.UDP(), flow.UDPDst(f.VIP.Port())
-	case corev1.ProtocolSCTP:
-		proto, port = flow.SCTP(), flow.SCTPDst(f.VIP.Port())
-	}
+	proto, port := portMatch(f.Protocol, f.VIP.Port())
 	if proto == nil || !f.VIP.Addr().Is4() {
 		return flow.Match{}, false
 	}
@@ -79,11 +69,16 @@ func choose(match flow.Match, group uint32) flow.Flow {
 }
 
 // refuse asks the agent to answer a connection to a Service without endpoints.
-func refuse(match flow.Match) flow.Flow {
-	return flow.Flow{
-		Table: Service, Priority: normal, Match: match,
-		Actions: flow.Do(flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: rejectUserdata})),
+func (n Node) refuse(match flow.Match) flow.Flow {
+	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: n.askAgent(meterReject, rejectUserdata)}
+}
+
+// askAgent sends a packet to the agent, as often in a second as its meter allows.
+func (n Node) askAgent(meter uint32, userdata string) flow.Actions {
+	if n.PacketInRate == 0 {
+		return nil
 	}
+	return flow.Do(ofp.Meter{ID: meter}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata}))
 }
 
 // balance is the group of a frontend. The datapath's own hash of the connection chooses the

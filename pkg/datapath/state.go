@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -30,6 +32,21 @@ type Node struct {
 	// ServiceVIP is the host's next hop for Services and the source address of connections
 	// that leave by the port they came from: 169.254.0.253.
 	ServiceVIP netip.Addr
+	// Address is where the tunnels of other Nodes end here, the Node's InternalIP. It is not
+	// valid while it is not known.
+	Address netip.Addr
+	// Tunnel is what the packets of a tunnel look like from outside.
+	Tunnel Tunnel
+	// PacketInRate is how many packets a second of each kind the switch sends to the agent; the
+	// others are dropped in the switch. With 0 it sends none.
+	PacketInRate uint32
+}
+
+// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with
+// Port 0. The zero value means that the tunnels are not known.
+type Tunnel struct {
+	Protocol uint8
+	Port     uint16
 }
 
 // Pod is a Pod of this Node whose port has a number.
@@ -46,6 +63,22 @@ type RemoteNode struct {
 	Name     string
 	PodCIDRs []netip.Prefix
 	Address  netip.Addr // where the tunnel to it ends
+	// Sources are the addresses that its packets come from, outside the tunnel and, where its
+	// host uses one of them, inside: all its InternalIPs. Empty means Address alone.
+	Sources []netip.Addr
+	// GatewayIPs are the addresses of its host in the Pods' network.
+	GatewayIPs []netip.Addr
+}
+
+// sources returns the Node's own addresses, each once.
+func (r RemoteNode) sources() []netip.Addr {
+	out := []netip.Addr{r.Address}
+	for _, a := range r.Sources {
+		if a.Is4() && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // State is everything the flows depend on.
@@ -55,6 +88,10 @@ type State struct {
 	RemoteNodes []RemoteNode
 	Frontends   []service.Frontend
 	Peering     peering.Peering
+	// Exported are the Services that other clusters may use.
+	Exported map[types.NamespacedName]bool
+	// PodToPod lets other clusters reach every Pod, not only exported Services.
+	PodToPod bool
 }
 
 // PodOwner owns the flows of the Pod at a port.
@@ -71,6 +108,9 @@ func ServiceOwner(namespace, name string) flow.Owner {
 // MulticlusterOwner owns the flows between clusters.
 func MulticlusterOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "peers"} }
 
+// ExportsOwner owns the flows that let other clusters reach exported Services.
+func ExportsOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "exports"} }
+
 // Plan returns what each owner wants in the switch. It depends on the state alone, not on
 // the order of its lists. Where two things of the state claim the same packets the first by
 // name wins, and the other is a Problem.
@@ -85,6 +125,7 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 	p.pods()
 	p.services()
 	p.crossCluster()
+	p.exports()
 	return p.out, p.problems
 }
 
@@ -134,6 +175,19 @@ func (p *planner) add(o flow.Owner, object problem.Object, flows ...flow.Flow) b
 	}
 	p.out[o] = e
 	return true
+}
+
+// share gives flows to an owner that others may want as well: two tunnels may end at one address.
+// The first owner keeps them.
+func (p *planner) share(o flow.Owner, flows ...flow.Flow) {
+	e := p.out[o]
+	for _, f := range flows {
+		if _, taken := p.owners[f.Key()]; !taken {
+			p.owners[f.Key()] = o
+			e.Flows = append(e.Flows, f)
+		}
+	}
+	p.out[o] = e
 }
 
 func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {

@@ -64,6 +64,14 @@ func TestSwitchAccepts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		for m := range want.Meters() { // likewise
+			if err := have.AddMeter(m); err != nil {
+				t.Fatal(err)
+			}
+			if held := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-meters", target); !strings.Contains(strings.Join(strings.Fields(held), " "), strings.Join(strings.Fields(m.String()), " ")) {
+				t.Errorf("node %d: the switch does not hold %s:\n%s", n, m, held)
+			}
+		}
 		if change := flow.Diff(have, want); !change.Empty() {
 			t.Errorf("node %d: the switch does not hold the wish:\n%s", n, change)
 		}

@@ -86,8 +86,11 @@ func westNode(n int) State {
 	s.Pods[0].IPs = []netip.Addr{addrOf(cidrHost(cidrs[self], 2))}
 	s.RemoteNodes = []RemoteNode{{
 		Name: []string{"node-1", "node-2"}[other], PodCIDRs: cidrs[other : other+1],
-		Address: []netip.Addr{westGW, addrOf("192.168.77.102")}[other],
+		Address:    []netip.Addr{westGW, addrOf("192.168.77.102")}[other],
+		GatewayIPs: []netip.Addr{addrOf(cidrHost(cidrs[other], 1))},
 	}}
+	s.Node.Address = []netip.Addr{westGW, addrOf("192.168.77.102")}[self]
+	s.Exported = exported("nginx", "node")
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
 		frontend("node", corev1.ProtocolTCP, "10.96.0.21:80", "192.168.77.101:9090"),

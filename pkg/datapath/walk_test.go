@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ type walk struct {
 	to   string // destination address:port
 	ct   []string
 	mac  ofp.MAC // source MAC where it is not that of in
+	far  string  // where a tunnel comes from: the other Node of east, or the peer, where empty
 	want string
 }
 
@@ -32,9 +34,14 @@ func (w walk) text() string {
 	if w.mac != (ofp.MAC{}) {
 		mac = w.mac
 	}
-	text := fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac, inClusterMAC, w.from, host, port)
+	to, far := inClusterMAC, w.far
+	if far == "" && strings.HasPrefix(w.from, "192.168.77.") {
+		to, far = crossClusterMAC, w.from
+	}
+	text := fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac, to, w.from, host, port)
 	if w.in == "tunnel" {
-		text += ",tun_src=192.168.1.1,tun_dst=192.168.1.2,tun_id=0"
+		ends := []string{"", eastOne.String(), eastTwo.String()}
+		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", cmp.Or(far, ends[3-w.node]), ends[w.node])
 	}
 	return text
 }
@@ -148,7 +155,7 @@ func TestRejectionsReturn(t *testing.T) {
 			o.program(t, "br-int", setOf(t, mustPlan(t, onNode(test.node))))
 			// A port of its own leads to Route like a packet-out does, with its register set.
 			o.vsctl(t, "add-port", "br-int", "agent", "--", "set", "interface", "agent", "type="+portType(), "ofport_request=99")
-			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,6)")
+			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,7)")
 			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")
 			have := walk{in: "agent"}.outcome(t, trace)
 			if !strings.HasPrefix(have, "to "+test.want) {

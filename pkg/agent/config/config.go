@@ -53,7 +53,7 @@ type Config struct {
 	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535" effect:"none" why:"the agent serves its API on a unix socket"`
 	ClusterPort             int    `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
 	EnablePrometheusMetrics bool   `key:"enablePrometheusMetrics" default:"true"`
-	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" effect:"none" why:"the rate of packets that the switch sends to the agent is fixed"`
+	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"` // packets a second of each kind from the switch to the agent; 0: none
 	TLSCipherSuites         string `key:"tlsCipherSuites" effect:"none" why:"the agent serves its API on a unix socket"`
 	TLSMinVersion           string `key:"tlsMinVersion" effect:"none" why:"the agent serves its API on a unix socket"`
 	HostNetworkMode         string `key:"hostNetworkMode" default:"iptables" oneof:"iptables,nftables"` // always nftables here; both are accepted

@@ -25,6 +25,10 @@ const (
 	// AnnotationAnnouncedBy on a MemberClusterAnnounce names the ServiceAccount that made it.
 	// Admission writes it, whatever the member sends.
 	AnnotationAnnouncedBy = "multicluster.antrea.io/announced-by"
+	// AnnotationTunnelSources, followed by the ID of another cluster, is an annotation of a
+	// member's ClusterSet: addresses and ranges, separated by commas, that the tunnels of that
+	// cluster's gateways come from beside their own addresses, where they are behind NAT.
+	AnnotationTunnelSources = "tunnel-sources.multicluster.antrea.io/"
 	// AnnotationCreatedByAntctl marks what the command line tool made and may remove.
 	AnnotationCreatedByAntctl = "multicluster.antrea.io/created-by-antctl"
 	// AnnotationRangesPrefix, followed by a cluster ID, on the leader's ClusterSet lists the ranges

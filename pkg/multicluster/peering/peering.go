@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -24,7 +25,9 @@ type View struct {
 	NodeName           string
 	Gateways           []*mcv1alpha1.Gateway
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
-	Own                Own
+	// ClusterSets may say where tunnels of peers come from (AnnotationTunnelSources).
+	ClusterSets []*mcv1alpha2.ClusterSet
+	Own         Own
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
 	PodToPod bool
 }
@@ -61,6 +64,26 @@ type Peer struct {
 	// Via is where this Node's tunnel to the peer ends: the own Gateway's internal address
 	// on a regular Node, the peer's gateway on the Gateway.
 	Via netip.Addr
+	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
+	// NAT, which the receiving cluster's administrator has written down.
+	Sources []netip.Prefix
+}
+
+// TunnelSources are all addresses that the peer's tunnels may come from, as ranges that do not
+// overlap.
+func (p Peer) TunnelSources() []netip.Prefix {
+	var out []netip.Prefix
+	all := slices.Clone(p.Sources)
+	for _, ip := range p.Gateways {
+		all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	slices.SortStableFunc(all, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() }) // wide ranges first
+	for _, s := range all {
+		if !slices.ContainsFunc(out, s.Overlaps) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // Peering is what one Node does for traffic between clusters.
@@ -96,6 +119,7 @@ func Plan(v View) (Peering, []problem.Problem) {
 		}
 		p.peers = append(p.peers, peer)
 	}
+	p.tunnelSources()
 	out.Peers = p.peers
 	return out, p.problems
 }

@@ -83,6 +83,17 @@ func mac(f ofp.Field, m ofp.MAC) Cond {
 	return func(b *ofp.MatchBuilder) { b.Exact(f, ofp.ToValue(m[:])) }
 }
 
+// EthDstMasked asks for the bits of the destination MAC that the mask has.
+func EthDstMasked(m, mask ofp.MAC) Cond {
+	return func(b *ofp.MatchBuilder) {
+		bits := ofp.ToValue(mask[:])
+		b.Set(ofp.EthDst, ofp.ToValue(m[:]).And(bits), bits)
+	}
+}
+
+// Tagged asks for a VLAN tag, whichever.
+func Tagged() Cond { return Field(ofp.VLANTCI, []byte{0x10, 0}, []byte{0x10, 0}) }
+
 // EthType asks for an Ethernet type.
 func EthType(t uint16) Cond { return exact(ofp.EthType, uint64(t)) }
 
@@ -185,6 +196,26 @@ func ARPSHA(m ofp.MAC) Cond { return mac(ofp.ARPSHA, m) }
 
 // ARPTHA asks for the target's MAC in ARP.
 func ARPTHA(m ofp.MAC) Cond { return mac(ofp.ARPTHA, m) }
+
+// TunnelSrc asks for packets from a tunnel whose far end has an address in the prefix. It says
+// nothing about the addresses inside.
+func TunnelSrc(p netip.Prefix) Cond { return tunnelPrefix(ofp.TunIPv4Src, ofp.TunIPv6Src, p) }
+
+// TunnelDst asks for packets from a tunnel that were sent to an address in the prefix.
+func TunnelDst(p netip.Prefix) Cond { return tunnelPrefix(ofp.TunIPv4Dst, ofp.TunIPv6Dst, p) }
+
+func tunnelPrefix(v4, v6 ofp.Field, p netip.Prefix) Cond {
+	return func(b *ofp.MatchBuilder) {
+		switch {
+		case !p.IsValid():
+			b.Fail(fmt.Errorf("%s: the prefix is not valid", v4))
+		case p.Addr().Is4():
+			setPrefix(b, v4, p)
+		default:
+			setPrefix(b, v6, p)
+		}
+	}
+}
 
 // TunID asks for a tunnel key.
 func TunID(id uint64) Cond { return exact(ofp.TunID, id) }

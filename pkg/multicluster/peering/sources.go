@@ -1,0 +1,56 @@
+package peering
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// tunnelSources reads from the annotations of ClusterSets where else the tunnels of peers come
+// from. A value that cannot be read is a Problem and adds nothing.
+func (p *planner) tunnelSources() {
+	for _, cs := range p.view.ClusterSets {
+		object := problem.Object{Kind: "ClusterSet", Namespace: cs.Namespace, Name: cs.Name}
+		for _, key := range slices.Sorted(maps.Keys(cs.Annotations)) {
+			id, ok := strings.CutPrefix(key, multicluster.AnnotationTunnelSources)
+			if !ok {
+				continue
+			}
+			field := "metadata.annotations[" + key + "]"
+			i := slices.IndexFunc(p.peers, func(o Peer) bool { return o.ClusterID == id })
+			if i < 0 {
+				p.report(object, field, "UnknownCluster", "the annotation has no effect: no cluster with ID %q is connected; correct the ID after the slash, or remove the annotation", id)
+				continue
+			}
+			for _, text := range strings.Split(cs.Annotations[key], ",") {
+				source, err := tunnelSource(strings.TrimSpace(text))
+				if err != nil {
+					p.report(object, field, "InvalidTunnelSource", "tunnels of cluster %s are not taken from there: %v", id, err)
+					continue
+				}
+				p.peers[i].Sources = append(p.peers[i].Sources, source)
+			}
+		}
+	}
+	for i := range p.peers {
+		slices.SortFunc(p.peers[i].Sources, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+		p.peers[i].Sources = slices.Compact(p.peers[i].Sources)
+	}
+}
+
+// tunnelSource reads an address or a range.
+func tunnelSource(text string) (netip.Prefix, error) {
+	if strings.Contains(text, "/") {
+		return usableRange(text)
+	}
+	ip, err := usableIP(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
+	}
+	return netip.PrefixFrom(ip, ip.BitLen()), nil
+}
