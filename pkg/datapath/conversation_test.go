@@ -306,6 +306,7 @@ func TestRefusalComesBack(t *testing.T) {
 	if len(r.Outputs) != 1 || r.Outputs[0].Packet.TunDst != westGW {
 		t.Fatalf("the answer goes %s", r)
 	}
+	r.Outputs[0].Packet.TunSrc = eastTwo
 	if w, want := c.send("west1 tunnel", r.Outputs[0].Packet), "west1 west2 pod1: 10.97.0.13:80 > 10.10.1.2:40000"; w.String() != want {
 		t.Errorf("the answer goes %s, want %s", w, want)
 	}

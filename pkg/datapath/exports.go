@@ -19,7 +19,11 @@ func (p *planner) exports() {
 	}
 	owner := ExportsOwner()
 	e := p.out[owner]
-	e.Flows = append(e.Flows, flow.Flow{Table: Exports, Priority: last, Match: flow.All(flow.IP(), source.Is(fromPeer))})
+	e.Flows = append(e.Flows,
+		flow.Flow{Table: Exports, Priority: last, Match: flow.All(flow.IP(), source.Is(fromPeer))},
+		// A request sent again before the first answer: it has its endpoint already.
+		export(high, flow.IP(), markService.Is(1)),
+	)
 	known := map[flow.Key]bool{} // Services may share endpoints
 	allow := func(protocol corev1.Protocol, at netip.AddrPort) {
 		proto, port := portMatch(protocol, at.Port())
@@ -80,10 +84,10 @@ func (p *planner) exportPods(ranges []netip.Prefix, hosts []netip.Addr) []flow.F
 		if !r.Addr().Is4() {
 			continue
 		}
-		flows = append(flows, export(normal, flow.IPDst(r.Masked())))
+		flows = append(flows, export(low, flow.IPDst(r.Masked())))
 		for _, ip := range hosts {
 			if r.Contains(ip) {
-				flows = append(flows, flow.Flow{Table: Exports, Priority: high, Match: flow.All(flow.IPDst(host(ip)), source.Is(fromPeer))})
+				flows = append(flows, flow.Flow{Table: Exports, Priority: normal, Match: flow.All(flow.IPDst(host(ip)), source.Is(fromPeer))})
 			}
 		}
 	}

@@ -91,16 +91,20 @@ func (n Node) throughTunnelFrom(from netip.Prefix, more ...flow.Cond) []flow.Con
 
 // notToTunnel drops what looks like a packet of a tunnel and is for an address where one ends:
 // the far end would take it for this Node's, once the host has masqueraded it. It stands after
-// the choice of an endpoint, so that a Service leads nowhere else.
+// the choice of an endpoint, so that a Service leads nowhere else. The switch hides the ports of
+// fragments: requests in fragments are dropped whatever their port. The kernel's datapath
+// reassembles them before, so it drops no others.
 func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 	if n.Tunnel.Protocol == 0 || !end.Is4() {
 		return nil
 	}
-	match := []flow.Cond{flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end))}
-	if n.Tunnel.Port != 0 {
-		match = append(match, flow.UDPDst(n.Tunnel.Port))
+	drop := func(more ...flow.Cond) flow.Flow {
+		return flow.Flow{Table: Route, Priority: never, Match: flow.All(append(more, flow.IPProto(n.Tunnel.Protocol), flow.IPDst(host(end)))...)}
 	}
-	return []flow.Flow{{Table: Route, Priority: never, Match: flow.All(match...)}}
+	if n.Tunnel.Port == 0 {
+		return []flow.Flow{drop()}
+	}
+	return []flow.Flow{drop(flow.UDPDst(n.Tunnel.Port)), drop(flow.Fragment(), flow.CTState("-rpl+trk"))}
 }
 
 // conntrack looks every connection up. Packets of known connections, and errors about them,
@@ -230,15 +234,29 @@ func (n Node) toNobody() []flow.Flow {
 	return flows
 }
 
-// output sends a packet. A switch never sends one back by the port it came from unless it is
-// told so in these words.
+// output sends a packet. A switch never sends one back by the port it came from unless the action
+// is IN_PORT.
 func (n Node) output() []flow.Flow {
 	flows := []flow.Flow{
-		{Table: Output, Priority: normal, Actions: flow.Do(flow.OutputReg(outPort))},
+		{Table: Output, Priority: low, Actions: flow.Do(flow.OutputReg(outPort))},
 		back(n.GatewayPort),
 	}
 	if n.TunnelPort != 0 {
-		flows = append(flows, back(n.TunnelPort))
+		flows = append(flows, n.outputTunnel()...)
+	}
+	return flows
+}
+
+// outputTunnel decrements the TTL of what goes to another Node. A packet whose TTL ends is dropped
+// here: dec_ttl would have the switch hand each to its controllers, past every meter.
+func (n Node) outputTunnel() []flow.Flow {
+	toTunnel := outPort.Is(uint64(n.TunnelPort))
+	flows := []flow.Flow{
+		{Table: Output, Priority: normal, Match: flow.All(flow.IP(), toTunnel), Actions: flow.Do(flow.DecTTL(), flow.OutputReg(outPort))},
+		{Table: Output, Priority: high, Match: flow.All(flow.IP(), flow.InPort(n.TunnelPort), toTunnel), Actions: flow.Do(flow.DecTTL(), flow.ToInPort())},
+	}
+	for ttl := range byte(2) {
+		flows = append(flows, flow.Flow{Table: Output, Priority: never, Match: flow.All(flow.IP(), toTunnel, flow.Field(ofp.IPTTL, []byte{ttl}, nil))})
 	}
 	return flows
 }
@@ -290,7 +308,6 @@ func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, transla
 		flow.SetEthSrc(n.GatewayMAC),
 		flow.SetEthDst(mac),
 		flow.SetTunnelDst(to),
-		flow.DecTTL(),
 		flow.Load(outPort, uint64(n.TunnelPort)),
 	)
 	if translate != 0 {

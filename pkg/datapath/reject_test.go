@@ -86,7 +86,7 @@ func TestRejectTCP(t *testing.T) {
 			if c := finish(sum(pseudoHeader(in.src, in.dst, protoTCP, len(tcp)), tcp)); c != 0 {
 				t.Errorf("TCP checksum is off by %#x", c)
 			}
-			want := "set_field:0x40/0x40->reg0,resubmit(,6)"
+			want := "set_field:0x40/0x40->reg0,resubmit(,7)"
 			if have := flow.Actions(out.Actions).String(); have != want {
 				t.Errorf("actions %s, want %s", have, want)
 			}

@@ -154,6 +154,14 @@ func setPrefix(b *ofp.MatchBuilder, f ofp.Field, p netip.Prefix) {
 	b.Set(f, ofp.ToValue(p.Addr().AsSlice()).And(mask), mask)
 }
 
+// Fragment asks for fragments of IPv4 packets, the first included.
+func Fragment() Cond {
+	return func(b *ofp.MatchBuilder) {
+		IP()(b)
+		b.Set(ofp.IPFrag, ofp.Value{Lo: 1}, ofp.Value{Lo: 1})
+	}
+}
+
 // TCPSrc asks for TCP and a source port.
 func TCPSrc(p uint16) Cond { return exact(ofp.TCPSrc, uint64(p)) }
 

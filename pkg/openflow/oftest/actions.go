@@ -96,7 +96,7 @@ func (w *walk) act(st *state, a ofp.Action) bool {
 		w.do(st.copy(), a.Actions)
 	case ofp.GotoTable:
 		w.table(st, a.Table)
-	case ofp.Note:
+	case ofp.Note, ofp.Meter: // no packet of a walk exceeds a rate
 	case ofp.Exit:
 		w.exit = true
 	default:

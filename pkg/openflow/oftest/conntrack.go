@@ -93,6 +93,10 @@ func (w *walk) ct(st *state, a ofp.CT) {
 
 // track finds or makes the connection, translates, and says so in the packet.
 func (w *walk) track(st *state, zone uint16, a ofp.CT) {
+	if st.inner != nil {
+		w.trackError(st, zone, a)
+		return
+	}
 	key := st.tuple(zone)
 	c := w.s.conns[key]
 	again := st.conn != nil && st.zone == zone
@@ -134,6 +138,43 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 	st.setAddr(ofp.CTNwDst, ofp.CTIPv6Dst, orig.dst.Addr())
 	st.set(ofp.CTTpSrc, ofp.Value{Lo: uint64(orig.src.Port())})
 	st.set(ofp.CTTpDst, ofp.Value{Lo: uint64(orig.dst.Port())})
+}
+
+// trackError finds the connection that an ICMP error is about: it is related to it, and goes the
+// other way than the packet inside. An error that is not for the sender of the packet inside, or is
+// about no connection, is invalid (Linux nf_conntrack_proto_icmp.c, Open vSwitch conntrack.c). It
+// never makes a connection.
+func (w *walk) trackError(st *state, zone uint16, a ofp.CT) {
+	in := *st.inner
+	key := tuple{zone, in.Proto, netip.AddrPortFrom(in.IPSrc, in.SrcPort), netip.AddrPortFrom(in.IPDst, in.DstPort)}
+	c := w.s.conns[key]
+	bits := uint64(ctTrk | ctInv)
+	if c != nil && in.IPSrc == st.packet().IPDst {
+		reply := key == c.orig
+		bits = ctTrk | ctRel
+		if reply {
+			bits |= ctRpl
+		}
+		if a.NAT != nil {
+			bits |= st.translate(c, reply)
+			out := c.reply.reverse()
+			if reply {
+				out = c.orig.reverse()
+			}
+			in.IPSrc, in.SrcPort, in.IPDst, in.DstPort = out.dst.Addr(), out.dst.Port(), out.src.Addr(), out.src.Port()
+			st.inner = &in
+		}
+	} else {
+		c = nil
+	}
+	st.untrack()
+	st.conn, st.zone = c, zone
+	st.set(ofp.CTState, ofp.Value{Lo: bits})
+	st.set(ofp.CTZone, ofp.Value{Lo: uint64(zone)})
+	if c != nil {
+		st.set(ofp.CTMark, c.mark)
+		st.set(ofp.CTLabel, c.label)
+	}
 }
 
 // commit remembers a connection. A translated source keeps its port unless another connection
@@ -184,6 +225,13 @@ func (st *state) translate(c *conn, reply bool) (bits uint64) {
 	if dnat {
 		bits |= ctDNAT
 		st.setAddr(ofp.IPv4Dst, ofp.IPv6Dst, out.dst.Addr())
+	}
+	if st.inner != nil {
+		return bits // an error has no ports
+	}
+	if st.get(ofp.IPFrag).Lo != 0 {
+		st.hidden = [2]uint16{out.src.Port(), out.dst.Port()}
+		return bits
 	}
 	if f, ok := ports[c.orig.proto]; ok {
 		if snat {

@@ -15,11 +15,24 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Numbers of the protocols that Packet knows ports of.
+// Numbers of the protocols that Packet knows ports of, and of ICMP.
 const (
+	ICMP uint8 = 1
 	TCP  uint8 = 6
 	UDP  uint8 = 17
 	SCTP uint8 = 132
+)
+
+// Fragment says which part of an IP datagram a packet is.
+type Fragment uint8
+
+// Parts of a datagram. A flow sees no ports in a fragment, the first included, since the switch
+// hides them (ovs-fields(7), OFPC_FRAG_NORMAL); connection tracking, which reassembles datagrams,
+// knows them all the same.
+const (
+	Whole Fragment = iota
+	First
+	Later
 )
 
 // Packet is a packet at a port of the switch. It is ARP where ARP is not nil, and IP of the
@@ -31,6 +44,10 @@ type Packet struct {
 	Proto            uint8
 	SrcPort, DstPort uint16
 	TTL              uint8 // 0 is 64
+	Expired          bool  // the TTL is 0
+	Fragment         Fragment
+	VLAN             uint16  // tag control information with the bit 0x1000 set; 0: no tag
+	Inner            *Packet // of an ICMP error: the packet that it is about
 	TunSrc, TunDst   netip.Addr
 	TunID            uint64
 	ARP              *ARP
@@ -51,7 +68,11 @@ func (p Packet) String() string {
 		}
 		return fmt.Sprintf("%s is at %s", a.SPA, a.SHA)
 	}
-	return fmt.Sprintf("%s > %s", netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort))
+	text := fmt.Sprintf("%s > %s", netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort))
+	if p.Inner != nil {
+		text = fmt.Sprintf("%s > %s about %s", p.IPSrc, p.IPDst, *p.Inner)
+	}
+	return text
 }
 
 // Reply is what the receiver of the packet sends back.
@@ -139,8 +160,8 @@ func (s *Switch) walk(p Packet, begin func(*walk, *state)) Result {
 	return w.result
 }
 
-// match finds the flow of a table that a packet meets. Two of one priority are a mistake of
-// the program: a switch may take either.
+// match finds the flow of a table that a packet meets. Two of one priority with different actions
+// are a mistake of the program: a switch may take either.
 func (s *Switch) match(st *state, t ofp.Table) (flow.Flow, bool, error) {
 	flows := s.tables[t]
 	for i, f := range flows {
@@ -155,7 +176,7 @@ func (s *Switch) match(st *state, t ofp.Table) (flow.Flow, bool, error) {
 			if g.Priority != f.Priority {
 				break
 			}
-			if both, err := st.matches(g.Match); err == nil && both {
+			if both, err := st.matches(g.Match); err == nil && both && !f.Actions.Equal(g.Actions) {
 				return flow.Flow{}, false, fmt.Errorf("%s meets two flows of one priority: %q and %q", st.packet(), f, g)
 			}
 		}

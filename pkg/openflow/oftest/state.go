@@ -15,7 +15,18 @@ type state struct {
 	stack  []ofp.Value
 	conn   *conn // what the last look-up found, in this zone
 	zone   uint16
+	hidden [2]uint16 // ports of a fragment
+	inner  *Packet
 }
+
+// Bits of ip_frag (nicira-ext.h).
+const (
+	fragAny   = 1
+	fragLater = 2
+)
+
+// ICMP destination unreachable, which stands for all errors.
+const icmpUnreachable = 3
 
 // ports are the fields of a protocol's ports.
 var ports = map[uint8][2]ofp.Field{TCP: {ofp.TCPSrc, ofp.TCPDst}, UDP: {ofp.UDPSrc, ofp.UDPDst}, SCTP: {ofp.SCTPSrc, ofp.SCTPDst}}
@@ -35,6 +46,9 @@ func newState(p Packet) *state {
 	st.setAddr(ofp.TunIPv4Src, ofp.TunIPv6Src, p.TunSrc)
 	st.setAddr(ofp.TunIPv4Dst, ofp.TunIPv6Dst, p.TunDst)
 	number(ofp.TunID, p.TunID)
+	number(ofp.VLANVID, uint64(p.VLAN&0x1fff))
+	number(ofp.VLANPCP, uint64(p.VLAN>>13))
+	st.inner = p.Inner
 	if a := p.ARP; a != nil {
 		number(ofp.EthType, typeARP)
 		number(ofp.ARPOp, uint64(a.Op))
@@ -52,8 +66,16 @@ func newState(p Packet) *state {
 	st.setAddr(ofp.IPv4Dst, ofp.IPv6Dst, p.IPDst)
 	number(ofp.IPProto, uint64(p.Proto))
 	number(ofp.IPTTL, uint64(p.TTL))
-	if p.TTL == 0 {
+	if p.TTL == 0 && !p.Expired {
 		number(ofp.IPTTL, 64)
+	}
+	if p.Inner != nil {
+		number(ofp.ICMPType, icmpUnreachable)
+	}
+	if p.Fragment != Whole {
+		number(ofp.IPFrag, map[Fragment]uint64{First: fragAny, Later: fragAny | fragLater}[p.Fragment])
+		st.hidden = [2]uint16{p.SrcPort, p.DstPort}
+		return st
 	}
 	if f, ok := ports[p.Proto]; ok {
 		number(f[0], uint64(p.SrcPort))
@@ -66,6 +88,7 @@ func newState(p Packet) *state {
 func (st *state) packet() Packet {
 	p := Packet{
 		InPort: ofp.Port(st.get(ofp.InPort).Lo), EthSrc: st.mac(ofp.EthSrc), EthDst: st.mac(ofp.EthDst),
+		VLAN: uint16(st.get(ofp.VLANVID).Lo | st.get(ofp.VLANPCP).Lo<<13), Inner: st.inner,
 		TunSrc: st.addr(ofp.TunIPv4Src, ofp.TunIPv6Src), TunDst: st.addr(ofp.TunIPv4Dst, ofp.TunIPv6Dst), TunID: st.get(ofp.TunID).Lo,
 	}
 	if st.get(ofp.EthType).Lo == typeARP {
@@ -77,6 +100,14 @@ func (st *state) packet() Packet {
 	}
 	p.Proto, p.TTL = uint8(st.get(ofp.IPProto).Lo), uint8(st.get(ofp.IPTTL).Lo)
 	p.IPSrc, p.IPDst = st.addr(ofp.IPv4Src, ofp.IPv6Src), st.addr(ofp.IPv4Dst, ofp.IPv6Dst)
+	p.Expired = p.TTL == 0
+	if frag := st.get(ofp.IPFrag).Lo; frag != 0 {
+		p.Fragment, p.SrcPort, p.DstPort = First, st.hidden[0], st.hidden[1]
+		if frag&fragLater != 0 {
+			p.Fragment = Later
+		}
+		return p
+	}
 	if f, ok := ports[p.Proto]; ok {
 		p.SrcPort, p.DstPort = uint16(st.get(f[0]).Lo), uint16(st.get(f[1]).Lo)
 	}
