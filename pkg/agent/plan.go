@@ -113,9 +113,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 		Tunnel:       v.tunnel(),
 		PacketInRate: uint32(v.Config.PacketInRate),
 	}}
-	if ip, ok := internalIP(node); ok {
-		state.Node.Address = ip
-	}
+	state.Node.Ends = tunnelEnds(node)
 	if mac, err := ofp.ParseMAC(v.GatewayMAC); err == nil {
 		state.Node.GatewayMAC = mac
 	}
@@ -261,7 +259,7 @@ func (v View) remoteNodes(state *datapath.State, report reporter) {
 		if !ok || len(ranges) == 0 {
 			continue // a Node that is still being set up
 		}
-		remote := datapath.RemoteNode{Name: n.Name, PodCIDRs: ranges, Address: ip, Sources: internalIPs(n)}
+		remote := datapath.RemoteNode{Name: n.Name, PodCIDRs: ranges, Address: ip, Sources: tunnelEnds(n)}
 		for _, r := range ranges {
 			remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(r))
 		}

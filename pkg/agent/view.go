@@ -110,6 +110,22 @@ func tunnelEnd(n *corev1.Node) (ip netip.Addr, ok bool, err error) {
 	return ip, ok, err
 }
 
+// tunnelEnds returns all addresses that the tunnels of a Node may end at and come from: the one
+// that other Nodes send to, and its InternalIPs, which its switch uses until it has seen the
+// annotation.
+func tunnelEnds(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	if end, ok, _ := tunnelEnd(n); ok {
+		out = append(out, end)
+	}
+	for _, ip := range internalIPs(n) {
+		if !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
 // podCIDRs returns a Node's IPv4 podCIDRs in their normal form.
 func podCIDRs(n *corev1.Node) ([]netip.Prefix, error) {
 	texts := n.Spec.PodCIDRs

@@ -93,7 +93,7 @@ func (c *cable) send(from string, p oftest.Packet) way {
 			if !ok {
 				c.t.Fatalf("%s: %s leaves for tunnel end %s, where nobody is", node, p, p.TunDst)
 			}
-			p.TunSrc = c.states[node].Node.Address
+			p.TunSrc = c.states[node].Node.Ends[0]
 			node, in = far, tunnelPort
 		case gatewayPort:
 			w.places = append(w.places, "host")

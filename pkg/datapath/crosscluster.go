@@ -91,7 +91,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	from := func(priority uint16, inside netip.Prefix) {
 		if !c.gateway {
 			for _, end := range c.ends {
-				flows = append(flows, accept(priority, fromPeer, c.throughTunnelFrom(end, flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(inside))...))
+				flows = append(flows, c.throughTunnelFrom(end, priority, fromPeer, inside)...)
 			}
 			return
 		}

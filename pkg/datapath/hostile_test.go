@@ -264,7 +264,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	if h.to != "" {
 		to = netip.MustParseAddrPort(h.to)
 	}
-	p := oftest.Packet{EthSrc: gwMAC, EthDst: inClusterMAC, Proto: oftest.TCP, SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Address}
+	p := oftest.Packet{EthSrc: gwMAC, EthDst: inClusterMAC, Proto: oftest.TCP, SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
 	if h.udp {
 		p.Proto = oftest.UDP
 	}
@@ -309,7 +309,7 @@ func TestHostilePackets(t *testing.T) {
 				}
 				if strings.HasPrefix(h.after.at, "east1 pod") && strings.Contains(h.ct, "est") {
 					reply := r.Outputs[0].Packet.Reply()
-					reply.InPort, reply.EthDst, reply.TunSrc, reply.TunDst = tunnelPort, inClusterMAC, states[node].Peering.InternalIP, states[node].Node.Address
+					reply.InPort, reply.EthDst, reply.TunSrc, reply.TunDst = tunnelPort, inClusterMAC, states[node].Peering.InternalIP, states[node].Node.Ends[0]
 					s.Send(reply)
 				}
 			}

@@ -27,7 +27,9 @@ func (p *planner) node() {
 		flows = append(flows, p.exportPods(n.PodCIDRs, n.GatewayIPs)...)
 	}
 	p.add(NodeOwner(n.Name), problem.Object{Kind: "Node", Name: n.Name}, flows...)
-	p.share(NodeOwner(n.Name), n.notToTunnel(n.Address)...)
+	for _, end := range n.Ends {
+		p.share(NodeOwner(n.Name), n.notToTunnel(end)...)
+	}
 	if n.PacketInRate > 0 {
 		e := p.out[NodeOwner(n.Name)]
 		e.Meters = append(e.Meters, meter(meterReject, n.PacketInRate))
@@ -63,7 +65,7 @@ func accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {
 func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
-		flows = append(flows, accept(normal, fromTunnel, n.throughTunnelFrom(host(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(cidr))...))
+		flows = append(flows, n.throughTunnelFrom(host(from), normal, fromTunnel, cidr)...)
 	}
 	return flows
 }
@@ -73,20 +75,26 @@ func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
 		for _, ip := range r.sources() {
-			flows = append(flows, accept(high, fromTunnel, n.throughTunnelFrom(host(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(host(ip)))...))
+			flows = append(flows, n.throughTunnelFrom(host(from), high, fromTunnel, host(ip))...)
 		}
 	}
 	return flows
 }
 
-// throughTunnelFrom matches what a Node of this cluster sends here. It is sent to this Node's
-// InternalIP: a packet to another address of the Node was not made by a Node's switch.
-func (n Node) throughTunnelFrom(from netip.Prefix, more ...flow.Cond) []flow.Cond {
-	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from)}
-	if n.Address.Is4() {
-		match = append(match, flow.TunnelDst(host(n.Address)))
+// throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here. A
+// packet to an address where no tunnel ends was not made by a Node's switch.
+func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, inside netip.Prefix) []flow.Flow {
+	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(inside)}
+	var flows []flow.Flow
+	for _, end := range n.Ends {
+		if end.Is4() {
+			flows = append(flows, accept(priority, as, append(match[:4:4], flow.TunnelDst(host(end)))...))
+		}
 	}
-	return append(match, more...)
+	if len(flows) == 0 {
+		flows = append(flows, accept(priority, as, match...))
+	}
+	return flows
 }
 
 // notToTunnel drops what looks like a packet of a tunnel and is for an address where one ends:

@@ -163,6 +163,14 @@ func apply(t *testing.T, s *flow.Set, c flow.Change) {
 	for _, g := range c.ModGroups {
 		s.RemoveGroup(g.ID)
 	}
+	for _, m := range c.AddMeters {
+		if err := s.AddMeter(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range c.DelMeters {
+		s.RemoveMeter(m.ID)
+	}
 	for _, g := range append(c.AddGroups, c.ModGroups...) {
 		if err := s.AddGroup(g); err != nil {
 			t.Fatal(err)

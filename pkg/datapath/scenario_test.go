@@ -56,7 +56,7 @@ func onNode(n int) State {
 		Node: Node{
 			Name: names[self], GatewayMAC: gwMAC, GatewayIPs: []netip.Addr{at(1)},
 			GatewayPort: gatewayPort, TunnelPort: tunnelPort, PodCIDRs: cidr[self : self+1], ServiceVIP: vip,
-			Address: address[self], Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
+			Ends: address[self : self+1], Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
 		},
 		Pods: []Pod{
 			{Namespace: "default", Name: "pod1", Interface: "pod1-a1b2c3", MAC: podMACOne, IPs: []netip.Addr{at(2)}, Port: 1},

@@ -32,9 +32,9 @@ type Node struct {
 	// ServiceVIP is the host's next hop for Services and the source address of connections
 	// that leave by the port they came from: 169.254.0.253.
 	ServiceVIP netip.Addr
-	// Address is where the tunnels of other Nodes end here, the Node's InternalIP. It is not
-	// valid while it is not known.
-	Address netip.Addr
+	// Ends are the addresses at which the tunnels of other Nodes may end here. Empty while none is
+	// known: packets to any address of the Node are then taken.
+	Ends []netip.Addr
 	// Tunnel is what the packets of a tunnel look like from outside.
 	Tunnel Tunnel
 	// PacketInRate is how many packets a second of each kind the switch sends to the agent; the
@@ -64,7 +64,7 @@ type RemoteNode struct {
 	PodCIDRs []netip.Prefix
 	Address  netip.Addr // where the tunnel to it ends
 	// Sources are the addresses that its packets come from, outside the tunnel and, where its
-	// host uses one of them, inside: all its InternalIPs. Empty means Address alone.
+	// host uses one of them, inside. Empty means Address alone.
 	Sources []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr

@@ -89,7 +89,7 @@ func westNode(n int) State {
 		Address:    []netip.Addr{westGW, addrOf("192.168.77.102")}[other],
 		GatewayIPs: []netip.Addr{addrOf(cidrHost(cidrs[other], 1))},
 	}}
-	s.Node.Address = []netip.Addr{westGW, addrOf("192.168.77.102")}[self]
+	s.Node.Ends = []netip.Addr{[]netip.Addr{westGW, addrOf("192.168.77.102")}[self]}
 	s.Exported = exported("nginx", "node")
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
@@ -241,7 +241,12 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}
-	states[0].RemoteNodes[0].Address, states[1].RemoteNodes[0].Address = addrOf(ends[1]), addrOf(ends[0])
+	for i := range states {
+		states[i].Node.Ends = append([]netip.Addr{addrOf(ends[i])}, states[i].Node.Ends...)
+		remote := &states[i].RemoteNodes[0]
+		remote.Sources = []netip.Addr{remote.Address}
+		remote.Address = addrOf(ends[1-i])
+	}
 	nodes := []*realNode{
 		newNode(t, underlay, states[0], "east1", eastOne, "10.97.0.0/16"),
 		newNode(t, underlay, states[1], "east2", eastTwo, "10.97.0.0/16"),
