@@ -34,6 +34,9 @@ rules:
   - apiGroups: [""]
     resources: [serviceaccounts]
     verbs: [get, list, watch, patch]
+  - apiGroups: [""]
+    resources: [events]
+    verbs: [list]
 <<- else >>
   - apiGroups: [""]
     resources: [secrets]
@@ -321,6 +324,17 @@ const webhooks = `
 <<- define "meta" >>
   labels: {app: antrea, served-by: antrea-mc-controller, role: << .Role >>, served-in: << .Namespace >>}
 <<- end >>
+<<- define "events" >>
+    sideEffects: None
+    admissionReviewVersions: [v1]
+    # Events of the cluster's own components do not wait for this controller.
+    failurePolicy: Ignore
+    timeoutSeconds: 2
+    namespaceSelector:
+      matchLabels: {kubernetes.io/metadata.name: << .Namespace >>}
+    rules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [events], operations: [CREATE]}
+<<- end >>
 <<- define "hook" >>
     admissionReviewVersions: [v1]
     failurePolicy: Fail
@@ -371,6 +385,10 @@ webhooks:
       service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate-multicluster-crd-antrea-io-v1alpha1-resourceexport}
     rules:
       - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [resourceexports], operations: [CREATE, UPDATE, DELETE]}
+  - name: vevent.kb.io
+<<- template "events" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /validate--v1-event}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -392,5 +410,9 @@ webhooks:
       service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /mutate-multicluster-crd-antrea-io-v1alpha1-resourceexport}
     rules:
       - {apiGroups: [multicluster.crd.antrea.io], apiVersions: [v1alpha1], resources: [resourceexports], operations: [CREATE, UPDATE]}
+  - name: mevent.kb.io
+<<- template "events" . >>
+    clientConfig:
+      service: {name: antrea-mc-webhook-service, namespace: << .Namespace >>, path: /mutate--v1-event}
 <<- end >>
 `

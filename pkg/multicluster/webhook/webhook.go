@@ -74,6 +74,8 @@ func (h *handlers) paths() map[string]admission.HandlerFunc {
 	paths[mutate+"v1alpha1-memberclusterannounce"] = h.markAnnounce
 	paths[validate+"v1alpha1-resourceexport"] = h.resourceExport
 	paths[mutate+"v1alpha1-resourceexport"] = h.markResourceExport
+	paths["/validate--v1-event"] = h.event
+	paths["/mutate--v1-event"] = h.markEvent
 	return paths
 }
 

@@ -150,6 +150,26 @@ func stored(t *testing.T, admin client.Client, id string) *mcv1alpha1.ResourceEx
 	return re
 }
 
+// event is an Event that says that it is of a member, with so many bytes of annotations.
+func event(name, id string, size int) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name, Labels: map[string]string{multicluster.AnnotationClusterID: id},
+			Annotations: map[string]string{"x": strings.Repeat("x", size)}},
+		InvolvedObject: corev1.ObjectReference{Namespace: area, Kind: "ResourceImport", Name: "x"}, Reason: "ACNPImportFailed", Type: corev1.EventTypeWarning,
+	}
+}
+
+func labelled(ctx context.Context, admin client.Client, name, want string) error {
+	e := &corev1.Event{}
+	if err := admin.Get(ctx, client.ObjectKey{Namespace: area, Name: name}, e); err != nil {
+		return err
+	}
+	if have := e.Labels[multicluster.AnnotationClusterID]; have != want {
+		return fmt.Errorf("the Event is labelled %q, want %q", have, want)
+	}
+	return nil
+}
+
 func setFinalizers(ctx context.Context, c client.Client, id string, list ...string) error {
 	a := announcement(id)
 	a.Finalizers = list
@@ -325,6 +345,18 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"patch the status of an import", func() error {
 			return west.Status().Patch(ctx, &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: "x"}}, client.RawPatch(types.MergePatchType, []byte("{}")))
 		}, "cannot patch resource \"resourceimports/status\""},
+		{"an Event in another's name", func() error { return east.Create(ctx, event("one", "west", 0)) }, ""},
+		{"it is labelled with its own", func() error { return labelled(ctx, admin, "one", "east") }, ""},
+		{"an Event that is too long", func() error { return east.Create(ctx, event("long", "east", 9000)) }, "expected at most 8192"},
+		{"more Events than a member may have", func() error {
+			for i := range webhook.MaxEvents - 1 { // as if they were its own: an administrator's are not counted by maker
+				if err := admin.Create(ctx, event(fmt.Sprint("more-", i), "east", 0)); err != nil {
+					return err
+				}
+			}
+			return east.Create(ctx, event("last", "east", 0))
+		}, "cluster east has 500 Events: expected at most 500"},
+		{"an Event of another member", func() error { return west.Create(ctx, event("other", "west", 0)) }, ""},
 		{"the leader's finalizer", func() error {
 			return setFinalizers(ctx, admin, "east", multicluster.MemberClusterAnnounceFinalizerPrefix+"east")
 		}, "is not a ServiceAccount"},
