@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,6 +66,8 @@ type Agent struct {
 	rejects     *rate.Limiter
 	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
 	started     time.Time
+	conntrack   *conntrackFlusher
+	restoring   atomic.Bool // an attempt to end flow-restore-wait is under way
 
 	mu         sync.Mutex
 	desired    Desired
@@ -123,12 +126,13 @@ func newAgent(o Options) (*Agent, error) {
 	a.switchPorts = bridge.New(bridge.Options{Endpoint: "unix:" + filepath.Join(o.OVSRunDir, "db.sock"), Logger: a.log})
 	a.host = hostnet.New(hostnet.Options{Logger: a.log})
 	a.flows = flowsync.New(flowsync.Options{
-		Dial:       ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt")),
+		Dial:       prompt(ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt"))),
 		Instance:   instance,
 		Logger:     a.log,
 		PacketIn:   a.packetIn,
 		Registerer: o.Registerer,
 	})
+	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log, a.runner.Ring)
 	return a, nil
 }
 
@@ -161,6 +165,10 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ignoreEnd(ctx, server.Run(ctx)) })
+	g.Go(func() error {
+		a.conntrack.run(ctx)
+		return nil
+	})
 	g.Go(func() error {
 		a.runner.Run(ctx, a.pass)
 		return nil
@@ -232,6 +240,7 @@ func (a *Agent) pass(ctx context.Context) (time.Time, error) {
 	}
 	a.viewError = ""
 	desired, problems := Plan(view)
+	problems = append(problems, a.conntrack.problems(a.options.NodeName)...)
 	a.tell(problems)
 	if desired.Bridges == nil {
 		a.publish(desired, problems)
@@ -240,6 +249,7 @@ func (a *Agent) pass(ctx context.Context) (time.Time, error) {
 	a.switchPorts.Set(desired.Bridges)
 	a.host.Set(desired.Host)
 	a.flows.SetAll(desired.Flows)
+	a.conntrack.update(desired.State.ServiceConnections(), view.EndpointSlices)
 	a.publish(desired, problems)
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
@@ -252,6 +262,10 @@ func (a *Agent) pass(ctx context.Context) (time.Time, error) {
 		a.mu.Unlock()
 		a.log.Info("first complete plan applied", "owners", len(desired.Flows), "attachments", len(view.Attachments))
 		a.publish(desired, problems)
+	}
+	if view.Switch.FlowRestoreWait && a.ready() && len(desired.Waiting) == 0 {
+		a.endRestoreWait(ctx)
+		return time.Now().Add(missing), nil
 	}
 	return time.Time{}, nil
 }

@@ -119,6 +119,13 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("read the switch's flows: %w", err)
 	}
 	list := api.FlowList{Flows: []api.Flow{}}
+	pods := map[string]string{} // by port
+	d, _ := a.current()
+	for _, p := range d.State.Pods {
+		if p.Name != "" {
+			pods[p.Interface] = p.Namespace + "/" + p.Name
+		}
+	}
 	for _, f := range dump.Flows {
 		out := api.Flow{
 			Table:    datapath.Program.Name(f.Flow.Table),
@@ -133,7 +140,7 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 			Duration: f.Duration.Seconds(),
 		}
 		if f.Owner != (flow.Owner{}) {
-			out.Owner = strings.TrimSpace(kindNames[f.Owner.Kind] + " " + f.Owner.Name)
+			out.Owner = ownerText(f.Owner, pods)
 		}
 		if table != "" && !strings.EqualFold(table, out.Table) && table != itoa(int(out.TableID)) {
 			continue
@@ -144,6 +151,15 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 		list.Flows = append(list.Flows, out)
 	}
 	return list, nil
+}
+
+// ownerText names an owner for people: a Pod by its name, not by its port.
+func ownerText(o flow.Owner, pods map[string]string) string {
+	name := o.Name
+	if pod := pods[name]; o.Kind == datapath.KindPod && pod != "" {
+		name = pod
+	}
+	return strings.TrimSpace(kindNames[o.Kind] + " " + name)
 }
 
 // knownFilters refuses a table or a kind of owner that there is not: no flows would look like an
@@ -183,7 +199,7 @@ func (a *Agent) debugGroups(r *http.Request) (any, error) {
 			Text:    g.Group.String(),
 		}
 		if g.Owner != (flow.Owner{}) {
-			out.Owner = strings.TrimSpace(kindNames[g.Owner.Kind] + " " + g.Owner.Name)
+			out.Owner = ownerText(g.Owner, nil)
 		}
 		for _, b := range g.Group.Buckets {
 			out.Buckets = append(out.Buckets, api.Bucket{ID: b.ID, Weight: b.Weight, Actions: named(b.Actions.String())})

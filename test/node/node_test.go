@@ -441,5 +441,6 @@ func (b *buffer) String() string {
 func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
+	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 }

@@ -147,6 +147,12 @@ func (s *Switch) Vsctl(args ...string) string {
 	return s.run("ovs-vsctl", append([]string{"--db=" + s.Endpoint()}, args...)...)
 }
 
+// Appctl runs ovs-appctl, which has to succeed, and returns its output.
+func (s *Switch) Appctl(args ...string) string {
+	s.t.Helper()
+	return s.run("ovs-appctl", args...)
+}
+
 // Eventually fails the test when f still returns an error after Timeout.
 func (s *Switch) Eventually(what string, f func() error) {
 	s.t.Helper()

@@ -1,0 +1,85 @@
+package datapath
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// ServiceConnection is what all UDP connections through one Service to one endpoint have in
+// common. Connection tracking repeats the choice of the endpoint for each datagram between the
+// same two ports, also when the endpoint is gone.
+type ServiceConnection struct{ VIP, Endpoint netip.AddrPort }
+
+// Flush forgets these connections, so that a client's next datagram is a new connection.
+func (c ServiceConnection) Flush() ofp.CTFlush {
+	return ofp.CTFlush{
+		Proto: protocolUDP, HasZone: true, Zone: mainZone,
+		Orig:  ofp.CTTuple{Dst: c.VIP.Addr(), DstPort: c.VIP.Port()},
+		Reply: ofp.CTTuple{Src: c.Endpoint.Addr(), SrcPort: c.Endpoint.Port()},
+	}
+}
+
+const protocolUDP = 17
+
+// ServiceConnections returns those of the State's frontends.
+func (s State) ServiceConnections() map[ServiceConnection]bool {
+	out := map[ServiceConnection]bool{}
+	for _, f := range s.Frontends {
+		if f.Protocol != corev1.ProtocolUDP {
+			continue
+		}
+		for _, e := range f.Endpoints {
+			out[ServiceConnection{f.VIP, e.Addr}] = true
+		}
+	}
+	return out
+}
+
+// TrackedServiceConnections reads those that a datapath tracks from the text of
+// dpctl/dump-conntrack. A UDP connection of our zone whose replies come from another address
+// than its first packet was for has been translated, which is done for Services only.
+func TrackedServiceConnections(dump string) map[ServiceConnection]bool {
+	out := map[ServiceConnection]bool{}
+	for line := range strings.Lines(dump) {
+		orig, rest, ok1 := between(line, "orig=(", ")")
+		reply, rest, ok2 := between(rest, "reply=(", ")")
+		if !strings.HasPrefix(line, "udp,") || !ok1 || !ok2 || !strings.Contains(","+strings.TrimSpace(rest)+",", ",zone="+strconv.Itoa(int(mainZone))+",") {
+			continue
+		}
+		vip, ok1 := addrPort(orig, "dst", "dport")
+		endpoint, ok2 := addrPort(reply, "src", "sport")
+		if ok1 && ok2 && vip != endpoint {
+			out[ServiceConnection{vip, endpoint}] = true
+		}
+	}
+	return out
+}
+
+func between(text, before, after string) (inside, rest string, ok bool) {
+	_, text, ok = strings.Cut(text, before)
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(text, after)
+}
+
+// addrPort reads an address and a port of a tuple such as "src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2".
+func addrPort(tuple, addrKey, portKey string) (netip.AddrPort, bool) {
+	var addr netip.Addr
+	var port uint64
+	var err1, err2 error
+	for word := range strings.SplitSeq(tuple, ",") {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case addrKey:
+			addr, err1 = netip.ParseAddr(value)
+		case portKey:
+			port, err2 = strconv.ParseUint(value, 10, 16)
+		}
+	}
+	return netip.AddrPortFrom(addr, uint16(port)), err1 == nil && err2 == nil && addr.IsValid() && port != 0
+}

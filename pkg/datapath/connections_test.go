@@ -1,0 +1,45 @@
+package datapath
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+func TestTrackedServiceConnections(t *testing.T) {
+	dump := `udp,orig=(src=10.11.1.2,dst=10.97.0.12,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520,mark=19
+udp,orig=(src=10.11.1.2,dst=10.97.0.13,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520
+udp,orig=(src=10.11.1.2,dst=10.97.0.14,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=6552
+udp,orig=(src=10.11.1.2,dst=10.97.0.15,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),mark=65520
+udp,orig=(src=10.11.1.2,dst=10.11.1.9,sport=40000,dport=53),reply=(src=10.11.1.9,dst=10.11.1.2,sport=53,dport=40000),zone=65520,mark=3
+tcp,orig=(src=10.11.1.2,dst=10.97.0.12,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=40000),zone=65520,mark=19,protoinfo=(state=ESTABLISHED)
+udp,orig=(src=10.11.1.2,dst=,sport=40000,dport=53),reply=(src=10.11.1.3,dst=10.11.1.2,sport=5353,dport=99999),zone=65520
+udp,orig=(
+`
+	want := map[ServiceConnection]bool{
+		{netip.MustParseAddrPort("10.97.0.12:53"), netip.MustParseAddrPort("10.11.1.3:5353")}: true,
+		{netip.MustParseAddrPort("10.97.0.13:53"), netip.MustParseAddrPort("10.11.1.3:5353")}: true,
+	}
+	if got := TrackedServiceConnections(dump); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestServiceConnections(t *testing.T) {
+	at := netip.MustParseAddrPort
+	s := State{Frontends: []service.Frontend{
+		{Protocol: corev1.ProtocolUDP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}, {Addr: at("10.11.1.4:5353")}}},
+		{Protocol: corev1.ProtocolTCP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}}},
+	}}
+	want := map[ServiceConnection]bool{
+		{at("10.97.0.12:53"), at("10.11.1.3:5353")}: true,
+		{at("10.97.0.12:53"), at("10.11.1.4:5353")}: true,
+	}
+	if got := s.ServiceConnections(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,37 @@
+package flowsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// FlushConnections has the switch forget tracked connections, over the connection that its
+// flows are written with, and returns when it has. Without anything to flush it returns when the
+// switch has answered. An error says that the switch is not known to have done all of it; one that
+// wraps an *ofconn.SwitchError is the switch's refusal (NXT_CT_FLUSH came with Open vSwitch 3.1).
+func (s *Syncer) FlushConnections(ctx context.Context, list []ofp.CTFlush) error {
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	if conn == nil {
+		return errors.New("flush connections: no connection to the switch")
+	}
+	if len(list) == 0 {
+		return conn.Barrier(ctx)
+	}
+	messages := make([]ofp.Message, len(list))
+	for i, f := range list {
+		messages[i] = f
+	}
+	refused, err := conn.Each(ctx, messages)
+	if err != nil {
+		return fmt.Errorf("flush connections: %w", err)
+	}
+	if err := errors.Join(refused...); err != nil {
+		return fmt.Errorf("flush connections: %w", err)
+	}
+	return nil
+}
