@@ -442,5 +442,6 @@ func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
+	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 }
