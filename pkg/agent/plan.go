@@ -140,11 +140,14 @@ func Plan(v View) (Desired, []problem.Problem) {
 			Gateways:           v.Gateways,
 			ClusterInfoImports: v.ClusterInfoImports,
 			ClusterSets:        v.ClusterSets,
-			Own:                peering.Own{ServiceCIDRs: serviceCIDRs, PodCIDRs: v.allPodCIDRs()},
+			Own:                v.own(serviceCIDRs),
 			PodToPod:           v.Config.Multicluster.EnablePodToPodConnectivity,
+
+			AllowUnencryptedPeers: v.Config.Multicluster.AllowUnencryptedPeers,
 		})
 		problems = append(problems, ps...)
 		v.useTransportAddresses(&p, report)
+		problems = append(problems, v.podEndpoints()...)
 		state.Peering = p
 		state.PodToPod = v.Config.Multicluster.EnablePodToPodConnectivity
 		state.Exported = map[types.NamespacedName]bool{}

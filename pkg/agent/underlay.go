@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -18,7 +19,11 @@ func (a *Agent) underlay(v *View) error {
 		if err != nil {
 			return fmt.Errorf("read transportInterface %s: %w", name, err)
 		}
-		v.Underlay = Underlay{Uplink: &t, MTU: t.MTU}
+		v.Underlay = Underlay{Uplink: &t, MTU: t.MTU, Networks: t.Addresses}
+		// The addresses are with the bridge once it has taken the interface over.
+		if b, err := hostnet.ReadTransport(uplinkBridge(name)); err == nil {
+			v.Underlay.Networks = slices.Concat(t.Addresses, b.Addresses)
+		}
 		return nil
 	}
 	if name := a.config.TransportInterface; name != "" {
@@ -26,7 +31,7 @@ func (a *Agent) underlay(v *View) error {
 		if err != nil {
 			return fmt.Errorf("read transportInterface %s: %w", name, err)
 		}
-		v.Underlay = Underlay{MTU: t.MTU, Addresses: t.Addresses}
+		v.Underlay = Underlay{MTU: t.MTU, Addresses: t.Addresses, Networks: t.Addresses}
 		return nil
 	}
 	node := v.self()
@@ -45,7 +50,7 @@ func (a *Agent) underlay(v *View) error {
 	if err != nil {
 		return fmt.Errorf("read the interface of the Node's InternalIP: %w", err)
 	}
-	v.Underlay = Underlay{MTU: t.MTU}
+	v.Underlay = Underlay{MTU: t.MTU, Networks: t.Addresses}
 	return nil
 }
 

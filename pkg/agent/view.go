@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
@@ -56,6 +58,8 @@ type Underlay struct {
 	MTU int
 	// Addresses of the transportInterface where the kernel keeps it.
 	Addresses []netip.Prefix
+	// Networks are those that the interface is attached to.
+	Networks []netip.Prefix
 }
 
 // self returns this Node's object, or nil while it is not known.
@@ -121,6 +125,52 @@ func tunnelEnds(n *corev1.Node) []netip.Addr {
 	for _, ip := range internalIPs(n) {
 		if !slices.Contains(out, ip) {
 			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// own returns the addresses that no other cluster can have.
+func (v View) own(serviceCIDRs []netip.Prefix) peering.Own {
+	own := peering.Own{ServiceCIDRs: serviceCIDRs, PodCIDRs: v.allPodCIDRs(), APIServers: v.apiServers()}
+	for _, n := range v.Nodes {
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() {
+				own.Nodes = append(own.Nodes, ip)
+			}
+		}
+		if ip, ok, _ := tunnelEnd(n); ok && !slices.Contains(own.Nodes, ip) {
+			own.Nodes = append(own.Nodes, ip)
+		}
+	}
+	for _, p := range v.Underlay.Networks {
+		if p.Addr().Is4() {
+			own.Networks = append(own.Networks, p.Masked())
+		}
+	}
+	return own
+}
+
+// apiServers returns the IPv4 addresses of the API servers: those that the API server itself
+// writes as endpoints of the Service "kubernetes", and the one that the configuration names.
+func (v View) apiServers() []netip.Addr {
+	var out []netip.Addr
+	add := func(text string) {
+		if ip, err := netip.ParseAddr(text); err == nil && ip.Is4() && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	if u, err := url.Parse(v.Config.KubeAPIServerOverride); err == nil {
+		add(u.Hostname())
+	}
+	for _, s := range v.EndpointSlices {
+		if s.Namespace != "default" || s.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			for _, a := range e.Addresses {
+				add(a)
+			}
 		}
 	}
 	return out

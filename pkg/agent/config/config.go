@@ -91,6 +91,7 @@ type Multicluster struct {
 	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy" effect:"none" why:"network policies across clusters are not enforced by this version"`
 	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
 	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
+	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"` // with clusters that announce a WireGuard key, in plain text
 	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
 }
 

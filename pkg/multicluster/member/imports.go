@@ -2,7 +2,6 @@ package member
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ const (
 	reasonNamespaceMissing = "NamespaceNotFound"
 	reasonNotImported      = "NotImported" // an object that is not ours is in the way
 	reasonImportInvalid    = "ResourceImportInvalid"
-	reasonCIDROverlap      = "ServiceCIDROverlap"
 )
 
 // imports plans what the leader's ResourceImports of Services and of other clusters' ClusterInfo
@@ -42,15 +40,10 @@ func (p *planner) imports() {
 		planner: p, namespaces: namespaces, services: byKey(p.Services), endpoints: byKey(p.Endpoints),
 		serviceImports: byKey(p.ServiceImports), done: map[key]bool{},
 	}
+	p.clusterInfoImports()
 	for _, ri := range inOrder(p.Leader.ResourceImports) {
-		if !ri.DeletionTimestamp.IsZero() || !p.isFor(ri) {
-			continue
-		}
-		switch ri.Spec.Kind {
-		case multicluster.ServiceImportKind:
+		if ri.Spec.Kind == multicluster.ServiceImportKind && ri.DeletionTimestamp.IsZero() && p.isFor(ri) {
 			in.service(ri, endpoints[key{Namespace: ri.Spec.Namespace, Name: ri.Spec.Name}])
-		case multicluster.ClusterInfoKind:
-			p.clusterInfoImport(ri)
 		}
 	}
 }
@@ -121,6 +114,7 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 	if endpoints != nil {
 		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
 		in.leftOut(endpoints, wrong)
+		in.unreachable(k, endpoints)
 		in.desired.Endpoints = append(in.desired.Endpoints, &Endpoints{
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
 			Subsets:    subsets,
@@ -159,44 +153,4 @@ func (in *importer) inTheWay(kind string, k key, ri *mcv1alpha1.ResourceImport) 
 	in.problem(object(kind, k.Namespace, k.Name), "metadata.annotations", reasonNotImported, fmt.Sprintf(
 		"Service %s/%s of the ClusterSet is not imported completely: %s %s exists already and is not an imported one (no annotation %s), so it is left as it is; rename or delete it",
 		ri.Spec.Namespace, ri.Spec.Name, kind, k, multicluster.AnnotationImportedService))
-}
-
-// clusterInfoImport plans what a ResourceImport of another cluster's ClusterInfo becomes. What
-// is wrong with it is reported; each Node's agent decides for itself what it can still use.
-func (p *planner) clusterInfoImport(ri *mcv1alpha1.ResourceImport) {
-	info := ri.Spec.ClusterInfo
-	if info == nil || info.ClusterID == "" {
-		p.problem(object("ClusterSet", p.set.Namespace, p.set.Name), "", reasonImportInvalid, fmt.Sprintf(
-			"ResourceImport %s/%s of the leader is ignored: it has no cluster ID in spec.clusterinfo", ri.Namespace, ri.Name))
-		return
-	}
-	if info.ClusterID == p.id {
-		return
-	}
-	cii := &mcv1alpha1.ClusterInfoImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: info.ClusterID + multicluster.ClusterInfoSuffix},
-		Spec:       *info.DeepCopy(),
-	}
-	for _, other := range p.desired.ClusterInfoImports {
-		if other.Name == cii.Name {
-			return // inOrder makes the first win every time
-		}
-	}
-	p.desired.ClusterInfoImports = append(p.desired.ClusterInfoImports, cii)
-
-	name := object("ClusterInfoImport", cii.Namespace, cii.Name)
-	cidr, err := netip.ParsePrefix(info.ServiceCIDR)
-	if err != nil {
-		p.problem(name, "spec.serviceCIDR", reasonImportInvalid, fmt.Sprintf(
-			"cluster %s announces %q, which is not a CIDR; correct serviceCIDR in that cluster's configuration", info.ClusterID, info.ServiceCIDR))
-	} else if own, err := netip.ParsePrefix(p.ServiceCIDR); err == nil && own.Overlaps(cidr) {
-		p.problem(name, "spec.serviceCIDR", reasonCIDROverlap, fmt.Sprintf(
-			"cluster %s cannot be reached: its Service range %s overlaps this cluster's %s; one of the clusters needs another range", info.ClusterID, cidr, own))
-	}
-	for i, g := range info.GatewayInfos {
-		if !isIPv4(g.GatewayIP) {
-			p.problem(name, fmt.Sprintf("spec.gatewayInfos[%d].gatewayIP", i), reasonImportInvalid, fmt.Sprintf(
-				"cluster %s announces the Gateway address %q, which is not an IPv4 address", info.ClusterID, g.GatewayIP))
-		}
-	}
 }

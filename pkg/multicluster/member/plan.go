@@ -57,10 +57,12 @@ func Plan(v View) (Desired, []problem.Problem) {
 		p.keepAll()
 		return p.desired, p.problems
 	}
+	p.configured()
 	p.gateways()
 	p.imports()
 	p.exports()
 	p.clusterInfo()
+	p.clusterInfoVerdict()
 	return p.desired, p.problems
 }
 

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
 func importOf(ns, name string) *mcv1alpha1.ResourceImport {
@@ -173,8 +175,40 @@ func TestPlanImports(t *testing.T) {
 			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ServiceCIDROverlap"}},
 		{name: "malformed ClusterInfo", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{clusterInfoOf("west", "ten", "nowhere")}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "ClusterInfo with a Pod range of our Nodes", change: func(v *View) {
+			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
+			west.Spec.ClusterInfo.PodCIDRs = []string{"10.0.0.0/24"}
+			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+			v.Nodes[0].Annotations = nil
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{west}
 		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo"},
-			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ResourceImportInvalid", "ClusterInfoImport kube-system/west-clusterinfo: ResourceImportInvalid"}},
+			problems: []string{"ClusterInfoImport kube-system/west-clusterinfo: ServiceCIDROverlap"}},
+		{name: "ClusterInfo with a range that another cluster has here", change: func(v *View) {
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west-clusterinfo"), Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}}
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
+				clusterInfoOf("attacker", "10.98.0.0/24", "192.168.80.101"), clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		{name: "ClusterInfo of an old cluster that takes another's gateway", change: func(v *View) {
+			for _, id := range []string{"old", "west"} {
+				ip := map[string]string{"old": "192.168.80.101", "west": "192.168.79.101"}[id]
+				v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", id+"-clusterinfo"),
+					Spec: *clusterInfoOf(id, map[string]string{"old": "10.99.0.0/16", "west": "10.98.0.0/16"}[id], ip).Spec.ClusterInfo})
+			}
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
+				clusterInfoOf("old", "10.99.0.0/16", "192.168.79.101"), clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")}
+		}, problems: []string{"ClusterInfoImport kube-system/old-clusterinfo: ResourceImportInvalid"}},
+		{name: "an endpoint in no range that a cluster announces", change: func(v *View) {
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
+			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7")
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"},
+			problems: []string{"Service default/antrea-mc-db: EndpointsUnreachable"}},
+		{name: "endpoints in the ranges that clusters announce", change: func(v *View) {
+			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
+			west.Spec.ClusterInfo.PodCIDRs = []string{"10.20.0.0/16"}
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, west)
+			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7", "10.97.0.3")
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -186,6 +220,43 @@ func TestPlanImports(t *testing.T) {
 			expect(t, "writes", writes(Diff(v, d).Local), row.writes)
 			expect(t, "problems", problems(ps), row.problems)
 		})
+	}
+}
+
+// TestPlanConfigured reports keys of the configuration that cannot have their effect.
+func TestPlanConfigured(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		config   config.Config
+		problems []string
+	}{
+		{name: "stretched policies", config: config.Config{EnableStretchedNetworkPolicy: true}, problems: []string{"ClusterSet kube-system/set: StretchedNetworkPolicyIgnored"}},
+		{name: "Pods' addresses without a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP}, problems: []string{"ClusterSet kube-system/set: PodCIDRsMissing"}},
+		{name: "Pods' addresses with a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP, PodCIDRs: []string{"10.20.0.0/16"}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Config = row.config
+			_, ps := Plan(v)
+			expect(t, "problems", problems(ps), row.problems)
+		})
+	}
+}
+
+// TestPlanClusterInfoRefused passes the leader's verdict on this cluster's ranges on.
+func TestPlanClusterInfoRefused(t *testing.T) {
+	v := joinedView()
+	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+	d, _ := Plan(v)
+	for _, re := range d.ResourceExports {
+		if re.Spec.Kind == "ClusterInfo" {
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: "ConvergeFailure", Message: "overlaps cluster west"}}
+			v.Leader.ResourceExports = append(v.Leader.ResourceExports, re)
+		}
+	}
+	_, ps := Plan(v)
+	if len(ps) != 1 || ps[0].Reason != "ConvergeFailure" || ps[0].Kind != "ClusterSet" || !strings.Contains(ps[0].Message, "overlaps cluster west") {
+		t.Errorf("problems %v", ps)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -21,13 +22,17 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		p.report(object, "spec.clusterID", "DuplicateCluster", "cluster %s is described by another ClusterInfoImport already, this one is ignored: delete one of them", id)
 		return Peer{}, false
 	}
-	services, err := usableRange(ci.Spec.ServiceCIDR)
+	services, err := claims.Range(ci.Spec.ServiceCIDR)
 	if err != nil {
 		p.report(object, "spec.serviceCIDR", "InvalidServiceCIDR", "cluster %s ignored: %v: set serviceCIDR in the configuration of that cluster's member controller", id, err)
 		return Peer{}, false
 	}
 	if other := p.overlaps(services, nil); other != "" {
 		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR", "cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do not overlap", id, services, other)
+		return Peer{}, false
+	}
+	if ci.Spec.WireGuard != nil && ci.Spec.WireGuard.PublicKey != "" && !p.view.AllowUnencryptedPeers {
+		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this version would send it plain text: set multicluster.trafficEncryptionMode to none in that cluster, or set multicluster.allowUnencryptedPeers to true in antrea-agent.conf here if the network between the clusters is trusted", id)
 		return Peer{}, false
 	}
 	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}}
@@ -48,13 +53,13 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	}
 	for i, info := range ci.Spec.GatewayInfos {
 		field := fmt.Sprintf("spec.gatewayInfos[%d].gatewayIP", i)
-		ip, err := usableIP(info.GatewayIP)
+		ip, err := claims.Address(info.GatewayIP)
 		if err != nil {
 			p.report(object, field, "InvalidGatewayIP", "gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
 			continue
 		}
 		if owner := p.gatewayOwner(ip); owner != "" {
-			p.report(object, field, "DuplicateGatewayIP", "gateway of cluster %s ignored: %s is the gateway of %s too: give each cluster's gateway an address of its own", peer.ClusterID, ip, owner)
+			p.report(object, field, "DuplicateGatewayIP", "gateway of cluster %s ignored: %s is %s too: give each cluster's gateway an address of its own", peer.ClusterID, ip, owner)
 			continue
 		}
 		if !slices.Contains(peer.Gateways, ip) {
@@ -64,14 +69,27 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	return len(peer.Gateways) > 0
 }
 
-// gatewayOwner says which cluster has a gateway address already, "" when none.
+// gatewayOwner says whose a gateway address is already, "" when nobody's.
 func (p *planner) gatewayOwner(ip netip.Addr) string {
-	if ip == p.self {
-		return "this cluster"
+	holds := func(r netip.Prefix) bool { return r.Contains(ip) }
+	switch own := p.view.Own; {
+	case ip == p.self:
+		return "the gateway of this cluster"
+	case slices.Contains(own.Nodes, ip):
+		return "a Node of this cluster"
+	case slices.Contains(own.APIServers, ip):
+		return "the API server of this cluster"
+	case slices.ContainsFunc(own.ServiceCIDRs, holds):
+		return "an address of this cluster's Service range"
+	case slices.ContainsFunc(own.PodCIDRs, holds):
+		return "an address of this cluster's Pod range"
 	}
 	for _, o := range p.peers {
 		if slices.Contains(o.Gateways, ip) {
-			return "cluster " + o.ClusterID
+			return "the gateway of cluster " + o.ClusterID
+		}
+		if slices.ContainsFunc(o.CIDRs, holds) {
+			return "an address of cluster " + o.ClusterID
 		}
 	}
 	return ""
@@ -82,7 +100,7 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) {
 	for i, text := range ci.Spec.PodCIDRs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
-		cidr, err := usableRange(text)
+		cidr, err := claims.Range(text)
 		if err != nil {
 			p.report(object, field, "InvalidPodCIDR", "Pod range of cluster %s ignored: %v: correct podCIDRs in the configuration of that cluster's member controller", peer.ClusterID, err)
 			continue
@@ -95,36 +113,6 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 	}
 }
 
-// usableRange reads a range of unicast addresses.
-func usableRange(text string) (netip.Prefix, error) {
-	if text == "" {
-		return netip.Prefix{}, fmt.Errorf("the range is missing")
-	}
-	r, err := netip.ParsePrefix(text)
-	switch {
-	case err != nil:
-		return netip.Prefix{}, fmt.Errorf("%q is not a range such as 10.96.0.0/16", text)
-	case !r.Addr().Is4():
-		return netip.Prefix{}, fmt.Errorf("%s is an IPv6 range, which is not routed between clusters yet", r)
-	}
-	r = r.Masked()
-	for _, special := range specialRanges {
-		if r.Overlaps(special) {
-			return netip.Prefix{}, fmt.Errorf("%s contains addresses that are never routed (%s)", r, special)
-		}
-	}
-	return r, nil
-}
-
-// specialRanges are IPv4 addresses that no cluster can have (RFC 6890): "this network",
-// loopback, link-local, multicast and reserved. A range of everything contains them too.
-var specialRanges = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("127.0.0.0/8"),
-	netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3"),
-}
-
 // overlaps says what a range of a peer meets, "" when nothing: this cluster, a peer that
 // was taken before, or the peer's own ranges so far.
 func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
@@ -135,9 +123,28 @@ func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
 	if slices.ContainsFunc(p.view.Own.PodCIDRs, meets) {
 		return "this cluster's Pod range"
 	}
+	for _, n := range p.view.Own.Nodes {
+		if r.Contains(n) {
+			return "this cluster's Nodes (" + n.String() + ")"
+		}
+	}
+	if p.self.IsValid() && r.Contains(p.self) {
+		return "this cluster's gateway (" + p.self.String() + ")"
+	}
+	for _, a := range p.view.Own.APIServers {
+		if r.Contains(a) {
+			return "this cluster's API server (" + a.String() + ")"
+		}
+	}
+	if i := slices.IndexFunc(p.view.Own.Networks, meets); i >= 0 {
+		return "the network of this Node (" + p.view.Own.Networks[i].String() + ")"
+	}
 	for _, o := range p.peers {
 		if slices.ContainsFunc(o.CIDRs, meets) {
 			return "cluster " + o.ClusterID
+		}
+		if i := slices.IndexFunc(o.Gateways, r.Contains); i >= 0 {
+			return "the gateway of cluster " + o.ClusterID + " (" + o.Gateways[i].String() + ")"
 		}
 	}
 	if slices.ContainsFunc(own, meets) {

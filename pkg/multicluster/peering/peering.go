@@ -12,12 +12,17 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Own are the address ranges of this cluster; a peer's must not meet them.
+// Own are the addresses of this cluster; a peer's ranges and gateways must not meet them,
+// whatever the leader says: traffic to them would be drawn into a tunnel.
 type Own struct {
 	ServiceCIDRs, PodCIDRs []netip.Prefix
+	Nodes                  []netip.Addr   // all addresses of the cluster's Nodes
+	APIServers             []netip.Addr   // where the API server listens
+	Networks               []netip.Prefix // that this Node is attached to by its underlay
 }
 
 // View is everything that the peering of a Node depends on.
@@ -30,6 +35,8 @@ type View struct {
 	Own         Own
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
 	PodToPod bool
+	// AllowUnencryptedPeers accepts peers that announce a WireGuard key, in plain text.
+	AllowUnencryptedPeers bool
 }
 
 // Role is what a Node does for traffic between clusters.
@@ -96,7 +103,7 @@ type Peering struct {
 
 // Plan decides a Node's peering. The oldest usable Gateway counts, of equally old ones the
 // first by name. A peer that cannot be used, or whose ranges meet this cluster's or those of
-// a peer with a smaller cluster ID, is a Problem and is left out alone.
+// a peer whose ClusterInfoImport is older, is a Problem and is left out alone.
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
 	out, ok := p.gateway()
@@ -106,6 +113,9 @@ func Plan(v View) (Peering, []problem.Problem) {
 	p.self = out.GatewayIP
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c // a newer one takes nothing from an older one
+		}
 		return strings.Compare(importKey(a), importKey(b))
 	})
 	for _, ci := range imports {
@@ -121,6 +131,7 @@ func Plan(v View) (Peering, []problem.Problem) {
 	}
 	p.tunnelSources()
 	out.Peers = p.peers
+	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.ClusterID, b.ClusterID) })
 	return out, p.problems
 }
 
@@ -150,13 +161,13 @@ func (p *planner) gateway() (Peering, bool) {
 	})
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
-		gatewayIP, err := usableIP(g.GatewayIP)
+		gatewayIP, err := claims.Address(g.GatewayIP)
 		if err != nil {
 			p.report(object, "gatewayIP", "InvalidGatewayIP",
 				"%v, the Gateway is not used: give Node %s an IPv4 address, or set its annotation multicluster.antrea.io/gateway-ip", err, g.Name)
 			continue
 		}
-		internalIP, err := usableIP(g.InternalIP)
+		internalIP, err := claims.Address(g.InternalIP)
 		if err != nil {
 			p.report(object, "internalIP", "InvalidInternalIP",
 				"%v, the Gateway is not used: give Node %s an IPv4 InternalIP", err, g.Name)
@@ -169,21 +180,4 @@ func (p *planner) gateway() (Peering, bool) {
 		return out, true
 	}
 	return Peering{}, false
-}
-
-// usableIP reads an address that a tunnel can end at.
-func usableIP(text string) (netip.Addr, error) {
-	if text == "" {
-		return netip.Addr{}, fmt.Errorf("the address is missing")
-	}
-	ip, err := netip.ParseAddr(text)
-	switch {
-	case err != nil:
-		return netip.Addr{}, fmt.Errorf("%q is not an IP address", text)
-	case !ip.Is4():
-		return netip.Addr{}, fmt.Errorf("%s is an IPv6 address, which tunnels between clusters do not use yet", ip)
-	case ip.IsUnspecified(), ip.IsLoopback(), ip.IsMulticast(), ip.IsLinkLocalUnicast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return netip.Addr{}, fmt.Errorf("%s is not an address that a tunnel can end at", ip)
-	}
-	return ip, nil
 }

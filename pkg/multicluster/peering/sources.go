@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -46,9 +47,9 @@ func (p *planner) tunnelSources() {
 // tunnelSource reads an address or a range.
 func tunnelSource(text string) (netip.Prefix, error) {
 	if strings.Contains(text, "/") {
-		return usableRange(text)
+		return claims.Range(text)
 	}
-	ip, err := usableIP(text)
+	ip, err := claims.Address(text)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("%w: expected IPv4 addresses such as 203.0.113.7 or ranges such as 203.0.113.0/28, separated by commas", err)
 	}

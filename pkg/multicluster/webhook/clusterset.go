@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,10 +14,43 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
-// clusterSet keeps one ClusterSet in a Namespace, and the IDs in it as they are.
+// clusterSet keeps one ClusterSet in a Namespace, and the IDs in it as they are. It warns of what
+// has no effect.
 func (h *handlers) clusterSet(ctx context.Context, req admission.Request) admission.Response {
+	answer := h.checkClusterSet(ctx, req)
+	if !answer.Allowed || req.Operation == admissionv1.Delete {
+		return answer
+	}
+	var is mcv1alpha2.ClusterSet
+	if err := h.decoder.DecodeRaw(req.Object, &is); err != nil {
+		return badRequest(err)
+	}
+	// Only the schema of v1alpha1 has the field. The API server converts such an object for the
+	// webhook and leaves it in.
+	var old struct {
+		Spec struct {
+			Members []json.RawMessage `json:"members"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(req.Object.Raw, &old); err != nil {
+		return badRequest(err)
+	}
+	if len(old.Spec.Members) > 0 {
+		answer = answer.WithWarnings(fmt.Sprintf("spec.members has no effect: members announce themselves; to allow only some, annotate their ServiceAccounts in the leader with %s, and remove spec.members", multicluster.AnnotationClusterID))
+	}
+	if h.role != Leader {
+		return answer
+	}
+	if _, faults := claims.ReadPins(is.Annotations); len(faults) > 0 {
+		return denied("ClusterSet %s: %s", req.Name, faults[0])
+	}
+	return answer
+}
+
+func (h *handlers) checkClusterSet(ctx context.Context, req admission.Request) admission.Response {
 	switch req.Operation {
 	case admissionv1.Create:
 		var sets mcv1alpha2.ClusterSetList

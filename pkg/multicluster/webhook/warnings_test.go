@@ -1,0 +1,60 @@
+package webhook_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+)
+
+// warnings collects what the API server says beside its answers.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// TestClusterSetWarnings writes ClusterSets with what has no effect, and with annotations that
+// cannot be read.
+func TestClusterSetWarnings(t *testing.T) {
+	s := start(t)
+	var heard warnings
+	config := rest.CopyConfig(s.config)
+	config.WarningHandlerWithContext = &heard
+	c, err := client.New(config, client.Options{Scheme: s.admin.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "multicluster.crd.antrea.io/v1alpha1", "kind": "ClusterSet",
+		"metadata": map[string]any{"namespace": area, "name": "set"},
+		"spec": map[string]any{
+			"leaders": []any{map[string]any{"clusterID": "north"}},
+			"members": []any{map[string]any{"clusterID": "east", "serviceAccount": "member-east"}},
+		},
+	}}
+	if err := c.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	heard.mu.Lock()
+	texts := strings.Join(heard.texts, "\n")
+	heard.mu.Unlock()
+	if !strings.Contains(texts, "spec.members has no effect: members announce themselves") {
+		t.Errorf("warnings %q, want one about spec.members", texts)
+	}
+	set.SetAnnotations(map[string]string{multicluster.AnnotationRangesPrefix + "east": "10.96.0.0/16, ten"})
+	if err := c.Update(t.Context(), set); err == nil || !strings.Contains(err.Error(), `metadata.annotations[ranges.multicluster.antrea.io/east]: "ten" is not an IPv4 range`) {
+		t.Errorf("an annotation that cannot be read: error %v", err)
+	}
+}
