@@ -180,7 +180,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = eventually(ctx, 60*time.Second, func(ctx context.Context) error {
+	err = eventually(ctx, bootLimit, func(ctx context.Context) error {
 		if _, running, err := named(c.place(), "kube-apiserver"); err == nil && !running {
 			return fmt.Errorf("it has ended:\n%s", tail(c.file("kube-apiserver.log")))
 		}
@@ -237,7 +237,7 @@ func (c *Cluster) registered(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return eventually(ctx, 90*time.Second, func(ctx context.Context) error {
+	return eventually(ctx, bootLimit, func(ctx context.Context) error {
 		for _, n := range c.nodes {
 			node, err := client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 			if err != nil {

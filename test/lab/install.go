@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -73,7 +72,7 @@ func (c *Cluster) install(ctx context.Context) error {
 			return fmt.Errorf("install deploy/%s: %w", path, err)
 		}
 	}
-	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s"); err != nil {
+	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout="+bootLimit.String()); err != nil {
 		return err
 	}
 	c.lab.say("%s: Nodes are Ready", c.name)
@@ -83,7 +82,7 @@ func (c *Cluster) install(ctx context.Context) error {
 // apply applies a manifest. It tries again for a while, as users do when a CRD or a
 // webhook of the same manifest was not yet served.
 func (c *Cluster) apply(ctx context.Context, manifest string) error {
-	return eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+	return eventually(ctx, bootLimit, func(ctx context.Context) error {
 		_, err := c.KubectlInput(ctx, manifest, "apply", "-f", "-")
 		return err
 	})
@@ -103,7 +102,7 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 			}
 			continue
 		}
-		if _, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout=120s"); err != nil {
+		if _, err := c.Kubectl(ctx, "rollout", "status", object, "-n", namespace, "--timeout="+bootLimit.String()); err != nil {
 			return err
 		}
 	}
@@ -112,7 +111,7 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 
 // daemonSetReady waits until a DaemonSet's Pods are ready on all Nodes.
 func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) error {
-	return eventually(ctx, 120*time.Second, func(ctx context.Context) error {
+	return eventually(ctx, bootLimit, func(ctx context.Context) error {
 		out, err := c.Kubectl(ctx, "get", object, "-n", namespace, "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
 		if err != nil {
 			return err

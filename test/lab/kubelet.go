@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // containerdConfig: the Node's runtime. What differs from the defaults is what a machine
@@ -101,7 +100,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.daemon("containerd", "--config", n.file("containerd.toml"), "--log-level", "warn"); err != nil {
 		return err
 	}
-	err := eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+	err := eventually(ctx, bootLimit, func(ctx context.Context) error {
 		_, err := n.Exec(ctx, "ctr", "--timeout", "2s", "version")
 		return err
 	})

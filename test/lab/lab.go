@@ -229,7 +229,7 @@ func (l *Lab) startShared(ctx context.Context) error {
 	if err := start(l.outside(), filepath.Join(l.Dir(), "outside.log"), echo); err != nil {
 		return err
 	}
-	err := eventually(ctx, 20*time.Second, func(ctx context.Context) error { return healthy(ctx, url+"/health", nil) })
+	err := eventually(ctx, bootLimit, func(ctx context.Context) error { return healthy(ctx, url+"/health", nil) })
 	if err != nil {
 		return fmt.Errorf("etcd does not answer: %w\n%s", err, tail(log))
 	}

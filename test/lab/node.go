@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -187,7 +186,7 @@ func (n *Node) boot(ctx context.Context) error {
 	if err := start(n.place(), log, cmd); err != nil {
 		return err
 	}
-	return eventually(ctx, 10*time.Second, func(context.Context) error {
+	return eventually(ctx, bootLimit, func(context.Context) error {
 		if !n.On() {
 			return fmt.Errorf("first process has ended: %s", tail(log))
 		}

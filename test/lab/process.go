@@ -149,6 +149,10 @@ func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	})
 }
 
+// bootLimit is how long any part of a lab may take to come up. Each takes some seconds, but the
+// machine may run other labs and compilers.
+const bootLimit = 4 * time.Minute
+
 // eventually tries f until it returns nil; after limit it returns f's last error.
 func eventually(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
