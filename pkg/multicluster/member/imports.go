@@ -140,11 +140,11 @@ func (in *importer) service(ri, endpoints *mcv1alpha1.ResourceImport) {
 	in.desired.ServiceImports = append(in.desired.ServiceImports, want)
 }
 
-// leftOut reports what of a ResourceImport is not imported. The rest is.
+// leftOut reports what of a ResourceImport is not imported, once for each import. The rest is.
 func (in *importer) leftOut(ri *mcv1alpha1.ResourceImport, wrong []exportcheck.Problem) {
-	for _, p := range wrong {
+	if err := exportcheck.First(wrong); err != nil {
 		in.problem(object("ClusterSet", in.set.Namespace, in.set.Name), "", reasonImportInvalid, fmt.Sprintf(
-			"ResourceImport %s/%s of the leader is imported in part: %v", ri.Namespace, ri.Name, p))
+			"ResourceImport %s/%s of the leader is imported in part: %v", ri.Namespace, ri.Name, err))
 	}
 }
 

@@ -93,7 +93,7 @@ func TestPlanImports(t *testing.T) {
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, serviceImport())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "127.0.0.1", "10.98.0.7", "169.254.169.254", "nowhere")
-		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "a port that no Service can have is left out", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
