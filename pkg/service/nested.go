@@ -6,8 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -24,76 +23,74 @@ const (
 	maxShares  = 1 << 13
 )
 
-// flatten replaces every endpoint that is another Service's virtual address by that Service's
-// own endpoints. An imported Service lists the ClusterIP of each exporting cluster, this one
-// included: without this the switch would have to choose twice. The replaced endpoint's share
-// is divided among those that take its place, so that each cluster gets as much as before;
-// when there are none its share goes to the others.
-func (p *planner) flatten() {
-	direct := make([][]Endpoint, len(p.out))
-	for i, f := range p.out {
-		direct[i] = f.Endpoints
-	}
-	for i := range p.out {
-		f := &p.out[i]
-		if !p.nested(f.Protocol, direct[i]) {
-			continue
-		}
-		n := nesting{planner: p, direct: direct, open: map[int]bool{}, left: maxShares}
-		f.Endpoints = weigh(n.shares(i))
-	}
-}
-
-func (p *planner) nested(protocol corev1.Protocol, endpoints []Endpoint) bool {
-	return slices.ContainsFunc(endpoints, func(e Endpoint) bool {
-		_, ok := p.frontends[address{protocol, e.Addr}]
-		return ok
-	})
-}
-
 // fraction is a share of a frontend's connections: one in parts.
 type fraction struct {
 	addr  netip.AddrPort
 	parts uint64
 }
 
-// nesting resolves one frontend.
+// nesting replaces every endpoint of a frontend that is another Service's virtual address by
+// that Service's own endpoints. An imported Service lists the ClusterIP of each exporting
+// cluster, this one included: without this the switch would have to choose twice. The replaced
+// endpoint's share is divided among those that take its place, so that each cluster gets as
+// much as before; when there are none its share goes to the others.
 type nesting struct {
-	*planner
-	direct [][]Endpoint
-	open   map[int]bool // the frontends being resolved, so that a circle ends
-	left   int          // how many more endpoints may be looked at
+	tables   *Tables
+	reader   *derive.Reader
+	open     map[address]bool // the frontends being resolved, so that a circle ends
+	left     int              // how many more endpoints may be looked at
+	problems []problem.Problem
 }
 
-// shares resolves frontend i: each of its direct endpoints that leads anywhere counts once, a
+// at returns the frontend of an address, before nesting.
+func (n *nesting) at(a address) (Frontend, bool) {
+	holder, ok := derive.Get(n.reader, n.tables.holders, a)
+	if !ok {
+		return Frontend{}, false
+	}
+	list, _ := derive.Get(n.reader, n.tables.direct, holder)
+	i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a })
+	return list[i], true
+}
+
+// nested reports whether a frontend has another Service's address among its endpoints.
+func (n *nesting) nested(f Frontend) bool {
+	found := false
+	for _, e := range f.Endpoints { // all of them: each is something that the result depends on
+		_, ok := derive.Get(n.reader, n.tables.holders, address{f.Protocol, e.Addr})
+		found = found || ok
+	}
+	return found
+}
+
+// shares resolves a frontend: each of its direct endpoints that leads anywhere counts once, a
 // nested one is split.
-func (n *nesting) shares(i int) []fraction {
-	f := n.out[i]
-	object := problem.Object{Kind: "Service", Namespace: f.Namespace, Name: f.Service}
-	n.open[i] = true
-	defer delete(n.open, i)
+func (n *nesting) shares(f Frontend) []fraction {
+	n.open[f.address()] = true
+	defer delete(n.open, f.address())
 	var out []fraction
-	for _, e := range n.direct[i] {
+	for _, e := range f.Endpoints {
 		if n.left == 0 {
-			n.tell(object, "EndpointNesting", "endpoint %s and those after it are left out: nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
+			n.report(f, "EndpointNesting", "endpoint %s and those after it are left out: nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
 			break
 		}
 		n.left--
-		j, ok := n.frontends[address{f.Protocol, e.Addr}]
+		a := address{f.Protocol, e.Addr}
+		inner, ok := n.at(a)
 		switch {
 		case !ok:
 			out = append(out, fraction{e.Addr, 1})
 			continue
-		case n.open[j]:
-			n.tell(object, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
+		case n.open[a]:
+			n.report(f, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
 			continue
 		case len(n.open) > maxNesting:
-			n.tell(object, "EndpointNesting", "endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
+			n.report(f, "EndpointNesting", "endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
 			continue
 		}
-		inner := n.shares(j)
-		total := sum(inner)
-		for _, s := range inner {
+		shares := n.shares(inner)
+		total := sum(shares)
+		for _, s := range shares {
 			// s.parts of 1/total each; kept as the reciprocal, see weigh.
 			out = append(out, fraction{s.addr, s.parts * total})
 		}
@@ -101,11 +98,12 @@ func (n *nesting) shares(i int) []fraction {
 	return out
 }
 
-// tell reports once what is met on several ways.
-func (n *nesting) tell(object problem.Object, reason, format string, args ...any) {
-	p := problem.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)}
-	if !n.reported[p] {
-		n.reported[p] = true
+func (n *nesting) report(f Frontend, reason, format string, args ...any) {
+	p := problem.Problem{
+		Object: problem.Object{Kind: "Service", Namespace: f.Namespace, Name: f.Service},
+		Reason: reason, Message: fmt.Sprintf(format, args...),
+	}
+	if !slices.Contains(n.problems, p) { // a Service may be met on several ways
 		n.problems = append(n.problems, p)
 	}
 }

@@ -1,30 +1,20 @@
 // Package service turns Services and EndpointSlices into what a load balancer needs: one
 // Frontend for each virtual address and port, with its endpoints and their weights. It is
-// pure: no client, no clock.
+// pure: no client, no clock. Its functions are those of derived tables, one Service at a time.
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
-
-// View is everything that the load balancing of a Node depends on.
-type View struct {
-	Services []*corev1.Service
-	Slices   []*discoveryv1.EndpointSlice
-	// NodeName is this Node: internalTrafficPolicy Local keeps to its endpoints.
-	NodeName string
-	// SCTP says that the datapath's connection tracker knows SCTP: the kernel's does, the
-	// userspace datapath's of Open vSwitch 3.1 does not.
-	SCTP bool
-}
 
 // Endpoint is one address that connections to a Frontend are sent to. Its share of them is
 // Weight over the sum of all weights.
@@ -53,155 +43,189 @@ func (f Frontend) String() string {
 	return fmt.Sprintf("%s %s/%s", name, f.VIP, f.Protocol)
 }
 
+func (f Frontend) address() address { return address{f.Protocol, f.VIP} }
+
+func (f Frontend) compare(o Frontend) int {
+	return cmp.Or(cmp.Compare(f.Protocol, o.Protocol), f.VIP.Compare(o.VIP))
+}
+
+// View is everything that the load balancing of a Node depends on.
+type View struct {
+	Services []*corev1.Service
+	Slices   []*discoveryv1.EndpointSlice
+	// NodeName is this Node: internalTrafficPolicy Local keeps to its endpoints.
+	NodeName string
+	// SCTP says that the datapath's connection tracker knows SCTP: the kernel's does, the
+	// userspace datapath's of Open vSwitch 3.1 does not.
+	SCTP bool
+}
+
+// Plan returns all frontends of a view, ordered by namespace, Service, protocol and address.
+// What cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
+// Services have no address to serve and are left out. What no Node serves is left out without
+// a Problem: see Unsupported, which is reported once for the cluster.
+func Plan(v View) ([]Frontend, []problem.Problem) {
+	e := derive.New()
+	t := NewTables(e, v.NodeName, v.SCTP)
+	for _, s := range v.Services {
+		t.Services.Set(KeyOf(s), FactsOf(s))
+	}
+	for _, s := range v.Slices {
+		t.Slices.Set(KeyOf(s), SliceFactsOf(s))
+	}
+	t.Services.Loaded()
+	t.Slices.Loaded()
+	e.Pass()
+	return t.All(), e.Problems()
+}
+
+// All returns all frontends, ordered by namespace, Service, protocol and address. It may be
+// called from any goroutine.
+func (t *Tables) All() []Frontend {
+	var out []Frontend
+	for _, row := range t.Frontends.All() {
+		out = append(out, row.Value...)
+	}
+	return out
+}
+
 // address is what a packet names: two frontends cannot share one.
 type address struct {
 	protocol corev1.Protocol
 	addr     netip.AddrPort
 }
 
-// Plan returns the frontends, ordered by namespace, Service, protocol and address. What
-// cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
-// Services have no address to serve and are left out. What no Node serves is left out without
-// a Problem: see Unsupported, which is reported once for the cluster.
-func Plan(v View) ([]Frontend, []problem.Problem) {
-	p := planner{view: v, slices: slicesByService(v.Slices), frontends: map[address]int{}, reported: map[problem.Problem]bool{}}
-	services := slices.Clone(v.Services)
-	slices.SortStableFunc(services, func(a, b *corev1.Service) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+// Compare makes an address the key of a table.
+func (a address) Compare(b address) int {
+	return cmp.Or(cmp.Compare(a.protocol, b.protocol), a.addr.Compare(b.addr))
+}
+
+// String returns "10.96.0.10:80/TCP".
+func (a address) String() string { return fmt.Sprintf("%s/%s", a.addr, a.protocol) }
+
+// Tables are the load balancing of a Node, from Services and EndpointSlices to Frontends.
+type Tables struct {
+	// Services and Slices are to be filled, each object under its own key.
+	Services *derive.Source[derive.Object, Facts]
+	Slices   *derive.Source[derive.Object, SliceFacts]
+	// Frontends are what each Service needs, ordered by protocol and address.
+	Frontends *derive.Table[derive.Object, []Frontend]
+
+	node    string
+	sctp    bool
+	ofOwner *derive.Index[derive.Object, derive.Object, SliceFacts]
+	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
+	claims  *derive.Index[address, derive.Object, []Frontend]
+	holders *derive.Table[address, derive.Object] // of several Services with one address the first has it
+}
+
+// NewTables adds the tables to an engine. node and sctp are as in View.
+func NewTables(e *derive.Engine, node string, sctp bool) *Tables {
+	t := &Tables{node: node, sctp: sctp}
+	t.Services = derive.NewSource[derive.Object, Facts](e, "services")
+	t.Slices = derive.NewSource[derive.Object, SliceFacts](e, "endpointslices")
+	t.ofOwner = derive.NewIndex(t.Slices, "service", func(_ derive.Object, f SliceFacts) []derive.Object {
+		return []derive.Object{f.Service}
 	})
-	for _, s := range services {
-		p.service(s)
+	t.direct = derive.NewTable(e, "service-endpoints", t.endpoints, derive.KeysOf(t.Services)).EqualBy(sameFrontends)
+	t.claims = derive.NewIndex(t.direct, "address", func(_ derive.Object, list []Frontend) []address {
+		out := make([]address, len(list))
+		for i, f := range list {
+			out[i] = f.address()
+		}
+		return out
+	})
+	t.holders = derive.NewTable(e, "service-addresses", t.holder, derive.KeysOfIndex(t.claims))
+	t.Frontends = derive.NewTable(e, "frontends", t.frontends, derive.KeysOf(t.direct)).EqualBy(sameFrontends)
+	return t
+}
+
+func sameFrontends(a, b []Frontend) bool {
+	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
+		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
+			x.VIP == y.VIP && slices.Equal(x.Endpoints, y.Endpoints)
+	})
+}
+
+// endpoints returns the frontends of one Service with the endpoints that its slices name.
+func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []problem.Problem) {
+	facts, _ := derive.Get(r, t.Services, key)
+	problems := slices.Clone(facts.Problems)
+	if len(facts.VIPs) == 0 {
+		return nil, problems
 	}
-	p.flatten()
-	slices.SortStableFunc(p.out, func(a, b Frontend) int { return strings.Compare(a.sortKey(), b.sortKey()) })
-	return p.out, p.problems
-}
-
-// sortKey orders frontends for people.
-func (f Frontend) sortKey() string {
-	return fmt.Sprintf("%s/%s %s %s %05d", f.Namespace, f.Service, f.Protocol, f.VIP.Addr().StringExpanded(), f.VIP.Port())
-}
-
-type planner struct {
-	view      View
-	slices    map[string][]*discoveryv1.EndpointSlice
-	out       []Frontend
-	frontends map[address]int // index in out
-	problems  []problem.Problem
-	reported  map[problem.Problem]bool // of those that nesting has found
-}
-
-func (p *planner) report(object problem.Object, field, reason, format string, args ...any) {
-	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
-}
-
-// slicesByService groups slices by "namespace/service", each group ordered by name.
-func slicesByService(all []*discoveryv1.EndpointSlice) map[string][]*discoveryv1.EndpointSlice {
-	out := map[string][]*discoveryv1.EndpointSlice{}
-	for _, s := range all {
-		name := s.Labels[discoveryv1.LabelServiceName]
-		if name == "" || s.AddressType != discoveryv1.AddressTypeIPv4 {
+	var candidates candidates
+	for _, slice := range derive.List(r, t.ofOwner, key) {
+		problems = append(problems, slice.Value.Problems...)
+		candidates = candidates.add(facts, slice.Value, t.node)
+	}
+	var out []Frontend
+	for _, port := range facts.Ports {
+		if port.Protocol == corev1.ProtocolSCTP && !t.sctp {
+			problems = append(problems, problem.Problem{
+				Object: object(key), Field: port.Field, Reason: "SCTPNotSupported",
+				Message: fmt.Sprintf("port %d/SCTP is not served: the userspace datapath's connection tracker does not know SCTP; set ovsDatapathType to system in antrea-agent.conf, or use TCP or UDP", port.Port),
+			})
 			continue
 		}
-		key := s.Namespace + "/" + name
-		out[key] = append(out[key], s)
-	}
-	for _, group := range out {
-		slices.SortFunc(group, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	}
-	return out
-}
-
-// service adds the frontends of one Service.
-func (p *planner) service(s *corev1.Service) {
-	object := problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}
-	vips := p.vips(s, object)
-	if len(vips) == 0 {
-		return
-	}
-	candidates := p.candidates(s)
-	for i, port := range s.Spec.Ports {
-		field := fmt.Sprintf("spec.ports[%d]", i)
-		protocol := port.Protocol
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
-		}
-		switch {
-		case protocol == corev1.ProtocolSCTP && !p.view.SCTP:
-			p.report(object, field, "SCTPNotSupported",
-				"port %d/SCTP is not served: the userspace datapath's connection tracker does not know SCTP; set ovsDatapathType to system in antrea-agent.conf, or use TCP or UDP", port.Port)
-			continue
-		case protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP:
-			p.report(object, field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
-			continue
-		case port.Port < 1 || port.Port > 65535:
-			p.report(object, field+".port", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.Port)
-			continue
-		}
-		endpoints := candidates.choose(port.Name, protocol)
-		for _, vip := range vips {
-			p.add(object, field, Frontend{
-				Namespace: s.Namespace, Service: s.Name, Port: port.Name, Protocol: protocol,
-				VIP: netip.AddrPortFrom(vip, uint16(port.Port)), Endpoints: slices.Clone(endpoints),
+		for _, vip := range facts.VIPs {
+			if !served(vip) {
+				continue
+			}
+			out = append(out, Frontend{
+				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
+				VIP: netip.AddrPortFrom(vip, port.Port), Endpoints: candidates.choose(port.Name, port.Protocol, vip),
 			})
 		}
 	}
+	slices.SortStableFunc(out, Frontend.compare)
+	return out, problems
 }
 
-// add takes a frontend unless another Service has its address already.
-func (p *planner) add(object problem.Object, field string, f Frontend) {
-	key := address{f.Protocol, f.VIP}
-	if i, taken := p.frontends[key]; taken {
-		p.report(object, field, "AddressInUse", "%s/%s is served for Service %s/%s already: give one of the two Services another ClusterIP or port",
-			f.VIP, f.Protocol, p.out[i].Namespace, p.out[i].Service)
-		return
-	}
-	p.frontends[key] = len(p.out)
-	p.out = append(p.out, f)
+// served says which families are served: this is the one place. Unsupported reports the others.
+func served(ip netip.Addr) bool { return ip.Is4() }
+
+func object(key derive.Object) problem.Object {
+	return problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}
 }
 
-// vips returns the IPv4 ClusterIPs of a Service, none where it is of a kind without.
-func (p *planner) vips(s *corev1.Service, object problem.Object) []netip.Addr {
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+// holder decides which Service has an address: the first by namespace and name.
+func (t *Tables) holder(a address, r *derive.Reader) (derive.Object, []problem.Problem) {
+	return derive.List(r, t.claims, a)[0].Key, nil
+}
+
+// field is the path of the port of a frontend.
+func (t *Tables) field(key derive.Object, f Frontend, r *derive.Reader) string {
+	facts, _ := derive.Get(r, t.Services, key)
+	for _, p := range facts.Ports {
+		if p.Name == f.Port && p.Protocol == f.Protocol && p.Port == f.VIP.Port() {
+			return p.Field
+		}
 	}
-	texts, field := s.Spec.ClusterIPs, "spec.clusterIPs"
-	if len(texts) == 0 {
-		texts, field = []string{s.Spec.ClusterIP}, "spec.clusterIP"
-	}
-	var out []netip.Addr
-	for _, text := range texts {
-		if text == "" || text == corev1.ClusterIPNone {
+	return "spec.ports"
+}
+
+// frontends returns what one Service needs: its frontends without those whose address another
+// Service has, and with endpoints in the place of Services among the endpoints.
+func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []problem.Problem) {
+	direct, _ := derive.Get(r, t.direct, key)
+	var out []Frontend
+	var problems []problem.Problem
+	for i, f := range direct {
+		holder, _ := derive.Get(r, t.holders, f.address())
+		if holder != key || i > 0 && direct[i-1].address() == f.address() {
+			problems = append(problems, problem.Problem{
+				Object: object(key), Field: t.field(key, f, r), Reason: "AddressInUse",
+				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services another ClusterIP or port", f.address(), holder),
+			})
 			continue
 		}
-		ip, err := netip.ParseAddr(text)
-		switch {
-		case err != nil || !ip.Is4() && !ip.Is6():
-			p.report(object, field, "InvalidClusterIP", "%q is not an IP address: recreate the Service to get another", text)
-		case ip.Is4():
-			if reason := unusable(ip); reason != "" {
-				p.report(object, field, "InvalidClusterIP", "%s is %s: recreate the Service to get another", ip, reason)
-				continue
-			}
-			out = append(out, ip)
+		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
+		if n.nested(f) {
+			f.Endpoints = weigh(n.shares(f))
+			problems = append(problems, n.problems...)
 		}
+		out = append(out, f)
 	}
-	return out
-}
-
-// unusable says why nothing can be sent to an address, or returns "".
-func unusable(ip netip.Addr) string {
-	switch {
-	case ip.IsUnspecified():
-		return "the unspecified address"
-	case ip.IsLoopback():
-		return "a loopback address"
-	case ip.IsMulticast():
-		return "a multicast address"
-	case ip.IsLinkLocalUnicast():
-		return "a link-local address"
-	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "the broadcast address"
-	}
-	return ""
+	return out, problems
 }

@@ -41,6 +41,12 @@ func slice(service, port string, endpoints ...discoveryv1.Endpoint) *discoveryv1
 	}
 }
 
+// second gives a slice the name of a Service's second one.
+func second(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Name += "2"
+	return s
+}
+
 func ready(ip string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: []string{ip}} }
 
 func withConditions(ip string, ready, serving, terminating bool) discoveryv1.Endpoint {
@@ -87,7 +93,7 @@ func TestPlan(t *testing.T) {
 		{
 			name:     "ready endpoints, in order, each once",
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80")},
-			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.1.2"), ready("10.10.0.2")), slice("web", "/TCP/8080", ready("10.10.0.2"))},
+			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.1.2"), ready("10.10.0.2")), second(slice("web", "/TCP/8080", ready("10.10.0.2")))},
 			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
 		},
 		{
@@ -138,7 +144,7 @@ func TestPlan(t *testing.T) {
 			services: []*corev1.Service{svc("web", "10.96.0.10", "/TCP/80"), svc("odd", "10.96.0.300", "/TCP/80")},
 			slices:   []*discoveryv1.EndpointSlice{slice("web", "/TCP/8080", ready("10.10.0.2"), ready("web.example"), ready("127.0.0.1"))},
 			want:     []string{"web 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
-			problems: []string{"Service default/odd spec.clusterIP InvalidClusterIP", "EndpointSlice default/web- endpoints[1].addresses[0] InvalidAddress", "EndpointSlice default/web- endpoints[2].addresses[0] InvalidAddress"},
+			problems: []string{"EndpointSlice default/web- endpoints[1].addresses[0] InvalidAddress", "EndpointSlice default/web- endpoints[2].addresses[0] InvalidAddress", "Service default/odd spec.clusterIP InvalidClusterIP"},
 		},
 		{
 			name:     "SCTP where the datapath does not know it",
@@ -191,7 +197,7 @@ func TestPlan(t *testing.T) {
 			services: []*corev1.Service{svc("a", "10.96.0.10", "/TCP/80"), svc("b", "10.96.0.11", "/TCP/80")},
 			slices:   []*discoveryv1.EndpointSlice{slice("a", "/TCP/80", ready("10.96.0.11"), ready("10.10.0.2")), slice("b", "/TCP/80", ready("10.96.0.10"))},
 			want:     []string{"a 10.96.0.10:80/TCP -> 10.10.0.2:80", "b 10.96.0.11:80/TCP -> 10.10.0.2:80"},
-			problems: []string{"Service default/b  EndpointLoop", "Service default/a  EndpointLoop"},
+			problems: []string{"Service default/a  EndpointLoop", "Service default/b  EndpointLoop"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,0 +1,209 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Facts are what the load balancing of a Service depends on, parsed once. They are zero for a
+// Service without an address, headless or ExternalName.
+type Facts struct {
+	VIPs  []netip.Addr // of both families
+	Ports []Port
+	Local bool // internalTrafficPolicy Local: endpoints of this Node only
+	// PublishNotReady has endpoints count as ready.
+	PublishNotReady bool
+	Problems        []problem.Problem // what could not be parsed, and is left out
+}
+
+// Port is a port of a Service.
+type Port struct {
+	Field    string // its path, for Problems
+	Name     string
+	Protocol corev1.Protocol // TCP, UDP or SCTP
+	Port     uint16
+}
+
+// SliceFacts are what load balancing depends on of an EndpointSlice. They are zero for one
+// that belongs to no Service, or has no addresses.
+type SliceFacts struct {
+	Service   derive.Object
+	Ports     []SlicePort
+	Endpoints []EndpointFacts
+	Problems  []problem.Problem // what could not be parsed, and is left out
+}
+
+// SlicePort is a port that all endpoints of an EndpointSlice have.
+type SlicePort struct {
+	Name     string
+	Protocol corev1.Protocol
+	Port     uint16
+}
+
+// EndpointFacts is one endpoint of an EndpointSlice.
+type EndpointFacts struct {
+	Addr     netip.Addr
+	Node     string
+	Ready    bool
+	Draining bool // serving and terminating
+}
+
+// KeyOf is an object's key in tables.
+func KeyOf(o interface {
+	GetNamespace() string
+	GetName() string
+}) derive.Object {
+	return derive.Object{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// FactsOf parses a Service. What is wrong with a part of it leaves that part out.
+func FactsOf(s *corev1.Service) Facts {
+	var f Facts
+	report := func(field, reason, format string, args ...any) {
+		f.Problems = append(f.Problems, problem.Problem{
+			Object: problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name},
+			Field:  field, Reason: reason, Message: fmt.Sprintf(format, args...),
+		})
+	}
+	f.VIPs = vips(s, report)
+	if len(f.VIPs) == 0 {
+		return Facts{Problems: f.Problems}
+	}
+	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	f.PublishNotReady = s.Spec.PublishNotReadyAddresses
+	for i, port := range s.Spec.Ports {
+		field := fmt.Sprintf("spec.ports[%d]", i)
+		protocol := port.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		switch {
+		case protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP:
+			report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
+		case port.Port < 1 || port.Port > 65535:
+			report(field+".port", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.Port)
+		default:
+			f.Ports = append(f.Ports, Port{Field: field, Name: port.Name, Protocol: protocol, Port: uint16(port.Port)})
+		}
+	}
+	return f
+}
+
+// vips returns the ClusterIPs of a Service, none where it is of a kind without.
+func vips(s *corev1.Service, report func(field, reason, format string, args ...any)) []netip.Addr {
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	texts, field := s.Spec.ClusterIPs, "spec.clusterIPs"
+	if len(texts) == 0 {
+		texts, field = []string{s.Spec.ClusterIP}, "spec.clusterIP"
+	}
+	var out []netip.Addr
+	for _, text := range texts {
+		if text == "" || text == corev1.ClusterIPNone {
+			continue
+		}
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			report(field, "InvalidClusterIP", "%q is not an IP address: recreate the Service to get another", text)
+			continue
+		}
+		if reason := unusable(ip); reason != "" {
+			report(field, "InvalidClusterIP", "%s is %s: recreate the Service to get another", ip, reason)
+			continue
+		}
+		out = append(out, ip)
+	}
+	return out
+}
+
+// SliceFactsOf parses an EndpointSlice. Of several addresses of an endpoint the API gives a
+// meaning to the first alone.
+func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
+	name := s.Labels[discoveryv1.LabelServiceName]
+	if name == "" || s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
+		return SliceFacts{}
+	}
+	f := SliceFacts{Service: derive.Object{Namespace: s.Namespace, Name: name}}
+	for _, port := range s.Ports {
+		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {
+			continue // "all ports" has no meaning behind a ClusterIP
+		}
+		p := SlicePort{Protocol: corev1.ProtocolTCP, Port: uint16(*port.Port)}
+		if port.Name != nil {
+			p.Name = *port.Name
+		}
+		if port.Protocol != nil {
+			p.Protocol = *port.Protocol
+		}
+		f.Ports = append(f.Ports, p)
+	}
+	for i, e := range s.Endpoints {
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		ip, why := endpointAddress(s.AddressType, e.Addresses[0])
+		if why != "" {
+			f.Problems = append(f.Problems, problem.Problem{
+				Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name},
+				Field:  fmt.Sprintf("endpoints[%d].addresses[0]", i), Reason: "InvalidAddress",
+				Message: why + ", the endpoint is left out: correct it",
+			})
+			continue
+		}
+		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions)}
+		if e.NodeName != nil {
+			facts.Node = *e.NodeName
+		}
+		f.Endpoints = append(f.Endpoints, facts)
+	}
+	return f
+}
+
+// endpointAddress parses an address of a slice, or says why it cannot be used.
+func endpointAddress(family discoveryv1.AddressType, text string) (ip netip.Addr, why string) {
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.Is4() != (family == discoveryv1.AddressTypeIPv4) {
+		return ip, fmt.Sprintf("%q is not an %s address", text, family)
+	}
+	if reason := unusable(ip); reason != "" {
+		return ip, fmt.Sprintf("%s is %s", ip, reason)
+	}
+	return ip, ""
+}
+
+// isReady reads a condition that means true where nothing is said (discovery/v1).
+func isReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
+
+// isDraining says that an endpoint ends but still answers (KEP-1669). A serving condition
+// that is missing is what ready says.
+func isDraining(c discoveryv1.EndpointConditions) bool {
+	serving := isReady(c)
+	if c.Serving != nil {
+		serving = *c.Serving
+	}
+	return serving && c.Terminating != nil && *c.Terminating
+}
+
+// unusable says why nothing can be sent to an address, or returns "".
+func unusable(ip netip.Addr) string {
+	switch {
+	case ip.IsUnspecified():
+		return "the unspecified address"
+	case ip.IsLoopback():
+		return "a loopback address"
+	case ip.IsMulticast():
+		return "a multicast address"
+	case ip.IsLinkLocalUnicast():
+		return "a link-local address"
+	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "the broadcast address"
+	}
+	return ""
+}

@@ -1,0 +1,174 @@
+package service
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk")
+	walkSteps = flag.Int("walk.steps", 2000, "steps of the random walk")
+)
+
+// TestWalk changes Services and slices at random: addresses that meet, Services that are
+// endpoints of Services, in circles too. After each step the tables equal those of a plan made
+// from nothing.
+func TestWalk(t *testing.T) {
+	random := rand.New(rand.NewPCG(*walkSeed, 0))
+	e := derive.New()
+	tables := NewTables(e, "node-1", false)
+	tables.Services.Loaded()
+	tables.Slices.Loaded()
+	services, slices := map[string]*corev1.Service{}, map[string]*discoveryv1.EndpointSlice{}
+	pods := []string{"10.10.0.2", "10.10.0.3", "10.10.1.2", "127.0.0.1", "none"}
+	vip := func() string { return fmt.Sprint("10.96.0.", 1+random.IntN(6)) }
+	port := func() string {
+		return []string{"/TCP/80", "/UDP/80", "a/TCP/80", "b/TCP/81", "/SCTP/80"}[random.IntN(5)]
+	}
+	for step := range *walkSteps {
+		name := fmt.Sprint("s", random.IntN(6))
+		switch random.IntN(6) {
+		case 0:
+			delete(services, name)
+			tables.Services.Delete(derive.Object{Namespace: "default", Name: name})
+		case 1, 2:
+			s := svc(name, vip(), port(), port())
+			if random.IntN(4) == 0 {
+				s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+			}
+			s.Spec.PublishNotReadyAddresses = random.IntN(4) == 0
+			services[name] = s
+			tables.Services.Set(KeyOf(s), FactsOf(s))
+		default:
+			s := slice(name, port())
+			if random.IntN(2) == 0 {
+				second(s)
+			}
+			for range random.IntN(5) {
+				ip := vip()
+				if random.IntN(2) == 0 {
+					ip = pods[random.IntN(len(pods))]
+				}
+				end := withConditions(ip, random.IntN(3) > 0, random.IntN(2) > 0, random.IntN(2) > 0)
+				end.NodeName = ptr(fmt.Sprint("node-", 1+random.IntN(2)))
+				s.Endpoints = append(s.Endpoints, end)
+			}
+			if len(s.Endpoints) == 0 {
+				delete(slices, s.Name)
+				tables.Slices.Delete(KeyOf(s))
+				break
+			}
+			slices[s.Name] = s
+			tables.Slices.Set(KeyOf(s), SliceFactsOf(s))
+		}
+		e.Pass()
+		var v View
+		v.NodeName = "node-1"
+		for _, s := range services {
+			v.Services = append(v.Services, s)
+		}
+		for _, s := range slices {
+			v.Slices = append(v.Slices, s)
+		}
+		frontends, problems := Plan(v)
+		if diff := cmp.Diff(text(frontends), text(tables.All())); diff != "" {
+			t.Fatalf("seed %d, step %d: frontends (-from nothing +incremental):\n%s", *walkSeed, step, diff)
+		}
+		if diff := cmp.Diff(problems, e.Problems()); diff != "" {
+			t.Fatalf("seed %d, step %d: problems (-from nothing +incremental):\n%s", *walkSeed, step, diff)
+		}
+	}
+}
+
+// TestCost counts what one change among many Services evaluates.
+func TestCost(t *testing.T) {
+	e := derive.New()
+	tables := NewTables(e, "node-1", false)
+	for i := range 500 {
+		name := fmt.Sprint("s", i)
+		s, l := svc(name, fmt.Sprintf("10.96.%d.%d", i/250, 1+i%250), "/TCP/80"), slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
+		if i == 7 { // an import that names Service s8
+			l = slice(name, "/TCP/8080", ready("10.96.0.9"))
+			l.Ports[0].Port = ptr(int32(80))
+		}
+		tables.Services.Set(KeyOf(s), FactsOf(s))
+		tables.Slices.Set(KeyOf(l), SliceFactsOf(l))
+	}
+	tables.Services.Loaded()
+	tables.Slices.Loaded()
+	e.Pass()
+	for _, row := range []struct {
+		name  string
+		slice *discoveryv1.EndpointSlice
+		want  int
+	}{
+		{"a slice that says the same", slice("s100", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")), 0},
+		{"an endpoint goes", slice("s100", "/TCP/8080", ready("10.10.0.2")), 3},
+		{"an endpoint of a Service inside another", slice("s8", "/TCP/8080", ready("10.10.0.2")), 4},
+		{"an address that is not parsed", slice("s100", "/TCP/8080", ready("10.10.0.2"), ready("x")), 1},
+	} {
+		tables.Slices.Set(KeyOf(row.slice), SliceFactsOf(row.slice))
+		e.Pass()
+		last, _, _ := e.Stats()
+		if last.Evaluated != row.want {
+			t.Errorf("%s: %d keys evaluated, want %d", row.name, last.Evaluated, row.want)
+		}
+	}
+}
+
+// BenchmarkEndpointChanges changes one of 10,000 Services with ten endpoints each.
+func BenchmarkEndpointChanges(b *testing.B) {
+	e := derive.New()
+	tables := NewTables(e, "node-1", false)
+	set := func(i, from int) {
+		name := fmt.Sprint("s", i)
+		l := slice(name, "/TCP/8080")
+		for j := range 10 {
+			l.Endpoints = append(l.Endpoints, ready(fmt.Sprintf("10.%d.%d.%d", i/250, i%250, from+j)))
+		}
+		tables.Slices.Set(KeyOf(l), SliceFactsOf(l))
+	}
+	for i := range 10000 {
+		s := svc(fmt.Sprint("s", i), fmt.Sprintf("10.200.%d.%d", i/250, 1+i%250), "/TCP/80")
+		tables.Services.Set(KeyOf(s), FactsOf(s))
+		set(i, 1)
+	}
+	tables.Services.Loaded()
+	tables.Slices.Loaded()
+	e.Pass()
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		set(5000, 1+i%100)
+		e.Pass()
+	}
+}
+
+// BenchmarkFromNothing plans 10,000 Services with five endpoints each.
+func BenchmarkFromNothing(b *testing.B) {
+	v := View{NodeName: "node-1"}
+	for i := range 10000 {
+		name := fmt.Sprint("s", i)
+		v.Services = append(v.Services, svc(name, fmt.Sprintf("10.200.%d.%d", i/250, 1+i%250), "/TCP/80"))
+		l := slice(name, "/TCP/8080")
+		for j := range 5 {
+			l.Endpoints = append(l.Endpoints, ready(fmt.Sprintf("10.%d.%d.%d", i/250, i%250, 1+j)))
+		}
+		v.Slices = append(v.Slices, l)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if frontends, _ := Plan(v); len(frontends) != 10000 {
+			b.Fatal(len(frontends))
+		}
+	}
+}
