@@ -62,6 +62,7 @@ type Agent struct {
 	host        *hostnet.Manager
 	tracer      appctl.Client
 	attachments *attachments
+	balance     *balance // used by pass only
 	ipam        *ipam.Store
 	rejects     *rate.Limiter
 	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
@@ -106,6 +107,7 @@ func newAgent(o Options) (*Agent, error) {
 		rejects: rate.NewLimiter(200, 200),
 		answers: make(chan ofp.PacketOut, 64),
 		started: time.Now(),
+		balance: newBalance(o.Config, o.NodeName),
 		tracer:  appctl.Client{RunDir: o.OVSRunDir},
 	}
 	namespace := a.config.Multicluster.Namespace
@@ -282,6 +284,7 @@ func (a *Agent) view(ctx context.Context) (View, error) {
 	if err := a.cluster.fill(ctx, &v); err != nil {
 		return v, err
 	}
+	a.balance.update(&v)
 	return v, a.underlay(&v)
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Names and numbers of the Node's own things.
@@ -123,14 +122,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 	d.pods(v, &state, report)
 	v.remoteNodes(&state, report)
 
-	frontends, ps := service.Plan(service.View{
-		Services: v.Services,
-		Slices:   v.EndpointSlices,
-		NodeName: v.NodeName,
-		// The userspace datapath's connection tracker has no SCTP helper (OVS 3.1
-		// lib/conntrack.c); the kernel's has.
-		SCTP: v.Config.OVSDatapathType == "system",
-	})
+	frontends, ps := v.balanced()
 	problems = append(problems, ps...)
 	state.Frontends = frontends
 

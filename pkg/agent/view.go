@@ -38,6 +38,10 @@ type View struct {
 	ClusterSets        []*mcv1alpha2.ClusterSet
 	ServiceExports     []*mcsv1alpha1.ServiceExport
 
+	// Balanced is what Services and EndpointSlices lead to, where that is known already; nil has
+	// Plan derive it from nothing.
+	Balanced *Balanced
+
 	// From the Node.
 	Attachments []cni.Attachment
 	Switch      bridge.State
