@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
@@ -64,7 +63,6 @@ type Agent struct {
 	attachments *attachments
 	balance     *balance // used by pass only
 	ipam        *ipam.Store
-	rejects     *rate.Limiter
 	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
 	started     time.Time
 	conntrack   *conntrackFlusher
@@ -104,7 +102,6 @@ func newAgent(o Options) (*Agent, error) {
 		log:     o.Logger,
 		runner:  runner.New(times),
 		changed: make(chan struct{}),
-		rejects: rate.NewLimiter(200, 200),
 		answers: make(chan ofp.PacketOut, 64),
 		started: time.Now(),
 		balance: newBalance(o.Config, o.NodeName),
@@ -332,15 +329,12 @@ func (a *Agent) ready() bool {
 }
 
 // packetIn answers packets that the switch asks about: connections to Services without
-// endpoints. Its rate is bounded, a flood of them is a flood of nothing. It runs on the reader
+// endpoints. A meter in the switch bounds their rate (packetInRate). It runs on the reader
 // of the connection and never waits for that: what does not fit into the queue is lost, as
 // packets are.
 func (a *Agent) packetIn(p ofp.PacketIn2) {
-	if !a.rejects.Allow() {
-		return
-	}
 	d, _ := a.current()
-	out, err := datapath.Reject(p, d.State)
+	out, err := datapath.Reject(p, d.Refusals)
 	if err != nil {
 		a.log.Debug("packet left unanswered", "error", err)
 		return

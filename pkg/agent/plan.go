@@ -55,8 +55,10 @@ type Desired struct {
 	Host    hostnet.Desired
 	Flows   map[flow.Owner]flow.Entries
 
-	// State is what Flows were made from; it answers rejects and the debug API.
+	// State is what Flows were made from; the debug API shows it.
 	State datapath.State
+	// Refusals answers packets for Services without endpoints.
+	Refusals datapath.Refusals
 	// Network is what a new Pod gets; nil while the Node has no podCIDR.
 	Network *cni.Network
 	// Waiting are the attachments whose port has no number yet, by port name.
@@ -153,7 +155,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 
 	flows, ps := datapath.Plan(state)
 	problems = append(problems, ps...)
-	d.Flows, d.State = flows, state
+	d.Flows, d.State, d.Refusals = flows, state, state.Refusals()
 
 	if len(ranges) > 0 && mtu > 0 && v.GatewayMAC != "" {
 		d.Network = &cni.Network{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // ErrNotAnswered is what Reject returns for packets that ask for no answer: those that are
@@ -19,7 +20,7 @@ var ErrNotAnswered = errors.New("packet asks for no answer")
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP
 // with ICMP port unreachable. The answer comes from the Service's address and takes the way
 // of a reply: it enters the switch in table Route.
-func Reject(pkt ofp.PacketIn2, s State) (ofp.PacketOut, error) {
+func Reject(pkt ofp.PacketIn2, known Refusals) (ofp.PacketOut, error) {
 	if string(pkt.Userdata) != rejectUserdata {
 		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)
 	}
@@ -27,7 +28,7 @@ func Reject(pkt ofp.PacketIn2, s State) (ofp.PacketOut, error) {
 	if err != nil {
 		return ofp.PacketOut{}, fmt.Errorf("reject: %w", err)
 	}
-	if err := s.refused(in); err != nil {
+	if err := known.refused(in); err != nil {
 		return ofp.PacketOut{}, err
 	}
 	var out []byte
@@ -46,18 +47,37 @@ func Reject(pkt ofp.PacketIn2, s State) (ofp.PacketOut, error) {
 	}, nil
 }
 
-// refused checks that the packet is for a frontend that has no endpoints now.
-func (s State) refused(in packet) error {
-	protocol := map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}[in.protocol]
-	vip := netip.AddrPortFrom(in.dst, in.dstPort)
+// Refusals finds the frontend that a packet is for, so that an answer costs the same however many
+// Services there are.
+type Refusals map[refusal]service.Frontend
+
+type refusal struct {
+	protocol uint8
+	vip      netip.AddrPort
+}
+
+// Refusals indexes the frontends of a state.
+func (s State) Refusals() Refusals {
+	out := make(Refusals, len(s.Frontends))
 	for _, f := range s.Frontends {
-		if f.VIP != vip || f.Protocol != protocol {
-			continue
+		protocol := map[corev1.Protocol]uint8{corev1.ProtocolTCP: protoTCP, corev1.ProtocolUDP: protoUDP, corev1.ProtocolSCTP: protoSCTP}[f.Protocol]
+		key := refusal{protocol, f.VIP}
+		if _, taken := out[key]; !taken {
+			out[key] = f
 		}
-		if len(f.Endpoints) > 0 {
-			return fmt.Errorf("%w: %s has endpoints now", ErrNotAnswered, f)
-		}
-		return nil
 	}
-	return fmt.Errorf("%w: no Service has address %s/%s", ErrNotAnswered, vip, protocol)
+	return out
+}
+
+// refused checks that the packet is for a frontend that has no endpoints now.
+func (r Refusals) refused(in packet) error {
+	vip := netip.AddrPortFrom(in.dst, in.dstPort)
+	f, ok := r[refusal{in.protocol, vip}]
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: no Service has address %s, protocol %d", ErrNotAnswered, vip, in.protocol)
+	case len(f.Endpoints) > 0:
+		return fmt.Errorf("%w: %s has endpoints now", ErrNotAnswered, f)
+	}
+	return nil
 }

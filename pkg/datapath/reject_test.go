@@ -62,7 +62,7 @@ func TestRejectTCP(t *testing.T) {
 		{"an acknowledgement says what to answer with", segment(tcpACK, 1000, 77, "hello"), 77, 0, tcpRST},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			out, err := Reject(ofp.PacketIn2{Data: test.frame, Userdata: []byte("reject")}, rejectState())
+			out, err := Reject(ofp.PacketIn2{Data: test.frame, Userdata: []byte("reject")}, rejectState().Refusals())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestRejectOthers(t *testing.T) {
 		quoted   int
 	}{{protoUDP, 5, 33}, {protoSCTP, 12, 40}, {protoUDP, 1400, quoteLen}} {
 		frame := datagram(test.protocol, test.payload)
-		out, err := Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, rejectState())
+		out, err := Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, rejectState().Refusals())
 		if err != nil {
 			t.Fatalf("protocol %d: %v", test.protocol, err)
 		}
@@ -136,14 +136,14 @@ func TestRejectNot(t *testing.T) {
 		"no Service":                {Data: unknown, Userdata: []byte("reject")},
 		"another reason to tell it": {Data: segment(tcpSYN, 1, 0, "")},
 	} {
-		if _, err := Reject(pkt, rejectState()); !errors.Is(err, ErrNotAnswered) {
+		if _, err := Reject(pkt, rejectState().Refusals()); !errors.Is(err, ErrNotAnswered) {
 			t.Errorf("%s: error %v, want ErrNotAnswered", name, err)
 		}
 	}
 	// Whatever is cut off is an error, not a panic.
 	whole := segment(tcpSYN, 1, 0, "")
 	for n := range len(whole) {
-		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, rejectState()); err == nil {
+		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, rejectState().Refusals()); err == nil {
 			t.Errorf("a frame of %d bytes is answered", n)
 		}
 	}
@@ -154,6 +154,6 @@ func FuzzReject(f *testing.F) {
 	f.Add(datagram(protoUDP, 9))
 	s := rejectState()
 	f.Fuzz(func(_ *testing.T, frame []byte) {
-		_, _ = Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, s)
+		_, _ = Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, s.Refusals())
 	})
 }

@@ -164,6 +164,7 @@ type rig struct {
 	rest    *rest.Config
 	log     *buffer
 	stop    func()
+	edit    func(*config.Config) // of the agent's configuration, where not nil
 }
 
 func newRig(t *testing.T, c *cluster) *rig {
@@ -196,6 +197,9 @@ func (r *rig) start() {
 	conf.OVSDatapathType = "netdev"
 	conf.FeatureGates = map[string]bool{"Multicluster": true}
 	conf.Multicluster.EnableGateway = true
+	if r.edit != nil {
+		r.edit(&conf)
+	}
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -444,4 +448,5 @@ func TestNode(t *testing.T) {
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
+	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 }

@@ -23,8 +23,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -94,6 +97,8 @@ var sources = []struct{ resource, group string }{
 	{"servicecidrs", "/apis/networking.k8s.io/v1"},
 	{"gateways", "/apis/multicluster.crd.antrea.io/v1alpha1"},
 	{"clusterinfoimports", "/apis/multicluster.crd.antrea.io/v1alpha1"},
+	{"clustersets", "/apis/multicluster.crd.antrea.io/v1alpha2"},
+	{"serviceexports", "/apis/multicluster.x-k8s.io/v1alpha1"},
 }
 
 // testSources has a cluster with something in every source that the agent plans from, and lets
@@ -109,7 +114,7 @@ func testSources(t *testing.T, c *cluster) {
 	whole := ""
 	r.eventually("the flows are complete", func() error {
 		whole = r.flows()
-		for _, want := range []string{"10.11.2.0/24", "10.97.0.80", "10.98.0.0/16", "192.168.79.101"} {
+		for _, want := range []string{"10.11.2.0/24", "10.97.0.80", "10.98.0.0/16", "192.168.79.101", "203.0.113.7", "reg0=0x4/0xf,nw_dst=10.97.0.80"} {
 			if !strings.Contains(whole, want) {
 				return fmt.Errorf("no flow has %s:\n%s", want, whole)
 			}
@@ -245,7 +250,7 @@ func (r *rig) flows() string {
 func (c *cluster) objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme, apiextensions.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.AddToScheme, apiextensions.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -291,13 +296,19 @@ func populateMulticluster(t *testing.T, c *cluster) {
 	info := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "west"}}
 	info.Spec.ClusterID, info.Spec.ServiceCIDR = "west", "10.98.0.0/16"
 	info.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
+	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: "set", Annotations: map[string]string{multicluster.AnnotationTunnelSources + "west": "203.0.113.7"},
+	}}
+	set.Spec.ClusterID, set.Spec.Leaders = "east", []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}
+	export := &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	for _, o := range []client.Object{
+		set, export,
 		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeName}, GatewayIP: nodeAddress, InternalIP: nodeAddress},
 		info,
 	} {
 		for end := time.Now().Add(30 * time.Second); ; {
 			err := objects.Create(t.Context(), o)
-			if err == nil {
+			if err == nil || apierrors.IsAlreadyExists(err) { // its definition was not deleted
 				break
 			}
 			if !apierrors.IsNotFound(err) || time.Now().After(end) { // a definition takes a moment to be served
