@@ -55,8 +55,31 @@ func Markdown() string {
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}
+	b.WriteString(admission)
 	return b.String()
 }
+
+// admission says which packets table Classify lets in, and what they reach.
+const admission = `
+## What is admitted
+
+| a packet from | needs | and reaches |
+|---|---|---|
+| a Pod | its own MAC and one of its addresses, also inside ARP | everything but the tunnel ports of Nodes and of other clusters' gateways |
+| the host | nothing: it speaks for others | Pods, Services, other clusters' Services |
+| another Node, by the tunnel | outer source: an address of that Node; outer destination: this Node's; inner source: that Node's podCIDRs, or its own addresses | Pods, the host, and on the Gateway other clusters |
+| another cluster, on the Gateway | outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; destination MAC for packets between clusters; inner source: its gateways' addresses and the ranges behind it | exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; answers to connections that are known |
+| another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
+
+Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets, packets to 0.0.0.0/8, 127.0.0.0/8 and
+224.0.0.0/3, packets to 169.254.0.253 outside of a connection, and packets to another Node whose TTL ends. The switch hides
+the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped
+whatever their port (on the kernel's datapath connection tracking reassembles them first). An ICMP error is taken when it is
+about a known connection and for the end that it is about, from anybody who may send to that end at all, as from any router.
+
+Outer addresses are as trustworthy as the network between the Nodes: who can forge them there needs encryption to be kept out.
+Each kind of packet that goes to the agent passes a meter of ` + "`packetInRate`" + ` packets a second; what exceeds it is dropped.
+`
 
 // rangeText writes a range as ovs-ofctl does, without the class prefix.
 func rangeText(r flow.Bits) string {
