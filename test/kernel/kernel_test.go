@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/lab"
+)
+
+var (
+	only    = flag.String("kernel.run", "", "run only these tests of the packages in the guest: a regular expression, as of -test.run")
+	timeout = flag.Duration("kernel.timeout", 16*time.Minute, "how long all tests in the guest may take together; TCG is slow where others use the machine")
+	verbose = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
+)
+
+// suites are the tests that meet the kernel: its datapath, its connection tracker, its tunnels,
+// its netlink. The same code runs on the userspace or the dummy datapath in its own package.
+// They run one after the other: two at a time are no faster on two CPUs.
+var suites = []struct {
+	pkg  string
+	run  string // as of -test.run
+	args []string
+}{
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelsEndAtOneInterface|TestWalks|TestRejectionsReturn|TestSwitchAccepts)$"},
+	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
+	{pkg: "pkg/cni", run: "."},
+	{pkg: "pkg/hostnet", run: "^(TestNode|TestLinkComesBack|TestForeignChanges|TestRefusedAndTaken|TestGatewayPort)$"},
+	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
+}
+
+// TestKernelDatapath runs the suites in a guest whose kernel has the openvswitch module, on
+// datapath_type=system.
+func TestKernelDatapath(t *testing.T) {
+	repository, err := lab.Repo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Fetch(ctx, filepath.Join(home, ".cache", "tombolo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := t.TempDir()
+	var script strings.Builder
+	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n", ovstest.EnvDatapath)
+	compile(t, ctx, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
+	for _, s := range suites {
+		name := name(s.pkg)
+		compile(t, ctx, repository, "test", filepath.Join(share, name+".test"), "./"+s.pkg)
+		run := s.run
+		if *only != "" {
+			run = *only
+		}
+		// The binary is copied to the guest's memory: it is read in pages otherwise, over 9p.
+		fmt.Fprintf(&script, "cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s && /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
+			"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime\n",
+			name, s.pkg, run, strings.Join(s.args, " "), timeout)
+	}
+	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 2048, CPUs: 2}
+	booted, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	failure := guest.Run(booted)
+	t.Logf("Linux %s in QEMU: %v", k.Release, time.Since(began).Round(time.Second))
+	for _, s := range suites {
+		t.Run(s.pkg, func(t *testing.T) {
+			log := read(t, filepath.Join(share, name(s.pkg)+".log"))
+			status := strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".status")))
+			t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)), strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
+			switch {
+			case status != "0":
+				t.Errorf("exit status %q in the guest:\n%s", status, log)
+			case *only == "" && !passed.MatchString(log):
+				t.Errorf("no test ran:\n%s", log)
+			case *verbose:
+				t.Log(log)
+			}
+		})
+	}
+	if failure != nil {
+		t.Error(failure)
+	}
+}
+
+var passed = regexp.MustCompile(`(?m)^--- PASS: `)
+
+func name(pkg string) string { return strings.ReplaceAll(pkg, "/", "-") }
+
+// read returns a file's text, "" where the guest did not get so far.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// compile builds a program or a test binary that needs no library of the guest.
+func compile(t *testing.T, ctx context.Context, repository, what, out, pkg string) {
+	t.Helper()
+	args := []string{"build", "-o", out, pkg}
+	if what == "test" {
+		args = []string{"test", "-c", "-o", out, pkg}
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, text)
+	}
+}
