@@ -75,7 +75,11 @@ func TestKernelDatapath(t *testing.T) {
 	}
 	began := time.Now()
 	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 2048, CPUs: 2}
-	booted, cancel := context.WithTimeout(ctx, *timeout)
+	limit := time.Now().Add(*timeout)
+	if end, ok := t.Deadline(); ok && end.Add(-time.Minute).Before(limit) {
+		limit = end.Add(-time.Minute) // to say how far the guest got before go test stops everything
+	}
+	booted, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
 	failure := guest.Run(booted)
 	t.Logf("Linux %s in QEMU: %v", k.Release, time.Since(began).Round(time.Second))
@@ -96,6 +100,44 @@ func TestKernelDatapath(t *testing.T) {
 	}
 	if failure != nil {
 		t.Error(failure)
+	}
+}
+
+// TestHangingGuest stops a guest that does not end by itself.
+func TestHangingGuest(t *testing.T) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Fetch(t.Context(), filepath.Join(home, ".cache", "tombolo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := t.TempDir()
+	if err := os.WriteFile(filepath.Join(share, "run"), []byte("echo 'last words of the guest'; : >/run/share/hangs; sleep infinity\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1}
+		ended <- guest.Run(ctx)
+	}()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(filepath.Join(share, "hangs")); err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the guest ended before its script began: %v", err)
+		case <-tick.C:
+		}
+	}
+	stop()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "still running") || !strings.Contains(err.Error(), "last words of the guest") {
+		t.Errorf("error %v, want one with the console's last lines", err)
 	}
 }
 
