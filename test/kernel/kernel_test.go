@@ -31,11 +31,11 @@ var suites = []struct {
 	run  string // as of -test.run
 	args []string
 }{
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelsEndAtOneInterface|TestWalks|TestRejectionsReturn|TestSwitchAccepts)$"},
-	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
-	{pkg: "pkg/cni", run: "."},
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestLinkComesBack|TestForeignChanges|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts)$"},
+	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
+	{pkg: "pkg/cni", run: "."},
 }
 
 // TestKernelDatapath runs the suites in a guest whose kernel has the openvswitch module, on
@@ -57,10 +57,10 @@ func TestKernelDatapath(t *testing.T) {
 	share := t.TempDir()
 	var script strings.Builder
 	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n", ovstest.EnvDatapath)
-	compile(t, ctx, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
+	compile(t, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
 	for _, s := range suites {
 		name := name(s.pkg)
-		compile(t, ctx, repository, "test", filepath.Join(share, name+".test"), "./"+s.pkg)
+		compile(t, repository, "test", filepath.Join(share, name+".test"), "./"+s.pkg)
 		run := s.run
 		if *only != "" {
 			run = *only
@@ -156,13 +156,13 @@ func read(t *testing.T, file string) string {
 }
 
 // compile builds a program or a test binary that needs no library of the guest.
-func compile(t *testing.T, ctx context.Context, repository, what, out, pkg string) {
+func compile(t *testing.T, repository, what, out, pkg string) {
 	t.Helper()
 	args := []string{"build", "-o", out, pkg}
 	if what == "test" {
 		args = []string{"test", "-c", "-o", out, pkg}
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = repository
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
