@@ -228,7 +228,10 @@ func (w *world) startLeader() {
 	}
 	w.run(mgr)
 	w.eventually("the webhooks are served", 30*time.Second, func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
-	w.create(w.leader, &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: clusterSet}, Spec: mcv1alpha2.ClusterSetSpec{
+	// A member that moves its Gateway finds the address free only if it is reserved: the first to announce it has it.
+	meta := metav1.ObjectMeta{Namespace: area, Name: clusterSet, Annotations: map[string]string{
+		multicluster.AnnotationGatewaysPrefix + "east": "192.168.77.0/24", multicluster.AnnotationGatewaysPrefix + "west": "192.168.78.0/24"}}
+	w.create(w.leader, &mcv1alpha2.ClusterSet{ObjectMeta: meta, Spec: mcv1alpha2.ClusterSetSpec{
 		ClusterID: leaderID, Namespace: area, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID}}}})
 }
 
