@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,20 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 	if own {
 		options.TLSOpts = append(options.TLSOpts, certificate.TLS)
 	}
+	election := cfg.LeaderElection
+	if !election.Enabled() {
+		slog.Warn("leaderElection.leaderElect is false: every replica writes; run only one (spec.replicas of the Deployment)")
+	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+		LeaderElection:          election.Enabled(),
+		LeaderElectionID:        election.ResourceName,
+		LeaderElectionNamespace: cmp.Or(election.ResourceNamespace, namespace),
+		LeaseDuration:           &election.LeaseDuration.Duration,
+		RenewDeadline:           &election.RenewDeadline.Duration,
+		RetryPeriod:             &election.RetryPeriod.Duration,
+		// The process ends when the manager has stopped: another replica need not wait.
+		LeaderElectionReleaseOnCancel: true,
+
 		Scheme:                 scheme,
 		HealthProbeBindAddress: cfg.Health.HealthProbeBindAddress,
 		Metrics:                metricsserver.Options{BindAddress: cfg.Metrics.BindAddress},
@@ -131,7 +145,7 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
 	if own {
-		if err := mgr.Add(certificate); err != nil {
+		if err := errors.Join(mgr.Add(certificate), mgr.AddReadyzCheck("certificate", certificate.Ready)); err != nil {
 			return nil, err
 		}
 	}

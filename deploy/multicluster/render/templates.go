@@ -49,6 +49,21 @@ rules:
     resources: [configmaps]
     resourceNames: [antrea-mc-ca]
     verbs: [get, update]
+  # The manifest makes the Secret: creation cannot be restricted to a name.
+  - apiGroups: [""]
+    resources: [secrets]
+    resourceNames: [antrea-mc-webhook-tls]
+    verbs: [get, update]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [antrea-mc-controller]
+    verbs: [get, update]
+  - apiGroups: [""]
+    resources: [events]
+    verbs: [create, patch]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -232,6 +247,9 @@ data:
       bindAddress: "0"
     webhook:
       port: 9443
+    # One of the replicas writes; all serve the webhooks. Without it run only one replica.
+    leaderElection:
+      leaderElect: true
 <<- if eq .Role "member" >>
     # The range of this cluster's ClusterIPs; empty means to find it out.
     serviceCIDR: ""
@@ -244,6 +262,15 @@ data:
     endpointIPType: ClusterIP
     enableStretchedNetworkPolicy: false
 <<- end >>
+---
+# The controller fills in the webhooks' certificate, one for all replicas.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: antrea-mc-webhook-tls
+  namespace: << .Namespace >>
+  labels: {app: antrea, component: antrea-mc-controller}
+type: Opaque
 ---
 apiVersion: v1
 kind: Service
@@ -263,8 +290,9 @@ metadata:
   namespace: << .Namespace >>
   labels: {app: antrea, component: antrea-mc-controller}
 spec:
+  # One of several replicas is elected. Their ports are the Node's, so that each needs a Node of
+  # its own, and the old Pod must go before the new one fits.
   replicas: 1
-  # The ports are the Node's: the old Pod must go before the new one fits.
   strategy:
     type: Recreate
   selector:
@@ -281,6 +309,14 @@ spec:
         seccompProfile: {type: RuntimeDefault}
       hostNetwork: true
       dnsPolicy: ClusterFirstWithHostNet
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels: {app: antrea, component: antrea-mc-controller}
       priorityClassName: system-cluster-critical
       nodeSelector: {kubernetes.io/os: linux}
       tolerations:

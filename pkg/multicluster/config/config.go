@@ -3,12 +3,15 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -44,8 +47,7 @@ type Config struct {
 		Host    string `json:"host,omitempty"`
 		CertDir string `json:"certDir,omitempty"`
 	} `json:"webhook,omitempty"`
-	// LeaderElection is accepted, as old files have it, and not used: there is one replica.
-	LeaderElection map[string]any `json:"leaderElection,omitempty"`
+	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
 
 	// ServiceCIDR is the range of this cluster's ClusterIPs; empty means to find it out.
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
@@ -57,12 +59,35 @@ type Config struct {
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
 }
 
+// LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
+// of them serve the webhooks.
+type LeaderElection struct {
+	// LeaderElect false has every replica write, so that there may be only one; nil is true.
+	LeaderElect *bool `json:"leaderElect,omitempty"`
+	// LeaseDuration is after how long without a sign of life another replica takes over,
+	// RenewDeadline after how long without success the present one gives up, RetryPeriod how
+	// often both try.
+	LeaseDuration metav1.Duration `json:"leaseDuration,omitempty"`
+	RenewDeadline metav1.Duration `json:"renewDeadline,omitempty"`
+	RetryPeriod   metav1.Duration `json:"retryPeriod,omitempty"`
+	// ResourceLock is "leases"; there is no other kind.
+	ResourceLock string `json:"resourceLock,omitempty"`
+	// ResourceName and ResourceNamespace are those of the Lease; the controller's Role must allow
+	// it. An empty Namespace is the controller's.
+	ResourceName      string `json:"resourceName,omitempty"`
+	ResourceNamespace string `json:"resourceNamespace,omitempty"`
+}
+
+// Enabled says whether one of several replicas is elected.
+func (l LeaderElection) Enabled() bool { return l.LeaderElect == nil || *l.LeaderElect }
+
 // Default is what an empty file means.
 func Default() Config {
 	var c Config
 	c.Health.HealthProbeBindAddress = ":8080"
 	c.Metrics.BindAddress = "0"
 	c.Webhook.Port = 9443
+	c.LeaderElection.setDefaults()
 	c.GatewayIPPrecedence = PrecedencePrivate
 	c.EndpointIPType = EndpointIPTypeClusterIP
 	return c
@@ -98,8 +123,36 @@ func Parse(b []byte) (Config, error) {
 	return c, c.check()
 }
 
+// setDefaults fills in what is empty.
+func (l *LeaderElection) setDefaults() {
+	for _, d := range []struct {
+		value    *metav1.Duration
+		fallback time.Duration
+	}{{&l.LeaseDuration, 15 * time.Second}, {&l.RenewDeadline, 10 * time.Second}, {&l.RetryPeriod, 2 * time.Second}} {
+		if d.value.Duration == 0 {
+			d.value.Duration = d.fallback
+		}
+	}
+	l.ResourceLock = cmp.Or(l.ResourceLock, "leases")
+	l.ResourceName = cmp.Or(l.ResourceName, "antrea-mc-controller")
+}
+
+// check holds the times to what client-go's leader election asks for.
+func (l *LeaderElection) check() error {
+	l.setDefaults()
+	switch lease, renew, retry := l.LeaseDuration.Duration, l.RenewDeadline.Duration, l.RetryPeriod.Duration; {
+	case l.ResourceLock != "leases":
+		return fmt.Errorf("leaderElection.resourceLock: %q is not supported: expected leases", l.ResourceLock)
+	case retry < 0 || renew <= 2*retry:
+		return fmt.Errorf("leaderElection.renewDeadline: %s is too short: expected more than twice retryPeriod, which is %s", renew, retry)
+	case lease <= renew:
+		return fmt.Errorf("leaderElection.leaseDuration: %s is too short: expected more than renewDeadline, which is %s", lease, renew)
+	}
+	return nil
+}
+
 func (c *Config) check() error {
-	var errs []error
+	errs := []error{c.LeaderElection.check()}
 	if c.ServiceCIDR != "" {
 		errs = append(errs, checkCIDR("serviceCIDR", &c.ServiceCIDR))
 	}

@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"maps"
 	"math/big"
+	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,108 +35,256 @@ const (
 	CAName = "antrea-mc-ca"
 	caKey  = "ca.crt"
 
+	// SecretName is the Secret that all replicas have their certificate from. The manifest makes
+	// it, empty: RBAC cannot restrict the creation of Secrets to one name, and whoever may create
+	// Secrets can have tokens of every ServiceAccount in the Namespace.
+	SecretName = "antrea-mc-webhook-tls" //nolint:gosec // a name
+
+	// Keys of the Secret: the certificate in use, its successor, and its predecessors.
+	nextCertKey, nextKeyKey = "next.crt", "next.key"
+	previousKey             = "previous.crt"
+
 	validFor    = 365 * 24 * time.Hour
 	renewBefore = 90 * 24 * time.Hour
-	checkEvery  = time.Minute
+	backdate    = time.Hour // NotBefore of a new certificate, for clocks that are behind
+	// settleFor is how long a new CA is published before its certificate is served: API servers
+	// see changes of webhook configurations by a watch.
+	settleFor  = 2 * time.Minute
+	checkEvery = 10 * time.Second
 )
 
-// Certificate is the self-signed certificate of the webhook server. It lives in memory only: a
-// restart makes a new one and publishes it, so no key is ever at rest.
+// Certificate is the self-signed certificate of the webhook server, one for all replicas, each of
+// which runs it: it lives in a Secret, is made by the first replica that finds none, and is
+// renewed in steps that leave no gap. A successor is stored and published as a CA first, then
+// served; the CA of its predecessor stays published until that expires, since a replica may serve
+// it still. Every replica takes every step, level-triggered: a stored step is done by reading it.
 type Certificate struct {
-	Client    client.Client
+	Client    client.Client // reads are live
 	Namespace string
 	Role      Role
 
-	mu  sync.Mutex
-	now *tls.Certificate
-	pem []byte
+	mu        sync.Mutex
+	serving   *tls.Certificate // nil until its CA is published
+	published []byte           // the CAs, as this replica last published them
+}
+
+// NeedLeaderElection says that every replica serves the webhooks.
+func (c *Certificate) NeedLeaderElection() bool { return false }
+
+// Ready is a readiness check: the webhooks can be called when their CA is published.
+func (c *Certificate) Ready(*http.Request) error {
+	_, err := c.current(nil)
+	return err
 }
 
 // TLS is an option of the webhook server.
-func (c *Certificate) TLS(config *tls.Config) {
-	config.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		cert, _, err := c.current()
-		return cert, err
+func (c *Certificate) TLS(config *tls.Config) { config.GetCertificate = c.current }
+
+func (c *Certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving == nil {
+		return nil, fmt.Errorf("the webhooks' certificate of Secret %s/%s is not published yet", c.Namespace, SecretName)
+	}
+	return c.serving, nil
+}
+
+// Start keeps the certificate until ctx ends. The manager calls it.
+func (c *Certificate) Start(ctx context.Context) error {
+	var reported string
+	for {
+		pause := checkEvery
+		configurations, err := c.round(ctx, time.Now())
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			pause = time.Second
+			if err.Error() != reported && !apierrors.IsConflict(err) { // another replica was faster
+				reported = err.Error()
+				slog.Error("keep the webhooks' certificate; trying again", "error", err)
+			}
+		default:
+			reported = ""
+			if configurations == 0 {
+				pause = time.Second // the manifest is still being applied
+			}
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
 	}
 }
 
-func (c *Certificate) current() (*tls.Certificate, []byte, error) {
+// round reads the Secret, takes the next step, publishes the CAs, and only then serves the
+// certificate. It returns how many webhook configurations have the CAs.
+func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
+	secret := &corev1.Secret{}
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: SecretName}, secret)
+	if apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("Secret %s/%s is not there: apply the manifest of the %s again, which has it", c.Namespace, SecretName, c.Role)
+	} else if err != nil {
+		return 0, fmt.Errorf("get Secret %s/%s: %w", c.Namespace, SecretName, err)
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.now != nil && time.Until(c.now.Leaf.NotAfter) > renewBefore {
-		return c.now, c.pem, nil
-	}
-	cert, text, err := issue(ServiceName + "." + c.Namespace + ".svc")
+	serving, published := c.serving, c.published
+	c.mu.Unlock()
+	host := ServiceName + "." + c.Namespace + ".svc"
+	stored, changed, err := readStore(secret.Data).step(host, now, serving, published)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make the webhooks' certificate: %w", err)
+		return 0, err
 	}
-	c.now, c.pem = cert, text
-	return cert, text, nil
+	if changed {
+		if secret.Data, err = stored.data(); err != nil {
+			return 0, err
+		}
+		if err := c.Client.Update(ctx, secret); err != nil { // refused when another replica was faster
+			return 0, fmt.Errorf("store the webhooks' certificate in Secret %s/%s: %w", c.Namespace, SecretName, err)
+		}
+		slog.Info("stored the webhooks' certificates", "secret", SecretName, "expires", stored.now.Leaf.NotAfter, "successor", stored.next != nil)
+	}
+	cas := stored.cas()
+	configurations, err := c.publishBundles(ctx, cas)
+	if err := errors.Join(err, c.publishConfigMap(ctx, cas)); err != nil {
+		return configurations, err
+	}
+	c.mu.Lock()
+	c.serving, c.published = stored.now, cas
+	c.mu.Unlock()
+	return configurations, nil
+}
+
+// store is what the Secret holds.
+type store struct {
+	now, next *tls.Certificate
+	previous  []*x509.Certificate
+}
+
+// readStore reads what can be read; the rest is made anew.
+func readStore(data map[string][]byte) store {
+	pair := func(cert, key string) *tls.Certificate {
+		p, err := tls.X509KeyPair(data[cert], data[key])
+		if err != nil || p.Leaf == nil {
+			return nil
+		}
+		return &p
+	}
+	s := store{now: pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey), next: pair(nextCertKey, nextKeyKey)}
+	for rest := data[previousKey]; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return s
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			s.previous = append(s.previous, cert)
+		}
+	}
+}
+
+// step takes the next step of a certificate's life. serving and published are what this replica
+// does at the moment.
+func (s store) step(host string, now time.Time, serving *tls.Certificate, published []byte) (_ store, changed bool, err error) {
+	valid := func(p *tls.Certificate) bool {
+		return p != nil && p.Leaf.VerifyHostname(host) == nil && now.Before(p.Leaf.NotAfter)
+	}
+	left := len(s.previous)
+	s.previous = slices.DeleteFunc(slices.Clone(s.previous), func(cert *x509.Certificate) bool { return !now.Before(cert.NotAfter) })
+	changed = left != len(s.previous)
+	switch {
+	case !valid(s.now):
+		if serving != nil && valid(serving) { // the Secret was emptied, and this one is in use
+			s.previous = append(s.previous, serving.Leaf)
+		}
+		if s.now, err = issue(host, now); err != nil {
+			return s, false, fmt.Errorf("make the webhooks' certificate: %w", err)
+		}
+		s.next, changed = nil, true
+	case now.Add(renewBefore).Before(s.now.Leaf.NotAfter):
+	case !valid(s.next):
+		if s.next, err = issue(host, now); err != nil {
+			return s, false, fmt.Errorf("make the successor of the webhooks' certificate: %w", err)
+		}
+		changed = true
+	case bytes.Contains(published, certPEM(s.next.Leaf)) && now.Sub(s.next.Leaf.NotBefore.Add(backdate)) >= settleFor:
+		s.previous = append(s.previous, s.now.Leaf)
+		s.now, s.next, changed = s.next, nil, true
+	}
+	return s, changed, nil
+}
+
+// cas are the certificates that API servers are to trust, in PEM.
+func (s store) cas() []byte {
+	out := certPEM(s.now.Leaf)
+	if s.next != nil {
+		out = append(out, certPEM(s.next.Leaf)...)
+	}
+	for _, cert := range s.previous {
+		out = append(out, certPEM(cert)...)
+	}
+	return out
+}
+
+func (s store) data() (map[string][]byte, error) {
+	data := map[string][]byte{}
+	for _, one := range []struct {
+		pair      *tls.Certificate
+		cert, key string
+	}{{s.now, corev1.TLSCertKey, corev1.TLSPrivateKeyKey}, {s.next, nextCertKey, nextKeyKey}} {
+		if one.pair == nil {
+			continue
+		}
+		key, err := x509.MarshalPKCS8PrivateKey(one.pair.PrivateKey)
+		if err != nil {
+			return nil, fmt.Errorf("encode the key of the webhooks' certificate: %w", err)
+		}
+		data[one.cert] = certPEM(one.pair.Leaf)
+		data[one.key] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	}
+	for _, cert := range s.previous {
+		data[previousKey] = append(data[previousKey], certPEM(cert)...)
+	}
+	return data, nil
+}
+
+func certPEM(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
 // issue makes a certificate that is its own authority.
-func issue(host string) (*tls.Certificate, []byte, error) {
+func issue(host string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(validFor),
+		// Each has a name of its own: of several CAs with one name a verifier would try only some.
+		SerialNumber: serial, Subject: pkix.Name{CommonName: host, SerialNumber: serial.Text(16)}, DNSNames: []string{host},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(validFor),
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, text, nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// Start keeps the certificate in the webhook configurations until ctx ends. The manager calls it.
-func (c *Certificate) Start(ctx context.Context) error {
-	var reported string
-	for {
-		pause := checkEvery
-		if err := c.publish(ctx); err != nil && ctx.Err() == nil {
-			pause = time.Second
-			if err.Error() != reported {
-				reported = err.Error()
-				slog.Error("publish the webhooks' certificate; trying again", "error", err)
-			}
-		} else {
-			reported = ""
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-	}
-}
-
-// publish writes the CA where it is looked for: into the webhook configurations that carry
-// this controller's labels, and into the ConfigMap antrea-mc-ca.
-func (c *Certificate) publish(ctx context.Context) error {
-	_, ca, err := c.current()
-	if err != nil {
-		return err
-	}
-	return errors.Join(c.publishBundles(ctx, ca), c.publishConfigMap(ctx, ca))
-}
-
-func (c *Certificate) publishConfigMap(ctx context.Context, ca []byte) error {
-	want := map[string]string{caKey: string(ca)}
+func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
+	want := map[string]string{caKey: string(cas)}
 	have := &corev1.ConfigMap{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: CAName}, have)
 	switch {
@@ -153,18 +303,20 @@ func (c *Certificate) publishConfigMap(ctx context.Context, ca []byte) error {
 	return nil
 }
 
-func (c *Certificate) publishBundles(ctx context.Context, ca []byte) error {
+// publishBundles writes the CAs into the webhook configurations that carry this controller's
+// labels, and returns how many these are.
+func (c *Certificate) publishBundles(ctx context.Context, cas []byte) (int, error) {
 	selector := client.MatchingLabels{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(c.Role), "served-in": c.Namespace}
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := errors.Join(c.Client.List(ctx, &validating, selector), c.Client.List(ctx, &mutating, selector)); err != nil {
-		return fmt.Errorf("list webhook configurations: %w", err)
+		return 0, fmt.Errorf("list webhook configurations: %w", err)
 	}
 	var errs []error
 	for i := range validating.Items {
 		o, changed := &validating.Items[i], false
 		for j := range o.Webhooks {
-			changed = put(&o.Webhooks[j].ClientConfig, ca) || changed
+			changed = put(&o.Webhooks[j].ClientConfig, cas) || changed
 		}
 		if changed {
 			errs = append(errs, c.Client.Update(ctx, o))
@@ -173,22 +325,25 @@ func (c *Certificate) publishBundles(ctx context.Context, ca []byte) error {
 	for i := range mutating.Items {
 		o, changed := &mutating.Items[i], false
 		for j := range o.Webhooks {
-			changed = put(&o.Webhooks[j].ClientConfig, ca) || changed
+			changed = put(&o.Webhooks[j].ClientConfig, cas) || changed
 		}
 		if changed {
 			errs = append(errs, c.Client.Update(ctx, o))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("update webhook configurations: %w", err)
+	configurations := len(validating.Items) + len(mutating.Items)
+	for _, err := range errs {
+		if err != nil {
+			return configurations, fmt.Errorf("update webhook configurations: %w", err) // the others next time
+		}
 	}
-	return nil
+	return configurations, nil
 }
 
-func put(config *admissionregistrationv1.WebhookClientConfig, ca []byte) bool {
-	if bytes.Equal(config.CABundle, ca) {
+func put(config *admissionregistrationv1.WebhookClientConfig, cas []byte) bool {
+	if bytes.Equal(config.CABundle, cas) {
 		return false
 	}
-	config.CABundle = ca
+	config.CABundle = cas
 	return true
 }

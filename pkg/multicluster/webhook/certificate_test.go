@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,78 +16,181 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestCertificate has the API server's side of a TLS connection trust the published CA, and a
-// new one when the certificate is about to expire.
-func TestCertificate(t *testing.T) {
+// replicas are two replicas that share a Secret, and the webhook configurations.
+type replicas struct {
+	t                 *testing.T
+	client            client.Client
+	one, two          *Certificate
+	secret            *corev1.Secret
+	validating        *admissionregistrationv1.ValidatingWebhookConfiguration
+	mutating, foreign *admissionregistrationv1.MutatingWebhookConfiguration
+}
+
+func newReplicas(t *testing.T) *replicas {
+	t.Helper()
 	labels := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "area"}
 	others := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "elsewhere"}
-	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: labels},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}}
-	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: labels},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "c"}}}
-	other := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: others},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "d"}}}
+	r := &replicas{t: t,
+		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: SecretName}},
+		validating: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: labels},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}},
+		mutating: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: labels},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "c"}}},
+		foreign: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "o", Labels: others},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "d"}}},
+	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(admissionregistrationv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	c := &Certificate{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(validating, mutating, other).Build(), Namespace: "area", Role: Leader}
-	published := func() []byte {
-		t.Helper()
-		if err := c.publish(t.Context()); err != nil {
-			t.Fatal(err)
+	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r.secret, r.validating, r.mutating, r.foreign).Build()
+	r.one = &Certificate{Client: r.client, Namespace: "area", Role: Leader}
+	r.two = &Certificate{Client: r.client, Namespace: "area", Role: Leader}
+	return r
+}
+
+// round has a replica do a round at a time, and returns the CAs that are published then.
+func (r *replicas) round(c *Certificate, now time.Time) string {
+	r.t.Helper()
+	configurations, err := c.round(r.t.Context(), now)
+	if err != nil || configurations != 2 {
+		r.t.Fatalf("%d configurations, %v", configurations, err)
+	}
+	for _, o := range []client.Object{r.secret, r.validating, r.mutating, r.foreign} {
+		if err := r.client.Get(r.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			r.t.Fatal(err)
 		}
-		for _, o := range []client.Object{validating, mutating, other} {
-			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-				t.Fatal(err)
+	}
+	cas := string(r.validating.Webhooks[0].ClientConfig.CABundle)
+	if cas == "" || cas != string(r.validating.Webhooks[1].ClientConfig.CABundle) || cas != string(r.mutating.Webhooks[0].ClientConfig.CABundle) {
+		r.t.Fatal("the CAs are not in all webhooks")
+	}
+	if len(r.foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
+		r.t.Fatal("the CAs are in the webhooks of another Namespace")
+	}
+	configMap := &corev1.ConfigMap{}
+	if err := r.client.Get(r.t.Context(), client.ObjectKey{Namespace: "area", Name: CAName}, configMap); err != nil {
+		r.t.Fatal(err)
+	}
+	if configMap.Data["ca.crt"] != cas {
+		r.t.Fatalf("the ConfigMap has %v, the webhooks have %s", configMap.Data, cas)
+	}
+	for name, c := range map[string]*Certificate{"one": r.one, "two": r.two} {
+		if c.Ready(nil) == nil {
+			if err := connect(r.t, c, cas, now); err != nil {
+				r.t.Fatalf("replica %s is not trusted: %v", name, err)
 			}
 		}
-		ca := validating.Webhooks[0].ClientConfig.CABundle
-		if len(ca) == 0 || string(ca) != string(validating.Webhooks[1].ClientConfig.CABundle) || string(ca) != string(mutating.Webhooks[0].ClientConfig.CABundle) {
-			t.Fatal("the CA is not in all webhooks")
-		}
-		if len(other.Webhooks[0].ClientConfig.CABundle) > 0 {
-			t.Fatal("the CA is in the webhooks of another Namespace")
-		}
-		configMap := &corev1.ConfigMap{}
-		if err := c.Client.Get(t.Context(), client.ObjectKey{Namespace: "area", Name: CAName}, configMap); err != nil {
-			t.Fatal(err)
-		}
-		if configMap.Data["ca.crt"] != string(ca) {
-			t.Fatalf("the ConfigMap has %v, the webhooks have %s", configMap.Data, ca)
-		}
-		if err := connect(t, c, ca); err != nil {
-			t.Fatal(err)
-		}
-		return ca
 	}
-	first := published()
-	version := validating.ResourceVersion
-	if string(published()) != string(first) || validating.ResourceVersion != version {
-		t.Error("publishing again changes something")
+	return cas
+}
+
+func (r *replicas) serial(c *Certificate) string {
+	r.t.Helper()
+	cert, err := c.current(nil)
+	if err != nil {
+		r.t.Fatal(err)
 	}
-	validating.Webhooks[0].ClientConfig.CABundle = nil
-	if err := c.Client.Update(t.Context(), validating); err != nil {
+	return cert.Leaf.SerialNumber.Text(16)
+}
+
+// TestCertificate has the API server's side of TLS connections trust what two replicas serve, at
+// every moment of a renewal.
+func TestCertificate(t *testing.T) {
+	r := newReplicas(t)
+	now := time.Now()
+	if r.one.Ready(nil) == nil {
+		t.Error("ready without a certificate")
+	}
+	first := r.round(r.one, now)
+	old := r.serial(r.one)
+	if r.round(r.two, now) != first || r.serial(r.two) != old {
+		t.Error("the second replica has another certificate")
+	}
+	version := r.validating.ResourceVersion
+	if r.round(r.one, now.Add(time.Hour)) != first || r.validating.ResourceVersion != version {
+		t.Error("another round changes something")
+	}
+	r.validating.Webhooks[0].ClientConfig.CABundle = nil
+	if err := r.client.Update(t.Context(), r.validating); err != nil {
 		t.Fatal(err)
 	}
-	if string(published()) != string(first) {
+	if r.round(r.two, now) != first {
 		t.Error("a lost CA came back as another")
 	}
-	c.now.Leaf.NotAfter = time.Now().Add(renewBefore - time.Hour)
-	if string(published()) == string(first) {
-		t.Error("a certificate about to expire was kept")
+
+	due := now.Add(validFor - renewBefore + time.Minute)
+	both := r.round(r.one, due)
+	if strings.Count(both, "BEGIN CERTIFICATE") != 2 || r.serial(r.one) != old {
+		t.Errorf("a renewal begins with %d CAs, serving the old certificate: %v", strings.Count(both, "BEGIN CERTIFICATE"), r.serial(r.one) == old)
 	}
-	if err := connect(t, c, first); err == nil {
-		t.Error("the old CA still holds")
+	if r.round(r.two, due) != both || r.round(r.one, due.Add(settleFor-time.Second)) != both || r.serial(r.one) != old {
+		t.Error("the successor is served before API servers have had time to see its CA")
+	}
+	r.round(r.one, due.Add(settleFor))
+	if r.serial(r.one) == old || r.serial(r.two) != old {
+		t.Error("the replica that takes the step serves the successor, the other not yet")
+	}
+	r.round(r.two, due.Add(settleFor+time.Second))
+	if r.serial(r.one) != r.serial(r.two) {
+		t.Error("the other replica does not follow")
+	}
+	last := r.round(r.two, now.Add(validFor+time.Minute))
+	if strings.Count(last, "BEGIN CERTIFICATE") != 1 {
+		t.Errorf("%d CAs after the old certificate has expired, want 1", strings.Count(last, "BEGIN CERTIFICATE"))
 	}
 }
 
-// connect makes a TLS connection as the API server does.
-func connect(t *testing.T, c *Certificate, ca []byte) error {
+// TestCertificateOfTheFirst has two replicas find an empty Secret at the same time.
+func TestCertificateOfTheFirst(t *testing.T) {
+	r := newReplicas(t)
+	done := make(chan error, 2)
+	for _, c := range []*Certificate{r.one, r.two} {
+		go func() {
+			_, err := c.round(t.Context(), time.Now())
+			done <- err
+		}()
+	}
+	<-done
+	<-done // one of them may have been refused
+	r.round(r.one, time.Now())
+	r.round(r.two, time.Now())
+	if r.serial(r.one) != r.serial(r.two) {
+		t.Error("two replicas have two certificates")
+	}
+}
+
+// TestCertificateLost empties and deletes the Secret under running replicas.
+func TestCertificateLost(t *testing.T) {
+	r := newReplicas(t)
+	r.round(r.one, time.Now())
+	r.round(r.two, time.Now())
+	old := r.serial(r.one)
+	r.secret.Data = map[string][]byte{corev1.TLSCertKey: []byte("garbage")}
+	if err := r.client.Update(t.Context(), r.secret); err != nil {
+		t.Fatal(err)
+	}
+	r.round(r.one, time.Now()) // trusts the second replica, which serves the old one
+	if r.serial(r.one) == old || r.serial(r.two) != old {
+		t.Error("the first replica makes a certificate, the second has the old one")
+	}
+	if err := r.client.Delete(t.Context(), r.secret); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.one.round(t.Context(), time.Now()); err == nil || !strings.Contains(err.Error(), "Secret area/antrea-mc-webhook-tls is not there: apply the manifest of the leader again") {
+		t.Errorf("without the Secret: error %v", err)
+	}
+	if r.one.Ready(nil) != nil {
+		t.Error("without the Secret the replica does not serve any more")
+	}
+}
+
+// connect makes a TLS connection as the API server does, at a time.
+func connect(t *testing.T, c *Certificate, cas string, now time.Time) error {
 	t.Helper()
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
-		t.Fatal("the CA is not in PEM")
+	if !roots.AppendCertsFromPEM([]byte(cas)) {
+		t.Fatal("the CAs are not in PEM")
 	}
 	config := &tls.Config{}
 	c.TLS(config)
@@ -101,7 +205,8 @@ func connect(t *testing.T, c *Certificate, ca []byte) error {
 			_ = conn.Close()
 		}
 	}()
-	conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{RootCAs: roots, ServerName: "antrea-mc-webhook-service.area.svc"})
+	conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{
+		RootCAs: roots, ServerName: "antrea-mc-webhook-service.area.svc", Time: func() time.Time { return now }})
 	if err != nil {
 		return err
 	}
