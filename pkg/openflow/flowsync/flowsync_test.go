@@ -10,6 +10,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
 var (
@@ -80,13 +81,14 @@ func TestMend(t *testing.T) {
 			mended, start := s.Stats().Mended, time.Now()
 			test.do()
 			o.becomes(want)
-			if took := time.Since(start); took > test.limit {
+			// In a virtual machine that interprets its instructions only Timeout counts.
+			if took := time.Since(start); took > test.limit && !ovstest.System() {
 				t.Errorf("mended after %s, want at most %s", took, test.limit)
 			}
 			if s.Stats().Mended == mended {
 				t.Error("it was not counted")
 			}
-			if err := trySync(s, time.Second); err != nil {
+			if err := trySync(s, ovstest.Timeout()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -36,7 +36,7 @@ type ovs struct {
 func startOVS(t testing.TB) *ovs {
 	t.Helper()
 	o := &ovs{ovstest.Start(t, ovstest.Dummy), t}
-	o.Vsctl("--timeout=10", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure",
+	o.Vsctl("--timeout=60", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=system", "fail_mode=secure",
 		"protocols=[OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15]")
 	return o
 }

@@ -134,7 +134,7 @@ func (s *Switch) StartDaemon() {
 	s.Eventually("ovs-vswitchd answers", func() error {
 		return s.command("ovs-appctl", "version").Run()
 	})
-	s.Vsctl("--timeout=10", "set", "Open_vSwitch", ".", "external_ids:started="+fmt.Sprint(s.daemon.Process.Pid))
+	s.Vsctl("--timeout=60", "set", "Open_vSwitch", ".", "external_ids:started="+fmt.Sprint(s.daemon.Process.Pid))
 }
 
 // StopDaemon kills ovs-vswitchd as a crash would.
