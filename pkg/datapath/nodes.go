@@ -32,14 +32,14 @@ func (p *planner) node() {
 	}
 	if n.PacketInRate > 0 {
 		e := p.out[NodeOwner(n.Name)]
-		e.Meters = append(e.Meters, meter(meterReject, n.PacketInRate))
+		e.Meters = append(e.Meters, rejectMeter(n.PacketInRate))
 		p.out[NodeOwner(n.Name)] = e
 	}
 }
 
-// meter drops what exceeds a rate of packets a second. It has room for a burst of one second.
-func meter(id, rate uint32) flow.Meter {
-	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
+// rejectMeter drops what exceeds a rate of packets a second. It has room for a burst of one second.
+func rejectMeter(rate uint32) flow.Meter {
+	return flow.Meter{ID: meterReject, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
 }
 
 // classify marks what comes from the host, which speaks for others and may use any source. No

@@ -68,17 +68,14 @@ func choose(match flow.Match, group uint32) flow.Flow {
 	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: flow.Do(flow.ToGroup(group))}
 }
 
-// refuse asks the agent to answer a connection to a Service without endpoints.
+// refuse asks the agent to answer a connection to a Service without endpoints, as often in a second
+// as the meter allows.
 func (n Node) refuse(match flow.Match) flow.Flow {
-	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: n.askAgent(meterReject, rejectUserdata)}
-}
-
-// askAgent sends a packet to the agent, as often in a second as its meter allows.
-func (n Node) askAgent(meter uint32, userdata string) flow.Actions {
-	if n.PacketInRate == 0 {
-		return nil
+	f := flow.Flow{Table: Service, Priority: normal, Match: match}
+	if n.PacketInRate > 0 {
+		f.Actions = flow.Do(ofp.Meter{ID: meterReject}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: rejectUserdata}))
 	}
-	return flow.Do(ofp.Meter{ID: meter}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata}))
+	return f
 }
 
 // balance is the group of a frontend. The datapath's own hash of the connection chooses the
