@@ -10,8 +10,8 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Gateway IP",type=string,JSONPath=`.gatewayIP`,description="The Gateway IP address of the Gateway"
-// +kubebuilder:printcolumn:name="Internal IP",type=string,JSONPath=`.internalIP`,description="The internal IP address of the Gateway"
+// +kubebuilder:printcolumn:name="Gateway IP",type=string,JSONPath=`.gatewayIP`,description="Address that other clusters send to"
+// +kubebuilder:printcolumn:name="Internal IP",type=string,JSONPath=`.internalIP`,description="Address that Nodes of this cluster send to"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Gateway struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -67,8 +67,8 @@ type ClusterInfoImportStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster ID of the other cluster"
-// +kubebuilder:printcolumn:name="Service CIDR",type=string,JSONPath=`.spec.serviceCIDR`,description="Service CIDR of the other cluster"
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster that the information is about"
+// +kubebuilder:printcolumn:name="Service CIDR",type=string,JSONPath=`.spec.serviceCIDR`,description="Range of the ClusterIPs in that cluster"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterInfoImport struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -91,8 +91,8 @@ type ClusterInfoImportList struct {
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
-// +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.label`,description="The normalized label"
-// +kubebuilder:printcolumn:name="ID",type=string,JSONPath=`.spec.id`,description="The number of the label"
+// +kubebuilder:printcolumn:name="Label",type=string,JSONPath=`.spec.label`,description="Normal form of Namespace and Pod labels"
+// +kubebuilder:printcolumn:name="ID",type=string,JSONPath=`.spec.id`,description="Number that stands for the label in packets"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type LabelIdentity struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -126,10 +126,10 @@ type ResourceExportStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster ID of the exporting cluster"
-// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the exported resource"
-// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the exported resource"
-// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the exported resource"
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster that exports"
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of what is exported"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of what is exported"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of what is exported"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceExport struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -233,9 +233,9 @@ type ResourceImportStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of the imported resource"
-// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the imported resource"
-// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of the imported resource"
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.kind`,description="Kind of what is imported"
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of what is imported"
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.name`,description="Name of what is imported"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceImport struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -29,7 +29,7 @@ func AddToScheme(s *runtime.Scheme) error {
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Value",type=string,JSONPath=`.value`,description="The value of the claim"
+// +kubebuilder:printcolumn:name="Value",type=string,JSONPath=`.value`,description="What the claim says, such as a cluster ID"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterClaim struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -146,9 +146,9 @@ type ClusterSetStatus struct {
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
-// +kubebuilder:printcolumn:name="Leader Cluster Namespace",type=string,JSONPath=`.spec.namespace`,description="The leader cluster Namespace for the ClusterSet"
-// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Total number of clusters in the ClusterSet"
-// +kubebuilder:printcolumn:name="Ready Clusters",type=string,JSONPath=`.status.readyClusters`,description="Number of ready clusters in the ClusterSet"
+// +kubebuilder:printcolumn:name="Leader Cluster Namespace",type=string,JSONPath=`.spec.namespace`,description="Namespace of the Common Area in the leader cluster"
+// +kubebuilder:printcolumn:name="Total Clusters",type=string,JSONPath=`.status.totalClusters`,description="Members that are known, ready or not"
+// +kubebuilder:printcolumn:name="Ready Clusters",type=string,JSONPath=`.status.readyClusters`,description="Members whose announcement is recent"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterSet struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -1,0 +1,156 @@
+// Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
+// that are not this repository's own, and adds to the Multi-Cluster Services API's kinds what their Go types
+// do not say.
+//
+//	crds DIRECTORY SOURCE...
+//
+// SOURCE are directories of Go packages whose comments may stand in definitions.
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "crds: want DIRECTORY SOURCE...")
+		os.Exit(1)
+	}
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintln(os.Stderr, "crds:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string, sources []string) error {
+	own, err := comments(sources)
+	if err != nil {
+		return err
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var crd map[string]any
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		finish(crd, own)
+		out, err := yaml.Marshal(crd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := os.WriteFile(path, append([]byte("---\n"), out...), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish changes one definition in place.
+func finish(crd map[string]any, own map[string]bool) {
+	strip(crd, own)
+	spec, _ := crd["spec"].(map[string]any)
+	if spec == nil || spec["group"] != "multicluster.x-k8s.io" {
+		return
+	}
+	names, _ := spec["names"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	for _, v := range versions {
+		v, _ := v.(map[string]any)
+		v["subresources"] = map[string]any{"status": map[string]any{}}
+		v["additionalPrinterColumns"] = columns[fmt.Sprint(names["kind"])]
+	}
+}
+
+// columns are what kubectl shows of the Multi-Cluster Services API's kinds.
+var columns = map[string][]any{
+	"ServiceExport": {age},
+	"ServiceImport": {
+		column("Type", "string", ".spec.type", "How clients reach the imported Service: ClusterSetIP or Headless"),
+		column("IP", "string", ".spec.ips", "Addresses of the imported Service in this cluster"),
+		age,
+	},
+}
+
+var age = column("Age", "date", ".metadata.creationTimestamp", "")
+
+func column(name, kind, path, description string) map[string]any {
+	c := map[string]any{"name": name, "type": kind, "jsonPath": path}
+	if description != "" {
+		c["description"] = description
+	}
+	return c
+}
+
+// strip removes foreign descriptions from a schema. A property may be called description: its value is no text.
+func strip(node any, own map[string]bool) {
+	switch node := node.(type) {
+	case map[string]any:
+		if text, ok := node["description"].(string); ok && !own[words(text)] {
+			delete(node, "description")
+		}
+		for _, child := range node {
+			strip(child, own)
+		}
+	case []any:
+		for _, child := range node {
+			strip(child, own)
+		}
+	}
+}
+
+// words is a text with single blanks, however its lines are broken.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// comments are the comments in the Go files of some directories, and the descriptions in their markers.
+func comments(dirs []string) (map[string]bool, error) {
+	own := map[string]bool{}
+	for _, dir := range dirs {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		if len(paths) == 0 {
+			return nil, fmt.Errorf("%s has no Go files", dir)
+		}
+		for _, path := range paths {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+			if err != nil {
+				return nil, err
+			}
+			for _, group := range file.Comments {
+				add(own, group)
+			}
+		}
+	}
+	return own, nil
+}
+
+func add(own map[string]bool, group *ast.CommentGroup) {
+	var text []string
+	for line := range strings.Lines(group.Text()) {
+		line = strings.TrimSpace(line)
+		if _, description, ok := strings.Cut(line, `description="`); ok && strings.HasPrefix(line, "+") {
+			description, _, _ = strings.Cut(description, `"`)
+			own[words(description)] = true
+		}
+		if !strings.HasPrefix(line, "+") {
+			text = append(text, line)
+		}
+	}
+	own[words(strings.Join(text, " "))] = true
+}
