@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent"
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni/install"
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
@@ -60,8 +63,8 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.config, "config", "/etc/tombolo/antrea-agent.conf", "configuration file")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; the Pod's ServiceAccount when empty")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "explain decisions in the log")
-	cmd.Flags().StringVar(&f.ovsRunDir, "ovs-run-dir", "/var/run/openvswitch", "where Open vSwitch has its sockets")
-	cmd.Flags().StringVar(&f.runDir, "run-dir", "/var/run/tombolo", "where the agent has its sockets")
+	cmd.Flags().StringVar(&f.ovsRunDir, "ovs-run-dir", ofconn.DefaultRunDir, "where Open vSwitch has its sockets")
+	cmd.Flags().StringVar(&f.runDir, "run-dir", filepath.Dir(wire.DefaultSocket), "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.AddCommand(installCNI())
 	return cmd

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -156,35 +154,16 @@ func (d differences) empty() bool { return len(d.meters)+len(d.groups)+len(d.flo
 // compare is what differs.
 func compare(have, want contents) differences {
 	return differences{
-		meters: compareMaps(have.meters, want.meters, cmp.Compare[uint32], flow.Meter.Equal, changedMeter),
-		groups: compareMaps(have.groups, want.groups, cmp.Compare[uint32], flow.Group.Equal, changedGroup),
-		flows:  compareMaps(have.flows, want.flows, flow.CompareKeys, flow.Flow.Equal, changedFlow),
+		meters: listChanges(have.meters, want.meters, cmp.Compare[uint32], flow.Meter.Equal, changedMeter),
+		groups: listChanges(have.groups, want.groups, cmp.Compare[uint32], flow.Group.Equal, changedGroup),
+		flows:  listChanges(have.flows, want.flows, flow.CompareKeys, flow.Flow.Equal, changedFlow),
 	}
 }
 
-// compareMaps calls change, in the order of keys, for all that is not in both maps; what is in
-// one only has nil for the other.
-func compareMaps[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V) changed) []changed {
-	keys := slices.Collect(maps.Keys(have))
-	for k := range want {
-		if _, both := have[k]; !both {
-			keys = append(keys, k)
-		}
-	}
-	slices.SortFunc(keys, order)
+// listChanges are the changes from one map to another, in the order of keys.
+func listChanges[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V) changed) []changed {
 	var list []changed
-	for _, k := range keys {
-		h, had := have[k]
-		w, wanted := want[k]
-		switch {
-		case !wanted:
-			list = append(list, change(&h, nil))
-		case !had:
-			list = append(list, change(nil, &w))
-		case !equal(h, w):
-			list = append(list, change(&h, &w))
-		}
-	}
+	flow.Compare(have, want, order, equal, func(h, w *V) { list = append(list, change(h, w)) })
 	return list
 }
 

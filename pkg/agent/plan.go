@@ -26,7 +26,7 @@ const (
 	instance = 1 // of the cookies; see docs/design/0001-cookies.md
 
 	// Keys in a port's external_ids (contract: OVSDB record of who is attached).
-	externalIDType = "antrea-type"
+	externalIDType = bridge.TypeKey
 	typeGateway    = "gateway"
 	typeTunnel     = "tunnel"
 	typeUplink     = "uplink"
@@ -37,7 +37,7 @@ const (
 var serviceVIP = netip.MustParseAddr("169.254.0.253")
 
 // virtualMAC answers for serviceVIP: whatever the host sends there is routed by the switch.
-const virtualMAC = "aa:bb:cc:dd:ee:ff"
+var virtualMAC = datapath.InClusterMAC.String()
 
 // tunnelProtocols are the protocols of the tunnel types, with their own ports (IANA).
 var tunnelProtocols = map[string]datapath.Tunnel{

@@ -14,9 +14,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
-// SupportedVersions are the CNI versions the plugin speaks.
-var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
-
 // minMTU is what every IPv4 host must be able to take (RFC 791 section 3.1).
 const minMTU = 576
 
@@ -66,9 +63,9 @@ func parseConf(b []byte) (*netConf, *types.Error) {
 	if c.CNIVersion == "" {
 		c.CNIVersion = "0.1.0" // what its absence means
 	}
-	if !slices.Contains(SupportedVersions, c.CNIVersion) {
+	if !slices.Contains(wire.SupportedVersions, c.CNIVersion) {
 		return nil, types.NewError(wire.CodeIncompatibleVersion, fmt.Sprintf("network configuration: cniVersion %q is not supported", c.CNIVersion),
-			"set cniVersion to one of "+strings.Join(SupportedVersions, ", "))
+			"set cniVersion to one of "+strings.Join(wire.SupportedVersions, ", "))
 	}
 	if c.Name == "" {
 		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: name is missing", "give the network a name")

@@ -4,12 +4,14 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
 // Keys of a port's external_ids. All but the last two are those that Antrea writes, so its
 // tools read our record; the last two keep what it does not.
 const (
-	idType        = "antrea-type"
+	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
 	idIPs         = "ip-address"
 	idContainer   = "container-id"

@@ -75,7 +75,7 @@ func NewServer(o Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	if s.socket == "" {
-		s.socket = DefaultSocket
+		s.socket = wire.DefaultSocket
 	}
 	if s.networkTimeout == 0 {
 		s.networkTimeout = networkTimeout

@@ -96,7 +96,7 @@ func TestAddMakesWhatItAnswers(t *testing.T) {
 
 func TestEveryVersion(t *testing.T) {
 	r := newRig(t)
-	for _, v := range SupportedVersions {
+	for _, v := range wire.SupportedVersions {
 		t.Run(v, func(t *testing.T) {
 			netns, _ := r.netns()
 			env := environment("v"+v, netns)

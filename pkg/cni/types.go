@@ -10,9 +10,6 @@ import (
 	"net/netip"
 )
 
-// DefaultSocket is where the agent serves CNI requests.
-const DefaultSocket = "/var/run/tombolo/cni.sock"
-
 // Attachment is one interface of one Pod on the switch. All of it is kept in the port's
 // external_ids, which are the record that outlives the agent.
 type Attachment struct {

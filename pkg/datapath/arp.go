@@ -9,7 +9,7 @@ import (
 
 // arp answers for the addresses of the host's leg, and for the next hop of its routes.
 func (n Node) arp() []flow.Flow {
-	flows := []flow.Flow{answer(n.ServiceVIP, inClusterMAC)}
+	flows := []flow.Flow{answer(n.ServiceVIP, InClusterMAC)}
 	for _, ip := range n.GatewayIPs {
 		if ip.Is4() {
 			flows = append(flows, answer(ip, n.GatewayMAC))

@@ -112,7 +112,7 @@ func (c *cable) request(from, to string, proto uint8) oftest.Packet {
 	_, port, s := c.port(from)
 	p := oftest.Packet{EthDst: s.Node.GatewayMAC, Proto: proto, SrcPort: 40000}
 	if port == gatewayPort {
-		p.EthSrc, p.EthDst, p.IPSrc = s.Node.GatewayMAC, inClusterMAC, s.Node.GatewayIPs[0]
+		p.EthSrc, p.EthDst, p.IPSrc = s.Node.GatewayMAC, InClusterMAC, s.Node.GatewayIPs[0]
 	} else {
 		pod := s.Pods[port-1]
 		p.EthSrc, p.IPSrc = pod.MAC, pod.IPs[0]

@@ -10,7 +10,7 @@ import (
 
 // forged is a Geneve packet with a datagram of UDP inside, as another Node's switch sends it.
 func forged(src, dst netip.Addr, text string) []byte {
-	p := packet{ethSrc: inClusterMAC, ethDst: gwMAC, src: dst, dst: src} // of the reply: it goes the other way
+	p := packet{ethSrc: InClusterMAC, ethDst: gwMAC, src: dst, dst: src} // of the reply: it goes the other way
 	frame := p.reply(protoUDP, 8+len(text))
 	udp := frame[ethLen+ipv4Len:]
 	binary.BigEndian.PutUint16(udp[0:], 40000)

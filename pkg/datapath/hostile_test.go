@@ -183,7 +183,7 @@ var hostilePackets = []hostile{
 	{name: "peer's reply by our Gateway", at: "east1 gateway", to: "10.11.0.2:40000", edit: func(p *oftest.Packet) { p.IPSrc, p.SrcPort = addrOf("10.96.0.20"), 80 }, ct: "est,rpl", after: &hostile{at: "east1 pod1", to: "10.96.0.20:80"}, want: "to pod1"},
 	{name: "address of no peer by our Gateway", at: "east1 gateway", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.99.0.20") }, want: "dropped in Classify"},
 	{name: "peer straight to a regular Node", at: "east1 peer", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.TunDst = eastOne }, want: "dropped in Classify"},
-	{name: "peer straight to a regular Node with the MAC of Nodes", at: "east1 peer", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.TunDst, p.EthDst = eastOne, inClusterMAC }, want: "dropped in Classify"},
+	{name: "peer straight to a regular Node with the MAC of Nodes", at: "east1 peer", to: "10.11.0.2:8080", edit: func(p *oftest.Packet) { p.TunDst, p.EthDst = eastOne, InClusterMAC }, want: "dropped in Classify"},
 
 	// From other clusters, at the Gateway.
 	{name: "peer to an exported Service", at: "east2 peer", to: "10.97.0.11:80", want: "to pod1"},
@@ -211,7 +211,7 @@ var hostilePackets = []hostile{
 	{name: "peer with our Gateway's address", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = eastTwo }, want: "dropped in Classify"},
 	{name: "peer with an address of our Service range", at: "east2 peer", to: "10.11.1.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.97.0.10") }, want: "dropped in Classify"},
 	{name: "peer with the address of its client Pod, which it has to translate", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.10.0.2") }, want: "dropped in Classify"},
-	{name: "peer with the MAC of Nodes", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst = inClusterMAC }, want: "dropped in Classify"},
+	{name: "peer with the MAC of Nodes", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst = InClusterMAC }, want: "dropped in Classify"},
 	{name: "peer with a VLAN tag", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
 	{name: "ARP of a peer", at: "east2 peer", edit: func(p *oftest.Packet) {
 		arpOf(p, oftest.ARP{Op: 1, SHA: gwMAC, SPA: westGW, TPA: addrOf("10.11.1.2")})
@@ -264,7 +264,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	if h.to != "" {
 		to = netip.MustParseAddrPort(h.to)
 	}
-	p := oftest.Packet{EthSrc: gwMAC, EthDst: inClusterMAC, Proto: oftest.TCP, SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
+	p := oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, Proto: oftest.TCP, SrcPort: 40000, IPDst: to.Addr(), DstPort: to.Port(), InPort: tunnelPort, TunDst: s.Node.Ends[0]}
 	if h.udp {
 		p.Proto = oftest.UDP
 	}
@@ -309,7 +309,7 @@ func TestHostilePackets(t *testing.T) {
 				}
 				if strings.HasPrefix(h.after.at, "east1 pod") && strings.Contains(h.ct, "est") {
 					reply := r.Outputs[0].Packet.Reply()
-					reply.InPort, reply.EthDst, reply.TunSrc, reply.TunDst = tunnelPort, inClusterMAC, states[node].Peering.InternalIP, states[node].Node.Ends[0]
+					reply.InPort, reply.EthDst, reply.TunSrc, reply.TunDst = tunnelPort, InClusterMAC, states[node].Peering.InternalIP, states[node].Node.Ends[0]
 					s.Send(reply)
 				}
 			}

@@ -48,7 +48,7 @@ func Markdown() string {
 	for _, row := range [][2]string{
 		{"ct zone of every connection, with its destination translation", fmt.Sprint(mainZone)},
 		{"ct zone of connections whose source is translated", fmt.Sprint(snatZone)},
-		{"destination MAC of packets between Nodes of the cluster", inClusterMAC.String()},
+		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", crossClusterMAC.String()},
 		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
 		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Multicluster, %d Node", KindPod, KindService, KindMulticluster, KindNode)},

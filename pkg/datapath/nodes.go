@@ -84,7 +84,7 @@ func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 // throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here. A
 // packet to an address where no tunnel ends was not made by a Node's switch.
 func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, inside netip.Prefix) []flow.Flow {
-	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from), flow.EthDstMasked(inClusterMAC, ourMACs), flow.IPSrc(inside)}
+	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from), flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside)}
 	var flows []flow.Flow
 	for _, end := range n.Ends {
 		if end.Is4() {
@@ -206,7 +206,7 @@ func (n Node) toHost() []flow.Flow {
 // its routes, also its own packets.
 func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) flow.Flow {
 	actions := flow.Do(
-		flow.SetEthSrc(inClusterMAC),
+		flow.SetEthSrc(InClusterMAC),
 		flow.SetEthDst(n.GatewayMAC),
 		flow.Load(outPort, uint64(n.GatewayPort)),
 	)
@@ -294,7 +294,7 @@ func (p *planner) remoteNodes() {
 			if !cidr.Addr().Is4() {
 				continue
 			}
-			flows := append(p.Node.fromNode(r, cidr.Masked()), p.Node.throughTunnel(normal, inClusterMAC, r.Address, 0, flow.IPDst(cidr.Masked())))
+			flows := append(p.Node.fromNode(r, cidr.Masked()), p.Node.throughTunnel(normal, InClusterMAC, r.Address, 0, flow.IPDst(cidr.Masked())))
 			if p.exportsPods() {
 				flows = append(flows, p.exportPods([]netip.Prefix{cidr}, r.GatewayIPs)...)
 			}

@@ -97,11 +97,11 @@ func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 	return map[uint16]map[string]int{mainZone: closed, snatZone: closed}
 }
 
-// MACs that stand for the switch. A packet for another Node carries inClusterMAC in the
+// MACs that stand for the switch. A packet for another Node carries InClusterMAC in the
 // tunnel; one that comes from, or is for, another cluster carries crossClusterMAC, by which
 // gateways of this and other implementations know it.
 var (
-	inClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	InClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	crossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 

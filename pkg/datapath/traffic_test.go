@@ -44,7 +44,7 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	commands := []string{
 		"link set gw0 up",
 		fmt.Sprintf("address add %s/24 dev gw0", gateway),
-		fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip, inClusterMAC),
+		fmt.Sprintf("neighbour add %s lladdr %s dev gw0", vip, InClusterMAC),
 		fmt.Sprintf("route add %s dev gw0 src %s", vip, gateway),
 		fmt.Sprintf("route add %s via %s dev gw0 onlink src %s", serviceCIDR, vip, gateway),
 	}

@@ -34,7 +34,7 @@ func (w walk) text() string {
 	if w.mac != (ofp.MAC{}) {
 		mac = w.mac
 	}
-	to, far := inClusterMAC, w.far
+	to, far := InClusterMAC, w.far
 	if far == "" && strings.HasPrefix(w.from, "192.168.77.") {
 		to, far = crossClusterMAC, w.from
 	}

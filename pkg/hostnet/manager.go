@@ -222,12 +222,12 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	}
 	if !slices.Equal(m.failed, a.failed) {
 		for _, p := range a.failed {
-			m.log.Error("Cannot configure the Node's network", "problem", p.String())
+			m.log.Error("configure the Node's network", "problem", p.String())
 		}
 	}
 	m.failed, m.pending = a.failed, a.pending
 	if len(a.changes) > 0 {
-		m.log.Info("Configured the Node's network", "changes", a.changes)
+		m.log.Info("configured the Node's network", "changes", a.changes)
 	}
 	close(m.progress)
 	m.progress = make(chan struct{})

@@ -32,7 +32,7 @@ func run() int {
 		Check:  ask(wire.PathCheck),
 		Status: ask(wire.PathStatus),
 		GC:     ask(wire.PathGC),
-	}, cniversion.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"), "tombolo-cni "+version.String()+": asks the Tombolo agent of this Node")
+	}, cniversion.PluginSupports(wire.SupportedVersions...), "tombolo-cni "+version.String()+": asks the Tombolo agent of this Node")
 	if err == nil {
 		return 0
 	}

@@ -22,6 +22,9 @@ import (
 // configuration names another one.
 const DefaultSocket = "/var/run/tombolo/cni.sock"
 
+// SupportedVersions are the versions of the CNI specification that plugin and agent speak.
+var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+
 // Paths of the commands, all by POST with a Request.
 const (
 	PathAdd    = "/v1/add"    // answers with the CNI result in the version of Config

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -170,62 +171,51 @@ func Diff(have, want *Set) Change {
 	if want == nil {
 		want = NewSet()
 	}
-	for id, w := range want.groups {
-		if h, ok := have.groups[id]; !ok {
-			c.AddGroups = append(c.AddGroups, w)
-		} else if !h.Equal(w) {
-			c.ModGroups = append(c.ModGroups, w)
-		}
-	}
-	for id, h := range have.groups {
-		if _, ok := want.groups[id]; !ok {
-			c.DelGroups = append(c.DelGroups, h)
-		}
-	}
-	for id, w := range want.meters {
-		if h, ok := have.meters[id]; !ok {
-			c.AddMeters = append(c.AddMeters, w)
-		} else if !h.Equal(w) {
-			c.ModMeters = append(c.ModMeters, w)
-		}
-	}
-	for id, h := range have.meters {
-		if _, ok := want.meters[id]; !ok {
-			c.DelMeters = append(c.DelMeters, h)
-		}
-	}
-	for k, w := range want.flows {
-		if h, ok := have.flows[k]; !ok {
-			c.Add = append(c.Add, w)
-		} else if !h.sameBody(w) {
-			c.Mod = append(c.Mod, w)
-		}
-	}
-	for k, h := range have.flows {
-		if _, ok := want.flows[k]; !ok {
-			c.Del = append(c.Del, h)
-		}
-	}
-	for _, g := range [][]Group{c.AddGroups, c.ModGroups, c.DelGroups} {
-		slices.SortFunc(g, func(a, b Group) int { return compareIDs(a.ID, b.ID) })
-	}
-	for _, m := range [][]Meter{c.AddMeters, c.ModMeters, c.DelMeters} {
-		slices.SortFunc(m, func(a, b Meter) int { return compareIDs(a.ID, b.ID) })
-	}
-	for _, f := range [][]Flow{c.Add, c.Mod, c.Del} {
-		slices.SortFunc(f, func(a, b Flow) int { return CompareKeys(a.Key(), b.Key()) })
-	}
+	Compare(have.groups, want.groups, cmp.Compare[uint32], Group.Equal, into(&c.AddGroups, &c.ModGroups, &c.DelGroups))
+	Compare(have.meters, want.meters, cmp.Compare[uint32], Meter.Equal, into(&c.AddMeters, &c.ModMeters, &c.DelMeters))
+	Compare(have.flows, want.flows, CompareKeys, Flow.sameBody, into(&c.Add, &c.Mod, &c.Del))
 	return c
 }
 
-func compareIDs(a, b uint32) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// into puts what Compare finds into the list that it belongs to.
+func into[V any](add, mod, del *[]V) func(have, want *V) {
+	return func(have, want *V) {
+		switch {
+		case have == nil:
+			*add = append(*add, *want)
+		case want == nil:
+			*del = append(*del, *have)
+		default:
+			*mod = append(*mod, *want)
+		}
 	}
-	return 0
+}
+
+// Compare calls change, in the order of keys, for each entry that two maps do not have in common; have or want
+// is nil where a map does not have it.
+func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V)) {
+	var keys []K
+	for k, h := range have {
+		if w, both := want[k]; !both || !equal(h, w) {
+			keys = append(keys, k)
+		}
+	}
+	for k := range want {
+		if _, both := have[k]; !both {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, order)
+	for _, k := range keys {
+		var h, w *V
+		if v, ok := have[k]; ok {
+			h = &v
+		}
+		if v, ok := want[k]; ok {
+			w = &v
+		}
+		change(h, w)
+	}
 }
 
 // Empty says whether there is nothing to do.

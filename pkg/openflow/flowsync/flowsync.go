@@ -1,8 +1,34 @@
-// Package flowsync is the one writer of a switch's flow, group and meter tables. Owners declare what
+// Package flowsync is the only writer of a switch's flow, group and meter tables. Owners declare what
 // they want; one goroutine compares that with what the switch holds and sends the difference
-// in one atomic bundle, but for meters, which Open vSwitch takes in none: they come before it and
-// go after it. A new connection, a restarted switch and somebody else's change are
+// in one atomic bundle, except for meters, which Open vSwitch does not accept in bundles: new ones are sent before
+// it, unwanted ones removed after it. A new connection, a restarted switch and somebody else's change are
 // the same case: compare, and send the difference.
+//
+// # States of a slot
+//
+// A slot is what is known of one flow or group: want is what its owner declares, have is what the switch
+// holds as far as is known. "" is nothing. A change of either marks the slot dirty; plan looks at dirty slots only.
+//
+//		                 Set                      plan, send             confirm
+//		  (no slot) ────────────► missing ───────────────────► in bundle ─────────► done
+//		      ▲                want, have ""      have := want     │  │         want == have
+//		      │                                   before := have   │  │           │     │
+//		      │ tidy                                               │  │ refused   │     │ Set of another form, or a
+//		      │                               connection is lost:  │  ▼           │     │ foreign change (foreign is set)
+//		      │                               read again ◄─────────┘ refused      │     ▼
+//		      │                                                   until := back-off  different
+//		      │                                                       │           │  want != have
+//		      │                                                       └──► dirty ◄┼─────┘
+//		      │      confirm                 plan, send (released)                │ Set without it
+//		    gone ◄──────────── in bundle ◄─────────────────────── unwanted ◄──────┘
+//		  have ""                                                want "", have
+//
+//	  - doubt: the switch reported the slot while a bundle with it was under way, so the report may be older or newer
+//	    than the bundle. The flow is sent once more.
+//	  - refused: the entry is held back and tried again with back-off, or at once when what it needed came:
+//	    a group, a meter, or room in the table.
+//	  - unwanted: stays until Release, that is until every source of declarations has loaded once.
+//	  - reserved: a read or a bundle under way refers to the slot, so tidy does not remove it.
 package flowsync
 
 import (

@@ -25,12 +25,15 @@ type TLS struct {
 	CA string
 }
 
+// DefaultRunDir is where Open vSwitch has its sockets and pidfiles unless it is started with another directory.
+const DefaultRunDir = "/var/run/openvswitch"
+
 // RunDir is where Open vSwitch has its sockets: $OVS_RUNDIR, or /var/run/openvswitch.
 func RunDir() string {
 	if dir := os.Getenv("OVS_RUNDIR"); dir != "" {
 		return dir
 	}
-	return "/var/run/openvswitch"
+	return DefaultRunDir
 }
 
 // IsTarget says whether text names a switch by its transport, as unix:, tcp: or ssl: do.

@@ -14,10 +14,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
 // DefaultRunDir is where ovs-vswitchd keeps its pidfile and sockets.
-const DefaultRunDir = "/var/run/openvswitch"
+const DefaultRunDir = ofconn.DefaultRunDir
 
 // Client speaks to the ovs-vswitchd of one run directory. The socket is looked up for each
 // command, so a restarted ovs-vswitchd is found.

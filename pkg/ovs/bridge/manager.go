@@ -8,10 +8,12 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
 // DefaultEndpoint is where ovsdb-server listens unless told otherwise.
-const DefaultEndpoint = "unix:/var/run/openvswitch/db.sock"
+const DefaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/db.sock"
 
 // Options of a Manager.
 type Options struct {
@@ -170,7 +172,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		if time.Since(began) > longest {
 			pause = shortest
 		}
-		m.log.Warn("No session with ovsdb-server", "endpoint", m.endpoint, "err", err, "retryIn", pause)
+		m.log.Warn("no connection to ovsdb-server", "endpoint", m.endpoint, "error", err, "retryIn", pause)
 		select {
 		case <-ctx.Done():
 			return nil

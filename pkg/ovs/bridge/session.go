@@ -72,7 +72,7 @@ func (m *Manager) session(ctx context.Context) error {
 	m.mu.Lock()
 	m.stats.Connects++
 	m.mu.Unlock()
-	m.log.Info("Session with ovsdb-server", "endpoint", m.endpoint)
+	m.log.Info("connected to ovsdb-server", "endpoint", m.endpoint)
 	return m.follow(ctx, c)
 }
 
@@ -93,7 +93,7 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 		case refused != nil:
 			refusals++
 			pause := refusalPause(refusals)
-			m.log.Warn("ovsdb-server refused a change", "err", refused, "retryIn", pause)
+			m.log.Warn("ovsdb-server refused a change", "error", refused, "retryIn", pause)
 			retry = time.After(pause)
 		default:
 			refusals, retry = 0, nil
@@ -163,7 +163,7 @@ func (m *Manager) compare(ctx context.Context, c client.Client, refusals int) (a
 	m.mu.Lock()
 	m.stats.Transactions++
 	m.mu.Unlock()
-	m.log.Info("Configured the switch", "changes", describe(edits), "config", target)
+	m.log.Info("configured the switch", "changes", describe(edits), "config", target)
 	return true, nil, m.caughtUp(ctx, c, target)
 }
 
