@@ -18,6 +18,7 @@ import (
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
