@@ -90,7 +90,7 @@ func westNode(n int) State {
 		GatewayIPs: []netip.Addr{addrOf(cidrHost(cidrs[other], 1))},
 	}}
 	s.Node.Ends = []netip.Addr{[]netip.Addr{westGW, addrOf("192.168.77.102")}[self]}
-	s.Exported = exported("nginx", "node")
+	s.Exported = exported("nginx", "node", "sctp")
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
 		frontend("node", corev1.ProtocolTCP, "10.96.0.21:80", "192.168.77.101:9090"),
