@@ -290,11 +290,8 @@ metadata:
   namespace: << .Namespace >>
   labels: {app: antrea, component: antrea-mc-controller}
 spec:
-  # One of several replicas is elected. Their ports are the Node's, so that each needs a Node of
-  # its own, and the old Pod must go before the new one fits.
-  replicas: 1
-  strategy:
-    type: Recreate
+  # One of the replicas is elected; all serve the webhooks.
+  replicas: 2
   selector:
     matchLabels: {app: antrea, component: antrea-mc-controller}
   template:
@@ -307,8 +304,6 @@ spec:
         runAsUser: 65532
         runAsGroup: 65532
         seccompProfile: {type: RuntimeDefault}
-      hostNetwork: true
-      dnsPolicy: ClusterFirstWithHostNet
       affinity:
         podAntiAffinity:
           preferredDuringSchedulingIgnoredDuringExecution:
