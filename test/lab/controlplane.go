@@ -152,8 +152,6 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--cluster-cidr=" + p.pods(c.index).String(),
 		"--service-cluster-ip-range=" + p.services(c.index).String(),
 		"--node-cidr-mask-size=24",
-		// A quota on a kind whose CRD is new refuses everything until the next sync: five minutes by default.
-		"--resource-quota-sync-period=5s",
 		"--flex-volume-plugin-dir=" + c.file("volumeplugins"), // the default is one of the machine's, and it makes it
 		"--node-monitor-period=2s",
 		"--node-monitor-grace-period=16s",

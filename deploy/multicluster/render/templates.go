@@ -75,7 +75,9 @@ subjects:
   - {kind: ServiceAccount, name: antrea-mc-controller, namespace: << .Namespace >>}
 <<- if eq .Role "leader" >>
 ---
-# What all members together may have here. Admission also limits each member (docs/multicluster.md).
+# The Events of all members together. What each member may have is limited by admission
+# (docs/multicluster.md). Custom resources are not counted here: a quota on a kind whose
+# definition is new refuses everything until kube-controller-manager syncs it, five minutes later.
 apiVersion: v1
 kind: ResourceQuota
 metadata:
@@ -83,8 +85,6 @@ metadata:
   namespace: << .Namespace >>
 spec:
   hard:
-    count/memberclusterannounces.multicluster.crd.antrea.io: "100"
-    count/resourceexports.multicluster.crd.antrea.io: "50000"
     count/events: "5000"
 ---
 # Members' requests wait for each other, member by member, and not in the way of anybody else's.
