@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,7 +63,7 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig; the Pod's ServiceAccount when empty")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "explain decisions in the log")
 	cmd.Flags().StringVar(&f.ovsRunDir, "ovs-run-dir", ofconn.DefaultRunDir, "where Open vSwitch has its sockets")
-	cmd.Flags().StringVar(&f.runDir, "run-dir", filepath.Dir(wire.DefaultSocket), "where the agent has its sockets")
+	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.AddCommand(installCNI())
 	return cmd

@@ -20,6 +20,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
@@ -122,7 +123,7 @@ func newAgent(o Options) (*Agent, error) {
 		a.log.Error("the address record is corrupt; it is rebuilt from the OVSDB, the veth pairs and the network namespaces",
 			"file", corrupt.Path, "movedTo", corrupt.Moved, "error", corrupt.Err)
 	}
-	a.switchPorts = bridge.New(bridge.Options{Endpoint: "unix:" + filepath.Join(o.OVSRunDir, "db.sock"), Logger: a.log})
+	a.switchPorts = bridge.New(bridge.Options{Endpoint: bridge.EndpointIn(o.OVSRunDir), Logger: a.log})
 	a.host = hostnet.New(hostnet.Options{Logger: a.log})
 	a.flows = flowsync.New(flowsync.Options{
 		Dial:       prompt(ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt"))),
@@ -153,7 +154,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		Node:   a,
 		IPAM:   a.ipam,
 		Logger: a.log,
-		Socket: filepath.Join(a.options.RunDir, "cni.sock"),
+		Socket: filepath.Join(a.options.RunDir, wire.Socket),
 	})
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 
 // serveDebug serves the debug API and the metrics on a unix socket that only root may open.
 func (a *Agent) serveDebug(ctx context.Context) error {
-	path := filepath.Join(a.options.RunDir, "debug.sock")
+	path := filepath.Join(a.options.RunDir, api.Socket)
 	if err := os.MkdirAll(a.options.RunDir, 0o755); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
 // Options says what is installed where.
@@ -16,14 +18,11 @@ type Options struct {
 	ConfDir string // the runtime's configuration directory, "/etc/cni/net.d" on the Node
 }
 
-// The configuration asks for CNI 1.0.0 although the plugin knows 1.1.0: with STATUS, which
-// 1.1.0 brought, a runtime calls the Node's network down while the agent restarts, the Node
-// becomes NotReady, and its Pods drop out of their Services. The switch goes on forwarding.
 const (
 	pluginName = "tombolo"
 	confName   = "10-tombolo.conflist"
 	conf       = `{
-    "cniVersion": "1.0.0",
+    "cniVersion": "` + wire.InstalledVersion + `",
     "name": "tombolo",
     "plugins": [
         {
@@ -41,7 +40,7 @@ const (
 }
 `
 	confAlone = `{
-    "cniVersion": "1.0.0",
+    "cniVersion": "` + wire.InstalledVersion + `",
     "name": "tombolo",
     "plugins": [
         {

@@ -18,9 +18,20 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// DefaultSocket is where the agent serves CNI requests. The key "socket" of the network
-// configuration names another one.
-const DefaultSocket = "/var/run/tombolo/cni.sock"
+// DefaultRunDir is where the agent has its sockets unless it is started with another directory.
+const DefaultRunDir = "/var/run/tombolo"
+
+// Socket is the name of the socket on which the agent serves CNI requests.
+const Socket = "cni.sock"
+
+// DefaultSocket is its path. The key "socket" of the network configuration names another one.
+const DefaultSocket = DefaultRunDir + "/" + Socket
+
+// InstalledVersion is the version that the installed network configuration asks for. It is not
+// 1.1.0, which the plugin knows too: with STATUS, which 1.1.0 brought, a runtime calls the
+// Node's network down while the agent restarts, the Node becomes NotReady, and its Pods drop out
+// of their Services. The switch goes on forwarding.
+const InstalledVersion = "1.0.0"
 
 // SupportedVersions are the versions of the CNI specification that plugin and agent speak.
 var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}

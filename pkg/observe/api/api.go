@@ -3,10 +3,17 @@
 // the two. Fields are added, never renamed or given another meaning.
 package api
 
-import "time"
+import (
+	"time"
 
-// DefaultSocket is where the agent serves the debug API.
-const DefaultSocket = "/var/run/tombolo/debug.sock"
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+)
+
+// Socket is the name of the socket on which the agent serves the debug API.
+const Socket = "debug.sock"
+
+// DefaultSocket is its path unless the agent is started with another directory.
+const DefaultSocket = wire.DefaultRunDir + "/" + Socket
 
 // Paths of the API. All are read with GET; an answer other than 200 carries an Error.
 const (

@@ -101,12 +101,9 @@ func (f Flow) Equal(g Flow) bool {
 	return f.Key() == g.Key() && f.sameBody(g)
 }
 
-// keptFlags are the flags that the switch keeps with a flow.
-const keptFlags = ofp.FlagSendFlowRem | ofp.FlagNoPktCounts | ofp.FlagNoBytCounts
-
 func (f Flow) sameBody(g Flow) bool {
 	return f.Cookie == g.Cookie && f.IdleTimeout == g.IdleTimeout && f.HardTimeout == g.HardTimeout &&
-		f.Flags&keptFlags == g.Flags&keptFlags && f.Importance == g.Importance && f.Actions.Equal(g.Actions)
+		f.Flags&ofp.KeptFlags == g.Flags&ofp.KeptFlags && f.Importance == g.Importance && f.Actions.Equal(g.Actions)
 }
 
 // GroupType is how a group uses its buckets.

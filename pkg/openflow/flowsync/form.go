@@ -96,9 +96,6 @@ func groupForm(g flow.Group) (form, error) {
 	return form(b), nil
 }
 
-// keptFlags are the flags that the switch keeps with a flow.
-const keptFlags = ofp.FlagSendFlowRem | ofp.FlagNoPktCounts | ofp.FlagNoBytCounts
-
 func (f form) u16(at int) uint16  { return uint16(f[at])<<8 | uint16(f[at+1]) }
 func (f form) flags() uint16      { return f.u16(formFlags) }
 func (f form) importance() uint16 { return f.u16(formImportance) }
@@ -122,7 +119,7 @@ func (id ident) sameButCookie(a, b form) bool {
 // onlyActions says whether a flow can be changed in place, which keeps its counters: a modify
 // changes neither cookie nor timeouts nor flags.
 func onlyActions(a, b form) bool {
-	return a != "" && b != "" && a[:formFlags] == b[:formFlags] && a.flags()&keptFlags == b.flags()&keptFlags &&
+	return a != "" && b != "" && a[:formFlags] == b[:formFlags] && a.flags()&ofp.KeptFlags == b.flags()&ofp.KeptFlags &&
 		a.importance() == b.importance()
 }
 

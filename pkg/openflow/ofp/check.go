@@ -22,7 +22,7 @@ func (e *encoder) checkPort(what string, p Port) {
 	}
 }
 
-const flowFlags = FlagSendFlowRem | FlagCheckOverlap | FlagResetCounts | FlagNoPktCounts | FlagNoBytCounts
+const flowFlags = KeptFlags | FlagCheckOverlap | FlagResetCounts
 
 func (m *FlowMod) check(e *encoder) {
 	deletes := m.Command == FlowDelete || m.Command == FlowDeleteStrict

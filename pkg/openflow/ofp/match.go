@@ -364,13 +364,6 @@ func canonical(oxm []byte) (Match, error) {
 	return b.encode(), nil
 }
 
-// Complete is the match with what its fields need added, as MatchBuilder.Complete does.
-func Complete(m Match) (Match, error) {
-	b := builderOf(m)
-	b.Complete()
-	return b.Match()
-}
-
 // builderOf has the fields of a match that the package knows.
 func builderOf(m Match) MatchBuilder {
 	var b MatchBuilder

@@ -178,6 +178,9 @@ const (
 	FlagResetCounts  uint16 = 1 << 2
 	FlagNoPktCounts  uint16 = 1 << 3
 	FlagNoBytCounts  uint16 = 1 << 4
+
+	// KeptFlags are those that the switch keeps with a flow; the others are about the message.
+	KeptFlags = FlagSendFlowRem | FlagNoPktCounts | FlagNoBytCounts
 )
 
 // FlowMod adds, changes or deletes flows. For deletions OutPort PortAny and OutGroup GroupAny

@@ -13,7 +13,12 @@ import (
 )
 
 // DefaultEndpoint is where ovsdb-server listens unless told otherwise.
-const DefaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/db.sock"
+const DefaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/" + socket
+
+const socket = "db.sock"
+
+// EndpointIn is that of an ovsdb-server whose sockets are in a directory (OVS_RUNDIR).
+func EndpointIn(runDir string) string { return "unix:" + runDir + "/" + socket }
 
 // Options of a Manager.
 type Options struct {
