@@ -13,6 +13,9 @@ STAGE := . build/stage.sh; stage
 PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
+# What has goroutines of its own and does not take minutes to compile for the race detector.
+RACE := ./pkg/derive ./pkg/runner ./pkg/ipam ./pkg/cni ./pkg/openflow/ofconn ./pkg/openflow/flowsync ./pkg/ovs/bridge ./pkg/hostnet ./pkg/multicluster/retry
+
 .DEFAULT_GOAL := help
 .PHONY: help build images lab-binaries packages modules demo demo-down check test bench generate verify
 
@@ -47,6 +50,7 @@ modules: # what compiling and testing everything downloads
 
 test: packages lab-binaries images modules ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -v '/test/kernel$$')
+	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
 	go test -count=1 -timeout 20m ./test/kernel # alone: what QEMU interprets is slow beside others
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch

@@ -117,7 +117,7 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 			return nil
 		})
 		ask(t, "east", "client", url+"/", 10)
-		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=1")
+		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=2")
 		kubectl(t, "east", "rollout", "status", "deployment", "antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "-o", "name")

@@ -63,7 +63,7 @@ func testGuideOfV15(t *testing.T) {
 	kubectl(t, "north", "delete", "deployment", "antrea-mc-controller", "-n", "antrea-mcs-ns")
 	kubectl(t, "north", "delete", "validatingwebhookconfiguration,mutatingwebhookconfiguration", "-l", "served-in=antrea-mcs-ns")
 	kubectl(t, "north", "delete", "namespace", "antrea-mcs-ns", "--timeout=60s")
-	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=1")
+	kubectl(t, "north", "scale", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--replicas=2")
 	kubectl(t, "north", "rollout", "status", "deployment", "antrea-mc-controller", "-n", scenario.LeaderNamespace, "--timeout=60s")
 }
 
