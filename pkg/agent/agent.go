@@ -113,7 +113,7 @@ func newAgent(o Options) (*Agent, error) {
 		namespace = o.Namespace
 	}
 	var err error
-	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.Ring); err != nil {
+	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.Trigger); err != nil {
 		return nil, err
 	}
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
@@ -132,7 +132,7 @@ func newAgent(o Options) (*Agent, error) {
 		PacketIn:   a.packetIn,
 		Registerer: o.Registerer,
 	})
-	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log, a.runner.Ring)
+	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log, a.runner.Trigger)
 	return a, nil
 }
 
@@ -185,7 +185,7 @@ func (a *Agent) listen(ctx context.Context) {
 		case <-a.switchPorts.Changed():
 		case <-a.host.Changed():
 		}
-		a.runner.Ring()
+		a.runner.Trigger()
 	}
 }
 
@@ -222,7 +222,7 @@ func (a *Agent) load(ctx context.Context) error {
 var times = runner.Options{Settle: 5 * time.Millisecond, Resync: 30 * time.Second}
 
 // missing is after how long the agent looks again for what it needs before it can plan. What
-// brings it rings, mostly.
+// brings it usually triggers an earlier look.
 const missing = 500 * time.Millisecond
 
 // pass plans once and applies the plan. It returns when to look again.

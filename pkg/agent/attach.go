@@ -87,7 +87,7 @@ func (a *Agent) Network(ctx context.Context) (cni.Network, error) {
 // confirmed the Pod's flows.
 func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	a.attachments.put(at)
-	a.runner.Ring()
+	a.runner.Trigger()
 	err := a.await(ctx, func(d Desired) (bool, error) {
 		if d.Network == nil || !a.has(at) {
 			return false, nil
@@ -139,7 +139,7 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 	if !ok {
 		return nil
 	}
-	a.runner.Ring()
+	a.runner.Trigger()
 	err := a.await(ctx, func(d Desired) (bool, error) {
 		if _, still := d.Flows[datapath.PodOwner(at.PortName)]; still {
 			return false, nil
@@ -161,7 +161,7 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 func (a *Agent) Attachments() []cni.Attachment { return a.attachments.list() }
 
 // await waits until done holds for the latest plan, or ctx ends. The switch's state may
-// change without a new plan, so its bell rings the runner, which plans again.
+// change without a new plan, so a change triggers the runner, which plans again.
 func (a *Agent) await(ctx context.Context, done func(Desired) (bool, error)) error {
 	for {
 		desired, changed := a.current()

@@ -293,7 +293,7 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 		s.Gateway, s.Role = p.Gateway, p.Role.String()
 	}
 	if !a.cluster.ready() {
-		s.Waiting = append(s.Waiting, "the API server has not told everything yet")
+		s.Waiting = append(s.Waiting, "the API server has not reported everything yet")
 	}
 	if !state.Connected {
 		s.Waiting = append(s.Waiting, "no connection to the OVSDB")

@@ -30,7 +30,7 @@ func (a *Agent) endRestoreWait(ctx context.Context) {
 		return
 	}
 	go func() {
-		defer a.runner.Ring() // look whether it has worked
+		defer a.runner.Trigger() // look whether it has worked
 		defer a.restoring.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
 		defer cancel()

@@ -66,7 +66,7 @@ type walk struct {
 
 	agent      *Agent
 	stopAgent  func()
-	passed     chan struct{} // rung after each pass
+	passed     chan struct{} // signalled after each pass
 	seen       uint64        // the version of the world that the last complete pass saw; world.mu
 	gatewayMAC string        // that the first agent chose; the later ones have to keep it
 	other      *ofconn.Conn  // a second connection to the switch
@@ -238,7 +238,7 @@ func (w *walk) settle() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
-	w.agent.runner.Ring()
+	w.agent.runner.Trigger()
 	for {
 		w.world.mu.RLock()
 		done := w.seen == w.world.version && w.agent.ready()

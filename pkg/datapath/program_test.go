@@ -104,7 +104,7 @@ func TestSetUp(t *testing.T) {
 }
 
 // TestRandomWalk steps from state to state as a cluster does, and at each step turns what the
-// switch holds into the wish by the difference alone.
+// switch holds into the desired state by the difference alone.
 func TestRandomWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(2026, 11))
 	full := []State{onNode(1), onNode(2)}
@@ -133,7 +133,7 @@ func TestRandomWalk(t *testing.T) {
 		}
 		apply(t, held, flow.Diff(held, want))
 		if change := flow.Diff(held, want); !change.Empty() {
-			t.Fatalf("step %d: the switch does not hold the wish:\n%s", step, change)
+			t.Fatalf("step %d: the switch does not hold the desired state:\n%s", step, change)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // TestManyEndpoints gives a Service more endpoints than a message has room for: those that fit
-// serve, and what is left out is told.
+// serve, and what is left out is reported.
 func TestManyEndpoints(t *testing.T) {
 	f := service.Frontend{Namespace: "default", Service: "web", Protocol: corev1.ProtocolTCP, VIP: netip.MustParseAddrPort("10.96.0.10:80")}
 	for i := range 1000 {

@@ -35,7 +35,7 @@ func portType() string {
 }
 
 // TestSwitchAccepts puts complete states into a real switch in one bundle each, and reads back
-// what was put in: the switch holds exactly the wish.
+// what was put in: the switch holds exactly the desired state.
 func TestSwitchAccepts(t *testing.T) {
 	o := dummyBridge(t)
 	for _, n := range []int{1, 2} {
@@ -73,7 +73,7 @@ func TestSwitchAccepts(t *testing.T) {
 			}
 		}
 		if change := flow.Diff(have, want); !change.Empty() {
-			t.Errorf("node %d: the switch does not hold the wish:\n%s", n, change)
+			t.Errorf("node %d: the switch does not hold the desired state:\n%s", n, change)
 		}
 		groups := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", target)
 		for g := range want.Groups() {

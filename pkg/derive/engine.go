@@ -75,7 +75,7 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-func (e *Engine) ring() {
+func (e *Engine) signal() {
 	select {
 	case e.wake <- struct{}{}:
 	default:

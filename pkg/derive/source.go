@@ -26,7 +26,7 @@ func (s *Source[K, V]) Set(k K, v V) {
 	s.mu.Lock()
 	s.pending[k] = v
 	s.mu.Unlock()
-	s.engine.ring()
+	s.engine.signal()
 }
 
 // Delete removes a row.
@@ -44,7 +44,7 @@ func (s *Source[K, V]) Replace(all map[K]V) {
 	}
 	s.replace = true
 	s.mu.Unlock()
-	s.engine.ring()
+	s.engine.signal()
 }
 
 // Loaded declares that everything there is was written once, or that there is nothing.
@@ -52,7 +52,7 @@ func (s *Source[K, V]) Loaded() {
 	s.engine.mu.Lock()
 	delete(s.engine.waiting, s.name)
 	s.engine.mu.Unlock()
-	s.engine.ring()
+	s.engine.signal()
 }
 
 func (s *Source[K, V]) step() {

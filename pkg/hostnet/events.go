@@ -37,8 +37,8 @@ func (m *Manager) subscribe() ([]subscription, error) {
 		return nil, fmt.Errorf("subscribe to the kernel's nftables events: %w", err)
 	}
 	return []subscription{
-		{stack, m.stackEvent, func() { ring(m.all); ring(m.changed) }},
-		{tables, m.tableEvent, func() { ring(m.tables) }},
+		{stack, m.stackEvent, func() { signal(m.all); signal(m.changed) }},
+		{tables, m.tableEvent, func() { signal(m.tables) }},
 	}, nil
 }
 
@@ -47,17 +47,17 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
 		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 || msg.kind == unix.RTM_DELNEIGH {
-			ring(m.bell)
+			signal(m.trigger)
 		}
 	default:
-		ring(m.bell)
-		ring(m.changed)
+		signal(m.trigger)
+		signal(m.changed)
 	}
 }
 
 func (m *Manager) tableEvent(msg syscallMessage) {
 	if ourTable(msg) {
-		ring(m.tables)
+		signal(m.tables)
 	}
 }
 

@@ -262,7 +262,7 @@ func TestForeignChanges(t *testing.T) {
 	sh(t, "nft list chain ip theirs input")
 }
 
-// TestQuiet has things happen that are none of the Manager's: the same wishes again, links,
+// TestQuiet has things happen that are none of the Manager's: the same desired states again, links,
 // addresses and nftables of others. None of it has the nft program run, and what was Set again
 // is not even compared.
 func TestQuiet(t *testing.T) {

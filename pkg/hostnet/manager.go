@@ -20,7 +20,7 @@ import (
 
 // Options of a Manager.
 type Options struct {
-	// Logger is told about changes; nil for silence.
+	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
 	// Resync is how often everything but nftables is compared although no event asks for it,
 	// because sysctls send none; default 30 s.
@@ -47,7 +47,7 @@ type Manager struct {
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
-	bell    chan struct{} // links, addresses, routes or neighbours have changed
+	trigger chan struct{} // links, addresses, routes or neighbours have changed
 	tables  chan struct{} // our nftables table has changed
 	all     chan struct{} // compare everything
 	changed chan struct{}
@@ -61,7 +61,7 @@ func New(opts Options) *Manager {
 	m := &Manager{
 		opts: opts, log: opts.Logger,
 		progress: make(chan struct{}),
-		bell:     make(chan struct{}, 1),
+		trigger:  make(chan struct{}, 1),
 		tables:   make(chan struct{}, 1),
 		all:      make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
@@ -84,7 +84,7 @@ func (m *Manager) Set(d Desired) {
 	}
 	m.mu.Unlock()
 	if !same {
-		ring(m.all)
+		signal(m.all)
 	}
 }
 
@@ -123,8 +123,8 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Concat(m.failed, m.pending)
 }
 
-// Changed rings when links, addresses or routes of the Node may have changed, whoever did
-// it. It has room for one ring and one listener.
+// Changed is signalled when links, addresses or routes of the Node may have changed, whoever did
+// it. It has room for one signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
 // Stats returns what has been done so far.
@@ -167,7 +167,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
-	ring(m.all)
+	signal(m.all)
 	for {
 		everything := false
 		select {
@@ -179,7 +179,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			everything = true
 		case <-m.tables:
 			a.nftDirty = true
-		case <-m.bell:
+		case <-m.trigger:
 		}
 		if !everything {
 			select {
@@ -241,9 +241,9 @@ func asError(problems []problem.Problem) error {
 	return errors.Join(errs...)
 }
 
-func ring(bell chan struct{}) {
+func signal(c chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

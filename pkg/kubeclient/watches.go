@@ -23,9 +23,9 @@ const (
 // two, up to five minutes, before a request fails.
 //
 // A cache retries a failed watch with a delay that grows to a minute (client-go's reflector).
-// Who waits for the server in the dialler instead goes on as soon as it is back: an outage of
+// The dialer retries until the server is back, so callers resume at once: an outage of
 // a minute costs a minute, not two. Requests that write must not use this client: they should
-// fail at once, so that their failure can be told.
+// fail at once, so that their failure can be reported.
 func ForWatches(config *rest.Config) (*http.Client, error) {
 	config = rest.CopyConfig(config)
 	dial := config.Dial

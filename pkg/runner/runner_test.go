@@ -61,11 +61,11 @@ func (c *calls) until(t *testing.T, d time.Duration, want ...time.Duration) {
 func TestRingsAreOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &calls{Runner: New(times)}
-		c.Ring() // before it runs: seen by the first call
+		c.Trigger() // before it runs: seen by the first call
 		c.run(t)
 		c.until(t, 10*time.Second, 0)
 		for range 100 {
-			c.Ring()
+			c.Trigger()
 			time.Sleep(time.Millisecond / 10)
 		}
 		c.until(t, 50*time.Second, 0, 10*time.Second+50*time.Millisecond)
@@ -77,7 +77,7 @@ func TestARingDuringACallIsNotLost(t *testing.T) {
 		c := &calls{Runner: New(times)}
 		c.f = func(n int) (time.Time, error) {
 			if n == 1 {
-				c.Ring()
+				c.Trigger()
 				time.Sleep(time.Second)
 			}
 			return time.Time{}, nil
@@ -127,7 +127,7 @@ func TestARingComesBeforeAgain(t *testing.T) {
 		}
 		c.run(t)
 		time.Sleep(time.Second)
-		c.Ring()
+		c.Trigger()
 		c.until(t, 30*time.Second, 0, time.Second+50*time.Millisecond)
 	})
 }
@@ -145,7 +145,7 @@ func TestBackOff(t *testing.T) {
 		c := &calls{Runner: New(o)}
 		c.f = func(n int) (time.Time, error) {
 			if n <= 6 {
-				c.Ring() // as a failed write's own events do: no reason to come sooner
+				c.Trigger() // as a failed write's own events do: no reason to come sooner
 			}
 			if n < 6 || n == 7 {
 				return time.Now(), errors.New("no")
@@ -153,7 +153,7 @@ func TestBackOff(t *testing.T) {
 			return time.Time{}, nil
 		}
 		c.run(t)
-		// 200, 400 and 800 ms, then the most. The sixth call succeeds and its ring is heard,
+		// 200, 400 and 800 ms, then the most. The sixth call succeeds and its trigger counts,
 		// and the seventh fails for the first time.
 		ms := time.Millisecond
 		c.until(t, 10*time.Second, 0, 200*ms, 600*ms, 1400*ms, 2400*ms, 3400*ms, 3450*ms, 3650*ms)
@@ -171,7 +171,7 @@ func TestItEndsWithItsContext(t *testing.T) {
 		{"while it waits", func(context.Context, *Runner) (time.Time, error) { return time.Time{}, nil }},
 		{"while it backs off", func(context.Context, *Runner) (time.Time, error) { return time.Time{}, errors.New("no") }},
 		{"in a call", func(ctx context.Context, r *Runner) (time.Time, error) {
-			r.Ring()
+			r.Trigger()
 			<-ctx.Done()
 			return time.Time{}, ctx.Err()
 		}},
@@ -182,7 +182,7 @@ func TestItEndsWithItsContext(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				o.Failed = func(err error, _ time.Duration) {
 					if ctx.Err() != nil {
-						t.Errorf("the end is told as a failure: %v", err)
+						t.Errorf("the end is reported as a failure: %v", err)
 					}
 				}
 				r := New(o)

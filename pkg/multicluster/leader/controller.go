@@ -118,9 +118,9 @@ func (s sighting) see(a *mcv1alpha1.MemberClusterAnnounce, now time.Time) sighti
 // Start runs the controller until ctx ends. The manager calls it.
 func (c *controller) Start(ctx context.Context) error {
 	handler := toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.runner.Ring() },
-		UpdateFunc: func(any, any) { c.runner.Ring() },
-		DeleteFunc: func(any) { c.runner.Ring() },
+		AddFunc:    func(any) { c.runner.Trigger() },
+		UpdateFunc: func(any, any) { c.runner.Trigger() },
+		DeleteFunc: func(any) { c.runner.Trigger() },
 	}
 	for _, o := range []client.Object{
 		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceImport{},
@@ -172,7 +172,7 @@ func (c *controller) round(ctx context.Context) (time.Time, error) {
 	before := c.refused
 	c.refused = refusedImports(refused)
 	if !maps.Equal(before, c.refused) {
-		c.runner.Ring() // for the conditions of their exports
+		c.runner.Trigger() // for the conditions of their exports
 	}
 	return again, lost
 }

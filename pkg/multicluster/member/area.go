@@ -44,7 +44,7 @@ type commonArea struct {
 
 // connect starts a connection to an area, and rings whenever something in it changes. It does
 // not wait for the leader to answer.
-func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*commonArea, error) {
+func connect(ctx context.Context, area Area, signal func(), log *slog.Logger) (*commonArea, error) {
 	config := &rest.Config{
 		Host: area.Server, BearerToken: area.Token, QPS: 100, Burst: 200,
 		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(area.CA)},
@@ -86,7 +86,7 @@ func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*co
 	}
 	ctx, a.cancel = context.WithCancel(ctx)
 	for _, o := range []client.Object{&mcv1alpha1.ResourceImport{}, &mcv1alpha1.ResourceExport{}} {
-		if err := watch(ctx, a.cache, o, ring); err != nil {
+		if err := watch(ctx, a.cache, o, signal); err != nil {
 			a.cancel()
 			return nil, fmt.Errorf("connect to %s: %w", area, err)
 		}
@@ -101,7 +101,7 @@ func connect(ctx context.Context, area Area, ring func(), log *slog.Logger) (*co
 			a.mu.Lock()
 			a.synced = true
 			a.mu.Unlock()
-			ring()
+			signal()
 		}
 	}()
 	return a, nil
@@ -114,15 +114,15 @@ func brokenArea(area Area, err error) *commonArea {
 }
 
 // watch rings for every event of a kind in a cache.
-func watch(ctx context.Context, c cache.Cache, o client.Object, ring func()) error {
+func watch(ctx context.Context, c cache.Cache, o client.Object, signal func()) error {
 	informer, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", o, err)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { ring() },
-		UpdateFunc: func(any, any) { ring() },
-		DeleteFunc: func(any) { ring() },
+		AddFunc:    func(any) { signal() },
+		UpdateFunc: func(any, any) { signal() },
+		DeleteFunc: func(any) { signal() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch %T: %w", o, err)

@@ -117,9 +117,9 @@ type controller struct {
 	discoverTried    time.Time
 }
 
-func (c *controller) ring() {
-	c.local.Ring()
-	c.leader.Ring()
+func (c *controller) signal() {
+	c.local.Trigger()
+	c.leader.Trigger()
 }
 
 // Start runs the controller until ctx ends. The manager calls it.
@@ -131,7 +131,7 @@ func (c *controller) Start(ctx context.Context) error {
 		&corev1.Node{}, &corev1.Namespace{},
 	} {
 		for {
-			err := watch(ctx, c.cache, o, c.ring)
+			err := watch(ctx, c.cache, o, c.signal)
 			if err == nil {
 				break
 			}
@@ -196,7 +196,7 @@ func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
 				c.log.Info("connected to the leader again", "area", area.area.String())
 			}
 		}
-		c.local.Ring()
+		c.local.Trigger()
 		return time.Now(), nil
 	}
 	if v.Leader.Announcement.Error != "" {
@@ -228,7 +228,7 @@ func (c *controller) reconnect(ctx context.Context, d Desired) {
 	case d.Area == nil || (old != nil && old.area == *d.Area):
 		return
 	}
-	area, err := connect(ctx, *d.Area, c.ring, c.log)
+	area, err := connect(ctx, *d.Area, c.signal, c.log)
 	if err != nil {
 		area = brokenArea(*d.Area, err)
 	}
@@ -246,7 +246,7 @@ func (c *controller) reconnect(ctx context.Context, d Desired) {
 	}
 	c.area = area
 	c.log.Info("joining", "cluster", d.Area.ClusterID, "clusterSet", d.Area.ClusterSet, "area", d.Area.String())
-	c.ring()
+	c.signal()
 }
 
 // sameMembership says whether two areas are the same one reached in different ways.

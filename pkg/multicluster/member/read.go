@@ -139,7 +139,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 			}
 			c.mu.Unlock()
 			if changed {
-				c.ring()
+				c.signal()
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (c *controller) clusterClaims(ctx context.Context, sets []*mcv1alpha2.Clust
 		} else if err != nil {
 			return nil, fmt.Errorf("look up the kind ClusterClaim: %w", err)
 		}
-		if err := watch(ctx, c.cache, &mcv1alpha2.ClusterClaim{}, c.ring); err != nil {
+		if err := watch(ctx, c.cache, &mcv1alpha2.ClusterClaim{}, c.signal); err != nil {
 			return nil, err
 		}
 		c.mu.Lock()
@@ -195,7 +195,7 @@ func (c *controller) ownServiceCIDR(ctx context.Context) (cidr, problem string) 
 		cidr, err := discoverServiceCIDR(ctx, c.client, c.client, c.namespace)
 		if err != nil {
 			c.serviceCIDRError = err.Error()
-			time.AfterFunc(discoverEvery, c.ring)
+			time.AfterFunc(discoverEvery, c.signal)
 		}
 		c.serviceCIDR = cidr
 	}

@@ -18,7 +18,7 @@ import (
 
 // TestRoundTripThroughTheLeaderController joins a member to a leader in which the real leader
 // controller runs: an export comes back as an import of the same cluster, conflicts with
-// another member are told, and leaving removes everything.
+// another member are reported, and leaving removes everything.
 func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w, _ := newWorld(t)
 	token := w.token()

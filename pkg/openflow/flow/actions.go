@@ -8,7 +8,7 @@ import (
 )
 
 // Actions is what happens to a packet, in order. Instructions (ofp.GotoTable and the like)
-// stand in the same list; Canonical puts them where the switch tells them.
+// stand in the same list; Canonical puts them where the switch reports them.
 type Actions []ofp.Action
 
 // Do is the list of its arguments. A nil action is a mistake that Set.Add reports.
@@ -133,7 +133,7 @@ func (a Actions) Err() error {
 	return nil
 }
 
-// Canonical is the list in the form that the switch tells it in: full masks dropped, masked
+// Canonical is the list in the form that the switch reports it in: full masks dropped, masked
 // bits cleared, instructions at the end. a is not changed.
 func (a Actions) Canonical() Actions { return ofp.CanonicalActions(a) }
 

@@ -80,7 +80,7 @@ func (f Flow) Mod(c ofp.FlowCommand) ofp.FlowMod {
 	return m
 }
 
-// FromStats is the flow that the switch tells of.
+// FromStats is the flow that the switch reports of.
 func FromStats(d ofp.FlowDesc) Flow {
 	return Flow{
 		Table: d.Table, Priority: d.Priority, Match: Match{oxm: d.Match}, Actions: d.Actions, Cookie: d.Cookie,
@@ -151,7 +151,7 @@ func (g Group) Mod(c ofp.GroupCommand) ofp.GroupMod {
 	return m
 }
 
-// FromGroupDesc is the group that the switch tells of.
+// FromGroupDesc is the group that the switch reports of.
 func FromGroupDesc(d ofp.GroupDesc) Group {
 	g := Group{ID: d.ID, Type: GroupType(d.GroupType), Selection: d.Selection}
 	for _, b := range d.Buckets {
@@ -223,7 +223,7 @@ func (m Meter) Mod(c ofp.MeterCommand) ofp.MeterMod {
 	return ofp.MeterMod{Command: c, Flags: m.Flags, ID: m.ID, Bands: m.Bands}
 }
 
-// FromMeterDesc is the meter that the switch tells of.
+// FromMeterDesc is the meter that the switch reports of.
 func FromMeterDesc(d ofp.MeterDesc) Meter { return Meter{d.ID, d.Flags, d.Bands} }
 
 // Err is the first thing wrong with the meter, nil where nothing is.

@@ -241,7 +241,7 @@ func (s *Syncer) refuse(sl *slot, f form, text string, err error) {
 	// that is it, do not wait.
 	if !isTableFull(err) {
 		s.regroup = true
-		s.ring()
+		s.signal()
 	}
 }
 
@@ -402,12 +402,12 @@ func (s *Syncer) confirm(c change) {
 				st.doubt = true
 				s.mark(st.slot)
 				s.follow = true
-				s.ring()
+				s.signal()
 			}
 		}
 		if st.op != remove && st.owner == nil {
 			s.mark(st.slot) // given up between the plan and the bundle
-			s.ring()
+			s.signal()
 		}
 		switch gone := st.op == remove; {
 		case gone && !st.id.isGroup():
@@ -431,7 +431,7 @@ func (s *Syncer) confirm(c change) {
 		if sl.id.uses(sl.have, removed) {
 			sl.have = ""
 			s.mark(sl)
-			s.ring()
+			s.signal()
 		}
 	}
 }

@@ -115,7 +115,7 @@ type Syncer struct {
 	log     *slog.Logger
 	counts  ofconn.Counters
 	latency prometheus.Histogram
-	bell    chan struct{}
+	trigger chan struct{}
 	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
 
@@ -160,7 +160,7 @@ func New(o Options) *Syncer {
 	s := &Syncer{
 		options:   o,
 		log:       o.Logger.With("component", "flowsync"),
-		bell:      make(chan struct{}, 1),
+		trigger:   make(chan struct{}, 1),
 		redial:    redialMax,
 		owners:    map[flow.Owner]*owner{},
 		slots:     slots{map[ident]*slot{}, map[ident]*slot{}},
@@ -181,9 +181,9 @@ func New(o Options) *Syncer {
 	return s
 }
 
-func (s *Syncer) ring() {
+func (s *Syncer) signal() {
 	select {
-	case s.bell <- struct{}{}:
+	case s.trigger <- struct{}{}:
 	default:
 	}
 }
@@ -204,7 +204,7 @@ func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.mu.Lock()
 	s.set(o, e)
 	s.mu.Unlock()
-	s.ring()
+	s.signal()
 }
 
 // SetAll declares what all owners want: one that is not in m wants nothing any more.
@@ -224,7 +224,7 @@ func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
 		s.set(o, e)
 	}
 	s.mu.Unlock()
-	s.ring()
+	s.signal()
 }
 
 // Release allows removals: every source of what is declared has loaded once. Before, flows
@@ -242,7 +242,7 @@ func (s *Syncer) Release() {
 		s.declared()
 	}
 	s.mu.Unlock()
-	s.ring()
+	s.signal()
 }
 
 // declared counts a declaration; s.mu is held.

@@ -272,7 +272,7 @@ func TestConflicts(t *testing.T) {
 	}
 	err := trySync(s, 10*time.Second, bob)
 	if err == nil || !strings.Contains(err.Error(), "1/bob wants") || !strings.Contains(err.Error(), "which 1/alice wants as") || strings.Count(err.Error(), "wants as") != 1 {
-		t.Errorf("bob is told: %v", err)
+		t.Errorf("bob got: %v", err)
 	}
 	s.Set(alice, flow.Entries{})
 	synced(t, s)

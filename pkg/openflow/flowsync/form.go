@@ -52,7 +52,7 @@ func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 // their forms are, but for what sameForm knows. The empty form is nothing.
 //
 // Flows are kept in no other way. A form takes a fraction of what a [flow.Flow] does, it is sent
-// as it is, and what the switch tells can be compared with it as it comes.
+// as it is, and what the switch reports can be compared with it as it comes.
 type form string
 
 // Where a flow's form has what.
@@ -64,7 +64,7 @@ const (
 	formInstructions = 16
 )
 
-// unknown stands for instructions that the switch has told and that we cannot say again. No
+// unknown stands for instructions that the switch has reported and that we cannot say again. No
 // instructions are like it.
 const unknown = "?"
 
@@ -77,7 +77,7 @@ func appendHeader(b []byte, cookie uint64, idle, hard, flags, importance uint16)
 	return binary.BigEndian.AppendUint16(b, importance)
 }
 
-// appendTold appends the form of a flow that the switch has told.
+// appendReported appends the form of a flow that the switch has reported.
 func appendReported(b []byte, f *flow.Flow) []byte {
 	b = appendHeader(b, f.Cookie, f.IdleTimeout, f.HardTimeout, f.Flags, f.Importance)
 	out, err := ofp.AppendActions(b, f.Actions)

@@ -45,7 +45,7 @@ func TestChangedWhileItIsRefused(t *testing.T) {
 			synctest.Wait()
 			start := time.Now()
 			if err := trySync(s, time.Minute, alice); err != nil {
-				t.Errorf("table full %t: of what it wants now alice is told: %v", full, err)
+				t.Errorf("table full %t: of what it wants now alice got: %v", full, err)
 			}
 			if took := time.Since(start); took > 0 {
 				t.Errorf("table full %t: it is held back for %s", full, took)

@@ -86,7 +86,7 @@ func TestOthersKeepARefusal(t *testing.T) {
 	}
 	s.Set(ben, desired(1))
 	if !reported(ben) {
-		t.Error("who wants the same is not told")
+		t.Error("who wants the same is not reported")
 	}
 	s.Set(ann, flow.Entries{})
 	if reported(ben) {
@@ -164,7 +164,7 @@ func TestMeterWantedTwice(t *testing.T) {
 	} {
 		s.Set(ann, flow.Entries{Meters: test.meters})
 		if n := len(s.Stats().Refused); n != test.want {
-			t.Errorf("%v: %d are told, want %d", test.meters, n, test.want)
+			t.Errorf("%v: %d are reported, want %d", test.meters, n, test.want)
 		}
 		if len(test.meters) > 0 && !s.meters.claims[1][0].meter.Equal(test.meters[0]) {
 			t.Errorf("%v: the first does not count", test.meters)

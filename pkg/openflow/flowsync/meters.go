@@ -317,7 +317,7 @@ func (s *Syncer) refuseMeter(m flow.Meter, err error) {
 	s.stats.LastError = err.Error()
 	s.countRefusal(err)
 	s.regroup = true // maybe what we know of the meters is no longer so
-	s.ring()
+	s.signal()
 }
 
 // readMeters reads all meters. A switch without them holds none.

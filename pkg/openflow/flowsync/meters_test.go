@@ -93,7 +93,7 @@ func TestMeters(t *testing.T) {
 	s.Set(alice, flow.Entries{Meters: []flow.Meter{meter(1, 300)}})
 	synced(t, s, alice)
 	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") || !strings.Contains(err.Error(), "which 1/alice wants as") {
-		t.Errorf("bob is told: %v", err)
+		t.Errorf("bob got: %v", err)
 	}
 	s.SetAll(nil)
 	synced(t, s)
@@ -159,10 +159,10 @@ func TestRefusedMeters(t *testing.T) {
 	synced(t, s, alice)
 	err := trySync(s, 10*time.Second, bob)
 	if err == nil || !strings.Contains(err.Error(), "1/bob wants meter=9 ") || !strings.Contains(err.Error(), "OFPMMFC_") || !strings.Contains(err.Error(), "actions=meter:9") {
-		t.Errorf("bob is told: %v", err)
+		t.Errorf("bob got: %v", err)
 	}
 	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
-		t.Errorf("carol is told: %v", err)
+		t.Errorf("carol got: %v", err)
 	}
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: good}); err != nil {
 		t.Error(err)
@@ -181,7 +181,7 @@ func TestRefusedMeters(t *testing.T) {
 	// A meter goes while a flow still wants it. Synced says so at once: the switch has removed it.
 	s.Set(bob, metered(t, []flow.Meter{meter(9, 1)}, "table=2,ip,actions=meter:9,output:1"))
 	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
-		t.Errorf("carol is told: %v", err)
+		t.Errorf("carol got: %v", err)
 	}
 	synced(t, s, alice, bob)
 	if mended := s.Stats().Mended; mended != 0 {
@@ -204,7 +204,7 @@ func TestGroupGoesBeforeItsFlow(t *testing.T) {
 		synced(t, s, alice, bob)
 		s.Set(alice, flow.Entries{})
 		if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "BAD_OUT_GROUP") {
-			t.Fatalf("bob is told: %v", err)
+			t.Fatalf("bob got: %v", err)
 		}
 	}
 	if mended := s.Stats().Mended; mended != 0 {
@@ -212,7 +212,7 @@ func TestGroupGoesBeforeItsFlow(t *testing.T) {
 	}
 }
 
-// TestMetersOverCutConnections walks through wishes with meters while the connection is cut
+// TestMetersOverCutConnections walks through desired states with meters while the connection is cut
 // and the switch restarts empty.
 func TestMetersOverCutConnections(t *testing.T) {
 	t.Parallel()

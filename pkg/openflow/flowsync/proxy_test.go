@@ -214,7 +214,7 @@ func (p *proxy) cut() int {
 	return p.cuts
 }
 
-// world is a random wish of three owners, whose flows sometimes collide and use their owner's
+// world is a random desired state of three owners, whose flows sometimes collide and use their owner's
 // groups.
 func world(r *rand.Rand) map[flow.Owner]flow.Entries {
 	out := map[flow.Owner]flow.Entries{}
@@ -269,8 +269,8 @@ func settle(w map[flow.Owner]flow.Entries) map[flow.Owner]flow.Entries {
 	return out
 }
 
-// TestRandomWalk goes from wish to wish, at times with somebody else's hands in the switch or
-// the connection cut. After each step the switch equals the wish.
+// TestRandomWalk goes from one desired state to the next, at times with somebody else's hands in the switch or
+// the connection cut. After each step the switch equals the desired state.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
 	const seed = 101
@@ -327,7 +327,7 @@ func TestRandomWalk(t *testing.T) {
 	})
 }
 
-// TestCutAnywhere cuts the connection after any number of bytes while wishes change.
+// TestCutAnywhere cuts the connection after any number of bytes while desired states change.
 func TestCutAnywhere(t *testing.T) {
 	t.Parallel()
 	const seed = 102

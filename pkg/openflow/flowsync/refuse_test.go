@@ -44,7 +44,7 @@ func TestBackOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := trySync(s, time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants ") || !strings.Contains(err.Error(), "table=7, ip actions=output:9") || !strings.Contains(err.Error(), "OFPBAC_BAD_OUT_PORT") {
-			t.Errorf("bob is told: %v", err)
+			t.Errorf("bob got: %v", err)
 		}
 		timer := time.NewTimer(time.Hour + time.Minute + time.Second)
 		<-timer.C
@@ -87,7 +87,7 @@ func TestManyRefusalsAreCheap(t *testing.T) {
 		const n = 4000
 		s.Set(alice, drops(t, 1, n))
 		if err := trySync(s, 10*time.Second, alice); err == nil || strings.Count(err.Error(), " wants ") != n/10 {
-			t.Errorf("%d refusals are told", strings.Count(fmt.Sprint(err), " wants "))
+			t.Errorf("%d refusals are reported", strings.Count(fmt.Sprint(err), " wants "))
 		}
 		log, sent := w.log(), 0
 		for _, c := range log {
@@ -124,7 +124,7 @@ func TestTableFullAtScale(t *testing.T) {
 	start := time.Now()
 	synced(t, s, bob)
 	if err := trySync(s, 20*time.Second, alice); err == nil || strings.Count(err.Error(), "OFPFMFC_TABLE_FULL") != 2900 {
-		t.Errorf("%d refusals are told", strings.Count(fmt.Sprint(err), "OFPFMFC_TABLE_FULL"))
+		t.Errorf("%d refusals are reported", strings.Count(fmt.Sprint(err), "OFPFMFC_TABLE_FULL"))
 	}
 	if st := s.Stats(); st.FlowMods > 20_000 {
 		t.Errorf("%d flow-mods in %s", st.FlowMods, time.Since(start))
@@ -150,7 +150,7 @@ func TestTableFullAtScale(t *testing.T) {
 	}
 	s.Set(bob, e)
 	if err := trySync(s, 20*time.Second, bob); err == nil || strings.Count(err.Error(), "1/bob wants") != 20 {
-		t.Errorf("bob is told: %v", err)
+		t.Errorf("bob got: %v", err)
 	}
 	s.Set(alice, flow.Entries{})
 	synced(t, s, bob)
@@ -211,13 +211,13 @@ func TestWantedTwice(t *testing.T) {
 	second := entries(t, "table=1,priority=1,ip,actions=output:2")
 	s.Set(alice, flow.Entries{Flows: slices.Concat(first.Flows, other.Flows, second.Flows, first.Flows)})
 	if err := trySync(s, 10*time.Second, alice); err == nil || strings.Count(err.Error(), "1/alice wants") != 1 || !strings.Contains(err.Error(), "output:2") {
-		t.Errorf("alice is told: %v", err)
+		t.Errorf("alice got: %v", err)
 	}
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: {Flows: slices.Concat(first.Flows, other.Flows)}}); err != nil {
 		t.Error(err)
 	}
 	if n := len(s.Stats().Refused); n != 1 {
-		t.Errorf("%d are told by Stats", n)
+		t.Errorf("%d are reported by Stats", n)
 	}
 	s.Set(alice, second)
 	synced(t, s, alice)

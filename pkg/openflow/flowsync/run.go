@@ -90,7 +90,7 @@ func (s *Syncer) session(ctx context.Context) error {
 			err = ctx.Err()
 		case <-conn.Done():
 			err = conn.Err()
-		case <-s.bell:
+		case <-s.trigger:
 		case <-retry.C:
 		case <-compare.C:
 			err = s.read(ctx, conn, true)

@@ -178,7 +178,7 @@ func (w *scripted) dump() ofp.FlowDescReply {
 	return out
 }
 
-// differs says how the switch differs from a wish.
+// differs says how the switch differs from a desired state.
 func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 // TestSecondController has another controller that changes our flows and groups while we
-// change them ourselves. When it ends the switch equals the wish, by its reports alone: the
+// change them ourselves. When it ends the switch equals the desired state, by its reports alone: the
 // slow comparison of flows does not come to help.
 func TestSecondController(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestSecondController(t *testing.T) {
 		if err := <-meddling; err != nil {
 			t.Fatal(err)
 		}
-		o.Eventually("the switch equals the wish", func() error {
+		o.Eventually("the switch equals the desired state", func() error {
 			if err := o.differs(settle(w)); err != nil {
 				return fmt.Errorf("%w\n%+v", err, s.Stats())
 			}

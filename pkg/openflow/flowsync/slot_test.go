@@ -225,7 +225,7 @@ func TestTwiceInOneDeclaration(t *testing.T) {
 	} {
 		s.Set(o, flow.Entries{Flows: test.flows})
 		if n := twice(); n != test.want {
-			t.Errorf("%s: %d are told, want %d", test.name, n, test.want)
+			t.Errorf("%s: %d are reported, want %d", test.name, n, test.want)
 		}
 		if len(test.flows) == 0 {
 			continue

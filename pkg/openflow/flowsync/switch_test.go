@@ -133,7 +133,7 @@ func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 		o.must(have.Add(f))
 	}
 	if c := flow.Diff(have, desired); !c.Empty() {
-		return fmt.Errorf("the switch differs from the wish:\n%s", c)
+		return fmt.Errorf("the switch differs from the desired state:\n%s", c)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 // becomes waits until the switch holds exactly what owners want.
 func (o *ovs) becomes(want map[flow.Owner]flow.Entries) {
 	o.t.Helper()
-	o.Eventually("the switch equals the wish", func() error { return o.differs(want) })
+	o.Eventually("the switch equals the desired state", func() error { return o.differs(want) })
 }
 
 // start runs a Syncer until the test ends or stop is called.

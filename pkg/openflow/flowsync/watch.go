@@ -137,7 +137,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 	return list, nil
 }
 
-// told finds the slot and the form of a flow that the switch tells; s.mu is held. Most flows are
+// reported finds the slot and the form of a flow that the switch reports; s.mu is held. Most flows are
 // what was wanted, byte by byte, and neither decoded nor kept twice.
 func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	s.id = append(appendFlowIdent(s.id[:0], d.Table, d.Priority), d.Match...)
@@ -160,7 +160,7 @@ func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	return sl, now, nil
 }
 
-// slotOf finds the slot and the form of a flow that the switch has told; s.mu is held. A form that
+// slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. A form that
 // is the same as what is wanted or known is that one.
 func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
 	s.id = appendIdent(s.id[:0], f)
@@ -240,7 +240,7 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 		news := s.reread || s.regroup || s.dirty.n > before
 		s.mu.Unlock()
 		if news {
-			s.ring()
+			s.signal()
 		}
 	case ofp.Error:
 		s.log.Warn("the switch complains", "error", m.Error())

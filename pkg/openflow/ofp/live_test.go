@@ -129,7 +129,7 @@ func (p *peer) receive() (uint32, Message) {
 	again, err := AppendMessage(nil, xid, m)
 	same := bytes.Equal(again, b)
 	switch m.(type) {
-	case PacketIn, PacketIn2: // the switch tells registers by twos; a Match has them singly
+	case PacketIn, PacketIn2: // the switch reports registers by twos; a Match has them singly
 		_, second, err := DecodeMessage(again)
 		same = err == nil && reflect.DeepEqual(second, m)
 	}
@@ -349,7 +349,7 @@ func TestSwitch(t *testing.T) {
 		}
 	})
 
-	t.Run("changes are told", func(t *testing.T) {
+	t.Run("changes are reported", func(t *testing.T) {
 		p.t = t
 		other := connect(t, dir)
 		other.do(MeterMod{MeterAdd, MeterKbps, 9, drop})
@@ -366,15 +366,15 @@ func TestSwitch(t *testing.T) {
 		}
 		other.do(FlowMod{Table: 2, Priority: 9, Match: match})
 		if m := hear[FlowMonitorReply](p); len(m.Updates) != 1 || m.Updates[0].Event != UpdateAdded || m.Updates[0].Priority != 9 {
-			t.Errorf("the flow is told as %+v", m)
+			t.Errorf("the flow is reported as %+v", m)
 		}
 		other.do(FlowMod{Table: 1, Command: FlowDelete})
 		if m := hear[FlowRemoved](p); m.Reason != RemovedDelete || m.Cookie != 7 {
-			t.Errorf("the removal is told as %+v", m)
+			t.Errorf("the removal is reported as %+v", m)
 		}
 		vsctl("add-port", "br0", "p3", "--", "set", "interface", "p3", "type=dummy", "ofport_request=3")
 		if m := hear[PortStatus](p); m.Reason != PortAdded || m.Port.Name != "p3" {
-			t.Errorf("the port is told as %+v", m)
+			t.Errorf("the port is reported as %+v", m)
 		}
 		ports := answer[PortDescReply](p, PortDescRequest{3}).Ports
 		if len(ports) != 1 {
@@ -383,7 +383,7 @@ func TestSwitch(t *testing.T) {
 		p.do(PortMod{Port: 3, MAC: ports[0].MAC, Config: PortConfigNoFwd, Mask: PortConfigNoFwd})
 		for m := hear[PortStatus](p); m.Reason != PortModified || m.Port.Config&PortConfigNoFwd == 0; m = hear[PortStatus](p) {
 			if m.Port.Number != 3 {
-				t.Errorf("the port is told as %+v", m)
+				t.Errorf("the port is reported as %+v", m)
 			}
 		}
 		p.do(CTFlushZone{5})
@@ -396,7 +396,7 @@ func TestSwitch(t *testing.T) {
 			t.Errorf("the other's role is %+v", m)
 		}
 		if m := hear[RoleStatus](p); m.Role != RoleSecond || m.Reason != RoleStatusPrimaryRequest {
-			t.Errorf("the role is told as %+v", m)
+			t.Errorf("the role is reported as %+v", m)
 		}
 		answer[RoleReply](p, RoleRequest{Role: RoleEqual})
 	})

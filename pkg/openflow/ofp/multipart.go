@@ -58,7 +58,7 @@ type FlowFilter struct {
 // FlowDescRequest asks for flows with actions and statistics (OFPMP_FLOW_DESC).
 type FlowDescRequest struct{ FlowFilter }
 
-// FlowDesc is a flow as the switch tells it.
+// FlowDesc is a flow as the switch reports it.
 type FlowDesc struct {
 	Table                    Table
 	Priority                 uint16
@@ -131,7 +131,7 @@ type PortDescReply struct {
 // GroupDescRequest asks for groups; a zero ID is encoded as GroupAll.
 type GroupDescRequest struct{ ID uint32 }
 
-// GroupDesc is a group as the switch tells it.
+// GroupDesc is a group as the switch reports it.
 type GroupDesc struct {
 	ID         uint32
 	GroupType  GroupType
@@ -189,7 +189,7 @@ type GroupFeaturesReply struct {
 // MeterDescRequest asks for meters; a zero ID is encoded as MeterAll.
 type MeterDescRequest struct{ ID uint32 }
 
-// MeterDesc is a meter as the switch tells it.
+// MeterDesc is a meter as the switch reports it.
 type MeterDesc struct {
 	Flags uint16
 	ID    uint32

@@ -128,7 +128,7 @@ func (e *encoder) tableFeatures(t *TableFeatures) {
 	}
 	e.raw(t.Properties)
 	if lacks := t.lacks(); lacks != "" && len(e.b) > from {
-		e.fail("table %d: where a table's properties are told, all of instructions, next tables, write actions, apply actions, match, wildcards and set fields must be; %s is missing", t.Table, lacks)
+		e.fail("table %d: where a table's properties are reported, all of instructions, next tables, write actions, apply actions, match, wildcards and set fields must be; %s is missing", t.Table, lacks)
 	}
 	e.len16(start, 0)
 }

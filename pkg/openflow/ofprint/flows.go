@@ -101,7 +101,7 @@ func (p *printer) flowFilter(f ofp.FlowFilter) {
 	p.match(f.Match, flow.DefaultPriority)
 }
 
-// flowDesc is a flow with everything that the switch tells of it.
+// flowDesc is a flow with everything that the switch reports of it.
 func (p *printer) flowDesc(d ofp.FlowDesc) {
 	p.f("\n cookie=0x%x, duration=", d.Cookie)
 	p.duration(d.Stats.DurationSec, d.Stats.DurationNsec)

@@ -25,7 +25,7 @@ type Options struct {
 	// Endpoint of ovsdb-server in the form of ovsdb(7), such as "unix:/run/db.sock";
 	// "" means DefaultEndpoint.
 	Endpoint string
-	// Logger is told about changes of state; nil for silence.
+	// Logger receives changes of state; nil for silence.
 	Logger *slog.Logger
 }
 
@@ -43,7 +43,7 @@ type Manager struct {
 	outcome  outcome
 	progress chan struct{} // closed and replaced after each comparison
 
-	bell    chan struct{} // something may have to be done
+	trigger chan struct{} // something may have to be done
 	changed chan struct{} // the state has changed
 }
 
@@ -63,7 +63,7 @@ func New(opts Options) *Manager {
 		endpoint: opts.Endpoint,
 		log:      opts.Logger,
 		progress: make(chan struct{}),
-		bell:     make(chan struct{}, 1),
+		trigger:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 	}
 	if m.endpoint == "" {
@@ -159,7 +159,7 @@ func (m *Manager) Stats() Stats {
 	return m.stats
 }
 
-// Changed rings after State has changed. It has room for one ring and one listener.
+// Changed is signalled after State has changed. It has room for one signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
 // Run connects, compares and mends until ctx ends; it returns nil then. There is no other
@@ -193,7 +193,7 @@ func (m *Manager) change(f func()) {
 	f()
 	m.round++
 	m.mu.Unlock()
-	ring(m.bell)
+	signal(m.trigger)
 }
 
 // wait returns when met does, which is asked with the lock held after each comparison.
@@ -247,7 +247,7 @@ func (m *Manager) publish(s State, o outcome) {
 	m.announce()
 	m.mu.Unlock()
 	if differs {
-		ring(m.changed)
+		signal(m.changed)
 	}
 }
 
@@ -261,7 +261,7 @@ func (m *Manager) disconnected(err error) {
 	m.announce()
 	m.mu.Unlock()
 	if was {
-		ring(m.changed)
+		signal(m.changed)
 	}
 }
 
@@ -270,9 +270,9 @@ func (m *Manager) announce() {
 	m.progress = make(chan struct{})
 }
 
-func ring(bell chan struct{}) {
+func signal(c chan struct{}) {
 	select {
-	case bell <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

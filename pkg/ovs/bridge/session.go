@@ -53,11 +53,11 @@ func (m *Manager) session(ctx context.Context) error {
 	if content == nil {
 		return errors.New("ovsdb-server closed the connection at once")
 	}
-	touched := func(string, model.Model) { ring(m.bell) }
+	touched := func(string, model.Model) { signal(m.trigger) }
 	content.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    touched,
 		DeleteFunc: touched,
-		UpdateFunc: func(string, model.Model, model.Model) { ring(m.bell) },
+		UpdateFunc: func(string, model.Model, model.Model) { signal(m.trigger) },
 	})
 	monitor := c.NewMonitor(schema.Columns()...)
 	// Not monitor_cond_since: a session starts from nothing anyway, and libovsdb ends the
@@ -76,7 +76,7 @@ func (m *Manager) session(ctx context.Context) error {
 	return m.follow(ctx, c)
 }
 
-// follow compares whenever the bell rings.
+// follow compares whenever it is woken.
 func (m *Manager) follow(ctx context.Context, c client.Client) error {
 	echo := time.NewTicker(echoEvery)
 	defer echo.Stop()
@@ -104,7 +104,7 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 				return context.Cause(ctx)
 			case <-retry:
 				waiting = false
-			case <-m.bell:
+			case <-m.trigger:
 				waiting = false
 			case <-echo.C:
 				if err := within(ctx, c.Echo); err != nil {
@@ -183,7 +183,7 @@ func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) err
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-m.bell:
+		case <-m.trigger:
 		}
 	}
 }
