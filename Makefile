@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/derive ./pkg/runner ./pkg/ipam ./pkg/cni ./pkg/openflow/ofconn ./pkg/openflow/flowsync ./pkg/ovs/bridge ./pkg/hostnet ./pkg/multicluster/retry
 
 .DEFAULT_GOAL := help
-.PHONY: help build images lab-binaries packages modules demo demo-down check test bench generate verify
+.PHONY: help build images lab-binaries packages modules demo demo-down check test chaos bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -52,6 +52,10 @@ test: packages lab-binaries images modules ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -v '/test/kernel$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
 	go test -count=1 -timeout 20m ./test/kernel # alone: what QEMU interprets is slow beside others
+
+MINUTES ?= 60
+chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
+	go test -count=1 -v -timeout $$(($(MINUTES) + 30))m ./test/chaos -chaos.minutes $(MINUTES) $(if $(SEED),-chaos.seed $(SEED))
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 30m ./test/bench | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
