@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -83,6 +85,31 @@ func find(n *lab.Node, name, argument string) ([]lab.Process, error) {
 	return found, nil
 }
 
+// findElected is find, and of the replicas of a controller only the one that is elected: a fault
+// of the other one changes nothing. While the API server is away any of them will do.
+func findElected(ctx context.Context, n *lab.Node, name, role string) ([]lab.Process, error) {
+	found, err := find(n, name, role)
+	if err != nil || role == "" {
+		return found, err
+	}
+	namespace := scenario.MemberNamespace
+	if role == "leader" {
+		namespace = scenario.LeaderNamespace
+	}
+	holder, err := clusterOf(n).Kubectl(ctx, "get", "lease", "antrea-mc-controller", "-n", namespace, "--request-timeout=5s", "-o", "jsonpath={.spec.holderIdentity}")
+	if err != nil {
+		return found, nil
+	}
+	pod, _, _ := strings.Cut(holder, "_")
+	for _, p := range found {
+		environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+		if err == nil && slices.Contains(strings.Split(string(environment), "\x00"), "HOSTNAME="+pod) {
+			return []lab.Process{p}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s %s on %s is not the elected one: %w", name, role, n, errNoProcess)
+}
+
 // inCluster tries an injection on the Nodes of a cluster (the chosen Node's when none is named)
 // until one has the process: a Deployment's Pod is on one of them.
 func inCluster(cluster string, inject injection) injection {
@@ -123,7 +150,7 @@ func paused(name, argument string) injection {
 // signal signals a Node's processes. Those of another fault may have to come back first.
 func signal(ctx context.Context, at *lab.Node, name, argument string, s syscall.Signal, pids *[]int) error {
 	try := func(context.Context) error {
-		found, err := find(at, name, argument)
+		found, err := findElected(ctx, at, name, argument)
 		if err != nil {
 			return err
 		}
@@ -200,8 +227,8 @@ func diskFull(dir string) injection {
 
 // clockOff puts the wall clock of a process off by ten minutes, ahead or behind.
 func clockOff(name, argument string) injection {
-	return func(_ context.Context, at *lab.Node, random *rand.Rand) (string, func(context.Context) error, error) {
-		found, err := find(at, name, argument)
+	return func(ctx context.Context, at *lab.Node, random *rand.Rand) (string, func(context.Context) error, error) {
+		found, err := findElected(ctx, at, name, argument)
 		if err != nil {
 			return "on " + at.String(), nil, err
 		}
