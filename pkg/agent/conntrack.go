@@ -111,6 +111,26 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 	}
 }
 
+// flushTracked flushes those of the connections that there are. Each flush has the switch look
+// at its whole table, so that it must not be done for each endpoint that ever was.
+func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]bool) error {
+	tracked, err := f.switches.tracked(ctx)
+	if err != nil {
+		return err
+	}
+	var flushes []ofp.CTFlush
+	for c := range gone {
+		if tracked[c] {
+			flushes = append(flushes, c.Flush())
+		}
+	}
+	if len(flushes) == 0 {
+		return nil
+	}
+	slices.SortFunc(flushes, func(a, b ofp.CTFlush) int { return a.Reply.Src.Compare(b.Reply.Src) })
+	return f.switches.flush(ctx, flushes)
+}
+
 // pass compares and flushes once.
 func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -145,17 +165,12 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	if err := f.switches.applied(ctx); err != nil {
 		return err
 	}
-	var flushes []ofp.CTFlush
-	for c := range gone {
-		flushes = append(flushes, c.Flush())
-	}
-	slices.SortFunc(flushes, func(a, b ofp.CTFlush) int { return a.Reply.Src.Compare(b.Reply.Src) })
 	// Twice: until the datapath's cached decisions follow the flows, a datagram may still be
 	// sent to the old endpoint and be remembered.
-	err := f.switches.flush(ctx, flushes)
+	err := f.flushTracked(ctx, gone)
 	if err == nil {
 		if err = f.switches.revalidated(ctx); err == nil {
-			err = f.switches.flush(ctx, flushes)
+			err = f.flushTracked(ctx, gone)
 		}
 	}
 	var refused *ofconn.SwitchError

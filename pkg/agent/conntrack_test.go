@@ -74,11 +74,14 @@ func TestConntrackFlusher(t *testing.T) {
 			t.Errorf("%s: flushed %q, want %q", name, s.flushed, want)
 		}
 	}
-	s.number, s.knows = 1, set("10.97.0.1 10.0.0.9", "10.97.0.1 10.0.0.1")
+	s.number, s.knows = 1, set("10.97.0.1 10.0.0.9", "10.97.0.1 10.0.0.1", "10.97.0.2 10.0.0.1")
 	step("before the first plan")
 	f.update(set("10.97.0.1 10.0.0.1", "10.97.0.1 10.0.0.2", "10.97.0.2 10.0.0.1"), nil)
 	step("after a start, tracked to an endpoint that is gone", "10.97.0.1 10.0.0.9")
 	step("again")
+	f.update(set("10.97.0.1 10.0.0.1", "10.97.0.1 10.0.0.2", "10.97.0.1 10.0.0.7", "10.97.0.2 10.0.0.1"), nil)
+	f.update(set("10.97.0.1 10.0.0.1", "10.97.0.1 10.0.0.2", "10.97.0.2 10.0.0.1"), nil)
+	step("endpoint without connections gone")
 	f.update(set("10.97.0.1 10.0.0.2", "10.97.0.2 10.0.0.1"), nil)
 	step("endpoint of one of two Services gone", "10.97.0.1 10.0.0.1")
 	f.update(set("10.97.0.1 10.0.0.2"), draining)

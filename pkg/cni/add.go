@@ -117,7 +117,7 @@ func (s *Server) undo(ctx context.Context, k ipam.Key, portName string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	detachErr := s.node.Detach(ctx, k.ContainerID, k.IfName)
-	err := errors.Join(detachErr, removeLink(portName))
+	err := errors.Join(detachErr, removeLink(portName, k))
 	if detachErr != nil {
 		return err
 	}

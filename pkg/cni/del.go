@@ -67,7 +67,7 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	var errs []error
 	for name, its := range links {
 		if its {
-			errs = append(errs, removeLink(name))
+			errs = append(errs, removeLink(name, k))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -180,6 +180,10 @@ func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
 	if host, err = netlink.LinkByName(s.portName); err != nil {
 		return nil, fmt.Errorf("look for %s, just made: %w", s.portName, err)
 	}
+	// At once: a veth without an alias belongs to nobody.
+	if err := netlink.LinkSetAlias(host, alias(s.containerID, s.ifName, s.pod)); err != nil {
+		return nil, errors.Join(fmt.Errorf("set the alias of %s: %w", s.portName, err), netlink.LinkDel(host))
+	}
 	return host, nil
 }
 
@@ -359,9 +363,11 @@ func isNotFound(err error) bool {
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
 }
 
-// removeLink takes the host's end away, and with it the Pod's. Only a veth goes: the name
-// is made from a Pod's name and could be someone else's interface.
-func removeLink(name string) error {
+// removeLink takes the host's end away, and with it the Pod's. The name is made from a Pod's
+// name and a hash, so it could be another Pod's or somebody else's interface: only a veth goes
+// whose alias says that it is the key's, or that has no alias yet, since the agent was killed
+// when it had just made it: its other end is in another namespace.
+func removeLink(name string, k ipam.Key) error {
 	link, err := netlink.LinkByName(name)
 	if isNotFound(err) {
 		return nil
@@ -371,6 +377,11 @@ func removeLink(name string) error {
 	}
 	if link.Type() != "veth" {
 		return fmt.Errorf("remove %s: it is a %s, not a Pod's veth; it was left alone", name, link.Type())
+	}
+	holder, _, ours := parseAlias(link.Attrs().Alias)
+	justMade := link.Attrs().Alias == "" && link.Attrs().NetNsID >= 0
+	if ours && holder != k || !ours && !justMade {
+		return nil
 	}
 	if err := netlink.LinkDel(link); err != nil && !isNotFound(err) {
 		return fmt.Errorf("remove %s: %w", name, err)

@@ -347,7 +347,7 @@ func TestCheckNamesTheDifference(t *testing.T) {
 		want  string
 	}{
 		{"host interface removed", func(t *testing.T, _ *rig, _ string) {
-			if err := removeLink(PortName("web-5d8f7c", "c1", "eth0")); err != nil {
+			if err := removeLink(PortName("web-5d8f7c", "c1", "eth0"), ipam.Key{ContainerID: "c1", IfName: "eth0"}); err != nil {
 				t.Fatal(err)
 			}
 		}, 103, "host interface web-5d8f-"},
@@ -444,6 +444,40 @@ func TestBadRequests(t *testing.T) {
 		})
 	}
 	r.clean()
+}
+
+// TestNameIsTaken has interfaces of others under the name that a Pod's would get. The ADD is
+// refused, and neither that nor the DEL takes the other interface away.
+func TestNameIsTaken(t *testing.T) {
+	for _, row := range []struct{ name, alias, want string }{
+		{"by another container", alias("other", "eth0", "default/other"), "is taken by interface eth0 of container other"},
+		{"by somebody else", "", "that tombolo did not make"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t)
+			netns, _ := r.netns()
+			port := PortName("web-5d8f7c", "c1", "eth0")
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = port
+			theirs := netlink.NewVeth(attrs)
+			theirs.PeerName = "theirs"
+			if err := netlink.LinkAdd(theirs); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = netlink.LinkDel(theirs) })
+			if err := netlink.LinkSetAlias(theirs, row.alias); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.exec("ADD", environment("c1", netns), r.conf(nil))
+			if err == nil || !strings.Contains(err.Msg+"; "+err.Details, row.want) {
+				t.Errorf("ADD: %+v, want %q", err, row.want)
+			}
+			r.must("DEL", environment("c1", netns), r.conf(nil))
+			if _, err := netlink.LinkByName(port); err != nil {
+				t.Errorf("the other's interface: %v", err)
+			}
+		})
+	}
 }
 
 func TestPodHasAnotherInterface(t *testing.T) {

@@ -95,6 +95,7 @@ func (m *Manager) listen(ctx context.Context, s subscription) {
 			continue
 		case err != nil:
 			if ctx.Err() == nil {
+				m.deaf.Store(true)
 				m.log.Error("kernel events have ended, only the periodic comparison is left", "error", err)
 			}
 			return

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -47,6 +48,7 @@ type Manager struct {
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
+	deaf    atomic.Bool   // an event socket has ended: compare everything at each resync
 	trigger chan struct{} // links, addresses, routes or neighbours have changed
 	tables  chan struct{} // our nftables table has changed
 	all     chan struct{} // compare everything
@@ -206,6 +208,9 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.routes()
 	a.tunnels(everything)
 	a.sysctls()
+	if everything && m.deaf.Load() {
+		a.nftDirty = true
+	}
 	a.nftables()
 
 	m.mu.Lock()

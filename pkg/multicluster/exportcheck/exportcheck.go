@@ -22,14 +22,17 @@ import (
 const (
 	MaxEndpoints = 1000      // different addresses in an Endpoints export
 	MaxPorts     = 100       // ports of a Service, and of one subset of Endpoints
-	MaxBytes     = 512 << 10 // of an export as JSON
+	// MaxBytes is the size of an export as JSON. Antrea's members repeat the endpoints of an
+	// EndpointSlice up to fifty times each (endpointIPType PodIP); etcd takes 1.5 MiB.
+	MaxBytes = 1280 << 10
 )
 
 // MaxImportEndpoints is how many addresses the joint Endpoints of all exporters of a Service may
-// have, and MaxImportBytes about how long they may be as JSON: API servers refuse objects of more
-// than 1.5 MiB.
+// have: kube-controller-manager mirrors the first 1,000 of them into EndpointSlices and drops the
+// others without a word. MaxImportBytes is about how long they may be as JSON: API servers refuse
+// objects of more than 1.5 MiB.
 const (
-	MaxImportEndpoints = 10_000
+	MaxImportEndpoints = 1000
 	MaxImportBytes     = 1 << 20
 )
 
@@ -235,6 +238,9 @@ func (w *walk) address(text string) (netip.Addr, string) {
 	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
 	if len(w.allowed.Own) > 0 {
 		if !slices.ContainsFunc(w.allowed.Own, contains) {
+			if len(*w.wrong) >= mostProblems {
+				return ip, "outside" // nobody reads it
+			}
 			return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
 		}
 		return ip, ""

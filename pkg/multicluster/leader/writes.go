@@ -107,7 +107,9 @@ func (w *writes) patch(verb, kind string, have client.Object, field, after strin
 
 func (w *writes) remove(verb, kind string, have client.Object) string {
 	return w.add(verb, kind, have, "", "", func(ctx context.Context) error {
-		return client.IgnoreNotFound(w.to.Delete(ctx, have.DeepCopyObject().(client.Object)))
+		// What has changed since it was seen is judged again: this replica may have hung for a while.
+		uid, version := have.GetUID(), have.GetResourceVersion()
+		return client.IgnoreNotFound(w.to.Delete(ctx, have.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version}))
 	})
 }
 

@@ -62,7 +62,7 @@ func write(ctx context.Context, to client.Client, w Write) error {
 type reporter struct {
 	recorder events.EventRecorder
 	log      *slog.Logger
-	active   map[problem.Problem]bool
+	active   map[problem.Problem]bool // true once there was an object to write the Event on
 }
 
 func newReporter(recorder events.EventRecorder, log *slog.Logger) *reporter {
@@ -72,15 +72,20 @@ func newReporter(recorder events.EventRecorder, log *slog.Logger) *reporter {
 func (r *reporter) report(v View, problems []problem.Problem) {
 	now := map[problem.Problem]bool{}
 	for _, p := range problems {
-		if now[p] {
+		if _, twice := now[p]; twice {
 			continue
 		}
-		now[p] = true
-		if r.active[p] {
+		recorded, known := r.active[p]
+		now[p] = recorded
+		if recorded {
 			continue
 		}
-		r.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		if !known {
+			r.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		}
+		// An object that this very round makes is in the next round's view.
 		if ref := reference(v, p.Object); ref != nil {
+			now[p] = true
 			note := p.Message
 			if p.Field != "" {
 				note = p.Field + ": " + note

@@ -464,7 +464,7 @@ func TestReviewResourceExport(t *testing.T) {
 		{"a loopback endpoint, later", eastUser, update, exported(multicluster.EndpointsKind), exported(multicluster.EndpointsKind, func(r *re) {
 			r.Spec.Endpoints.Subsets = []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.96.0.1"}, {IP: "127.0.0.1"}}}}
 		}), "addresses[1].ip: 127.0.0.1 is a loopback address"},
-		{"too long", eastUser, create, nil, exported(service, func(r *re) { r.Annotations = map[string]string{"x": strings.Repeat("x", exportcheck.MaxBytes)} }), "expected at most 524288"},
+		{"too long", eastUser, create, nil, exported(service, func(r *re) { r.Annotations = map[string]string{"x": strings.Repeat("x", exportcheck.MaxBytes)} }), "expected at most 1310720"},
 		{"new ports", eastUser, update, exported(service), exported(service), ""},
 		{"of another Service", eastUser, update, exported(service), exported(service, func(r *re) { r.Spec.Name = "x" }), "immutable"},
 		{"without the finalizer", eastUser, update, exported(service), exported(service, bare), "taken off by the leader only"},

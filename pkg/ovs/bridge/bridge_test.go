@@ -223,6 +223,14 @@ func TestForeignChangesAreMended(t *testing.T) {
 				if diff := cmp.Diff(before, have); diff != "" {
 					return fmt.Errorf("-want +have:\n%s", diff)
 				}
+				// The manager may not have seen the change yet: ask the database too, for what the
+				// next command needs.
+				ports := strings.Fields(s.Vsctl("--bare", "--columns=name", "list", "port"))
+				for _, name := range []string{"br-int", "gw0", "tun0", "pod1", "pod2"} {
+					if !slices.Contains(ports, name) {
+						return fmt.Errorf("the database has ports %v, without %s", ports, name)
+					}
+				}
 				return nil
 			})
 		}

@@ -99,6 +99,8 @@ func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error {
 	if err := m.wait(ctx, func() (bool, error) {
 		return !m.want.clearsFlowRestoreWait && m.state.CurCfg >= m.state.NextCfg, nil
 	}); err != nil {
+		// A later session must not carry it out before its switch has flows.
+		m.change(func() { m.want.clearsFlowRestoreWait = false })
 		return fmt.Errorf("clear flow-restore-wait: %w", err)
 	}
 	return nil
