@@ -27,7 +27,8 @@ const (
 // Candidate is what one cluster announces.
 type Candidate struct {
 	ClusterID string
-	Wanted    *mcv1alpha1.ClusterInfo
+	// Wanted is nil for a cluster that announces nothing now and keeps what it holds for a while.
+	Wanted *mcv1alpha1.ClusterInfo
 	// Held is what is in effect of the cluster's earlier announcements; nil for nothing.
 	Held *mcv1alpha1.ClusterInfo
 }
@@ -99,6 +100,9 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 }
 
 func (t *table) decide(c Candidate) Decision {
+	if c.Wanted == nil {
+		return Decision{}
+	}
 	before := len(t.taken)
 	info, faults, usable := t.wanted(c.ClusterID, c.Wanted)
 	if usable {

@@ -20,8 +20,8 @@ import (
 
 // Limits of one export.
 const (
-	MaxEndpoints = 1000      // different addresses in an Endpoints export
-	MaxPorts     = 100       // ports of a Service, and of one subset of Endpoints
+	MaxEndpoints = 1000 // different addresses in an Endpoints export
+	MaxPorts     = 100  // ports of a Service, and of one subset of Endpoints
 	// MaxBytes is the size of an export as JSON. Antrea's members repeat the endpoints of an
 	// EndpointSlice up to fifty times each (endpointIPType PodIP); etcd takes 1.5 MiB.
 	MaxBytes = 1280 << 10

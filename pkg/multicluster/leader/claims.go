@@ -2,6 +2,8 @@ package leader
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -12,8 +14,8 @@ import (
 
 // clusterInfos passes the clusters' network information on, the oldest export first, and returns
 // what it passes on by cluster ID. An address range or a gateway address belongs to one cluster:
-// to the one whose ResourceImport has it, else to the one whose export is the oldest (package
-// claims). An export that claims another's fails alone: what does not overlap is passed on.
+// to the one whose ResourceImport has it, or had it a short while ago, else to the one whose export
+// is the oldest (package claims). An export that claims another's fails alone: what does not overlap is passed on.
 func (p *planner) clusterInfos(exports []*mcv1alpha1.ResourceExport) map[string]*mcv1alpha1.ClusterInfo {
 	current := map[string]*mcv1alpha1.ClusterInfo{}
 	for _, ri := range p.ResourceImports {
@@ -42,11 +44,20 @@ func (p *planner) clusterInfos(exports []*mcv1alpha1.ResourceExport) map[string]
 		if held != nil && held.ClusterID != id {
 			held = nil
 		}
+		if held == nil {
+			held = p.Imported[id]
+		}
 		candidates = append(candidates, claims.Candidate{ClusterID: id, Wanted: info, Held: held})
 		of = append(of, re)
 	}
+	announced := len(candidates)
+	for _, id := range slices.Sorted(maps.Keys(p.Imported)) {
+		if !from[id] {
+			candidates = append(candidates, claims.Candidate{ClusterID: id, Held: p.Imported[id]})
+		}
+	}
 	imported := map[string]*mcv1alpha1.ClusterInfo{}
-	for i, decision := range claims.Decide(candidates, p.pins()) {
+	for i, decision := range claims.Decide(candidates, p.pins())[:announced] {
 		re := of[i]
 		switch {
 		case len(decision.Faults) > 0:

@@ -71,6 +71,53 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestWithdrawnClaim has a member withdraw its ClusterInfo while a rival waits for its range.
+func TestWithdrawnClaim(t *testing.T) {
+	info := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
+		ri := &mcv1alpha1.ResourceImport{}
+		ri.Name, ri.Spec = re.Name, mcv1alpha1.ResourceImportSpec{Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo}
+		return ri
+	}
+	west, rival := clusterInfo("west", "10.97.0.0/16"), clusterInfo("rival", "10.97.0.0/24")
+	c := &controller{claims: map[string]claim{}}
+	for _, step := range []struct {
+		name    string
+		at      time.Duration
+		members []string
+		exports []*mcv1alpha1.ResourceExport
+		imports []*mcv1alpha1.ResourceImport
+		want    string // the import that has the range
+	}{
+		{"west has it", 0, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{west, rival}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
+		{"withdrawn, and still imported", time.Second, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, []*mcv1alpha1.ResourceImport{info(west)}, ""},
+		{"withdrawn", time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
+		{"announced again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, nil, "west-clusterinfo"},
+		{"withdrawn again", 3 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
+		{"withdrawn for long", time.Hour, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, "rival-clusterinfo"},
+	} {
+		v := View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports}
+		v.Imported = c.imported(v)
+		d, _ := Plan(v)
+		var have string
+		for name, ri := range d.Imports {
+			if ri.Spec.Kind == multicluster.ClusterInfoKind {
+				have += name
+			}
+		}
+		if have != step.want {
+			t.Errorf("%s: %q has the range, want %q", step.name, have, step.want)
+		}
+	}
+	// A member that leaves gives it up at once.
+	v := View{Namespace: "area", Now: noon, Announces: announced("west", "rival"), ResourceExports: []*mcv1alpha1.ResourceExport{west}, ResourceImports: []*mcv1alpha1.ResourceImport{info(west)}}
+	c.imported(v)
+	v.Announces, v.ResourceExports, v.ResourceImports = announced("rival"), []*mcv1alpha1.ResourceExport{rival}, nil
+	v.Imported = c.imported(v)
+	if d, _ := Plan(v); d.Imports["rival-clusterinfo"] == nil {
+		t.Error("the range of a member that has left is not free")
+	}
+}
+
 // TestUnreadablePin reports an annotation on the ClusterSet.
 func TestUnreadablePin(t *testing.T) {
 	s := set("set", "north", "north")

@@ -77,6 +77,7 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 		}}),
 		writer: retry.New(retryMin, retryMost, log),
 		seen:   map[string]sighting{},
+		claims: map[string]claim{},
 	})
 }
 
@@ -90,6 +91,7 @@ type controller struct {
 	seen      map[string]sighting
 	writer    *retry.Writer
 	refused   map[string]string // why ResourceImports cannot be written, by name
+	claims    map[string]claim  // by cluster ID
 	reported  []problem.Problem
 }
 
@@ -98,6 +100,39 @@ type sighting struct {
 	Sighting
 	uid              types.UID
 	version, touched string
+}
+
+// claim is a ClusterInfo that was imported, and until when it holds its addresses.
+type claim struct {
+	info  *mcv1alpha1.ClusterInfo
+	until time.Time
+}
+
+// holdClaims is how long addresses stay with an announced member that has withdrawn them. A
+// member that leaves gives them up at once.
+const holdClaims = 10 * time.Minute
+
+// imported updates what is imported of each announced member, and returns it with what was
+// imported until a short while ago.
+func (c *controller) imported(v View) map[string]*mcv1alpha1.ClusterInfo {
+	member := map[string]bool{}
+	for _, a := range v.Announces {
+		member[a.ClusterID] = a.DeletionTimestamp == nil
+	}
+	out := map[string]*mcv1alpha1.ClusterInfo{}
+	for _, ri := range v.ResourceImports {
+		if info := ri.Spec.ClusterInfo; ri.Spec.Kind == multicluster.ClusterInfoKind && info != nil && ri.DeletionTimestamp == nil {
+			c.claims[info.ClusterID] = claim{info, v.Now.Add(holdClaims)}
+		}
+	}
+	for id, held := range c.claims {
+		if !member[id] || v.Now.After(held.until) {
+			delete(c.claims, id)
+			continue
+		}
+		out[id] = held.info
+	}
+	return out
 }
 
 // see takes note of a MemberClusterAnnounce at a time.
@@ -214,6 +249,7 @@ func (c *controller) view(ctx context.Context) (View, error) {
 			delete(c.seen, name)
 		}
 	}
+	v.Imported = c.imported(v)
 	for _, set := range v.ClusterSets {
 		if set.Spec.ClusterID != "" {
 			continue

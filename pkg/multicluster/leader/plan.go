@@ -50,6 +50,9 @@ type View struct {
 	Seen map[string]Sighting
 	// Refused is why ResourceImports could not be written, by name.
 	Refused map[string]string
+	// Imported are the ClusterInfos of announced members that are imported, or were until a short
+	// while ago, by cluster ID: a Gateway that moves is withdrawn before it is announced again.
+	Imported map[string]*mcv1alpha1.ClusterInfo
 }
 
 // Sighting is what this controller has seen of a MemberClusterAnnounce since it started, by its

@@ -213,7 +213,7 @@ func TestJointEndpoints(t *testing.T) {
 		v.Announces = append(v.Announces, announced(id)...)
 		re := endpoints(id, "default", "web", "")
 		re.CreationTimestamp = metav1.NewTime(noon.Add(time.Duration(c) * time.Second))
-		addresses := make([]corev1.EndpointAddress, exportcheck.MaxEndpoints)
+		addresses := make([]corev1.EndpointAddress, exportcheck.MaxImportEndpoints/10)
 		for i := range addresses {
 			addresses[i].IP = fmt.Sprintf("10.%d.%d.%d", c+1, i/250, i%250+1)
 		}

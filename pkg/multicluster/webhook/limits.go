@@ -24,7 +24,7 @@ import (
 const (
 	MaxExports       = 10_000   // ResourceExports
 	MaxExportBytes   = 32 << 20 // of all of them, as JSON
-	MaxAnnounceBytes = 4 << 10 // of its MemberClusterAnnounce
+	MaxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
 	// WriteBytesPerSecond is how much a member may write for long, and MaxWrittenBytes how much
 	// at once: each write is stored until the next compaction of etcd.
 	WriteBytesPerSecond = 1 << 20

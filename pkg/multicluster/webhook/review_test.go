@@ -264,7 +264,7 @@ func TestReviewAnnounce(t *testing.T) {
 		{name: "with a finalizer", user: eastUser, op: create, is: change(finalizers("example.org/mine")), want: `metadata.finalizers: members may not add "example.org/mine"`},
 		{name: "with the leader's finalizer", user: eastUser, op: create, is: change(finalizers(held)), want: "metadata.finalizers: members may not add"},
 		{name: "with an owner", user: eastUser, op: create, is: change(owned), want: "metadata.ownerReferences: members may not add one (Pod x)"},
-		{name: "too long", user: eastUser, op: create, want: "expected at most 16384", is: change(func(a *mcv1alpha1.MemberClusterAnnounce) {
+		{name: "too long", user: eastUser, op: create, want: "expected at most 4096", is: change(func(a *mcv1alpha1.MemberClusterAnnounce) {
 			a.Annotations = map[string]string{"x": strings.Repeat("x", MaxAnnounceBytes)}
 		})},
 		{name: "touch with the leader's finalizer", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east", finalizers(held)), record: east},
