@@ -51,6 +51,7 @@ modules: # what compiling and testing everything downloads
 test: packages lab-binaries images modules ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos)$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
+	go test -count=1 -timeout 20m ./test/kernel # alone: what QEMU interprets is slow beside others
 
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
