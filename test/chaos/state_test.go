@@ -170,6 +170,9 @@ func node(ctx context.Context, n *lab.Node) (map[string][]string, map[string]int
 	}
 	for _, p := range processes {
 		name := p.Name()
+		if slices.Contains(probes, name) {
+			continue
+		}
 		lines[at("processes")] = append(lines[at("processes")], name)
 		if !slices.Contains([]string{"tombolo-agent", "tombolo-controller", "ovs-vswitchd", "ovsdb-server"}, name) {
 			continue
@@ -199,6 +202,9 @@ var (
 	isEntry    = regexp.MustCompile(`actions=|group_id=`)
 	cookie     = regexp.MustCompile(`cookie=0x[0-9a-f]+,? ?`)
 )
+
+// probes are programs that kubelet starts for a moment now and then, with what starts them.
+var probes = []string{"tombolo", "ovs-vsctl", "ovs-appctl", "runc", "sh", "exe", "runc:[1:CHILD]", "runc:[2:INIT]"}
 
 // withoutCookie takes out what tells one run of the agent from the next.
 func withoutCookie(dump string) string { return cookie.ReplaceAllString(dump, "") }
