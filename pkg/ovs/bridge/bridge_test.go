@@ -284,6 +284,10 @@ func TestZoneTimeouts(t *testing.T) {
 	} {
 		s.Vsctl(append([]string{"--no-wait"}, act...)...)
 		ovstest.Eventually(t, fmt.Sprintf("%q is mended", act), func() error {
+			// ovs-vsctl fails while there is no such datapath.
+			if all := s.Vsctl("--bare", "--columns=datapaths", "list", "Open_vSwitch"); !strings.Contains(all, "system") {
+				return fmt.Errorf("the datapaths are %q", all)
+			}
 			if have := zones(); !strings.HasPrefix(want, have) || !strings.Contains(have, "Zone:8") {
 				return fmt.Errorf("zones are\n%s", have)
 			}
