@@ -1,9 +1,11 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -88,7 +90,7 @@ func FromStats(d ofp.FlowDesc) Flow {
 	}
 }
 
-// FromUpdate is the flow that a flow monitor tells of; flags and importance are not in it.
+// FromUpdate is the flow that a flow monitor reports; flags and importance are not in it.
 func FromUpdate(u ofp.FlowUpdate) Flow {
 	return Flow{
 		Table: u.Table, Priority: u.Priority, Match: Match{oxm: u.Match}, Actions: u.Actions, Cookie: u.Cookie,
@@ -144,11 +146,16 @@ func (g Group) Mod(c ofp.GroupCommand) ofp.GroupMod {
 		return m
 	}
 	m.Selection = g.Selection
-	m.Buckets = make([]ofp.Bucket, len(g.Buckets))
-	for i, b := range g.Buckets {
-		m.Buckets[i] = ofp.Bucket{ID: b.ID, Weight: b.Weight, WatchPort: b.WatchPort, WatchGroup: b.WatchGroup, Actions: b.Actions}
-	}
+	m.Buckets = g.appendBuckets(make([]ofp.Bucket, 0, len(g.Buckets)))
 	return m
+}
+
+func (g *Group) appendBuckets(list []ofp.Bucket) []ofp.Bucket {
+	for i := range g.Buckets {
+		b := &g.Buckets[i]
+		list = append(list, ofp.Bucket{ID: b.ID, Weight: b.Weight, WatchPort: b.WatchPort, WatchGroup: b.WatchGroup, Actions: b.Actions})
+	}
+	return list
 }
 
 // FromGroupDesc is the group that the switch reports of.
@@ -162,34 +169,53 @@ func FromGroupDesc(d ofp.GroupDesc) Group {
 
 // Err is the first thing wrong with the group, nil where nothing is.
 func (g Group) Err() error {
-	if g.ID > 0xffffff00 {
-		return fmt.Errorf("group %d: numbers above 0xffffff00 are reserved", g.ID)
-	}
-	seen := map[uint32]bool{}
-	for _, b := range g.Buckets {
-		if seen[b.ID] {
-			return fmt.Errorf("group %d: bucket_id %d stands twice", g.ID, b.ID)
-		}
-		seen[b.ID] = true
-	}
-	if _, err := ofp.AppendMessage(nil, 0, g.Mod(ofp.GroupAdd)); err != nil {
-		return fmt.Errorf("group %d: %w", g.ID, err)
-	}
-	return nil
+	_, err := g.AppendAdd(nil)
+	return err
 }
 
-// Equal says whether two groups are the same, actions by their meaning.
+// AppendAdd appends the message that adds the group. Its error is the first thing wrong with the group.
+func (g *Group) AppendAdd(b []byte) ([]byte, error) {
+	if g.ID > 0xffffff00 {
+		return b, fmt.Errorf("group %d: numbers above 0xffffff00 are reserved", g.ID)
+	}
+	list := bucketLists.Get().(*[]ofp.Bucket)
+	m := ofp.GroupMod{Command: ofp.GroupAdd, GroupType: ofp.GroupType(g.Type), ID: g.ID, Selection: g.Selection, Buckets: g.appendBuckets((*list)[:0])}
+	out, err := ofp.AppendMessage(b, 0, m)
+	clear(m.Buckets)
+	*list = m.Buckets
+	bucketLists.Put(list)
+	if err != nil {
+		return b, fmt.Errorf("group %d: %w", g.ID, err)
+	}
+	return out, nil
+}
+
+// bucketLists are lists of buckets for AppendAdd, used again: they would be the most of its garbage.
+var bucketLists = sync.Pool{New: func() any { return new([]ofp.Bucket) }}
+
+// Equal says whether two groups are the same, actions by their meaning. The order of buckets has a meaning in
+// fast-failover groups alone.
 func (g Group) Equal(h Group) bool {
 	if g.ID != h.ID || g.Type != h.Type || !g.Selection.Equal(h.Selection) || len(g.Buckets) != len(h.Buckets) {
 		return false
 	}
-	for i, b := range g.Buckets {
-		c := h.Buckets[i]
+	have, want := g.ordered(), h.ordered()
+	for i, b := range have {
+		c := want[i]
 		if b.ID != c.ID || b.Weight != c.Weight || b.watchPort() != c.watchPort() || b.watchGroup() != c.watchGroup() || !b.Actions.Equal(c.Actions) {
 			return false
 		}
 	}
 	return true
+}
+
+// ordered are the buckets by their numbers, where their order has no meaning.
+func (g Group) ordered() []Bucket {
+	byID := func(a, b Bucket) int { return cmp.Compare(a.ID, b.ID) }
+	if g.Type == FastFailover || slices.IsSortedFunc(g.Buckets, byID) {
+		return g.Buckets
+	}
+	return slices.SortedStableFunc(slices.Values(g.Buckets), byID)
 }
 
 func (b Bucket) watchPort() ofp.Port {
@@ -268,10 +294,15 @@ func (m Meter) Equal(n Meter) bool {
 // Kind is what sort of owner wants an entry; it stands in the flows' cookies.
 type Kind uint8
 
-// Owner is who wants entries: a kind and a name within it.
+// Owner is what entries belong to: a kind and a name within it.
 type Owner struct {
 	Kind Kind
 	Name string
+}
+
+// Compare orders owners by kind, then name. Of several owners that want one entry the first counts.
+func (o Owner) Compare(p Owner) int {
+	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Name, p.Name))
 }
 
 // String is kind/name.

@@ -176,7 +176,7 @@ func TestGroupErrors(t *testing.T) {
 		{"group_id=1,type=select,selection_method=hash,fields(reg99),bucket=actions=1", 53, "fields"},
 		{"group_id=1,type=select,selection_method=hash,fields(nw_src=0.0.0.0),bucket=actions=1", 60, "fields"},
 		{"group_id=1,type=select,selection_method=guess,bucket=actions=1", 41, "selection_method"},
-		{"group_id=1,type=all,bucket=bucket_id:1,actions=1,bucket=bucket_id:1,actions=2", 1, "stands twice"},
+		{"group_id=1,type=all,bucket=bucket_id:1,actions=1,bucket=bucket_id:1,actions=2", 1, "is there twice"},
 	} {
 		var pe *ParseError
 		if _, err := ParseGroup(c.text); !errors.As(err, &pe) || pe.Column != c.column || !strings.Contains(pe.Problem, c.word) || pe.Expected == "" {

@@ -401,8 +401,8 @@ func TestLiveMessages(t *testing.T) {
 	if !ok || len(m.Updates) != 1 {
 		t.Fatalf("flow monitor update: %#v", m)
 	}
-	// Of what a connection does itself, the switch only tells that it was done; unless it is
-	// asked to tell that too.
+	// Of what a connection does itself, the switch only reports that it was done; unless it is
+	// asked to report that too.
 	if u := m.Updates[0]; u.Event != ofp.UpdateAbbrev || u.XID != p.xid {
 		t.Errorf("flow monitor: have %+v, want the flow_mod's xid %d", u, p.xid)
 	}

@@ -67,7 +67,7 @@ var actionForms = []actionForm{
 	{"mod_nw_tos:32", "sets the DSCP, as the upper six bits of a byte", needIP, oldForm},
 	{"mod_nw_ecn:2", "sets the ECN bits", needIP, oldForm},
 	{"mod_nw_ttl:64", "sets the TTL or hop limit; set_nw_ttl is the same", needIP, spec726},
-	{"dec_ttl(1,2)", "decrements the TTL or hop limit, and tells controllers of packets that must not go on; without numbers, controller 0", needIP, spec726},
+	{"dec_ttl(1,2)", "decrements the TTL or hop limit, and sends controllers the packets that must not go on; without numbers, controller 0", needIP, spec726},
 	{"mod_tp_src:80", "sets the source port of the protocol that is matched", "tcp, udp or sctp", oldForm},
 	{"mod_tp_dst:80", "sets the destination port of the protocol that is matched", "tcp, udp or sctp", oldForm},
 	{"set_tunnel:5", "sets the tunnel key", "", oldForm},

@@ -38,7 +38,10 @@ const (
 	remove
 )
 
-// append appends the step's message.
+// append appends the step's message. A group is sent whole: of buckets inserted alone Open vSwitch 3.1 makes
+// the table of hash values of a select group, and all connections go to them; after one was removed
+// it has none (ofproto.c, init_group() calls group_construct() before modify_group_start()
+// adds the other buckets).
 func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 	switch {
 	case st.id.isGroup() && st.op == remove:
@@ -51,7 +54,7 @@ func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 		start := len(b)
 		b = append(b, st.after...)
 		binary.BigEndian.PutUint32(b[start+4:], xid)
-		binary.BigEndian.PutUint16(b[start+8:], uint16(command)) // first in the body (OpenFlow 1.5 section 7.3.4.3)
+		binary.BigEndian.PutUint16(b[start+groupCommand:], uint16(command))
 		return b, nil
 	case st.op == remove:
 		m := s.deletion(st.id)
@@ -69,7 +72,7 @@ func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 // the session.
 func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, error) {
 	s.mu.Lock()
-	all, groups := s.reread, s.regroup
+	all, groups := s.reread, s.regroup || s.forwarded && time.Since(s.groupsRead) >= forwardMin
 	s.mu.Unlock()
 	if all || groups {
 		if err := s.read(ctx, conn, all); err != nil {
@@ -115,6 +118,9 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 	defer s.mu.Unlock()
 	s.wake()
 	again := s.meters.due()
+	if s.forwarded {
+		again = max(min(again, forwardMin-time.Since(s.groupsRead)), 0)
+	}
 	for _, r := range s.refused {
 		again = max(min(again, time.Until(r.until)), 0)
 	}

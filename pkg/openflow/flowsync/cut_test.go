@@ -55,7 +55,7 @@ func TestCutAtEveryThirdByte(t *testing.T) {
 				s.RedialWithin(time.Millisecond)
 				s.Release()
 				for step, w := range []struct{ declare, hold map[flow.Owner]flow.Entries }{{first, first}, {second, remains}} {
-					s.SetAll(w.declare)
+					setAll(s, w.declare)
 					synced(t, s, alice, bob)
 					if err := o.differs(w.hold); err != nil {
 						t.Fatalf("cut after %d bytes: step %d: %v", n, step, err)

@@ -2,7 +2,11 @@ package flowsync
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 )
 
 // RedialWithin makes attempts to connect follow each other faster than in earnest.
@@ -20,4 +24,11 @@ func (s *Syncer) Idle() error {
 		return errors.New("busy")
 	}
 	return nil
+}
+
+// Owners are those who want something.
+func (s *Syncer) Owners() []flow.Owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.AppendSeq(slices.Collect(maps.Keys(s.owners)), maps.Keys(s.meters.owners))
 }

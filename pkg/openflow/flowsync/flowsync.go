@@ -4,6 +4,12 @@
 // it, unwanted ones removed after it. A new connection, a restarted switch and somebody else's change are
 // the same case: compare, and send the difference.
 //
+// A group that changes is sent whole. The order of buckets has a meaning in fast-failover groups alone; of others
+// they are kept by their numbers.
+//
+// What the switch holds is compared undecoded, part by part as it comes. The lock is let go after
+// each part and each few slots, so that the connection's reader and owners do not wait for a comparison.
+//
 // # States of a slot
 //
 // A slot is what is known of one flow or group: want is what its owner declares, have is what the switch
@@ -36,6 +42,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -60,8 +67,8 @@ type Options struct {
 	Logger     *slog.Logger          // may be nil
 	Registerer prometheus.Registerer // may be nil
 	// Compare is how often everything is read and compared though nothing was reported;
-	// default a minute. Groups and meters, whose changes no switch reports, are compared every
-	// GroupCompare, default five seconds.
+	// default a minute. Groups and meters are compared every GroupCompare, default half a minute: of their
+	// changes the switch reports those that somebody else asks for, not those that follow from them.
 	Compare, GroupCompare time.Duration
 }
 
@@ -94,9 +101,9 @@ type refusal struct {
 // of is what was refused, in words.
 func (r *refusal) of(sl *slot) string {
 	if r.text != "" {
-		return r.text
+		return brief(r.text)
 	}
-	return sl.id.text(r.form)
+	return brief(sl.id.text(r.form))
 }
 
 const (
@@ -105,6 +112,7 @@ const (
 	redialMin  = 50 * time.Millisecond
 	redialMax  = time.Second
 	requestMax = 30 * time.Second
+	forwardMin = 200 * time.Millisecond // between reads of the groups, while others change them
 	settleMin  = 250 * time.Millisecond // after a connection was lost at work, between looks at
 	settleMax  = 8 * time.Second        // what the switch made of it
 )
@@ -119,29 +127,32 @@ type Syncer struct {
 	torn    bool          // the last connection was lost in a round; for Run alone
 	redial  time.Duration // at most so long between two attempts to connect
 
-	mu        sync.Mutex
-	owners    map[flow.Owner]*owner
-	slots     slots
-	contested map[*slot]struct{} // with several owners
-	linked    map[*slot]struct{} // flows that use groups or meters, or have since their slot was made
-	wanted    tally
-	dirty     dirtyList
-	touched   map[*slot]struct{} // what was reported during a read or a bundle; else nil
-	reserved  []*slot            // what it refers to, or the bundle that is about to be sent
-	removing  map[uint32]bool    // groups whose removal is being sent
-	refused   map[*slot]*refusal
-	id, form  []byte // of what is looked at, to be used again
-	meters    meters
-	released  bool
-	reread    bool // something was reported that cannot be followed: read everything again
-	regroup   bool // the same for groups alone
-	conn      *ofconn.Conn
-	follow    bool          // what was done makes more to do
-	gen       uint64        // counts declarations
-	waiting   time.Time     // of the first declaration that no round has taken up; zero while there is none
-	synced    uint64        // the last declaration that the switch has confirmed
-	changed   chan struct{} // closed and replaced when synced, refused or the connection changes
-	stats     Stats
+	mu         sync.Mutex
+	owners     map[flow.Owner]*owner
+	slots      slots
+	contested  map[*slot]struct{} // with several owners
+	linked     map[*slot]struct{} // flows that use groups or meters, or have since their slot was made
+	wanted     tally
+	dirty      dirtyList
+	reads      uint32             // counts reads
+	touched    map[*slot]struct{} // what was reported during a read or a bundle; else nil
+	reserved   []*slot            // what it refers to, or the bundle that is about to be sent
+	removing   map[uint32]bool    // groups whose removal is being sent
+	refused    map[*slot]*refusal
+	id, form   []byte // of what is looked at, to be used again
+	meters     meters
+	released   bool
+	reread     bool      // something was reported that cannot be followed: read everything again
+	regroup    bool      // the same for groups alone
+	forwarded  bool      // somebody else has changed a group or a meter
+	groupsRead time.Time // when the last read of the groups began
+	conn       *ofconn.Conn
+	follow     bool          // what was done makes more to do
+	gen        uint64        // counts declarations
+	waiting    time.Time     // of the first declaration that no round has taken up; zero while there is none
+	synced     uint64        // the last declaration that the switch has confirmed
+	changed    chan struct{} // closed and replaced when synced, refused or the connection changes
+	stats      Stats
 
 	refusalsByReason map[string]uint64 // attempts, by the switch's error
 }
@@ -152,7 +163,7 @@ func New(o Options) *Syncer {
 		o.Compare = time.Minute
 	}
 	if o.GroupCompare == 0 {
-		o.GroupCompare = 5 * time.Second
+		o.GroupCompare = 30 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -207,20 +218,11 @@ func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.signal()
 }
 
-// SetAll declares what all owners want: one that is not in m wants nothing any more.
-func (s *Syncer) SetAll(m map[flow.Owner]flow.Entries) {
+// SetSome declares what some owners want, as Set does, all at once: what moves from one owner to another
+// is not missing in between.
+func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.mu.Lock()
-	for o := range s.owners {
-		if _, ok := m[o]; !ok {
-			s.set(o, flow.Entries{})
-		}
-	}
-	for o := range s.meters.owners {
-		if _, ok := m[o]; !ok {
-			s.set(o, flow.Entries{})
-		}
-	}
-	for o, e := range m {
+	for o, e := range some {
 		s.set(o, e)
 	}
 	s.mu.Unlock()
@@ -310,7 +312,7 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	return errors.Join(errs...)
 }
 
-// wake tells waiters that something has changed; s.mu is held.
+// wake wakes waiters after a change; s.mu is held.
 func (s *Syncer) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -22,7 +22,7 @@ func TestSyncTwiceSendsNothing(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
 	s, stop := o.start(flowsync.Options{})
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	if err := o.differs(want); err != nil {
@@ -32,13 +32,13 @@ func TestSyncTwiceSendsNothing(t *testing.T) {
 	if before.Bundles != 1 || before.FlowMods != uint64(before.Flows) || before.GroupMods != uint64(before.Groups) {
 		t.Errorf("the first time took %+v, want one bundle with each entry once", before)
 	}
-	s.SetAll(gateway(t))
+	setAll(s, gateway(t))
 	synced(t, s)
 	quiet(t, s, before)
 	stop()
 
 	again, _ := o.start(flowsync.Options{GroupCompare: 20 * time.Millisecond, Compare: 20 * time.Millisecond})
-	again.SetAll(want)
+	setAll(again, want)
 	again.Release()
 	synced(t, again)
 	quiet(t, again, flowsync.Stats{})
@@ -56,7 +56,7 @@ func TestMend(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
 	s, _ := o.start(flowsync.Options{GroupCompare: 300 * time.Millisecond})
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	ours := "0x007b030000000000"
@@ -142,7 +142,7 @@ func TestSwitchRestarts(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
 	s, _ := o.start(flowsync.Options{})
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	o.StopDaemon()

@@ -1,8 +1,10 @@
 package flowsync
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -37,9 +39,11 @@ func appendIdent(b []byte, f *flow.Flow) []byte {
 	return append(b, f.Match.OXM()...)
 }
 
-func groupIdent(id uint32) ident {
-	return ident(binary.BigEndian.AppendUint32([]byte{kindGroup}, id))
+func appendGroupIdent(b []byte, id uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(b, kindGroup), id)
 }
+
+func groupIdent(id uint32) ident { return ident(appendGroupIdent(nil, id)) }
 
 func (id ident) isGroup() bool    { return id[0] == kindGroup }
 func (id ident) group() uint32    { return binary.BigEndian.Uint32([]byte(id[1:5])) }
@@ -48,7 +52,8 @@ func (id ident) priority() uint16 { return uint16(id[2])<<8 | uint16(id[3]) }
 func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 
 // form is all of an entry that its ident does not say, as bytes: for a flow what stands in
-// messages, for a group the message that adds it. Two entries with one ident are the same when
+// messages, for a group the message that adds it, with the buckets in the order of their numbers where their
+// order means nothing. Two entries with one ident are the same when
 // their forms are, but for what sameForm knows. The empty form is nothing.
 //
 // Flows are kept in no other way. A form takes a fraction of what a [flow.Flow] does, it is sent
@@ -87,13 +92,81 @@ func appendReported(b []byte, f *flow.Flow) []byte {
 	return out
 }
 
-// groupForm is the form of a group, or an error that says why it has none.
-func groupForm(g flow.Group) (form, error) {
-	b, err := ofp.AppendMessage(nil, 0, g.Mod(ofp.GroupAdd))
+// groupMax is how long a group's form can be: as part of a bundle it gets 16 bytes more. What is longer could be
+// made by inserting buckets, but Open vSwitch aborts when somebody asks it for a group whose
+// description does not fit a message, with 8 bytes more than the form.
+const groupMax = 0xffff - 16
+
+// appendGroup appends the form of a group, or returns an error that says why it has none.
+func appendGroup(b []byte, g *flow.Group) ([]byte, error) {
+	start := len(b)
+	b, err := g.AppendAdd(b)
 	if err != nil {
-		return "", fmt.Errorf("group %d: %w", g.ID, err)
+		return b, err
 	}
-	return form(b), nil
+	if n := len(b) - start; n > groupMax {
+		return b[:start], fmt.Errorf("group %d: with %d buckets it takes %d bytes, of at most %d: divide it into several groups", g.ID, len(g.Buckets), n, groupMax)
+	}
+	sortBuckets(b[start:])
+	return b, nil
+}
+
+// appendReportedGroup appends the form of a group that the switch has reported.
+func appendReportedGroup(b []byte, g ofp.GroupDescBytes) []byte {
+	start := len(b)
+	b = ofp.AppendGroupMod(b, 0, &ofp.GroupMod{Command: ofp.GroupAdd, GroupType: g.GroupType, ID: g.ID}, g.Buckets, g.Properties)
+	sortBuckets(b[start:])
+	return b
+}
+
+// groupForm is the form of a group.
+func groupForm(g flow.Group) (form, error) {
+	b, err := appendGroup(nil, &g)
+	return form(b), err
+}
+
+// Where a group's form has what (OpenFlow 1.5 section 7.3.4.3).
+const (
+	groupCommand = 8
+	groupType    = 10
+	groupBytes   = 16 // how many bytes of buckets there are
+	groupBuckets = 24
+)
+
+// ordered says whether the order of a group's buckets means something: of those that watch, the
+// first that lives is used.
+func ordered(t byte) bool { return ofp.GroupType(t) == ofp.GroupTypeFastFailover }
+
+// sortBuckets puts the buckets of a group's form in order.
+func sortBuckets(f []byte) {
+	if len(f) < groupBuckets || ordered(f[groupType]) {
+		return
+	}
+	u16 := func(at int) int { return int(binary.BigEndian.Uint16(f[at:])) }
+	type bucket struct {
+		id    uint32
+		bytes []byte
+	}
+	var list []bucket
+	rising := true
+	for at, end := groupBuckets, groupBuckets+u16(groupBytes); at < end; {
+		if end > len(f) || end-at < 8 || u16(at) < 8 || u16(at) > end-at {
+			return // these are no buckets
+		}
+		b := bucket{binary.BigEndian.Uint32(f[at+4:]), f[at : at+u16(at)]}
+		rising = rising && (len(list) == 0 || list[len(list)-1].id < b.id)
+		list = append(list, b)
+		at += len(b.bytes)
+	}
+	if rising {
+		return
+	}
+	slices.SortStableFunc(list, func(a, b bucket) int { return cmp.Compare(a.id, b.id) })
+	sorted := make([]byte, 0, len(f))
+	for _, b := range list {
+		sorted = append(sorted, b.bytes...)
+	}
+	copy(f[groupBuckets:], sorted)
 }
 
 func (f form) u16(at int) uint16  { return uint16(f[at])<<8 | uint16(f[at+1]) }
@@ -157,6 +230,15 @@ func (id ident) text(f form) string {
 		return flow.FromGroupDesc(ofp.GroupDesc{ID: g.ID, GroupType: g.GroupType, Selection: g.Selection, Buckets: g.Buckets}).String()
 	}
 	return fmt.Sprintf("group_id=%d", id.group())
+}
+
+// brief is a text for an error or a log: that of a group may have thousands of buckets.
+func brief(text string) string {
+	const most = 400
+	if len(text) <= most+50 {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:most], len(text))
 }
 
 // Type and length of the actions group and meter (OpenFlow 1.5 sections 7.2.6.9 and 7.2.6.17).

@@ -232,7 +232,7 @@ func (s *Syncer) metersToDrop() []ofp.MeterMod {
 		mods = s.meters.plan(time.Now(), true)
 	}
 	s.meters.drop = false
-	// The switch removes with a meter the flows that use it. Who still wants them is told that
+	// The switch removes with a meter the flows that use it. Owners that still want them get an error that
 	// they are refused.
 	gone := map[uint32]bool{}
 	for _, m := range mods {

@@ -39,7 +39,7 @@ func TestMeters(t *testing.T) {
 	}
 	left := flow.Entries{Meters: []flow.Meter{{ID: 500, Flags: ofp.MeterKbps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}}}
 	want := map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")}
-	s.SetAll(want)
+	setAll(s, want)
 	synced(t, s)
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: want[alice], bob: left}); err != nil {
 		t.Fatalf("before the release: %v", err)
@@ -53,7 +53,7 @@ func TestMeters(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	before := s.Stats()
-	s.SetAll(map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")})
+	setAll(s, map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")})
 	synced(t, s)
 	o.Eventually("it has compared five times", func() error {
 		if n := s.Stats().Sent["multipart_request"]; n < before.Sent["multipart_request"]+10 {
@@ -68,7 +68,7 @@ func TestMeters(t *testing.T) {
 		alice: metered(t, []flow.Meter{meter(1, 200)}, "table=1,priority=1,ip,actions=meter:1,output:1"),
 		bob:   metered(t, []flow.Meter{all[1], meter(4, 7)}, "table=2,priority=1,ip,actions=meter:4,output:1"),
 	}
-	s.SetAll(want)
+	setAll(s, want)
 	synced(t, s)
 	if err := o.differs(want); err != nil {
 		t.Errorf("after a change: %v", err)
@@ -82,7 +82,7 @@ func TestMeters(t *testing.T) {
 	}
 	// Both want it; the one who gives it up leaves it to the other.
 	shared := map[flow.Owner]flow.Entries{alice: want[alice], bob: {Meters: []flow.Meter{meter(1, 200)}}}
-	s.SetAll(shared)
+	setAll(s, shared)
 	synced(t, s, alice, bob)
 	s.Set(alice, flow.Entries{})
 	synced(t, s)
@@ -95,7 +95,7 @@ func TestMeters(t *testing.T) {
 	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") || !strings.Contains(err.Error(), "which 1/alice wants as") {
 		t.Errorf("bob got: %v", err)
 	}
-	s.SetAll(nil)
+	setAll(s, nil)
 	synced(t, s)
 	if err := o.differs(nil); err != nil {
 		t.Error(err)
@@ -106,11 +106,11 @@ func TestMeters(t *testing.T) {
 func TestMendMeters(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
-	s, _ := o.start(flowsync.Options{GroupCompare: 100 * time.Millisecond, Compare: time.Hour})
+	s, _ := o.start(flowsync.Options{GroupCompare: time.Hour, Compare: time.Hour})
 	want := map[flow.Owner]flow.Entries{
 		alice: metered(t, []flow.Meter{meter(1, 100), meter(2, 100)}, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=drop"),
 	}
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	conn := o.connect()

@@ -76,10 +76,10 @@ func TestSwitchIsKilledInABundle(t *testing.T) {
 func TestOtherTools(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
-	s, _ := o.start(flowsync.Options{GroupCompare: 100 * time.Millisecond, Compare: time.Hour})
+	s, _ := o.start(flowsync.Options{GroupCompare: time.Hour, Compare: time.Hour})
 	want := gateway(t)
 	want[alice] = metered(t, []flow.Meter{meter(1, 5)}, "table=50,priority=1,ip,actions=meter:1,output:1")
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	file := func(text string) string {
@@ -178,7 +178,7 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 		case 3:
 			o.ofctl("del-flows", "cookie=0x007b000000000000/0xffff000000000000")
 		}
-		s.SetAll(w)
+		setAll(s, w)
 		o.Eventually("ours are there", func() error {
 			_ = trySync(s, 20*time.Second)
 			have := map[flow.Key]bool{}
@@ -198,7 +198,7 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 			t.Fatalf("step %d: theirs were\n%s\nand are\n%s", step, before, now)
 		}
 	}
-	s.SetAll(nil)
+	setAll(s, nil)
 	synced(t, s)
 	if now := theirs(); now != before {
 		t.Errorf("at the end theirs were\n%s\nand are\n%s", before, now)
@@ -211,8 +211,8 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 }
 
 // TestOldBundleComesLate has the last connection's commit reach the switch after the next
-// connection has said what it wants. What it brings is put right soon: flows are reported, but
-// groups, which no switch reports, are not left until they are compared in their turn.
+// connection has said what it wants. What it brings is put right soon, and not only when groups are compared
+// in their turn.
 func TestOldBundleComesLate(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
@@ -225,21 +225,21 @@ func TestOldBundleComesLate(t *testing.T) {
 		e.Groups = []flow.Group{{ID: 5, Type: flow.AllBuckets, Buckets: []flow.Bucket{{Actions: flow.Do(flow.Output(ofp.Port(n)))}}}}
 		return map[flow.Owner]flow.Entries{alice: e}
 	}
-	s.SetAll(desired(1))
+	setAll(s, desired(1))
 	synced(t, s)
 	before := p.bytes()[toSwitch]
-	s.SetAll(desired(2))
+	setAll(s, desired(2))
 	synced(t, s)
 	held, release := make(chan struct{}), make(chan struct{})
 	p.after(p.bytes()[toSwitch]-before-8, func() { p.cutAll(); close(held); <-release })
-	s.SetAll(desired(3))
+	setAll(s, desired(3))
 	select {
 	case <-held:
 	case <-time.After(10 * time.Second):
 		close(release)
 		t.Fatal("the commit does not come")
 	}
-	s.SetAll(desired(4))
+	setAll(s, desired(4))
 	err := trySync(s, 10*time.Second)
 	differs := o.differs(desired(4))
 	close(release)

@@ -115,8 +115,9 @@ func (p *proxy) serve(client net.Conn) {
 			if then != nil {
 				then()
 			}
-			if _, e := to.Write(b[:allowed]); err != nil || e != nil || allowed < n {
-				return
+			_, e := to.Write(b[:allowed])
+			if err != nil || e != nil && d == toSwitch || allowed < n {
+				return // that the client is gone the switch hears by the other direction, after what it has sent
 			}
 		}
 	}
@@ -223,7 +224,17 @@ func world(r *rand.Rand) map[flow.Owner]flow.Entries {
 		groups := r.IntN(4)
 		for g := range groups {
 			group := flow.Group{ID: uint32(100*(n+1) + g), Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
-			for b := range 1 + r.IntN(3) {
+			buckets := 1 + r.IntN(3)
+			if r.IntN(2) == 0 {
+				buckets = 60 // of which few change from one state to the next, by messages of their own
+			}
+			for b := range buckets {
+				if buckets > 3 {
+					if r.IntN(40) > 0 {
+						group.Buckets = append(group.Buckets, flow.Bucket{ID: uint32(2 * b), Weight: 1, Actions: flow.Do(flow.Resubmit(4))})
+					}
+					continue
+				}
 				group.Buckets = append(group.Buckets, flow.Bucket{ID: uint32(b), Weight: uint16(1 + r.IntN(3)), Actions: flow.Do(flow.Load(flow.Reg(1).Bits(0, 8), r.Uint64N(200)), flow.Resubmit(4))})
 			}
 			e.Groups = append(e.Groups, group)
@@ -283,7 +294,7 @@ func TestRandomWalk(t *testing.T) {
 	for step := range 150 {
 		w := world(r)
 		if r.IntN(2) == 0 {
-			s.SetAll(w)
+			setAll(s, w)
 		} else {
 			for _, name := range []string{"carol", "alice", "bob"} {
 				owner := flow.Owner{Kind: 1, Name: name}
@@ -348,7 +359,7 @@ func TestCutAnywhere(t *testing.T) {
 			want = settle(world(r))
 		}
 		p.cutNext(budget...)
-		s.SetAll(want)
+		setAll(s, want)
 		o.becomes(want)
 		// Connections that had more bytes than they needed are still there.
 		p.cutNext()
@@ -371,7 +382,7 @@ func TestSwitchRestartsInABundle(t *testing.T) {
 	p.onCut = func() { o.StopDaemon(); close(killed) }
 	p.cutNext(6000) // within the bundle: the empty switch has less to say, the bundle has more
 	s, _ := o.start(flowsync.Options{Dial: ofconn.UnixDialer(p.socket)})
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	select {
 	case <-killed:

@@ -39,7 +39,7 @@ func TestBackOff(t *testing.T) {
 		defer stop()
 		s.Release()
 		want := map[flow.Owner]flow.Entries{alice: drops(t, 1, 10), bob: entries(t, "table=7,ip,actions=output:9")}
-		s.SetAll(want)
+		setAll(s, want)
 		if err := trySync(s, time.Second, alice); err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +185,7 @@ func TestRefusalsOnARealSwitch(t *testing.T) {
 				all[owner] = flow.Entries{Flows: append(entries(t, fmt.Sprintf(b.flow, i)).Flows, good.Flows...)}
 			}
 		}
-		s.SetAll(all)
+		setAll(s, all)
 		for owner := range all {
 			err := trySync(s, 20*time.Second, owner)
 			if reason := reasons[owner]; reason == "" && err != nil {

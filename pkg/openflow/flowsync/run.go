@@ -109,6 +109,12 @@ func (s *Syncer) session(ctx context.Context) error {
 	}
 }
 
+// Reasons of requests that are forwarded (ofp_requestforward_reason).
+const (
+	forwardGroups = 1 << 0
+	forwardMeters = 1 << 1
+)
+
 // begin asks for packet-ins and for reports of others' changes, then reads what is there. The
 // monitor comes first: a change between the two is reported or read, or both.
 func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
@@ -116,12 +122,14 @@ func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
 	defer cancel()
 	if err := conn.Send(
 		ofp.SetPacketInFormat{Format: ofp.PacketInNXM2},
-		ofp.SetConfig{MissSendLen: 0xffff}, // a connection by the management socket hears nothing before
+		ofp.SetConfig{MissSendLen: 0xffff}, // a connection by the management socket gets no packets before
+		// No flow monitor tells of groups and meters: have others' requests repeated to us.
+		ofp.SetAsync{Properties: []ofp.AsyncProperty{{Kind: ofp.AsyncRequestForward, Mask: forwardGroups | forwardMeters}}},
 	); err != nil {
 		return err
 	}
 	if err := conn.Barrier(ctx); err != nil {
-		return fmt.Errorf("ask for packet-ins: %w", err)
+		return fmt.Errorf("ask for packet-ins and others' requests: %w", err)
 	}
 	if _, err := conn.Request(ctx, ofp.FlowMonitorRequest{
 		ID:       1,

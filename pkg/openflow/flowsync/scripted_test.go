@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +17,7 @@ import (
 )
 
 // scripted is a switch in memory, for tests in which time is simulated or a switch has to do
-// what a real one rarely does. It keeps flows, takes bundles, and reports no changes.
+// what a real one rarely does. It keeps flows and groups, takes bundles, and reports no changes.
 type scripted struct {
 	t testing.TB
 	// refuse decides on the messages of bundles when they are committed; nil takes all.
@@ -26,6 +28,7 @@ type scripted struct {
 
 	mu      sync.Mutex
 	flows   map[flow.Key]flow.Flow
+	groups  map[uint32]flow.Group
 	commits []commit
 	dials   int
 }
@@ -38,7 +41,7 @@ type commit struct {
 }
 
 func newScripted(t testing.TB) *scripted {
-	return &scripted{t: t, flows: map[flow.Key]flow.Flow{}}
+	return &scripted{t: t, flows: map[flow.Key]flow.Flow{}, groups: map[uint32]flow.Group{}}
 }
 
 // start runs a Syncer against the switch; both end with stop.
@@ -99,7 +102,7 @@ func (w *scripted) serve(connection int, c net.Conn) {
 		case ofp.FlowMonitorRequest:
 			answers = []ofp.Message{ofp.FlowMonitorReply{}}
 		case ofp.GroupDescRequest:
-			answers = []ofp.Message{ofp.GroupDescReply{}}
+			answers = w.dumpGroups()
 		case ofp.MeterDescRequest:
 			answers = []ofp.Message{ofp.MeterDescReply{}}
 		case ofp.FlowDescRequest:
@@ -141,6 +144,7 @@ func (w *scripted) say(c net.Conn, xid uint32, m ofp.Message) error {
 func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before := maps.Clone(w.groups)
 	for i, add := range bundle {
 		if w.refuse == nil {
 			break
@@ -150,7 +154,15 @@ func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
 			return i, refusal
 		}
 	}
-	for _, add := range bundle {
+	for i, add := range bundle {
+		if g, ok := add.Message.(ofp.GroupMod); ok {
+			if refusal := w.changeGroup(g); refusal != nil {
+				w.groups = before // groups come first
+				w.commits = append(w.commits, commit{time.Now(), len(bundle), false})
+				return i, refusal
+			}
+			continue
+		}
 		m, ok := add.Message.(ofp.FlowMod)
 		if !ok {
 			w.t.Errorf("the scripted switch knows no %s", add.Message.Type())
@@ -165,6 +177,54 @@ func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
 	}
 	w.commits = append(w.commits, commit{time.Now(), len(bundle), true})
 	return 0, nil
+}
+
+// changeGroup does what one message about a group says.
+func (w *scripted) changeGroup(m ofp.GroupMod) *ofp.Error {
+	g, there := w.groups[m.ID]
+	switch at := func(id uint32) int {
+		return slices.IndexFunc(g.Buckets, func(b flow.Bucket) bool { return b.ID == id })
+	}; m.Command {
+	case ofp.GroupDelete:
+		delete(w.groups, m.ID)
+		return nil
+	case ofp.GroupAdd, ofp.GroupModify:
+		if there != (m.Command == ofp.GroupModify) {
+			return &ofp.Error{ErrType: 6, Code: 8} // OFPGMFC_UNKNOWN_GROUP, or it is there
+		}
+		g = flow.FromGroupDesc(ofp.GroupDesc{ID: m.ID, GroupType: m.GroupType, Selection: m.Selection, Buckets: m.Buckets})
+	case ofp.GroupRemoveBucket:
+		i := at(m.CommandBucket)
+		if i < 0 {
+			return &ofp.Error{ErrType: 6, Code: 15} // OFPGMFC_UNKNOWN_BUCKET
+		}
+		g.Buckets = slices.Delete(slices.Clone(g.Buckets), i, i+1)
+	case ofp.GroupInsertBucket:
+		i := at(m.CommandBucket)
+		if m.CommandBucket != ofp.BucketFirst && i < 0 {
+			return &ofp.Error{ErrType: 6, Code: 15}
+		}
+		add := flow.FromGroupDesc(ofp.GroupDesc{Buckets: m.Buckets}).Buckets
+		for _, b := range add {
+			if at(b.ID) >= 0 {
+				return &ofp.Error{ErrType: 6, Code: 16} // OFPGMFC_BUCKET_EXISTS
+			}
+		}
+		g.Buckets = slices.Insert(slices.Clone(g.Buckets), i+1, add...)
+	}
+	w.groups[m.ID] = g
+	return nil
+}
+
+// dumpGroups answers in parts of one group each.
+func (w *scripted) dumpGroups() (out []ofp.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, g := range w.groups {
+		m := g.Mod(ofp.GroupAdd)
+		out = append(out, ofp.GroupDescReply{More: true, Groups: []ofp.GroupDesc{{ID: g.ID, GroupType: m.GroupType, Selection: g.Selection, Buckets: m.Buckets}}})
+	}
+	return append(out, ofp.GroupDescReply{})
 }
 
 func (w *scripted) dump() ofp.FlowDescReply {
@@ -185,6 +245,11 @@ func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
 	desired, have := flow.NewSet(), flow.NewSet()
 	for _, e := range want {
 		if err := desired.AddEntries(e); err != nil {
+			w.t.Error(err)
+		}
+	}
+	for _, g := range w.groups {
+		if err := have.AddGroup(g); err != nil {
 			w.t.Error(err)
 		}
 	}

@@ -43,7 +43,7 @@ func TestSecondController(t *testing.T) {
 		var w map[flow.Owner]flow.Entries
 		for range 40 {
 			w = world(r)
-			s.SetAll(w)
+			setAll(s, w)
 			_ = trySync(s, 20*time.Second) // entries whose group was taken away may be refused
 		}
 		cancel()
@@ -90,7 +90,7 @@ func TestMoreThanTheSwitchReports(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
 	s, _ := o.start(flowsync.Options{Compare: time.Hour})
-	s.SetAll(want)
+	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	var flood []ofp.Message
@@ -106,7 +106,7 @@ func TestMoreThanTheSwitchReports(t *testing.T) {
 		t.Errorf("%d changes mended, want 30000", before.Mended)
 	}
 	// It has come to rest.
-	s.SetAll(want)
+	setAll(s, want)
 	synced(t, s)
 	quiet(t, s, before)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// slot is all that is known of one ident: who wants what, and what the switch holds. There is one
+// slot is all that is known of one ident: what owners want, and what the switch holds. There is one
 // for each flow and group that somebody wants, that the switch holds of ours, or that something
 // is to be done about.
 type slot struct {
@@ -20,11 +20,11 @@ type slot struct {
 
 	next, prev *slot // of what is dirty
 
-	dirty    bool // to be compared
-	foreign  bool // somebody else has changed it
-	doubt    bool // the switch may hold it or not, whatever have says
-	found    bool // by the read that is under way
-	reserved bool // a read or a bundle that is under way refers to it
+	found    uint32 // the last read that has found it
+	dirty    bool   // to be compared
+	foreign  bool   // somebody else has changed it
+	doubt    bool   // the switch may hold it or not, whatever have says
+	reserved bool   // a read or a bundle that is under way refers to it
 }
 
 // claim is what one owner wants.
@@ -41,7 +41,7 @@ type wrong struct {
 	err  error
 }
 
-// owner is somebody who wants entries.
+// owner is what entries belong to.
 type owner struct {
 	flow.Owner
 	slots []*slot
@@ -65,9 +65,9 @@ func (sl *slot) against(c claim) bool {
 // text is what the claim wants under an ident.
 func (c *claim) text(id ident) string {
 	if c.wrong != nil {
-		return c.wrong.text
+		return brief(c.wrong.text)
 	}
-	return id.text(c.want)
+	return brief(id.text(c.want))
 }
 
 // claims goes through the claims, the one that counts first.
@@ -183,7 +183,7 @@ func (s *Syncer) tidy(sl *slot) {
 }
 
 // link notes a flow that goes with a group or a meter, so that not all flows need be looked at when
-// one is removed: what is wanted or told comes through here. s.mu is held.
+// one is removed: what is wanted or reported comes through here. s.mu is held.
 func (s *Syncer) link(sl *slot, f form) {
 	if sl.id.links(f) {
 		s.linked[sl] = struct{}{}
@@ -238,13 +238,9 @@ func (s *Syncer) set(name flow.Owner, e flow.Entries) {
 	}
 	for i := range e.Groups {
 		g := &e.Groups[i]
-		s.id = append(s.id[:0], groupIdent(g.ID)...)
-		err := g.Err()
-		if err == nil {
-			var f form
-			f, err = groupForm(*g)
-			s.form = append(s.form[:0], f...)
-		}
+		s.id = appendGroupIdent(s.id[:0], g.ID)
+		out, err := appendGroup(s.form[:0], g)
+		s.form = out
 		any = s.want(o, err, func() string { return g.String() }) || any
 	}
 	if had > 0 && (had != len(o.slots) || any) {
@@ -274,7 +270,7 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 			now = claim{wrong: &wrong{text: text()}}
 		}
 		if !sl.agree(*c, now) {
-			o.twice = append(o.twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, c.text(sl.id), text()))
+			o.twice = append(o.twice, fmt.Errorf("%s wants %s, and in the same place %s: only the first is sent", o, c.text(sl.id), brief(text())))
 		}
 		return false
 	}
@@ -398,7 +394,7 @@ func (s *Syncer) conflicts(of func(*owner) bool) []error {
 }
 
 // deletion deletes the flow with an ident, if it is ours: somebody else's may have taken its place
-// since we last heard of it.
+// since its last report.
 func (s *Syncer) deletion(id ident) ofp.FlowMod {
 	return ofp.FlowMod{
 		Command: ofp.FlowDeleteStrict, Table: id.table(), Priority: id.priority(), Match: id.match(),

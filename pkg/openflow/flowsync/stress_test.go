@@ -159,7 +159,7 @@ func TestSilentAtAnyMessage(t *testing.T) {
 			s.Release()
 			start := time.Now()
 			for _, want := range []map[flow.Owner]flow.Entries{first, second} {
-				s.SetAll(want)
+				setAll(s, want)
 				if err := trySync(s, 40*time.Second); err != nil {
 					t.Errorf("silent at message %d, %s: %v", n, at(), err)
 				}

@@ -173,6 +173,23 @@ func (o *ovs) start(options flowsync.Options) (s *flowsync.Syncer, stop func()) 
 	return s, stop
 }
 
+// setAll declares what all owners want: one that is not in m wants nothing any more.
+func setAll(s *flowsync.Syncer, m map[flow.Owner]flow.Entries) {
+	owners := s.Owners()
+	s.SetSome(func(yield func(flow.Owner, flow.Entries) bool) {
+		for _, o := range owners {
+			if _, ok := m[o]; !ok && !yield(o, flow.Entries{}) {
+				return
+			}
+		}
+		for o, e := range m {
+			if !yield(o, e) {
+				return
+			}
+		}
+	})
+}
+
 // synced waits for the confirmation, which has to come within the tests' timeout.
 func synced(t testing.TB, s *flowsync.Syncer, owners ...flow.Owner) {
 	t.Helper()

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"maps"
+	"runtime"
 	"slices"
 	"time"
 
@@ -18,67 +21,86 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
 	s.mu.Lock()
-	s.regroup = false
+	s.regroup, s.forwarded, s.groupsRead = false, false, time.Now()
 	if all {
 		s.reread = false
 	}
 	s.touched = map[*slot]struct{}{}
+	s.reads++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.commit()
+		s.mu.Unlock()
+	}()
 	found, err := s.find(ctx, conn, all)
-	var meters []flow.Meter
-	if err == nil {
-		meters, err = readMeters(ctx, conn)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer s.commit()
 	if err != nil {
-		for sl := range s.slots.all {
-			sl.found = false
-		}
 		return err
 	}
-	s.meters.found(meters, s.synced > 0)
-	s.compare(s.slots.groups)
-	if all {
-		s.compare(s.slots.flows)
+	meters, err := readMeters(ctx, conn)
+	if err != nil {
+		return err
 	}
-	for _, f := range found {
+	s.mu.Lock()
+	s.meters.found(meters, s.synced > 0)
+	s.mu.Unlock()
+	some(s, maps.Values(s.slots.groups), s.missing)
+	if all {
+		some(s, maps.Values(s.slots.flows), s.missing)
+	}
+	some(s, slices.Values(found), func(f different) {
 		if _, newer := s.touched[f.slot]; newer {
-			continue
+			return
 		}
 		f.have = f.form
 		if s.synced == 0 && f.done() && s.refused[f.slot] == nil {
-			continue // a new connection: nobody has changed anything, and nothing is to be done
+			return // a new connection: nobody has changed anything, and nothing is to be done
 		}
 		s.noteForeign(f.slot)
-	}
+	})
 	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
 	// wants: its removal may have been lost with a connection.
 	if all {
+		s.mu.Lock()
 		s.meters.dirty = true
-		for sl := range s.slots.all {
+		s.mu.Unlock()
+		some(s, s.slots.all, func(sl *slot) {
 			sl.doubt = false
 			if sl.owner == nil && sl.have != "" || sl.owner != nil && (!sl.done() || s.refused[sl] != nil) {
 				s.mark(sl)
 			}
-		}
+		})
 	}
 	return nil
 }
 
-// compare notes which entries that were known to be there a read has not found; s.mu is held.
-func (s *Syncer) compare(slots map[ident]*slot) {
-	for _, sl := range slots {
-		found := sl.found
-		sl.found = false
-		// What was reported while we read is newer than what we read.
-		if _, newer := s.touched[sl]; newer || found || sl.have == "" {
-			continue
+// atOnce is how many slots are looked at while s.mu is held: the connection's reader and owners wait for it.
+const atOnce = 256
+
+// some calls f for some entries with s.mu held, lets others have it, and goes on. What is added
+// meanwhile may be left out.
+func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
+	n := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for entry := range list {
+		f(entry)
+		if n++; n%atOnce == 0 {
+			s.mu.Unlock()
+			runtime.Gosched()
+			s.mu.Lock()
 		}
-		sl.have = ""
-		s.noteForeign(sl)
 	}
+}
+
+// missing notes that a read has not found an entry that was known to be there; s.mu is held.
+func (s *Syncer) missing(sl *slot) {
+	// What was reported while we read is newer than what we read.
+	if _, newer := s.touched[sl]; newer || sl.found == s.reads || sl.have == "" {
+		return
+	}
+	sl.have = ""
+	s.noteForeign(sl)
 }
 
 // different is an entry that a read has found, and not as it was known to be.
@@ -89,30 +111,35 @@ type different struct {
 
 // find reads the switch. It marks what it has found, and returns what differs.
 func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]different, error) {
-	groups, err := readGroups(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
 	var list []different
-	s.mu.Lock()
-	for _, g := range groups {
-		now, err := groupForm(g)
-		if err != nil {
-			now = unknown
-		}
-		sl := s.slots.make([]byte(groupIdent(g.ID)))
-		if sl.found = true; sl.have != now {
+	note := func(sl *slot, now form) {
+		if sl.found = s.reads; !sl.id.same(now, sl.have) {
 			s.reserve(sl)
 			list = append(list, different{sl, now})
 		}
 	}
-	if all && len(s.slots.flows) > bulk {
-		list = slices.Grow(list, len(s.slots.flows))
+	err := conn.RequestBytes(ctx, ofp.GroupDescRequest{ID: ofp.GroupAll}, func(part []byte) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return ofp.EachGroupDesc(part, func(d ofp.GroupDescBytes) error {
+			sl, now, err := s.reportedGroup(d)
+			if err == nil {
+				note(sl, now)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the groups: %w", err)
 	}
-	s.mu.Unlock()
 	if !all {
 		return list, nil
 	}
+	s.mu.Lock()
+	if len(s.slots.flows) > bulk {
+		list = slices.Grow(list, len(s.slots.flows))
+	}
+	s.mu.Unlock()
 	err = conn.RequestBytes(ctx, allFlows, func(part []byte) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -124,10 +151,7 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 			if err != nil {
 				return err
 			}
-			if sl.found = true; !sl.id.same(now, sl.have) {
-				s.reserve(sl)
-				list = append(list, different{sl, now})
-			}
+			note(sl, now)
 			return nil
 		})
 	})
@@ -158,6 +182,28 @@ func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	f := flow.FromStats(whole)
 	sl, now := s.slotOf(&f)
 	return sl, now, nil
+}
+
+// reportedGroup finds the slot and the form of a group that the switch reports; s.mu is held. As of flows,
+// most are what was wanted, byte by byte.
+func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form, error) {
+	s.id = appendGroupIdent(s.id[:0], d.ID)
+	s.form = appendReportedGroup(s.form[:0], d)
+	sl := s.slots.make(s.id)
+	for _, known := range [...]form{sl.have, sl.want} {
+		if string(known) == string(s.form) {
+			return sl, known, nil
+		}
+	}
+	whole, err := d.Decode()
+	if err != nil {
+		return nil, "", err
+	}
+	g := flow.FromGroupDesc(whole)
+	if s.form, err = appendGroup(s.form[:0], &g); err != nil {
+		return sl, unknown, nil
+	}
+	return sl, form(s.form), nil
 }
 
 // slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. A form that
@@ -242,13 +288,18 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 		if news {
 			s.signal()
 		}
+	case ofp.RequestForward: // somebody else's change of a group or a meter
+		s.mu.Lock()
+		s.forwarded = true
+		s.mu.Unlock()
+		s.signal()
 	case ofp.Error:
 		s.log.Warn("the switch complains", "error", m.Error())
 	}
 }
 
 // update follows one report of the flow monitor; s.mu is held. The switch shortens reports of
-// our own changes to nothing, but not always: while its queue to us is long it tells them as
+// our own changes to nothing, but not always: while its queue to us is long it reports them as
 // if they were somebody else's. They then say what we know already.
 func (s *Syncer) update(u ofp.FlowUpdate) {
 	switch u.Event {
@@ -279,7 +330,7 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 		}
 		s.gone(&f)
 		if u.Reason == ofp.RemovedGroup || u.Reason == ofp.RemovedMeter {
-			s.regroup = true // its group or meter is gone, which no switch reports
+			s.regroup = true // its group or meter is gone
 		}
 	case ofp.UpdatePaused, ofp.UpdateResumed:
 		s.reread = true // the switch has dropped reports
@@ -299,7 +350,7 @@ func (s *Syncer) gone(f *flow.Flow) {
 		if s.touched == nil {
 			return
 		}
-		sl = s.slots.make(s.id) // the read that is under way may still tell of it
+		sl = s.slots.make(s.id) // the read that is under way may still report it
 	}
 	s.touch(sl)
 	if sl.have != "" {
@@ -308,7 +359,7 @@ func (s *Syncer) gone(f *flow.Flow) {
 	}
 }
 
-// touch tells a read or a bundle that is under way of a newer report; s.mu is held.
+// touch notes a newer report for a read or a bundle that is under way; s.mu is held.
 func (s *Syncer) touch(sl *slot) {
 	if s.touched != nil {
 		s.reserve(sl)

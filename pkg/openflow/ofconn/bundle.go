@@ -29,6 +29,7 @@ func (e *BundleError) Unwrap() error { return e.Err }
 
 // bundle is the bundle that is being sent: errors name its messages by transaction id.
 type bundle struct {
+	open     uint32 // the request that opened it
 	first, n uint32
 	index    int
 	err      *ofp.Error
@@ -42,6 +43,19 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 	}
 	if b.err == nil {
 		b.err, b.index = &e, int(i)
+	}
+	return true
+}
+
+// end takes an error that comes for the request that opened the bundle when that was answered long
+// ago: the switch has given the bundle up, since it was idle for too long (OVS 3.1, ofproto.c,
+// bundle_timeout). Additions that come later open another one, which lacks those before.
+func (b *bundle) end(xid uint32, e ofp.Error) bool {
+	if xid != b.open {
+		return false
+	}
+	if b.err == nil {
+		b.err, b.index = &e, -1
 	}
 	return true
 }
@@ -78,7 +92,7 @@ func (c *Conn) BundleBytes(ctx context.Context, n int, message func(b []byte, xi
 		}
 		defer c.forget(xid)
 	}
-	b := &bundle{first: first + 1, n: uint32(n), index: -1}
+	b := &bundle{open: first, first: first + 1, n: uint32(n), index: -1}
 	c.mu.Lock()
 	c.bundles = append(c.bundles, b)
 	c.mu.Unlock()
@@ -141,6 +155,9 @@ func (c *Conn) refused(b *bundle, message func([]byte, uint32, int) ([]byte, err
 		return nil
 	}
 	refused := &BundleError{Index: b.index, Err: &SwitchError{*b.err}}
+	if b.index < 0 {
+		return fmt.Errorf("the switch has given the bundle up: %w", refused.Err)
+	}
 	if bytes, err := message(nil, 0, b.index); err == nil {
 		_, refused.Message, _ = ofp.DecodeMessage(bytes) // without it the index says enough
 	}

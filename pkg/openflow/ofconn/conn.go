@@ -59,11 +59,12 @@ type Conn struct {
 	counts  *Counters
 
 	writing chan struct{} // holds one token while somebody writes: a mutex that can be given up
-	buf     []byte        // of the one who writes
+	buf     []byte        // of the writing goroutine
 	echoes  chan echo     // to be answered
 
 	xid      atomic.Uint32
-	lastRead atomic.Int64 // unix nanoseconds
+	began    time.Time
+	lastRead atomic.Int64 // nanoseconds since began: the wall clock may be set
 
 	mu      sync.Mutex
 	pending map[uint32]*request
@@ -164,7 +165,7 @@ func Connect(ctx context.Context, dial Dialer, counts *Counters, handler Handler
 		raw.Close()
 		return nil, fmt.Errorf("shake hands with the switch: %w", err)
 	}
-	c.lastRead.Store(time.Now().UnixNano())
+	c.began = time.Now()
 	go c.read(reader)
 	go c.answer()
 	go c.keepAlive()
@@ -220,7 +221,7 @@ func readMessage(r *bufio.Reader, buf []byte) ([]byte, error) {
 }
 
 // Send sends messages without waiting for answers. Each gets a transaction id of its own. It
-// waits while the switch does not read; SendContext can be told for how long.
+// waits while the switch does not read; SendContext has a limit for that.
 func (c *Conn) Send(messages ...ofp.Message) error {
 	return c.SendContext(context.Background(), messages...)
 }
@@ -460,7 +461,7 @@ func (c *Conn) read(r *bufio.Reader) {
 			return
 		}
 		buf = b
-		c.lastRead.Store(time.Now().UnixNano())
+		c.lastRead.Store(int64(time.Since(c.began)))
 		c.counts.received[b[typeAt]].Add(1)
 		if err := c.dispatch(b); err != nil {
 			// What cannot be read may be the answer that somebody waits for: better to
@@ -520,6 +521,10 @@ func (c *Conn) take(xid uint32, m ofp.Message) {
 		return
 	}
 	req, ok := c.pending[xid]
+	if refusal, bad := m.(ofp.Error); !ok && bad && slices.ContainsFunc(c.bundles, func(b *bundle) bool { return b.end(xid, refusal) }) {
+		c.mu.Unlock()
+		return
+	}
 	if !ok {
 		c.mu.Unlock()
 		if c.handler != nil {
@@ -565,7 +570,7 @@ func (c *Conn) keepAlive() {
 			return
 		case <-ticker.C:
 		}
-		quiet := time.Since(time.Unix(0, c.lastRead.Load()))
+		quiet := time.Since(c.began) - time.Duration(c.lastRead.Load())
 		switch {
 		case quiet > silence:
 			c.fail(fmt.Errorf("the switch has been silent for %s", quiet.Round(time.Second)))

@@ -91,7 +91,7 @@ func TestEchoIsAnswered(t *testing.T) {
 	}
 }
 
-func TestSilentSwitchIsGivenUp(t *testing.T) {
+func TestSilentSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var echoes atomic.Int64
@@ -120,7 +120,7 @@ func TestSilentSwitchIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestRequestEndsWithItsContext(t *testing.T) {
+func TestRequestCancelled(t *testing.T) {
 	t.Parallel()
 	c := play(t, (*peer).absorb)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -135,7 +135,7 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPartsArePutTogether(t *testing.T) {
+func TestMultipartReply(t *testing.T) {
 	t.Parallel()
 	c := play(t, func(p *peer) {
 		xid, _ := p.hear()

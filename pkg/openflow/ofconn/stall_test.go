@@ -17,10 +17,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestSwitchThatDoesNotRead has a switch that stops reading but goes on talking. Whoever
+// TestBlockedSwitch has a switch that stops reading but goes on talking. Whoever
 // writes returns at the end of its context, and the connection ends after a while. Bundles are
 // another case: half of one is the end of the connection.
-func TestSwitchThatDoesNotRead(t *testing.T) {
+func TestBlockedSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		packetIn, err := ofp.AppendMessage(nil, 0, ofp.PacketIn2{Data: []byte("packet")})
@@ -71,8 +71,8 @@ func TestSwitchThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// TestBundleIsGivenUpInTheMiddle ends the context while a bundle's bytes are not taken.
-func TestBundleIsGivenUpInTheMiddle(t *testing.T) {
+// TestBundleAborted ends the context while a bundle's bytes are not taken.
+func TestBundleAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := play(t, func(p *peer) {
 			xid, _ := p.hear()
@@ -171,4 +171,42 @@ func TestEach(t *testing.T) {
 	if _, err := c.Each(t.Context(), nil); err != nil {
 		t.Errorf("nothing: %v", err)
 	}
+}
+
+// TestBundleExpired has a switch that gives a bundle up while its messages are under way, and takes the
+// others for a new one: nothing may be committed.
+func TestBundleExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []uint16
+		done := make(chan struct{})
+		c := play(t, func(p *peer) {
+			defer close(done)
+			var opened uint32
+			for {
+				xid, m := p.hear()
+				control, ok := m.(ofp.BundleControl)
+				if !ok {
+					continue // an addition
+				}
+				asked = append(asked, control.Ctrl)
+				p.say(xid, ofp.BundleControl{ID: control.ID, Ctrl: control.Ctrl + 1})
+				switch control.Ctrl {
+				case ofp.BundleOpenRequest:
+					opened = xid
+					p.say(opened, ofp.Error{ErrType: 17, Code: 14}) // OFPBFC_TIMEOUT
+				case ofp.BundleDiscardRequest:
+					return
+				}
+			}
+		})
+		err := c.Bundle(t.Context(), []ofp.Message{drop(1), drop(2)})
+		var refused *BundleError
+		if err == nil || errors.As(err, &refused) { // what is at fault is no message
+			t.Errorf("an expired bundle: %v", err)
+		}
+		<-done
+		if slices.Contains(asked, ofp.BundleCommitRequest) {
+			t.Error("half of the bundle is committed")
+		}
+	})
 }

@@ -23,7 +23,7 @@ type DecMPLSTTL struct{}
 // SetMPLSTTL sets that TTL.
 type SetMPLSTTL struct{ TTL uint8 }
 
-// DecTTL decrements the IP TTL or hop limit; IDs name the controllers told when it reaches
+// DecTTL decrements the IP TTL or hop limit; IDs name the controllers that are notified when it reaches
 // zero (empty: the controller with id 0).
 type DecTTL struct{ IDs []uint16 }
 

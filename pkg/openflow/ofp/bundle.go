@@ -12,7 +12,7 @@ const BundleTime uint16 = 1 << 2
 
 // Flags of a BundleFeaturesRequest (ofp_bundle_feature_flags).
 const (
-	BundleFeatureTimestamp uint32 = 1 << 0 // tell the switch's time
+	BundleFeatureTimestamp uint32 = 1 << 0 // report the switch's time
 	BundleFeatureSetSched  uint32 = 1 << 1 // set the tolerances in Time
 )
 

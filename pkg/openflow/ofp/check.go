@@ -1,9 +1,6 @@
 package ofp
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // What Open vSwitch refuses in every state that it can be in, encoding refuses too, and says
 // why in words. What depends on the switch's state, or is standard and just not implemented
@@ -103,6 +100,28 @@ func (m *GroupMod) check(e *encoder) {
 	for i := range m.Buckets {
 		m.checkBucket(e, i)
 	}
+	if id, ok := bucketTwice(m.Buckets); ok {
+		e.fail("group %d: bucket %d is there twice", m.ID, id)
+	}
+}
+
+// bucketTwice finds a number that two buckets have.
+func bucketTwice(list []Bucket) (uint32, bool) {
+	rising := true
+	for i := 1; i < len(list) && rising; i++ {
+		rising = list[i-1].ID < list[i].ID
+	}
+	if rising {
+		return 0, false
+	}
+	seen := make(map[uint32]struct{}, len(list))
+	for i := range list {
+		if _, ok := seen[list[i].ID]; ok {
+			return list[i].ID, true
+		}
+		seen[list[i].ID] = struct{}{}
+	}
+	return 0, false
 }
 
 func (m *GroupMod) checkBucket(e *encoder, i int) {
@@ -111,8 +130,6 @@ func (m *GroupMod) checkBucket(e *encoder, i int) {
 	switch {
 	case b.ID > bucketMax:
 		e.fail("group %d: bucket %#x: buckets are numbered from 0 to %#x", m.ID, b.ID, bucketMax)
-	case slices.ContainsFunc(m.Buckets[:i], func(o Bucket) bool { return o.ID == b.ID }):
-		e.fail("group %d: bucket %d is there twice", m.ID, b.ID)
 	case b.Weight != 0 && m.GroupType != GroupTypeSelect && m.Command != GroupInsertBucket:
 		e.fail("group %d: bucket %d: only the buckets of select groups have weights", m.ID, b.ID)
 	case live && (m.GroupType == GroupTypeAll || m.GroupType == GroupTypeIndirect):

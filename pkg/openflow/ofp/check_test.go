@@ -103,8 +103,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTableFeaturesAreWhole takes one of the properties that must be there away after the other.
-func TestTableFeaturesAreWhole(t *testing.T) {
+// TestTableFeaturesComplete takes one of the properties that must be there away after the other.
+func TestTableFeaturesComplete(t *testing.T) {
 	whole := TableFeatures{
 		Hit: TableEntryFeatures{
 			Instructions: []ActionID{}, NextTables: []Table{},

@@ -7,7 +7,7 @@ const (
 	RoleStatusExperimenter   uint8 = 2
 )
 
-// RoleStatus tells that this controller's role has changed (OFPT_ROLE_STATUS).
+// RoleStatus reports that this controller's role has changed (OFPT_ROLE_STATUS).
 type RoleStatus struct {
 	Role         uint32
 	Reason       uint8
@@ -33,7 +33,7 @@ const (
 )
 
 // ControllerStatus is what the switch knows of one of its controllers (ofp_controller_status).
-// Open vSwitch 3.1 does not tell it.
+// Open vSwitch 3.1 does not report it.
 type ControllerStatus struct {
 	ShortID    uint16
 	Role       uint32
@@ -43,7 +43,7 @@ type ControllerStatus struct {
 	Properties []RawProperty
 }
 
-// ControllerStatusMessage tells that a controller's channel or role has changed
+// ControllerStatusMessage reports that a controller's channel or role has changed
 // (OFPT_CONTROLLER_STATUS).
 type ControllerStatusMessage struct{ Status ControllerStatus }
 
@@ -56,7 +56,7 @@ type ControllerStatusReply struct {
 	Controllers []ControllerStatus
 }
 
-// RequestForward tells a controller what another one has asked of the switch
+// RequestForward repeats to a controller a request of another one to the switch
 // (OFPT_REQUESTFORWARD): Request is a GroupMod or a MeterMod, XID its transaction id.
 type RequestForward struct {
 	XID     uint32

@@ -131,7 +131,7 @@ var errorMeanings = map[string]string{
 	"OFPQOFC_BAD_PORT":   "there is no such port",
 	"OFPQOFC_BAD_QUEUE":  "the port has no such queue",
 	"OFPQOFC_EPERM":      "this controller may not ask for the queue",
-	"NXQOFC_QUEUE_ERROR": "the system did not tell about the queue",
+	"NXQOFC_QUEUE_ERROR": "the operating system reported no state of the queue",
 
 	"OFPSCFC_BAD_FLAGS": "a flag is not known",
 	"OFPSCFC_BAD_LEN":   "the length to send on a miss cannot be so",

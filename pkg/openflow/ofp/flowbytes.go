@@ -3,7 +3,7 @@ package ofp
 import "encoding/binary"
 
 // AppendFlowMod appends a flow-mod with its header to b. Its instructions are bytes already, as
-// AppendActions makes them, and m.Actions are not looked at: that is for those who keep flows
+// AppendActions makes them, and m.Actions are not looked at: that is for callers that keep flows
 // as bytes.
 func AppendFlowMod(b []byte, xid uint32, m *FlowMod, instructions string) ([]byte, error) {
 	return encode(b, xid, TypeFlowMod, func(e *encoder) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestDecodedKeepsNothing overwrites messages after they were decoded: who reads many into one
+// TestDecodeCopies overwrites messages after they were decoded: a caller that reads many into one
 // buffer must not find one in another.
-func TestDecodedKeepsNothing(t *testing.T) {
+func TestDecodeCopies(t *testing.T) {
 	samples := recorded(t)
 	for _, m := range every() {
 		samples = append(samples, wire{b: encoded(t, 1, m)})

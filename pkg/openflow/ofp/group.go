@@ -25,12 +25,12 @@ func (m GroupMod) appendTo(e *encoder) {
 	start := len(e.b)
 	e.buckets(m.Buckets, m.GroupType)
 	n := len(e.b) - start
-	if n > 0xffff {
-		e.fail("group %d: %d bytes of buckets are too many", m.ID, n)
-	}
 	e.b[at], e.b[at+1] = byte(n>>8), byte(n)
 	e.selection(m.Selection)
 	e.raw(m.Properties)
+	if whole := 24 + len(e.b) - start; whole > 0xffff {
+		e.fail("group %d: with %d buckets it takes %d bytes, which do not fit a message: divide it into several groups", m.ID, len(m.Buckets), whole)
+	}
 }
 
 func (d *decoder) groupMod() Message {

@@ -115,7 +115,7 @@ type GetConfigRequest struct{}
 // sent to the controller on a table miss.
 type GetConfigReply struct{ Flags, MissSendLen uint16 }
 
-// SetConfig sets what GetConfigReply tells.
+// SetConfig sets what GetConfigReply reports.
 type SetConfig struct{ Flags, MissSendLen uint16 }
 
 // PacketIn is OpenFlow's own packet-in (OFPT_PACKET_IN).
@@ -210,7 +210,7 @@ const (
 	RemovedEviction uint8 = 5
 )
 
-// FlowRemoved tells that a flow with FlagSendFlowRem is gone.
+// FlowRemoved reports that a flow with FlagSendFlowRem is gone.
 type FlowRemoved struct {
 	Table       Table
 	Reason      uint8
@@ -347,7 +347,7 @@ const (
 	PortModified uint8 = 2
 )
 
-// PortStatus tells that a port came, went or changed.
+// PortStatus reports that a port came, went or changed.
 type PortStatus struct {
 	Reason uint8
 	Port   PortDesc
@@ -406,7 +406,7 @@ type RoleReply struct {
 	ShortID      uint16
 }
 
-// NoGeneration is the GenerationID of a RoleReply of a switch that has not been told one.
+// NoGeneration is the GenerationID of a RoleReply of a switch that has not been given one.
 const NoGeneration = ^uint64(0)
 
 // AsyncProperty is the reasons, as a bit mask, for which one kind of asynchronous message is

@@ -39,10 +39,10 @@ type Multipart interface {
 	HasMore() bool
 }
 
-// DescRequest asks who made the switch.
+// DescRequest asks for the manufacturer and version of the switch.
 type DescRequest struct{}
 
-// DescReply says who made the switch.
+// DescReply has the manufacturer and version of the switch.
 type DescReply struct{ Manufacturer, Hardware, Software, Serial, Datapath string }
 
 // FlowFilter selects flows in requests. The zero value, except for Table, selects all: a zero

@@ -23,7 +23,7 @@ type NXFlowModTableID struct{ On bool }
 // NXPacketIn is a packet-in in the format PacketInNXM (NXT_PACKET_IN).
 type NXPacketIn struct{ PacketIn }
 
-// NXFlowRemoved tells that a flow is gone (NXT_FLOW_REMOVED). It has no hard timeout and no
+// NXFlowRemoved reports that a flow is gone (NXT_FLOW_REMOVED). It has no hard timeout and no
 // idle time; Table is TableAll where it is not known.
 type NXFlowRemoved struct {
 	Cookie                    uint64

@@ -89,7 +89,7 @@ type OpticalStats struct {
 	BiasCurrent, Temperature     uint16
 }
 
-// RMONStats are the counters of RFC 2819 that Open vSwitch tells in a property of its own
+// RMONStats are the counters of RFC 2819 that Open vSwitch reports in a property of its own
 // (INTEL_PORT_STATS_RFC2819). Sizes are in the order 1–64, 65–127, 128–255, 256–511, 512–1023,
 // 1024–1522 and more than 1522 bytes.
 type RMONStats struct {
@@ -98,7 +98,7 @@ type RMONStats struct {
 	RxUndersized, RxOversized, RxFragmented, RxJabber uint64
 }
 
-// CustomStat is one counter that Open vSwitch tells by a name of the port's driver
+// CustomStat is one counter that Open vSwitch reports under a name of the port's driver
 // (INTEL_PORT_STATS_CUSTOM).
 type CustomStat struct {
 	Name  string

@@ -94,8 +94,8 @@ func more() []Message {
 	}
 }
 
-// TestEveryMessageHasASample finds the kinds of messages by their methods and looks for them.
-func TestEveryMessageHasASample(t *testing.T) {
+// TestSampleForEachMessage finds the kinds of messages by their methods and looks for them.
+func TestSampleForEachMessage(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

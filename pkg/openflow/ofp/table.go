@@ -52,7 +52,7 @@ const (
 	TableVacancyUp   uint8 = 4
 )
 
-// TableStatus tells that the vacancy of a table has passed a threshold (OFPT_TABLE_STATUS).
+// TableStatus reports that the vacancy of a table has passed a threshold (OFPT_TABLE_STATUS).
 type TableStatus struct {
 	Reason uint8
 	Table  TableDesc

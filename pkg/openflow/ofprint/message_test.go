@@ -84,8 +84,8 @@ func TestVerbosity(t *testing.T) {
 	}
 }
 
-// TestBytesThatAreNoMessage wants an error with the field and the byte, and no text.
-func TestBytesThatAreNoMessage(t *testing.T) {
+// TestInvalidBytes wants an error with the field and the byte, and no text.
+func TestInvalidBytes(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		wire []byte

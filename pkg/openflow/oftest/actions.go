@@ -106,7 +106,7 @@ func (w *walk) act(st *state, a ofp.Action) bool {
 }
 
 // output sends the packet. A switch does not send back to where a packet came from unless it
-// is told so by PortInPort.
+// says so by PortInPort.
 func (w *walk) output(st *state, port ofp.Port) {
 	in := ofp.Port(st.get(ofp.InPort).Lo)
 	switch {

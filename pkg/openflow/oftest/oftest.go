@@ -6,6 +6,7 @@
 package oftest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -161,26 +162,75 @@ func (s *Switch) walk(p Packet, begin func(*walk, *state)) Result {
 }
 
 // match finds the flow of a table that a packet meets. Two of one priority with different actions
-// are a mistake of the program: a switch may take either.
+// are a mistake of the program: a switch may take either. Clauses of conjunctions count by
+// priority: where a conjunction has all of its own, the packet meets what matches its number
+// (ovs-fields(7), "Conjunctive Match Fields").
 func (s *Switch) match(st *state, t ofp.Table) (flow.Flow, bool, error) {
+	var clauses map[uint32]uint64 // of the priority, that a packet has met, by conjunction
 	flows := s.tables[t]
-	for i, f := range flows {
-		ok, err := st.matches(f.Match)
-		if err != nil {
-			return flow.Flow{}, false, fmt.Errorf("flow %q: %w", f, err)
+	for i := 0; i < len(flows); {
+		priority := flows[i].Priority
+		var found []flow.Flow
+		clear(clauses)
+		for ; i < len(flows) && flows[i].Priority == priority; i++ {
+			f := flows[i]
+			ok, err := st.matches(f.Match)
+			switch c, soft := conjunctions(f); {
+			case err != nil:
+				return flow.Flow{}, false, fmt.Errorf("flow %q: %w", f, err)
+			case !ok:
+			case soft:
+				for _, a := range c {
+					if clauses == nil {
+						clauses = map[uint32]uint64{}
+					}
+					clauses[a.ID] |= 1 << (a.Clause - 1)
+					if clauses[a.ID] == 1<<a.Clauses-1 {
+						return s.conjunction(st, t, a.ID)
+					}
+				}
+			default:
+				found = append(found, f)
+			}
 		}
-		if !ok {
+		for _, g := range found {
+			if !g.Actions.Equal(found[0].Actions) {
+				return flow.Flow{}, false, fmt.Errorf("%s meets two flows of one priority: %q and %q", st.packet(), found[0], g)
+			}
+		}
+		if len(found) > 0 {
+			return found[0], true, nil
+		}
+	}
+	return flow.Flow{}, false, nil
+}
+
+// conjunctions are the clauses that a flow is; a flow is nothing else then.
+func conjunctions(f flow.Flow) (out []ofp.Conjunction, ok bool) {
+	for _, a := range f.Actions {
+		c, is := a.(ofp.Conjunction)
+		if !is {
+			return nil, false
+		}
+		out = append(out, c)
+	}
+	return out, len(out) > 0
+}
+
+// conjunction finds what a packet meets that has met all clauses of a conjunction.
+func (s *Switch) conjunction(st *state, t ofp.Table, id uint32) (flow.Flow, bool, error) {
+	if st.get(ofp.ConjID) != (ofp.Value{}) {
+		return flow.Flow{}, false, fmt.Errorf("%s meets conjunction %d within another", st.packet(), id)
+	}
+	st.set(ofp.ConjID, ofp.ToValue(binary.BigEndian.AppendUint32(nil, id)))
+	defer st.set(ofp.ConjID, ofp.Value{})
+	for _, f := range s.tables[t] {
+		if _, soft := conjunctions(f); soft {
 			continue
 		}
-		for _, g := range flows[i+1:] {
-			if g.Priority != f.Priority {
-				break
-			}
-			if both, err := st.matches(g.Match); err == nil && both && !f.Actions.Equal(g.Actions) {
-				return flow.Flow{}, false, fmt.Errorf("%s meets two flows of one priority: %q and %q", st.packet(), f, g)
-			}
+		if ok, err := st.matches(f.Match); ok || err != nil {
+			return f, ok, err
 		}
-		return f, true, nil
 	}
 	return flow.Flow{}, false, nil
 }

@@ -48,8 +48,8 @@ func TestWalk(t *testing.T) {
 		{"nothing matches", nil, []string{"table=0,udp,actions=output:2"}, "dropped in First (First)"},
 		{"higher priority", nil, []string{"table=0,priority=1,actions=output:2", "table=0,priority=2,tcp,actions=output:3"}, "to port 3: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
 		{"two of one priority", nil, []string{"table=0,ip,actions=output:2", "table=0,in_port=1,actions=output:3"}, "error: table First: 10.0.0.1:1000 > 10.0.0.2:80 meets two flows of one priority"},
-		{"back only if told so", nil, []string{"table=0,actions=output:1"}, "dropped in First (First)"},
-		{"back if told so", nil, []string{"table=0,actions=in_port"}, "to port 1: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
+		{"back only by in_port", nil, []string{"table=0,actions=output:1"}, "dropped in First (First)"},
+		{"back by in_port", nil, []string{"table=0,actions=in_port"}, "to port 1: 10.0.0.1:1000 > 10.0.0.2:80 (First)"},
 		{"registers and parts of them", nil, []string{
 			"table=0,actions=set_field:0x30/0xf0->reg0,move:NXM_NX_REG0[4..7]->NXM_NX_REG1[8..11],goto_table:1",
 			"table=1,reg1=0x300,xreg0=0x3000000300,actions=output:NXM_NX_REG1[8..11]",

@@ -1,4 +1,4 @@
-// Package bridge is the one writer of Open vSwitch's configuration database. It is told
+// Package bridge is the one writer of Open vSwitch's configuration database. It gets
 // which bridges and ports a Node should have, compares that with what the database holds,
 // and sends the difference in one transaction. A lost connection, a restarted
 // ovsdb-server, a restarted ovs-vswitchd and somebody's ovs-vsctl are all the same case:

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -26,6 +27,12 @@ func start(t *testing.T) (*ovstest.Switch, *Manager) {
 func startManager(t *testing.T, s *ovstest.Switch) *Manager {
 	t.Helper()
 	m := New(Options{Endpoint: s.Endpoint()})
+	runManager(t, m)
+	return m
+}
+
+func runManager(t *testing.T, m *Manager) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -36,7 +43,6 @@ func startManager(t *testing.T, s *ovstest.Switch) *Manager {
 		cancel()
 		<-done
 	})
-	return m
 }
 
 func synced(t *testing.T, m *Manager, ports ...string) {
@@ -112,8 +118,8 @@ func TestCreateAndKeep(t *testing.T) {
 		t.Errorf("state is %+v", state)
 	}
 
-	// The number that the switch chose is pinned.
-	ovstest.Eventually(t, "pod1's number is pinned", func() error {
+	// Its number is kept over restarts of the switch.
+	ovstest.Eventually(t, "pod1 asks for its number", func() error {
 		if p := m.State().Bridges["br-int"].Ports["pod1"]; p.OFPort == 0 || p.OFPortWanted != p.OFPort {
 			return fmt.Errorf("pod1 is %+v", p)
 		}
@@ -161,7 +167,7 @@ func TestRemovalsWaitForRelease(t *testing.T) {
 	}
 }
 
-func TestForeignChangesAreMended(t *testing.T) {
+func TestForeignChanges(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
 	want := []Bridge{integration(pod("pod1"), pod("pod2"))}
@@ -260,7 +266,7 @@ func snapshot(m *Manager) map[string]string {
 	return result
 }
 
-// TestZoneTimeouts: zones that are named get their timeouts, whoever made the rows, and
+// TestZoneTimeouts: zones that are named get their timeouts, also when others made the rows, and
 // others keep theirs.
 func TestZoneTimeouts(t *testing.T) {
 	t.Parallel()
@@ -307,7 +313,7 @@ func TestZoneTimeouts(t *testing.T) {
 	}
 }
 
-func TestPortsThatCannotBe(t *testing.T) {
+func TestRefusedPorts(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
 	s.Vsctl("add-br", "br-other", "--", "add-port", "br-other", "elsewhere")
@@ -391,6 +397,47 @@ func refused(t *testing.T, m *Manager, want string) {
 	})
 }
 
+// TestNumbers adds ports that ask for no number: each comes with one in its one transaction, and the
+// number of a port that went is not used again at once.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	_, m := start(t)
+	m.Release()
+	m.Set([]Bridge{integration(pod("pod1"))})
+	synced(t, m)
+	seen := map[uint32]string{}
+	for _, name := range []string{"pod2", "pod3", "pod4"} {
+		before := m.Stats().Transactions
+		m.Set([]Bridge{integration(pod(name))})
+		synced(t, m)
+		if n := m.Stats().Transactions - before; n != 1 {
+			t.Errorf("%s took %d transactions", name, n)
+		}
+		p := m.State().Bridges["br-int"].Ports[name]
+		if p.OFPort == 0 || p.OFPort != p.OFPortWanted || seen[p.OFPort] != "" {
+			t.Errorf("%s has number %d, asks for %d; given out were %v", name, p.OFPort, p.OFPortWanted, seen)
+		}
+		seen[p.OFPort] = name
+	}
+}
+
+// TestAnswerLost loses what ovs-vswitchd writes when it has carried out a configuration, as a full
+// disk does. The columns are its own, so that it takes no notice of the change.
+func TestAnswerLost(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	m.Set([]Bridge{integration(pod("pod1"))})
+	synced(t, m)
+	s.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "cur_cfg=0", "--", "clear", "interface", "pod1", "ofport")
+	s.Eventually("ovs-vswitchd repeats its answer", func() error {
+		if s.Vsctl("get", "Open_vSwitch", ".", "cur_cfg") == "0" || s.Vsctl("get", "interface", "pod1", "ofport") == "[]" {
+			return errors.New("it is not there")
+		}
+		return nil
+	})
+	synced(t, m)
+}
+
 func TestFlowRestoreWait(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
@@ -412,6 +459,39 @@ func TestFlowRestoreWait(t *testing.T) {
 		if got := s.Vsctl("get", "Open_vSwitch", ".", "other_config"); got != "{theirs=stays}" {
 			t.Errorf("other_config is %s", got)
 		}
+	}
+}
+
+// TestFlowRestoreWaitOfTwo has one caller give up while another waits for the same.
+func TestFlowRestoreWaitOfTwo(t *testing.T) {
+	t.Parallel()
+	s := ovstest.Start(t, ovstest.Dummy)
+	s.Vsctl("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+	m := New(Options{Endpoint: s.Endpoint()}) // not connected yet
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- m.ClearFlowRestoreWait(ctx) }()
+	ovstest.Eventually(t, "the first caller waits", func() error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !m.want.clearsFlowRestoreWait {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	gaveUp, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	if err := m.ClearFlowRestoreWait(gaveUp); err == nil {
+		t.Error("the second caller is told that it is done")
+	}
+	m.disconnected(nil) // all callers look again
+	runManager(t, m)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Vsctl("get", "Open_vSwitch", ".", "other_config"); got != "{}" {
+		t.Errorf("the first caller is told that it is done, and other_config is %s", got)
 	}
 }
 

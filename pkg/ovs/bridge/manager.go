@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
-// DefaultEndpoint is where ovsdb-server listens unless told otherwise.
+// DefaultEndpoint is where ovsdb-server listens by default.
 const DefaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/" + socket
 
 const socket = "db.sock"
@@ -37,11 +38,14 @@ type Manager struct {
 
 	mu       sync.Mutex
 	want     desired
-	round    uint64 // raised by each change of want
+	round    uint64          // raised by each change of want
+	clears   map[uint64]bool // callers that wait for the end of flow-restore-wait, by round
 	state    State
 	stats    Stats
 	outcome  outcome
 	progress chan struct{} // closed and replaced after each comparison
+
+	last int // number given to a port; used by the session only
 
 	trigger chan struct{} // something may have to be done
 	changed chan struct{} // the state has changed
@@ -62,6 +66,7 @@ func New(opts Options) *Manager {
 	m := &Manager{
 		endpoint: opts.Endpoint,
 		log:      opts.Logger,
+		clears:   map[uint64]bool{},
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
@@ -86,7 +91,7 @@ func (m *Manager) Set(bridges []Bridge) {
 
 // Release allows removals from now on. Call it when everything that declares ports has
 // been loaded once; until then ports are only added and updated, so that a restart never
-// disconnects a Pod that has not been heard of yet.
+// disconnects a Pod that is not known yet.
 func (m *Manager) Release() {
 	m.change(func() { m.want.removals = true })
 }
@@ -95,12 +100,12 @@ func (m *Manager) Release() {
 // hold ovs-vswitchd back until its flows are installed, and waits until that is carried
 // out. It returns nil when the key is not there.
 func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error {
-	m.change(func() { m.want.clearsFlowRestoreWait = true })
+	round := m.change(func() { m.clears[m.round+1] = true })
 	if err := m.wait(ctx, func() (bool, error) {
-		return !m.want.clearsFlowRestoreWait && m.state.CurCfg >= m.state.NextCfg, nil
+		return !m.clears[round] && m.state.CurCfg >= m.state.NextCfg, nil
 	}); err != nil {
 		// A later session must not carry it out before its switch has flows.
-		m.change(func() { m.want.clearsFlowRestoreWait = false })
+		m.change(func() { delete(m.clears, round) })
 		return fmt.Errorf("clear flow-restore-wait: %w", err)
 	}
 	return nil
@@ -189,13 +194,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// change changes what is wanted and starts a comparison.
-func (m *Manager) change(f func()) {
+// change changes what is wanted and starts a comparison. It returns the round of the change.
+func (m *Manager) change(f func()) uint64 {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	f()
 	m.round++
-	m.mu.Unlock()
+	m.want.clearsFlowRestoreWait = len(m.clears) > 0
 	signal(m.trigger)
+	return m.round
 }
 
 // wait returns when met does, which is asked with the lock held after each comparison.
@@ -239,8 +246,9 @@ func (m *Manager) publish(s State, o outcome) {
 	m.mu.Lock()
 	differs := !reflect.DeepEqual(m.state, s)
 	m.state, m.outcome = s, o
-	if m.want.clearsFlowRestoreWait && !s.FlowRestoreWait {
-		m.want.clearsFlowRestoreWait = false
+	if !s.FlowRestoreWait {
+		maps.DeleteFunc(m.clears, func(round uint64, _ bool) bool { return round <= o.round })
+		m.want.clearsFlowRestoreWait = len(m.clears) > 0
 	}
 	m.stats.LastError = ""
 	if o.refused != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/schema"
 )
 
-// rows is a copy of what the database holds.
+// rows is what the database holds. They are shared with the client and never changed.
 type rows struct {
 	root       *schema.OpenVSwitch // nil while the database is not initialised
 	bridges    map[string]*schema.Bridge
@@ -32,7 +32,7 @@ type edit struct {
 	ops  func(client.API) ([]ovsdb.Operation, error)
 }
 
-// wish is what plan compares the database with.
+// wish is the desired state that plan compares the database with.
 type desired struct {
 	bridges               []Bridge
 	removals              bool // ports of ours that nobody wants may go
@@ -41,9 +41,13 @@ type desired struct {
 
 // plan returns the edits that turn have into want, in a fixed order, and, by port name, why
 // a port cannot be had as declared. Ports with a problem are left as they are.
-func plan(have rows, want desired) ([]edit, map[string]error) {
-	p := planner{have: have, problems: map[string]error{}, claimed: map[string]string{}}
+//
+// New ports that ask for no number get the one after last, which is returned for the next plan: what
+// the switch chose would have to be written down in another transaction, and carried out again.
+func plan(have rows, want desired, last int) (edits []edit, problems map[string]error, given int) {
+	p := planner{have: have, problems: map[string]error{}, claimed: map[string]string{}, last: last}
 	p.index()
+	p.taken = takenNumbers(have, want.bridges)
 	for _, b := range want.bridges {
 		p.bridge(b, want.removals)
 	}
@@ -52,7 +56,50 @@ func plan(have rows, want desired) ([]edit, map[string]error) {
 		root := &schema.OpenVSwitch{UUID: have.root.UUID}
 		p.mutate("let ovs-vswitchd process packets (clear flow-restore-wait)", root, deleteKeys(&root.OtherConfig, flowRestoreWait)...)
 	}
-	return p.edits, p.problems
+	return p.edits, p.problems, p.last
+}
+
+// mostNumber is the largest number that is given to a port which asks for none. Those above are
+// asked for by number.
+const mostNumber = 32767
+
+// NextNumber returns the OpenFlow port number for a new port: the first after last that is not taken,
+// so that a number that was free lately is not used again soon. It is 0 where there is none: the switch
+// chooses then.
+func NextNumber(last uint32, taken func(uint32) bool) uint32 {
+	for range mostNumber {
+		if last++; last > mostNumber {
+			last = 1
+		}
+		if !taken(last) {
+			return last
+		}
+	}
+	return 0
+}
+
+// takenNumbers are the OpenFlow port numbers that somebody has or asks for.
+func takenNumbers(have rows, bridges []Bridge) map[int]bool {
+	taken := map[int]bool{}
+	for _, i := range have.interfaces {
+		taken[value(i.OFPort)], taken[value(i.OFPortRequest)] = true, true
+	}
+	for _, b := range bridges {
+		for _, port := range b.Ports {
+			taken[int(port.OFPort)] = true
+		}
+	}
+	return taken
+}
+
+// number returns a free number for a new port, 0 where there is none.
+func (p *planner) number() int {
+	n := int(NextNumber(uint32(p.last), func(n uint32) bool { return p.taken[int(n)] }))
+	if n != 0 {
+		p.last = n
+		p.taken[n] = true
+	}
+	return n
 }
 
 const flowRestoreWait = "flow-restore-wait"
@@ -67,6 +114,8 @@ type planner struct {
 	ifaceOf    map[string]*schema.Interface // by name
 	homes      map[string]string            // port UUID -> bridge name
 	named      int                          // named UUIDs given out
+	taken      map[int]bool                 // OpenFlow port numbers
+	last       int                          // the number given out last
 }
 
 func (p *planner) index() {
@@ -195,8 +244,12 @@ func (p *planner) createPort(bridge string, port Port) string {
 		Type:    port.Type,
 		Options: maps.Clone(port.Options),
 	}
-	if port.OFPort != 0 {
-		iface.OFPortRequest = ptr(int(port.OFPort))
+	request := int(port.OFPort)
+	if request == 0 && port.Name != bridge { // the local port has a number of its own
+		request = p.number()
+	}
+	if request != 0 {
+		iface.OFPortRequest = &request
 	}
 	if port.MAC != "" {
 		iface.MAC = &port.MAC
@@ -451,5 +504,3 @@ func text(m map[string]string) string {
 	}
 	return strings.Join(words, ",")
 }
-
-func ptr[T any](v T) *T { return &v }

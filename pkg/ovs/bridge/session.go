@@ -80,10 +80,13 @@ func (m *Manager) session(ctx context.Context) error {
 func (m *Manager) follow(ctx context.Context, c client.Client) error {
 	echo := time.NewTicker(echoEvery)
 	defer echo.Stop()
-	var refusals int
+	var refusals, asks int
 	var retry <-chan time.Time // running after a refused transaction
+	var ask <-chan time.Time   // running while ovs-vswitchd has not carried out everything
+	askNow := false
 	for {
-		again, refused, err := m.compare(ctx, c, refusals)
+		again, refused, err := m.compare(ctx, c, refusals, askNow)
+		askNow = false
 		switch {
 		case err != nil:
 			return err
@@ -98,6 +101,13 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 		default:
 			refusals, retry = 0, nil
 		}
+		switch done := m.carriedOut(); {
+		case done:
+			asks, ask = 0, nil
+		case ask == nil:
+			asks++
+			ask = time.After(askPause(asks))
+		}
 		for waiting := true; waiting; {
 			select {
 			case <-ctx.Done():
@@ -106,6 +116,8 @@ func (m *Manager) follow(ctx context.Context, c client.Client) error {
 				waiting = false
 			case <-m.trigger:
 				waiting = false
+			case <-ask:
+				askNow, ask, waiting = true, nil, false
 			case <-echo.C:
 				if err := within(ctx, c.Echo); err != nil {
 					return fmt.Errorf("ovsdb-server does not answer: %w", err)
@@ -124,10 +136,23 @@ func refusalPause(n int) time.Duration {
 	return min(time.Second<<min(n-2, 5), 30*time.Second)
 }
 
+// askPause is how long to wait for ovs-vswitchd before it is asked again, the nth time. It writes
+// what it has done, with the numbers of ports, in a transaction that it does not repeat: where
+// that was refused, for a full disk say, nothing reports it until the database changes again.
+func askPause(n int) time.Duration { return min(time.Second<<min(n-1, 5), 30*time.Second) }
+
+// carriedOut reports whether ovs-vswitchd had carried out all of the last configuration.
+func (m *Manager) carriedOut() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.outcome.done || m.outcome.refused != nil
+}
+
 // compare makes one comparison and sends at most one transaction. again says that it sent
 // one; refused is ovsdb-server's objection; err ends the session. The first refusal is not
-// published: somebody else has changed the database since it was read, most likely.
-func (m *Manager) compare(ctx context.Context, c client.Client, refusals int) (again bool, refused, err error) {
+// published: somebody else has changed the database since it was read, most likely. With ask it has
+// ovs-vswitchd carry out the same configuration again where it has not said that it did.
+func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, ask bool) (again bool, refused, err error) {
 	have, err := load(c)
 	if err != nil {
 		return false, nil, err
@@ -139,12 +164,16 @@ func (m *Manager) compare(ctx context.Context, c client.Client, refusals int) (a
 		return false, nil, errors.New("the database has no Open_vSwitch row: run ovs-vsctl init")
 	}
 
-	edits, problems := plan(have, want)
+	edits, problems, last := plan(have, want, m.last)
+	m.last = last
 	o := outcome{round: round, ports: portOutcomes(have, want.bridges, problems)}
 	if len(edits) == 0 {
 		o.done = have.root.CurCfg >= have.root.NextCfg
 		m.publish(stateOf(have), o)
-		return false, nil, nil
+		if o.done || !ask {
+			return false, nil, nil
+		}
+		edits = []edit{{text: "ask ovs-vswitchd again"}}
 	}
 	target, refused, err := transact(ctx, c, have.root, edits)
 	if err != nil {
@@ -173,12 +202,14 @@ func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) err
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errors.New("ovsdb-server does not report a change that it has accepted"))
 	defer cancel()
 	for {
-		have, err := load(c)
-		if err != nil {
-			return err
+		content := c.Cache()
+		if content == nil {
+			return errors.New("ovsdb-server closed the connection")
 		}
-		if have.root != nil && have.root.NextCfg >= target {
-			return nil
+		for _, row := range content.Table(schema.OpenVSwitchTable).RowsShallow() {
+			if row.(*schema.OpenVSwitch).NextCfg >= target {
+				return nil
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -193,6 +224,9 @@ func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) err
 func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, edits []edit) (target int, refused, err error) {
 	var ops []ovsdb.Operation
 	for _, e := range edits {
+		if e.ops == nil {
+			continue
+		}
 		more, err := e.ops(c)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", e.text, err), nil
@@ -252,7 +286,8 @@ func describe(edits []edit) []string {
 	return texts
 }
 
-// load copies the rows out of the client's cache.
+// load lists the rows of the client's cache. They are not to be changed: the cache replaces a row
+// that changes.
 func load(c client.Client) (rows, error) {
 	have := rows{
 		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},
@@ -262,26 +297,26 @@ func load(c client.Client) (rows, error) {
 	if content == nil {
 		return have, errors.New("ovsdb-server closed the connection")
 	}
-	for _, row := range content.Table(schema.OpenVSwitchTable).Rows() {
+	for _, row := range content.Table(schema.OpenVSwitchTable).RowsShallow() {
 		have.root = row.(*schema.OpenVSwitch)
 	}
-	for _, row := range content.Table(schema.BridgeTable).Rows() {
+	for _, row := range content.Table(schema.BridgeTable).RowsShallow() {
 		b := row.(*schema.Bridge)
 		have.bridges[b.Name] = b
 	}
-	for uuid, row := range content.Table(schema.PortTable).Rows() {
+	for uuid, row := range content.Table(schema.PortTable).RowsShallow() {
 		have.ports[uuid] = row.(*schema.Port)
 	}
-	for uuid, row := range content.Table(schema.InterfaceTable).Rows() {
+	for uuid, row := range content.Table(schema.InterfaceTable).RowsShallow() {
 		have.interfaces[uuid] = row.(*schema.Interface)
 	}
-	for uuid, row := range content.Table(schema.DatapathTable).Rows() {
+	for uuid, row := range content.Table(schema.DatapathTable).RowsShallow() {
 		have.datapaths[uuid] = row.(*schema.Datapath)
 	}
-	for uuid, row := range content.Table(schema.CTZoneTable).Rows() {
+	for uuid, row := range content.Table(schema.CTZoneTable).RowsShallow() {
 		have.zones[uuid] = row.(*schema.CTZone)
 	}
-	for uuid, row := range content.Table(schema.CTTimeoutTable).Rows() {
+	for uuid, row := range content.Table(schema.CTTimeoutTable).RowsShallow() {
 		have.timeouts[uuid] = row.(*schema.CTTimeoutPolicy)
 	}
 	return have, nil

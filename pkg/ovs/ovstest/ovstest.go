@@ -210,7 +210,7 @@ func stop(c **exec.Cmd, signal os.Signal) {
 	if *c == nil {
 		return
 	}
-	// It may have ended by itself; a killed process has an error to tell, which is no news.
+	// It may have ended by itself; a killed process returns an error, which is expected.
 	_ = (*c).Process.Signal(signal)
 	_ = (*c).Wait()
 	*c = nil

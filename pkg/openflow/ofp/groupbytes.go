@@ -1,0 +1,70 @@
+package ofp
+
+import "encoding/binary"
+
+// GroupDescBytes is a group in a GroupDescReply of which only what has a fixed place is decoded. Its
+// slices are parts of the message.
+type GroupDescBytes struct {
+	ID         uint32
+	GroupType  GroupType
+	Buckets    []byte
+	Properties []byte // the selection and others
+	whole      []byte
+	off        int
+}
+
+// Decode decodes all of the group.
+func (g GroupDescBytes) Decode() (d GroupDesc, err error) {
+	dec := decoder{what: "group_desc", buf: g.whole, off: g.off, err: &err}
+	d = dec.groupDesc()
+	return d, err
+}
+
+// EachGroupDesc goes through the groups of a whole message that is a GroupDescReply, as EachFlowDesc goes
+// through flows.
+func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) {
+	d := decoder{what: "group_desc", buf: message, err: &err}
+	if head := d.take("header", 16); err == nil && (head[1] != byte(TypeMultipartReply) || MultipartType(binary.BigEndian.Uint16(head[8:])) != MultipartGroupDesc) {
+		d.fail("header", "this is no reply with groups")
+	}
+	for d.left() > 0 {
+		g := GroupDescBytes{whole: d.buf, off: d.off}
+		s := d.entry("group", 16)
+		g.whole = g.whole[:len(s.buf)]
+		s.skip(2)
+		g.GroupType = GroupType(s.u8("group type"))
+		s.skip(1)
+		g.ID = s.u32("group_id")
+		n := int(s.u16("bucket_list_len"))
+		s.skip(6)
+		g.Buckets = s.take("buckets", n)
+		g.Properties = s.take("properties", s.left())
+		if err != nil {
+			return err
+		}
+		if err := take(g); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// AppendGroupMod appends a group-mod with its header to b. Its buckets and properties are bytes already;
+// m.Buckets, m.Selection and m.Properties are not looked at. It is for callers that keep groups as bytes.
+func AppendGroupMod[T string | []byte](b []byte, xid uint32, m *GroupMod, buckets, properties T) []byte {
+	command := BucketAll
+	if m.Command == GroupInsertBucket || m.Command == GroupRemoveBucket {
+		command = m.CommandBucket
+	}
+	b = append(b, Version, byte(TypeGroupMod))
+	b = binary.BigEndian.AppendUint16(b, uint16(24+len(buckets)+len(properties)))
+	b = binary.BigEndian.AppendUint32(b, xid)
+	b = binary.BigEndian.AppendUint16(b, uint16(m.Command))
+	b = append(b, byte(m.GroupType), 0)
+	b = binary.BigEndian.AppendUint32(b, m.ID)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(buckets)))
+	b = append(b, 0, 0)
+	b = binary.BigEndian.AppendUint32(b, command)
+	b = append(b, buckets...)
+	return append(b, properties...)
+}
