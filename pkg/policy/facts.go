@@ -1,0 +1,259 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"unique"
+
+	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// PodFacts are what policies depend on of a Pod. They are zero for a Pod without a network of its own, and for one
+// that has ended, whose addresses may be another's by now.
+type PodFacts struct {
+	Labels string // in normal form
+	Node   string
+	IPs    []netip.Addr // of both families, sorted
+	Ports  []NamedPort  // of its containers, sorted
+}
+
+// NamedPort is a port that a container gives a name.
+type NamedPort struct {
+	portName
+	Port uint16
+}
+
+// portName is what policies name a port by.
+type portName struct {
+	Name     string
+	Protocol corev1.Protocol
+}
+
+// Compare makes a name the key of an index.
+func (p portName) Compare(o portName) int {
+	return cmp.Or(cmp.Compare(p.Name, o.Name), cmp.Compare(p.Protocol, o.Protocol))
+}
+
+// PodFactsOf parses a Pod. Addresses that are none are left out: the kubelet, not the user, writes them.
+func PodFactsOf(p *corev1.Pod) PodFacts {
+	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return PodFacts{}
+	}
+	f := PodFacts{Labels: unique.Make(normalForm(p.Labels)).Value(), Node: unique.Make(p.Spec.NodeName).Value()}
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			f.IPs = append(f.IPs, a.Unmap())
+		}
+	}
+	slices.SortFunc(f.IPs, netip.Addr.Compare)
+	f.IPs = slices.Compact(f.IPs)
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, port := range c.Ports {
+			if port.Name != "" && port.ContainerPort >= 1 && port.ContainerPort <= 65535 {
+				f.Ports = append(f.Ports, NamedPort{portName{port.Name, protocolOf(port.Protocol)}, uint16(port.ContainerPort)})
+			}
+		}
+	}
+	slices.SortFunc(f.Ports, func(a, b NamedPort) int { return cmp.Or(a.Compare(b.portName), cmp.Compare(a.Port, b.Port)) })
+	f.Ports = slices.Compact(f.Ports)
+	return f
+}
+
+func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }
+
+// Facts are a policy, parsed once. What could not be understood is left out, with a Problem.
+type Facts struct {
+	Pods     string // the selector of the Pods that it is applied to, in text form
+	Ingress  *DirectionFacts
+	Egress   *DirectionFacts
+	Problems []problem.Problem
+}
+
+// DirectionFacts isolate Pods in one direction, but for these rules.
+type DirectionFacts struct{ Rules []RuleFacts }
+
+// RuleFacts allow connections with any of the peers to any of the ports.
+type RuleFacts struct {
+	AnyPeer bool
+	Peers   []Selector
+	Blocks  []netip.Prefix // of both families, sorted, none within another
+	AnyPort bool
+	Ports   []PortRange
+	Named   []portName
+}
+
+// PortRange are ports of one protocol, both ends included. From 0 to 65535 are all of them, and packets of a
+// protocol without ports.
+type PortRange struct {
+	Protocol corev1.Protocol
+	From, To uint16
+}
+
+// Compare orders by protocol, then ports.
+func (p PortRange) Compare(o PortRange) int {
+	return cmp.Or(cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.From, o.From), cmp.Compare(p.To, o.To))
+}
+
+// parser collects what is wrong with one policy.
+type parser struct {
+	object   problem.Object
+	problems []problem.Problem
+}
+
+func (p *parser) report(field, reason, format string, args ...any) {
+	p.problems = append(p.problems, problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+// FactsOf parses a NetworkPolicy. An API server has validated it, but others and later versions may know
+// more: a peer or port that is not understood allows nothing.
+func FactsOf(n *networkingv1.NetworkPolicy) Facts {
+	p := &parser{object: problem.Object{Kind: "NetworkPolicy", Namespace: n.Namespace, Name: n.Name}}
+	var f Facts
+	pods, ok := p.selector("spec.podSelector", &n.Spec.PodSelector)
+	if !ok {
+		return Facts{Problems: p.problems}
+	}
+	f.Pods = pods
+	types := n.Spec.PolicyTypes
+	if len(types) == 0 { // as the API server's defaults
+		if types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}; len(n.Spec.Egress) > 0 {
+			types = append(types, networkingv1.PolicyTypeEgress)
+		}
+	}
+	for i, t := range types {
+		switch t {
+		case networkingv1.PolicyTypeIngress:
+			f.Ingress = &DirectionFacts{}
+			for j, r := range n.Spec.Ingress {
+				f.Ingress.Rules = append(f.Ingress.Rules, p.rule(fmt.Sprintf("spec.ingress[%d]", j), "from", n.Namespace, r.From, r.Ports))
+			}
+		case networkingv1.PolicyTypeEgress:
+			f.Egress = &DirectionFacts{}
+			for j, r := range n.Spec.Egress {
+				f.Egress.Rules = append(f.Egress.Rules, p.rule(fmt.Sprintf("spec.egress[%d]", j), "to", n.Namespace, r.To, r.Ports))
+			}
+		default:
+			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), "InvalidPolicyType", "policy type %q is not one of Ingress and Egress: correct it", t)
+		}
+	}
+	f.Problems = p.problems
+	return f
+}
+
+// selector returns a label selector in text form.
+func (p *parser) selector(field string, s *metav1.LabelSelector) (text string, ok bool) {
+	parsed, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		p.report(field, "InvalidSelector", "%v: correct it", err)
+		return "", false
+	}
+	return parsed.String(), true
+}
+
+func (p *parser) rule(field, peers, namespace string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) RuleFacts {
+	r := RuleFacts{AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}
+	var blocks netipx.IPSetBuilder
+	for i, peer := range from {
+		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
+		switch {
+		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
+			p.report(field, "InvalidPeer", "ipBlock stands beside a selector, so this peer selects nothing: make two peers of them")
+		case peer.IPBlock != nil:
+			if block, ok := p.block(field+".ipBlock", peer.IPBlock); ok {
+				blocks.AddSet(block)
+			}
+		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
+			p.report(field, "InvalidPeer", "there is no podSelector, namespaceSelector or ipBlock, so this peer selects nothing: give one")
+		default:
+			s, ok := Selector{}, true
+			if peer.NamespaceSelector == nil {
+				s.Namespace = namespace
+			} else {
+				s.Namespaces, ok = p.selector(field+".namespaceSelector", peer.NamespaceSelector)
+			}
+			if ok && peer.PodSelector != nil {
+				s.Pods, ok = p.selector(field+".podSelector", peer.PodSelector)
+			}
+			if ok {
+				r.Peers = append(r.Peers, s)
+			}
+		}
+	}
+	slices.SortFunc(r.Peers, Selector.Compare)
+	r.Peers = slices.Compact(r.Peers)
+	if set, err := blocks.IPSet(); err == nil { // its only error is an invalid range
+		r.Blocks = set.Prefixes()
+	}
+	for i, port := range ports {
+		p.port(fmt.Sprintf("%s.ports[%d]", field, i), port, &r)
+	}
+	slices.SortFunc(r.Ports, PortRange.Compare)
+	r.Ports = slices.Compact(r.Ports)
+	slices.SortFunc(r.Named, portName.Compare)
+	r.Named = slices.Compact(r.Named)
+	return r
+}
+
+func (p *parser) block(field string, b *networkingv1.IPBlock) (*netipx.IPSet, bool) {
+	cidr, err := netip.ParsePrefix(b.CIDR)
+	if err != nil {
+		p.report(field+".cidr", "InvalidCIDR", "%q is not a range of addresses such as 10.0.0.0/8: correct it", b.CIDR)
+		return nil, false
+	}
+	if cidr.Addr().Is6() {
+		p.report(field+".cidr", "IPv6NotServed", "%s is of IPv6, which is not served yet: this peer selects nothing; nothing is to be done", cidr)
+	}
+	var set netipx.IPSetBuilder
+	set.AddPrefix(cidr)
+	for i, text := range b.Except {
+		except, err := netip.ParsePrefix(text)
+		if err != nil {
+			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "%q is not a range of addresses, so nothing of %s is selected: correct it", text, b.CIDR)
+			return nil, false
+		}
+		set.RemovePrefix(except)
+	}
+	out, err := set.IPSet()
+	return out, err == nil
+}
+
+func (p *parser) port(field string, port networkingv1.NetworkPolicyPort, r *RuleFacts) {
+	protocol := corev1.ProtocolTCP
+	if port.Protocol != nil {
+		protocol = protocolOf(*port.Protocol)
+	}
+	switch protocol {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+	default:
+		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
+		return
+	}
+	switch {
+	case port.Port == nil && port.EndPort != nil:
+		p.report(field+".endPort", "InvalidPort", "endPort is given without port: give the first port of the range")
+	case port.Port == nil:
+		r.Ports = append(r.Ports, PortRange{protocol, 0, 65535})
+	case port.Port.Type == intstr.String && port.EndPort != nil:
+		p.report(field+".endPort", "InvalidPort", "endPort stands beside the name %q: give the first port's number", port.Port.StrVal)
+	case port.Port.Type == intstr.String:
+		r.Named = append(r.Named, portName{port.Port.StrVal, protocol})
+	default:
+		from, to := port.Port.IntVal, port.Port.IntVal
+		if port.EndPort != nil {
+			to = *port.EndPort
+		}
+		if from < 1 || from > to || to > 65535 {
+			p.report(field, "InvalidPort", "ports %d to %d are not within 1 to 65535, in order: correct them", from, to)
+			return
+		}
+		r.Ports = append(r.Ports, PortRange{protocol, uint16(from), uint16(to)})
+	}
+}

@@ -1,0 +1,181 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted by
+// key. Clusters exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators.
+type Identity string
+
+// Compare orders by the text, which makes an Identity the key of a table.
+func (i Identity) Compare(o Identity) int { return cmp.Compare(i, o) }
+
+const (
+	namespacePart = "ns:"
+	podPart       = "&pod:"
+)
+
+// identityOf joins two label sets in normal form. Pods share the memory of one identity.
+func identityOf(namespace, pod string) Identity {
+	return unique.Make(Identity(namespacePart + namespace + podPart + pod)).Value()
+}
+
+// normalForm writes labels sorted by key, joined with commas.
+func normalForm(set map[string]string) string {
+	var b strings.Builder
+	for i, key := range slices.Sorted(maps.Keys(set)) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(key)
+		b.WriteByte('=')
+		b.WriteString(set[key])
+	}
+	return b.String()
+}
+
+// NamespaceLabels is the normal form of a Namespace's labels. The label of its name, which API servers set since
+// Kubernetes 1.21, is always among them: policies that select Pods alone mean those of one Namespace.
+func NamespaceLabels(n *corev1.Namespace) string {
+	set := n.Labels
+	if set[corev1.LabelMetadataName] != n.Name {
+		set = maps.Clone(set)
+		if set == nil {
+			set = map[string]string{}
+		}
+		set[corev1.LabelMetadataName] = n.Name
+	}
+	return normalForm(set)
+}
+
+// labelSets is an Identity taken apart.
+type labelSets struct{ namespace, pod labels.Set }
+
+func (i Identity) labels() *labelSets {
+	namespace, pod, _ := strings.Cut(strings.TrimPrefix(string(i), namespacePart), podPart)
+	return &labelSets{setOf(namespace), setOf(pod)}
+}
+
+func setOf(normal string) labels.Set {
+	set := labels.Set{}
+	if normal == "" {
+		return set
+	}
+	for pair := range strings.SplitSeq(normal, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		set[key] = value
+	}
+	return set
+}
+
+// label is what identities are found by: a label of the Pod, in one Namespace or in any. Without a key it finds all.
+type label struct{ namespace, key, value string }
+
+// Compare makes a label the key of an index.
+func (l label) Compare(o label) int {
+	return cmp.Or(cmp.Compare(l.namespace, o.namespace), cmp.Compare(l.key, o.key), cmp.Compare(l.value, o.value))
+}
+
+// labelsOf are all that an identity is found by.
+func labelsOf(_ Identity, s *labelSets) []label {
+	namespace := s.namespaceName()
+	out := []label{{}, {namespace: namespace}}
+	for k, v := range s.pod {
+		out = append(out, label{key: k, value: v}, label{namespace, k, v})
+	}
+	return out
+}
+
+// Selector selects identities. It is the key of the table of what it selects.
+type Selector struct {
+	// Namespace is the name of the only Namespace; empty where Namespaces are selected by their labels.
+	Namespace string
+	// Namespaces and Pods are label selectors in text form (labels.Selector.String); empty selects all.
+	Namespaces, Pods string
+}
+
+// Compare makes a Selector the key of a table.
+func (s Selector) Compare(o Selector) int {
+	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Namespaces, o.Namespaces), cmp.Compare(s.Pods, o.Pods))
+}
+
+// String says for people what is selected.
+func (s Selector) String() string {
+	pods := "Pods"
+	if s.Pods != "" {
+		pods += " with " + s.Pods
+	}
+	switch {
+	case s.Namespace != "":
+		return pods + " in Namespace " + s.Namespace
+	case s.Namespaces != "":
+		return pods + " in Namespaces with " + s.Namespaces
+	}
+	return pods + " in all Namespaces"
+}
+
+// parsed is a Selector that can be asked.
+type parsed struct {
+	Selector
+	namespaces, pods labels.Selector
+}
+
+// parse cannot fail for a Selector that facts were made with: its texts are made by labels.Selector.
+func (s Selector) parse() (parsed, error) {
+	namespaces, err := labels.Parse(s.Namespaces)
+	if err != nil {
+		return parsed{}, err
+	}
+	pods, err := labels.Parse(s.Pods)
+	return parsed{s, namespaces, pods}, err
+}
+
+func (p parsed) matches(s *labelSets) bool {
+	if p.Namespace != "" && s.namespaceName() != p.Namespace {
+		return false
+	}
+	return p.namespaces.Matches(s.namespace) && p.pods.Matches(s.pod)
+}
+
+// narrowest are labels of which every Pod that is selected in a Namespace, or in any (""), has at least one.
+func (p parsed) narrowest(namespace string) []label {
+	out := oneOf(p.pods)
+	if out == nil {
+		return []label{{namespace: namespace}}
+	}
+	for i := range out {
+		out[i].namespace = namespace
+	}
+	return out
+}
+
+// oneOf are the labels of the first requirement that names values; nil where there is none.
+func oneOf(s labels.Selector) []label {
+	requirements, _ := s.Requirements()
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+		default:
+			continue
+		}
+		var out []label
+		for _, value := range r.ValuesUnsorted() {
+			out = append(out, label{key: r.Key(), value: value})
+		}
+		slices.SortFunc(out, label.Compare)
+		return out
+	}
+	return nil
+}
+
+// namespaceName is the name of the Pods' Namespace.
+func (s *labelSets) namespaceName() string { return s.namespace[corev1.LabelMetadataName] }

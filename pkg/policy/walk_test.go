@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk")
+	walkSteps = flag.Int("walk.steps", 1000, "steps of the random walk")
+)
+
+// world is a cluster that changes, and the tables of node-1 that hear of it.
+type world struct {
+	*policytest.Walk
+	*Tables
+	engine *derive.Engine
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{engine: derive.New()}
+	w.Tables = NewTables(w.engine, "node-1")
+	loaded(w.Tables)
+	var all []netip.Addr
+	for i := range 12 {
+		all = append(all, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
+	}
+	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": all, "node-2": all}, w.hears())
+	return w
+}
+
+// hears fills the tables.
+func (t *Tables) hears() policytest.Watch {
+	return policytest.Watch{
+		Pod: func(namespace, name string, p *corev1.Pod) {
+			var f PodFacts
+			if p != nil {
+				f = PodFactsOf(p)
+			}
+			t.Pods.Set(derive.Object{Namespace: namespace, Name: name}, f)
+		},
+		Namespace: func(name string, n *corev1.Namespace) {
+			if n == nil {
+				t.Namespaces.Delete(derive.Object{Name: name})
+				return
+			}
+			t.Namespaces.Set(derive.Object{Name: name}, NamespaceLabels(n))
+		},
+		Policy: func(namespace, name string, p *networkingv1.NetworkPolicy) {
+			if p == nil {
+				t.Policies.Delete(derive.Object{Namespace: namespace, Name: name})
+				return
+			}
+			t.Policies.Set(derive.ObjectOf(p), FactsOf(p))
+		},
+	}
+}
+
+func loaded(t *Tables) {
+	t.Pods.Loaded()
+	t.Namespaces.Loaded()
+	t.Policies.Loaded()
+}
+
+// fill gives tables everything.
+func fill(t *Tables, c policytest.Cluster) {
+	watch := t.hears()
+	for _, p := range c.Pods {
+		watch.Pod(p.Namespace, p.Name, p)
+	}
+	for _, n := range c.Namespaces {
+		watch.Namespace(n.Name, n)
+	}
+	for _, p := range c.Policies {
+		watch.Policy(p.Namespace, p.Name, p)
+	}
+	loaded(t)
+}
+
+func (w *world) address() netip.Addr { return policytest.Pick(w.Walk, w.Walk.Addresses["node-1"]...) }
+
+// ask compares answers about random connections of this Node's Pods with the specification's.
+func (w *world) ask(t *testing.T, questions int) (asked, denied int) {
+	t.Helper()
+	here := w.Here("node-1")
+	if len(here) == 0 {
+		return 0, 0
+	}
+	for range questions {
+		pod := policytest.Pick(w.Walk, here...)
+		own := netip.MustParseAddr(policytest.Pick(w.Walk, pod.Status.PodIPs...).IP)
+		other := w.address()
+		if w.IntN(5) == 0 {
+			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
+		}
+		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080)}
+		d := policytest.Pick(w.Walk, Ingress, Egress)
+		if d == Egress {
+			c.From, c.To = c.To, c.From
+		}
+		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Allows(pod, d == Egress, policytest.Connection(c))
+		if have.Allowed != want {
+			t.Fatalf("%s of Pod %s, %+v: allowed %v by %v of %v, the specification says %v", d, derive.ObjectOf(pod), c, have.Allowed, have.Rule, have.Policies, want)
+		}
+		if asked++; !want {
+			denied++
+		}
+	}
+	return asked, denied
+}
+
+// TestWalk changes Pods, Namespaces and policies at random. After each step the tables answer as the specification
+// does, and equal those that are made from nothing.
+func TestWalk(t *testing.T) {
+	w := newWorld(*walkSeed)
+	asked, denied := 0, 0
+	for step := range *walkSteps {
+		what := w.Step()
+		w.engine.Pass()
+		a, d := w.ask(t, 10)
+		asked, denied = asked+a, denied+d
+		e := derive.New()
+		fresh := NewTables(e, "node-1")
+		fill(fresh, w.Cluster)
+		e.Pass()
+		if diff := cmp.Diff(text(fresh), text(w.Tables)); diff != "" {
+			t.Fatalf("seed %d, step %d, %s: rules (-from nothing +incremental):\n%s", *walkSeed, step, what, diff)
+		}
+		if diff := cmp.Diff(e.Problems(), w.engine.Problems()); diff != "" {
+			t.Fatalf("seed %d, step %d, %s: problems (-from nothing +incremental):\n%s", *walkSeed, step, what, diff)
+		}
+	}
+	if denied < asked/10 || denied > asked*9/10 {
+		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
+	}
+	t.Logf("%d questions, %d denied", asked, denied)
+}
+
+// text has names for numbers of identities, which need not be the same in both where two want one.
+func text(t *Tables) []string {
+	name := map[uint32]Identity{}
+	for _, row := range t.Numbers.All() {
+		name[row.Value] = row.Key
+	}
+	of := func(list []uint32) (out []Identity) {
+		for _, n := range list {
+			out = append(out, name[n])
+		}
+		slices.Sort(out)
+		return out
+	}
+	var out []string
+	for _, row := range t.Rules.All() {
+		r := row.Value
+		out = append(out, fmt.Sprint(row.Key, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.Blocks, " ports ", r.AnyPort, r.Ports, r.Targets))
+	}
+	for _, row := range t.Applied.All() {
+		out = append(out, fmt.Sprint(row.Key, " isolated by ", row.Value))
+	}
+	for _, row := range t.Addresses.All() {
+		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[row.Value]))
+	}
+	return out
+}
