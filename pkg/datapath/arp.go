@@ -11,9 +11,7 @@ import (
 func (n Node) arp() []flow.Flow {
 	flows := []flow.Flow{answer(n.ServiceVIP, InClusterMAC)}
 	for _, ip := range n.GatewayIPs {
-		if ip.Is4() {
-			flows = append(flows, answer(ip, n.GatewayMAC))
-		}
+		flows = append(flows, answer(ip, n.GatewayMAC))
 	}
 	return flows
 }

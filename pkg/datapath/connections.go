@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // ServiceConnection is what all UDP connections through one Service to one endpoint have in
@@ -26,15 +27,18 @@ func (c ServiceConnection) Flush() ofp.CTFlush {
 
 const protocolUDP = 17
 
-// ServiceConnections returns those of the State's frontends.
-func (s State) ServiceConnections() map[ServiceConnection]bool {
-	out := map[ServiceConnection]bool{}
-	for _, f := range s.Frontends {
+// ServiceZone is the zone of connection tracking that connections to Services are in.
+const ServiceZone = mainZone
+
+// ServiceConnections returns those of frontends.
+func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
+	var out []ServiceConnection
+	for _, f := range frontends {
 		if f.Protocol != corev1.ProtocolUDP {
 			continue
 		}
 		for _, e := range f.Endpoints {
-			out[ServiceConnection{f.VIP, e.Addr}] = true
+			out = append(out, ServiceConnection{f.VIP, e.Addr})
 		}
 	}
 	return out

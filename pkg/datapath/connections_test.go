@@ -3,6 +3,7 @@ package datapath
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,15 +32,12 @@ udp,orig=(
 
 func TestServiceConnections(t *testing.T) {
 	at := netip.MustParseAddrPort
-	s := State{Frontends: []service.Frontend{
+	frontends := []service.Frontend{
 		{Protocol: corev1.ProtocolUDP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}, {Addr: at("10.11.1.4:5353")}}},
 		{Protocol: corev1.ProtocolTCP, VIP: at("10.97.0.12:53"), Endpoints: []service.Endpoint{{Addr: at("10.11.1.3:5353")}}},
-	}}
-	want := map[ServiceConnection]bool{
-		{at("10.97.0.12:53"), at("10.11.1.3:5353")}: true,
-		{at("10.97.0.12:53"), at("10.11.1.4:5353")}: true,
 	}
-	if got := s.ServiceConnections(); !maps.Equal(got, want) {
+	want := []ServiceConnection{{at("10.97.0.12:53"), at("10.11.1.3:5353")}, {at("10.97.0.12:53"), at("10.11.1.4:5353")}}
+	if got := ServiceConnections(frontends); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -1,83 +1,101 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// crossCluster adds the ways between this cluster and its peers.
-func (p *planner) crossCluster() {
-	n := p.Node
-	if p.Peering.Role == peering.None || n.TunnelPort == 0 {
-		return
+// claims are what a peer is reached by: its ranges and its gateways. On the Gateway requests and replies
+// have flows of their own; on other Nodes its ranges are routes as those of Nodes are.
+func (at role) claims(peer peering.Peer) []claim {
+	if at.Role == peering.None || !peer.Via.IsValid() {
+		return nil
 	}
-	c := crossCluster{Node: n, gateway: p.isGateway(), own: p.Peering.GatewayIP}
-	if !c.gateway {
-		c.ends = p.gatewayEnds()
-	}
-	if c.gateway && c.own.Is4() {
-		p.add(MulticlusterOwner(), problem.Object{Kind: "Gateway", Name: p.Peering.Gateway}, c.translate()...)
-	}
-	peers := sorted(p.Peering.Peers, func(p peering.Peer) string { return p.ClusterID })
-	for _, peer := range peers {
-		object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
-		if !peer.Via.Is4() {
-			p.report(object, "", "InvalidGatewayIP", "cluster %s ignored: %s is not an IPv4 address that a tunnel can end at", peer.ClusterID, peer.Via)
-			continue
-		}
-		var flows []flow.Flow
-		for _, cidr := range sorted(peer.CIDRs, netip.Prefix.String) {
-			if cidr.Addr().Is4() {
-				flows = append(flows, c.toPeer(peer, cidr.Masked()))
-			}
-		}
-		for _, ip := range sorted(peer.Gateways, netip.Addr.String) {
-			if ip.Is4() {
-				flows = append(flows, c.reply(peer, ip), c.rejection(peer, ip))
-			}
-		}
-		flows = append(flows, c.admit(peer)...)
-		if !p.add(MulticlusterOwner(), object, flows...) {
-			continue
-		}
-		for _, ip := range peer.Gateways {
-			p.share(MulticlusterOwner(), n.notToTunnel(ip)...)
+	var out []claim
+	for _, cidr := range peer.CIDRs {
+		out = append(out, claim{kind: claimCluster, to: cidr.Masked()})
+		if !at.isGateway() {
+			out = append(out, route(cidr))
 		}
 	}
+	for _, ip := range peer.Gateways {
+		out = append(out, claim{kind: claimCluster, to: host(ip)})
+	}
+	return out
+}
+
+// gatewayFlows are what the Gateway needs whatever its peers are.
+func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	at, _ := derive.Get(r, t.role, Self)
+	if !at.isGateway() {
+		return flow.Entries{}, nil
+	}
+	flows := exportsBase()
+	if at.own.IsValid() {
+		flows = append(flows, crossCluster{Node: t.self(r), role: at}.translate()...)
+	}
+	return flow.Entries{Flows: flows}, nil
+}
+
+// peerFlows are the ways between this cluster and a peer.
+func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	at, _ := derive.Get(r, t.role, Self)
+	if at.Role == peering.None {
+		return flow.Entries{}, nil
+	}
+	peer, _ := derive.Get(r, t.peers, id)
+	object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
+	if !peer.Via.IsValid() {
+		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
+			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
+	}
+	if problems := t.refused(r, peerCluster(id), object, at.claims(peer)); problems != nil {
+		return flow.Entries{}, problems
+	}
+	c := crossCluster{Node: t.self(r), role: at}
+	if !at.isGateway() {
+		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(at.gateway))
+		c.ends = gatewayEnds(at.internal, remote)
+	} else {
+		c.TunnelSource = c.PeerSource
+	}
+	if at.isGateway() && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
+		c.Ends = append(slices.Clone(c.Ends), at.own) // peers send to it
+	}
+	var flows []flow.Flow
+	for _, cidr := range peer.CIDRs {
+		flows = append(flows, c.toPeer(peer, cidr.Masked()))
+	}
+	for _, ip := range peer.Gateways {
+		flows = append(flows, c.reply(peer, ip), c.rejection(peer, ip))
+	}
+	flows = append(flows, c.admit(peer)...)
+	for _, ip := range peer.Gateways {
+		flows = append(flows, c.notToTunnel(ip)...)
+	}
+	return flow.Entries{Flows: flows}, nil
 }
 
 // crossCluster is this Node's part in traffic between clusters.
 type crossCluster struct {
 	Node
-	gateway bool       // this Node is the cluster's Gateway
-	own     netip.Addr // the Gateway's address
+	role
 	// ends are where the tunnels of this cluster's Gateway end, on a Node that is not the Gateway.
 	ends []netip.Prefix
 }
 
-// isGateway reports whether this Node is the cluster's Gateway.
-func (p *planner) isGateway() bool {
-	return p.Peering.Role == peering.Gateway && p.Node.TunnelPort != 0
-}
-
 // gatewayEnds are the addresses that the tunnels of this cluster's Gateway come from.
-func (p *planner) gatewayEnds() []netip.Prefix {
+func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 	var ends []netip.Prefix
-	add := func(a netip.Addr) {
-		if a.Is4() && !slices.Contains(ends, host(a)) {
+	for _, a := range append([]netip.Addr{internal}, gateway.sources()...) {
+		if a.IsValid() && !slices.Contains(ends, host(a)) {
 			ends = append(ends, host(a))
-		}
-	}
-	add(p.Peering.InternalIP)
-	for _, r := range p.RemoteNodes {
-		if r.Name == p.Peering.Gateway {
-			for _, a := range r.sources() {
-				add(a)
-			}
 		}
 	}
 	return ends
@@ -85,41 +103,35 @@ func (p *planner) gatewayEnds() []netip.Prefix {
 
 // admit lets in what a peer sends: its gateways' requests, with their own addresses, and replies
 // and requests from the ranges behind it. The Gateway takes them from the ends of the peer's own
-// tunnels, other Nodes from this cluster's Gateway alone.
+// tunnels, other Nodes from this cluster's Gateway alone, and both at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) {
-		if !c.gateway {
+		if !c.isGateway() {
 			for _, end := range c.ends {
 				flows = append(flows, c.throughTunnelFrom(end, priority, fromPeer, inside)...)
 			}
 			return
 		}
 		for _, end := range peer.TunnelSources() {
-			if end.Addr().Is4() {
-				flows = append(flows, accept(priority, fromPeer, flow.InPort(c.TunnelPort), flow.TunnelSrc(end), flow.EthDst(crossClusterMAC), flow.IPSrc(inside)))
-			}
+			flows = append(flows, c.acceptTunnel(priority, fromPeer, flow.TunnelSrc(end), flow.EthDst(crossClusterMAC), flow.IPSrc(inside))...)
 		}
 	}
 	for _, cidr := range peer.CIDRs {
-		if cidr.Addr().Is4() {
-			from(normal, cidr.Masked())
-		}
+		from(normal, cidr.Masked())
 	}
 	for _, ip := range peer.Gateways {
-		if ip.Is4() {
-			from(high, host(ip))
-		}
+		from(high, host(ip))
 	}
 	return flows
 }
 
 // toPeer sends requests for the peer's Services, and Pods where they are shared, to the
-// Gateway, and from there to the peer's. The MAC tells the far side that the packet comes
+// Gateway, and from there to the peer's. By the MAC the far side knows that the packet comes
 // from another cluster. On the Gateway the source becomes the Gateway's address, so that the
 // peer needs to know nothing of this cluster's Pods.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) flow.Flow {
-	if !c.gateway {
+	if !c.isGateway() {
 		return c.throughTunnel(normal, crossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
 	}
 	return c.throughTunnel(normal, crossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
@@ -138,7 +150,7 @@ func (c crossCluster) rejection(peer peering.Peer, gateway netip.Addr) flow.Flow
 // back is where a reply for one of the peer's gateways goes: from the Gateway to that very
 // one, whichever requests are sent to.
 func (c crossCluster) back(peer peering.Peer, gateway netip.Addr) netip.Addr {
-	if c.gateway {
+	if c.isGateway() {
 		return gateway
 	}
 	return peer.Via

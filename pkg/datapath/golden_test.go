@@ -24,19 +24,26 @@ func TestGolden(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		entries map[flow.Owner]flow.Entries
-		owner   flow.Owner
+		owners  []flow.Owner
 	}{
-		{"node", regular, NodeOwner("node-1")},
-		{"remote-node", regular, NodeOwner("node-2")},
-		{"pod", regular, PodOwner("pod1-a1b2c3")},
-		{"service", regular, ServiceOwner("default", "web")},
-		{"service-empty", regular, ServiceOwner("default", "empty")},
-		{"service-udp", regular, ServiceOwner("default", "dns")},
-		{"multicluster-regular", regular, MulticlusterOwner()},
-		{"multicluster-gateway", gateway, MulticlusterOwner()},
+		{"node", regular, []flow.Owner{NodeOwner("node-1")}},
+		{"remote-node", regular, []flow.Owner{NodeOwner("node-2")}},
+		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},
+		{"service", regular, []flow.Owner{ServiceOwner("default", "web")}},
+		{"service-empty", regular, []flow.Owner{ServiceOwner("default", "empty")}},
+		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},
+		{"multicluster-regular", regular, []flow.Owner{PeerOwner("north"), PeerOwner("west")}},
+		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
+		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			have := text(t, test.entries[test.owner])
+			var e flow.Entries
+			for _, o := range test.owners {
+				e.Flows = append(e.Flows, test.entries[o].Flows...)
+				e.Groups = append(e.Groups, test.entries[o].Groups...)
+				e.Meters = append(e.Meters, test.entries[o].Meters...)
+			}
+			have := text(t, e)
 			file := filepath.Join("testdata", test.name+".flows")
 			if *update {
 				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {

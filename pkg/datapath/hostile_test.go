@@ -21,7 +21,8 @@ type hostile struct {
 	//   node      from the other Node's Pod through the tunnel
 	//   gateway   from the peer west through the tunnel of this cluster's Gateway
 	//   peer      from the peer west through its own tunnel
-	// The Node "shared" is east2 with Pod-to-Pod connectivity.
+	// The Node "shared" is east2 with Pod-to-Pod connectivity, "second" is east2 with a gateway
+	// address beside its own.
 	at   string
 	to   string // 10.11.0.3:80 where empty
 	udp  bool
@@ -193,6 +194,7 @@ var hostilePackets = []hostile{
 	{name: "peer to an imported Service", at: "east2 peer", to: "10.97.0.14:80", want: "dropped in Exports"},
 	{name: "peer to the endpoint of an exported Service", at: "east2 peer", to: "10.11.1.2:8080", want: "to pod1"},
 	{name: "peer to the endpoint of an exported Service on another Node", at: "east2 peer", to: "10.11.0.2:8080", want: "to tunnel 192.168.78.101"},
+	{name: "peer to an endpoint of an exported Service that this Node would not choose", at: "east2 peer", to: "10.11.0.3:9090", want: "to tunnel 192.168.78.101"},
 	{name: "peer to another port of that Pod", at: "east2 peer", to: "10.11.1.2:22", want: "dropped in Exports"},
 	{name: "peer to a Pod", at: "east2 peer", to: "10.11.1.3:80", want: "dropped in Exports"},
 	{name: "peer to the host", at: "east2 peer", to: "10.11.1.1:10250", want: "dropped in Exports"},
@@ -204,6 +206,8 @@ var hostilePackets = []hostile{
 	{name: "later fragment of a peer to a Pod", at: "east2 peer", to: "10.11.1.3:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "dropped in Exports"},
 	{name: "peer from an address it has not announced", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc = stranger }, want: "dropped in Classify"},
 	{name: "peer behind NAT, as the ClusterSet says", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc = addrOf("203.0.113.9") }, want: "to pod1"},
+	{name: "peer to another address of the Gateway", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunDst = addrOf("172.30.1.22") }, want: "dropped in Classify"},
+	{name: "peer to the address that the Gateway announces", at: "second peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunDst = addrOf("198.51.100.2") }, want: "to pod1"},
 	{name: "peer behind another's NAT", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.TunSrc, p.IPSrc = addrOf("203.0.113.9"), northGW }, want: "dropped in Classify"},
 	{name: "peer with another peer's gateway address", at: "east2 peer", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.IPSrc = northGW }, want: "dropped in Classify"},
 	{name: "peer with another peer's Service address", at: "east2 peer", to: "10.11.1.2:8080", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.98.0.20") }, want: "dropped in Classify"},
@@ -240,11 +244,14 @@ var hostilePackets = []hostile{
 
 // hostileStates are the Nodes of these questions.
 func hostileStates() map[string]State {
-	states := map[string]State{"east1": onNode(1), "east2": onNode(2), "shared": onNode(2)}
+	states := map[string]State{"east1": onNode(1), "east2": onNode(2), "shared": onNode(2), "second": onNode(2)}
+	second := states["second"]
+	second.Peering.GatewayIP = addrOf("198.51.100.2")
+	states["second"] = second
 	for name, s := range states {
 		// A Service whose endpoint is the end of a tunnel.
 		s.Frontends = append(s.Frontends, frontend("tunnel", "UDP", "10.97.0.66:53", "192.168.78.102:6081"))
-		s.Exported = exported("self", "web", "kubernetes", "tunnel")
+		s.Exported = exported("self", "web", "kubernetes", "tunnel", "headless")
 		for i := range s.Peering.Peers {
 			if s.Peering.Peers[i].ClusterID == "west" {
 				s.Peering.Peers[i].Sources = []netip.Prefix{rangeOf("203.0.113.8/30")}

@@ -17,8 +17,14 @@ var purposes = map[ofp.Table]string{
 	ConntrackState: "Known connections go on to Route, invalid packets end, new connections need a choice.",
 	Exports:        "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
 	Service:        "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
+	Egress:         "A new connection of a Pod that policies isolate for egress is judged; everything else goes on to Route.",
+	EgressPeer:     "Finds the identity of the Pod that has the destination's address.",
+	EgressRule:     "Lets on to Route what a rule allows: identities, ranges and ports.",
 	Route:          "Chooses the next hop: a Pod, the host, another Node, another cluster.",
-	Commit:         "Remembers new connections that table Service has not.",
+	Ingress:        "A new connection to a Pod of this Node that policies isolate for ingress is judged; everything else, and the Node's own probes, go on to Commit.",
+	IngressPeer:    "Finds the identity of the Pod that has the source's address.",
+	IngressRule:    "Lets on to Commit what a rule allows.",
+	Commit:         "Remembers new connections that table Service has not, and of those that it has that policies have allowed them.",
 	SNAT:           "Translates the source of connections between clusters (on the Gateway) and of those that leave by the port they came from.",
 	Output:         "Sends the packet.",
 }
@@ -51,7 +57,7 @@ func Markdown() string {
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", crossClusterMAC.String()},
 		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
-		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Multicluster, %d Node", KindPod, KindService, KindMulticluster, KindNode)},
+		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node", KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -12,29 +13,63 @@ import (
 // host is the prefix of one address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// node adds what this Node needs whatever runs on it.
-func (p *planner) node() {
-	n := p.Node
-	flows := n.classify()
+// claims are the Node's own addresses, ranges and ports.
+func (n Node) claims() []claim {
+	out := append(routes(n.GatewayIPs), routes([]netip.Addr{n.ServiceVIP})...)
+	for _, p := range n.PodCIDRs {
+		if !p.IsSingleIP() {
+			out = append(out, route(p))
+		}
+	}
+	for _, port := range []ofp.Port{n.GatewayPort, n.TunnelPort} {
+		if port != 0 {
+			out = append(out, claim{kind: claimPort, ports: port})
+		}
+	}
+	return out
+}
+
+// nodeFlows are what a Node needs: this one, or the way to another.
+func (t *Tables) nodeFlows(name derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	n := t.self(r)
+	at, _ := derive.Get(r, t.role, Self)
+	if n.Name == string(name) {
+		return n.entries(at), nil
+	}
+	remote, _ := derive.Get(r, t.RemoteNodes, name)
+	return t.remoteFlows(remote, n, at, r)
+}
+
+// entries are what this Node needs whatever runs on it.
+func (n Node) entries(at role) flow.Entries {
+	var flows []flow.Flow
+	for _, table := range Program.Tables() { // what happens to packets that no other flow of a table is for
+		f := flow.Flow{Table: table}
+		if Program[table].Miss == flow.Next {
+			f.Actions = flow.Do(flow.Goto(table + 1))
+		}
+		flows = append(flows, f)
+	}
+	flows = append(flows, n.classify()...)
 	flows = append(flows, n.arp()...)
 	flows = append(flows, n.conntrack()...)
-	flows = append(flows, n.commit())
+	flows = append(flows, n.commit()...)
+	flows = append(flows, n.policies()...)
 	flows = append(flows, n.hairpin()...)
 	flows = append(flows, n.toHost()...)
 	flows = append(flows, n.toNobody()...)
 	flows = append(flows, n.output()...)
-	if p.exportsPods() {
-		flows = append(flows, p.exportPods(n.PodCIDRs, n.GatewayIPs)...)
+	if at.exportsAll {
+		flows = append(flows, exportPods(n.PodCIDRs, n.GatewayIPs)...)
 	}
-	p.add(NodeOwner(n.Name), problem.Object{Kind: "Node", Name: n.Name}, flows...)
 	for _, end := range n.Ends {
-		p.share(NodeOwner(n.Name), n.notToTunnel(end)...)
+		flows = append(flows, n.notToTunnel(end)...)
 	}
+	e := flow.Entries{Flows: flows}
 	if n.PacketInRate > 0 {
-		e := p.out[NodeOwner(n.Name)]
-		e.Meters = append(e.Meters, rejectMeter(n.PacketInRate))
-		p.out[NodeOwner(n.Name)] = e
+		e.Meters = []flow.Meter{rejectMeter(n.PacketInRate)}
 	}
+	return e
 }
 
 // rejectMeter drops what exceeds a rate of packets a second. It has room for a burst of one second.
@@ -81,15 +116,18 @@ func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	return flows
 }
 
-// throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here. A
-// packet to an address where no tunnel ends was not made by a Node's switch.
+// throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here.
 func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, inside netip.Prefix) []flow.Flow {
-	match := []flow.Cond{flow.InPort(n.TunnelPort), flow.TunnelSrc(from), flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside)}
+	return n.acceptTunnel(priority, as, flow.TunnelSrc(from), flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
+}
+
+// acceptTunnel admits packets from the tunnel. One to an address where no tunnel ends was not made
+// by the switch of a Node or of a peer.
+func (n Node) acceptTunnel(priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
+	match = append([]flow.Cond{flow.InPort(n.TunnelPort)}, match...)
 	var flows []flow.Flow
 	for _, end := range n.Ends {
-		if end.Is4() {
-			flows = append(flows, accept(priority, as, append(match[:4:4], flow.TunnelDst(host(end)))...))
-		}
+		flows = append(flows, accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
 	}
 	if len(flows) == 0 {
 		flows = append(flows, accept(priority, as, match...))
@@ -103,7 +141,7 @@ func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, i
 // fragments: requests in fragments are dropped whatever their port. The kernel's datapath
 // reassembles them before, so it drops no others.
 func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
-	if n.Tunnel.Protocol == 0 || !end.Is4() {
+	if n.Tunnel.Protocol == 0 {
 		return nil
 	}
 	drop := func(more ...flow.Cond) flow.Flow {
@@ -133,16 +171,22 @@ func (n Node) conntrack() []flow.Flow {
 	}
 }
 
-// commit remembers a connection that table Service has not remembered. Nothing after it
-// depends on ct_state, so it takes no recirculation.
-func (n Node) commit() flow.Flow {
-	return flow.Flow{
-		Table: Commit, Priority: normal,
-		Match: flow.All(flow.IP(), flow.CTState("+new+trk"), committed.Is(0)),
-		Actions: flow.Do(
-			flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(flow.Move(source, markSource))}),
-			flow.Goto(SNAT),
-		),
+// commit remembers a connection that table Service has not remembered, and that policies have allowed
+// one that it has. Nothing after it depends on ct_state, so it takes no recirculation.
+func (n Node) commit() []flow.Flow {
+	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
+		return flow.Flow{
+			Table: Commit, Priority: normal,
+			Match: flow.All(append(match, flow.IP())...),
+			Actions: flow.Do(
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec)}),
+				flow.Goto(SNAT),
+			),
+		}
+	}
+	return []flow.Flow{
+		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
+		remember(flow.Load(markPending, 0), committed.Is(1)),
 	}
 }
 
@@ -178,9 +222,6 @@ func restoreSource() ofp.Action {
 func (n Node) toHost() []flow.Flow {
 	var flows []flow.Flow
 	for _, ip := range n.GatewayIPs {
-		if !ip.Is4() {
-			continue
-		}
 		flows = append(flows,
 			n.toGateway(normal, 0, flow.IPDst(host(ip))),
 			// The host's own connection to a Service whose endpoint is the host.
@@ -235,9 +276,7 @@ func (n Node) toNobody() []flow.Flow {
 	}
 	var flows []flow.Flow
 	for _, r := range ranges {
-		if r.Addr().Is4() {
-			flows = append(flows, flow.Flow{Table: Route, Priority: low, Match: flow.All(flow.IPDst(r.Masked()))})
-		}
+		flows = append(flows, flow.Flow{Table: Route, Priority: low, Match: flow.All(flow.IPDst(r.Masked()))})
 	}
 	return flows
 }
@@ -278,43 +317,55 @@ func back(port ofp.Port) flow.Flow {
 	}
 }
 
-// remoteNodes adds the way to the Pods of the other Nodes, and admits what comes from them.
-func (p *planner) remoteNodes() {
-	for _, r := range p.RemoteNodes {
-		if r.Name == p.Node.Name || p.Node.TunnelPort == 0 {
-			continue
-		}
-		object := problem.Object{Kind: "Node", Name: r.Name}
-		if !r.Address.Is4() {
-			p.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: %s is not an IPv4 address that a tunnel can end at; give the Node an IPv4 InternalIP", r.Address)
-			continue
-		}
-		admitted := false
-		for _, cidr := range r.PodCIDRs {
-			if !cidr.Addr().Is4() {
-				continue
-			}
-			flows := append(p.Node.fromNode(r, cidr.Masked()), p.Node.throughTunnel(normal, InClusterMAC, r.Address, 0, flow.IPDst(cidr.Masked())))
-			if p.exportsPods() {
-				flows = append(flows, p.exportPods([]netip.Prefix{cidr}, r.GatewayIPs)...)
-			}
-			admitted = p.add(NodeOwner(r.Name), object, flows...) || admitted
-		}
-		if !admitted {
-			continue // another Node has its ranges
-		}
-		p.share(NodeOwner(r.Name), p.Node.fromHostOf(r)...)
-		for _, end := range r.sources() {
-			p.share(NodeOwner(r.Name), p.Node.notToTunnel(end)...)
-		}
+// claims are the ranges of the Node's Pods.
+func (r RemoteNode) claims() []claim {
+	var out []claim
+	for _, cidr := range r.PodCIDRs {
+		out = append(out, route(cidr))
 	}
+	return out
 }
 
-// throughTunnel routes to another tunnel end. The MAC tells the far side what the packet is.
+// remoteFlows are the way to the Pods of another Node, and admit what comes from them. What it has in
+// common with other owners, such as a tunnel that ends at one address, is the same flow.
+func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	if n.TunnelPort == 0 {
+		return flow.Entries{}, nil
+	}
+	object := problem.Object{Kind: "Node", Name: remote.Name}
+	var e flow.Entries
+	var problems []problem.Problem
+	for _, c := range remote.claims() {
+		if refused := t.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}); refused != nil {
+			problems = append(problems, refused...)
+			continue
+		}
+		e.Flows = append(e.Flows, n.fromNode(remote, c.to)...)
+		e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
+		if at.exportsAll {
+			e.Flows = append(e.Flows, exportPods([]netip.Prefix{c.to}, remote.GatewayIPs)...)
+		}
+	}
+	if len(e.Flows) == 0 {
+		return e, problems // another Node has its ranges
+	}
+	e.Flows = append(e.Flows, n.fromHostOf(remote)...)
+	for _, end := range remote.sources() {
+		e.Flows = append(e.Flows, n.notToTunnel(end)...)
+	}
+	return e, problems
+}
+
+// throughTunnel routes to another tunnel end. By the MAC the far side knows what the packet is.
 func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64, match ...flow.Cond) flow.Flow {
+	from := n.TunnelSource
+	if !from.IsValid() {
+		from = netip.IPv4Unspecified() // and not that of the tunnel that the packet came by
+	}
 	actions := flow.Do(
 		flow.SetEthSrc(n.GatewayMAC),
 		flow.SetEthDst(mac),
+		flow.SetTunnelSrc(from),
 		flow.SetTunnelDst(to),
 		flow.Load(outPort, uint64(n.TunnelPort)),
 	)

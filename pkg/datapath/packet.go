@@ -41,7 +41,7 @@ type packet struct {
 	src, dst         netip.Addr
 	protocol         uint8
 	srcPort, dstPort uint16
-	ip               []byte // from the IP header to the end that the header tells
+	ip               []byte // from the IP header to the end that the header gives
 	payload          []byte // after the IP header
 }
 

@@ -3,34 +3,45 @@ package datapath
 import (
 	"net/netip"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// pods adds what each Pod of this Node needs.
-func (p *planner) pods() {
-	for _, pod := range p.Pods {
-		flows := []flow.Flow{back(pod.Port)}
-		for _, ip := range pod.IPs {
-			if !ip.Is4() {
-				continue
-			}
-			flows = append(flows,
-				pod.sends(ip), pod.asks(ip), answer(ip, pod.MAC),
-				p.Node.toPod(pod, ip), p.Node.toItself(pod, ip),
-			)
-		}
-		p.add(PodOwner(pod.Interface), problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}, flows...)
+// claims are the Pod's addresses and its port.
+func (pod Pod) claims() []claim {
+	return append(routes(pod.IPs), claim{kind: claimPort, ports: pod.Port})
+}
+
+// podFlows are what a Pod of this Node needs.
+func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+	pod, _ := derive.Get(r, t.Pods, port)
+	n := t.self(r)
+	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	if problems := t.refused(r, localPod(port), object, pod.claims()); problems != nil {
+		return flow.Entries{}, problems
 	}
+	identity := t.identity(r, object)
+	flows := []flow.Flow{back(pod.Port)}
+	for _, ip := range pod.IPs {
+		flows = append(flows,
+			pod.sends(ip, identity.number), pod.asks(ip), answer(ip, pod.MAC),
+			n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
+		)
+	}
+	if identity.egress {
+		flows = append(flows, pod.mayReachItself()...)
+	}
+	return flow.Entries{Flows: flows}, nil
 }
 
 // sends lets the Pod send from its own addresses and nothing else.
-func (pod Pod) sends(ip netip.Addr) flow.Flow {
+func (pod Pod) sends(ip netip.Addr, identity uint32) flow.Flow {
 	return flow.Flow{
 		Table: Classify, Priority: normal,
 		Match:   flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.IPSrc(host(ip))),
-		Actions: flow.Do(flow.Load(source, fromPod), flow.Goto(UnSNAT)),
+		Actions: flow.Do(append(load(sender, identity), flow.Load(source, fromPod), flow.Goto(UnSNAT))...),
 	}
 }
 
@@ -44,21 +55,21 @@ func (pod Pod) asks(ip netip.Addr) flow.Flow {
 }
 
 // toPod delivers to the Pod.
-func (n Node) toPod(pod Pod, ip netip.Addr) flow.Flow {
+func (n Node) toPod(pod Pod, ip netip.Addr, identity uint32) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: normal,
 		Match:   flow.All(flow.IPDst(host(ip))),
-		Actions: n.deliver(pod),
+		Actions: n.deliver(pod, append(load(receiver, identity), flow.Goto(Ingress))...),
 	}
 }
 
-// toItself is for a Pod that reached itself through a Service. Its replies are not
+// toItself is for a Pod that reached itself through a Service, which policies cannot forbid. Its replies are not
 // translated but restored, before they get here.
 func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,
 		Match:   flow.All(flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip))),
-		Actions: n.deliver(pod, flow.Load(snat, snatHairpin)),
+		Actions: n.deliver(pod, flow.Load(snat, snatHairpin), flow.Goto(Commit)),
 	}
 }
 
@@ -68,5 +79,5 @@ func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {
 		flow.SetEthDst(pod.MAC),
 		flow.Load(outPort, uint64(pod.Port)),
 	)
-	return append(append(actions, more...), flow.Goto(Commit))
+	return append(actions, more...)
 }

@@ -3,7 +3,6 @@ package datapath
 import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
-	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Tables in the order a packet meets them. A goto can only move down this list; a packet
@@ -16,7 +15,13 @@ const (
 	ConntrackState                  // known connections need no choice, invalid packets end here
 	Exports                         // may another cluster open this connection?
 	Service                         // choose an endpoint
+	Egress                          // do policies isolate the Pod that sends?
+	EgressPeer                      // whose is the destination?
+	EgressRule                      // which rule allows it?
 	Route                           // choose the next hop
+	Ingress                         // do policies isolate the Pod that receives?
+	IngressPeer                     // whose is the source?
+	IngressRule                     // which rule allows it?
 	Commit                          // remember a new connection
 	SNAT                            // translate the source address where replies must come back here
 	Output                          // send it
@@ -31,7 +36,13 @@ var Program = flow.Program{
 	ConntrackState: {Name: "ConntrackState", Miss: flow.Next},
 	Exports:        {Name: "Exports", Miss: flow.Next},
 	Service:        {Name: "Service", Miss: flow.Next},
+	Egress:         {Name: "Egress", Miss: flow.Drop},
+	EgressPeer:     {Name: "EgressPeer", Miss: flow.Next},
+	EgressRule:     {Name: "EgressRule", Miss: flow.Drop},
 	Route:          {Name: "Route", Miss: flow.Drop},
+	Ingress:        {Name: "Ingress", Miss: flow.Drop},
+	IngressPeer:    {Name: "IngressPeer", Miss: flow.Next},
+	IngressRule:    {Name: "IngressRule", Miss: flow.Drop},
 	Commit:         {Name: "Commit", Miss: flow.Next},
 	SNAT:           {Name: "SNAT", Miss: flow.Next},
 	Output:         {Name: "Output", Miss: flow.Drop},
@@ -55,12 +66,17 @@ var (
 	generated = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
 	committed = flow.Reg(0).Bits(7, 1)  // its connection was remembered in table Service
 	outPort   = flow.Reg(1).Bits(0, 32) // the port it will leave by
+
+	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names.
+	sender   = flow.Reg(2).Bits(0, 24)
+	receiver = flow.Reg(3).Bits(0, 24)
 )
 
 // What a connection carries for its whole life, in zone mainZone.
 var (
 	markSource  = flow.CTMarkBits(0, 4) // source of its first packet
 	markService = flow.CTMarkBits(4, 1) // it goes to a Service
+	markPending = flow.CTMarkBits(5, 1) // its endpoint was chosen, and no policy has allowed it yet
 )
 
 // Values of source.
@@ -74,8 +90,12 @@ const (
 // Values of snat.
 const (
 	snatCross   = 1 // this Gateway's address: the far cluster answers to it
-	snatHairpin = 2 // the Service address: whoever gets its own packet back answers to the switch
+	snatHairpin = 2 // the Service address: a Pod that gets its own packet back answers to the switch
 )
+
+// unknownIdentity is that of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
+// nothing is allowed.
+const unknownIdentity = 1<<24 - 1
 
 // Zones of connection tracking.
 const (
@@ -116,6 +136,7 @@ const meterReject uint32 = 1
 const (
 	KindPod          flow.Kind = 1
 	KindService      flow.Kind = 3
+	KindPolicy       flow.Kind = 5
 	KindMulticluster flow.Kind = 6
 	KindNode         flow.Kind = 9
 )
@@ -134,17 +155,9 @@ var bitFields = []bitField{
 	{"generated", generated, "made by the agent to refuse a connection", nil},
 	{"committed", committed, "its connection was remembered when its endpoint was chosen", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
+	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet"}},
+	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet"}},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
-}
-
-// program adds what happens to packets that no other flow of a table is for.
-func (p *planner) program() {
-	for _, t := range Program.Tables() {
-		f := flow.Flow{Table: t}
-		if Program[t].Miss == flow.Next {
-			f.Actions = flow.Do(flow.Goto(t + 1))
-		}
-		p.add(NodeOwner(p.Node.Name), problem.Object{Kind: "Node", Name: p.Node.Name}, f)
-	}
+	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 }

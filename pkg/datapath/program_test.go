@@ -3,7 +3,6 @@ package datapath
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -37,7 +36,7 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	text := Markdown()
-	for _, want := range []string{"| 7 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
+	for _, want := range []string{"| 10 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the documentation does not mention %q:\n%s", want, text)
 		}
@@ -50,7 +49,7 @@ func TestIDs(t *testing.T) {
 	for i := range 20000 {
 		name := fmt.Sprintf("default/web-%d/http/TCP/10.96.%d.%d:80", i, i/250, i%250)
 		a, b := first.take(name), second.take(name)
-		if a != b || a == 0 || a >= maxID {
+		if a != b || a == 0 || a >= maxBucket {
 			t.Fatalf("%s has numbers %d and %d", name, a, b)
 		}
 	}
@@ -68,13 +67,12 @@ func TestConflicts(t *testing.T) {
 	s := onNode(1)
 	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "thief", Interface: "thief-000000", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 9}, IPs: s.Pods[0].IPs, Port: 9})
 	s.RemoteNodes = append(s.RemoteNodes, RemoteNode{Name: "node-3", PodCIDRs: s.RemoteNodes[0].PodCIDRs, Address: addrOf("192.168.78.103")})
-	s.RemoteNodes = append(s.RemoteNodes, RemoteNode{Name: "node-4", PodCIDRs: []netip.Prefix{rangeOf("10.11.4.0/24")}})
 	out, problems := Plan(s)
 	var have []string
 	for _, p := range problems {
 		have = append(have, p.Object.String()+" "+p.Reason)
 	}
-	want := []string{"Node node-3 Conflict", "Node node-4 InvalidAddress", "Pod default/thief Conflict"}
+	want := []string{"Node node-3 Conflict", "Pod default/thief Conflict"}
 	if strings.Join(have, ", ") != strings.Join(want, ", ") {
 		t.Errorf("problems %q, want %q", have, want)
 	}

@@ -20,7 +20,7 @@ var ErrNotAnswered = errors.New("packet asks for no answer")
 // Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP
 // with ICMP port unreachable. The answer comes from the Service's address and takes the way
 // of a reply: it enters the switch in table Route.
-func Reject(pkt ofp.PacketIn2, known Refusals) (ofp.PacketOut, error) {
+func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	if string(pkt.Userdata) != rejectUserdata {
 		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)
 	}
@@ -47,32 +47,15 @@ func Reject(pkt ofp.PacketIn2, known Refusals) (ofp.PacketOut, error) {
 	}, nil
 }
 
-// Refusals finds the frontend that a packet is for, so that an answer costs the same however many
-// Services there are.
-type Refusals map[refusal]service.Frontend
-
-type refusal struct {
-	protocol uint8
-	vip      netip.AddrPort
-}
-
-// Refusals indexes the frontends of a state.
-func (s State) Refusals() Refusals {
-	out := make(Refusals, len(s.Frontends))
-	for _, f := range s.Frontends {
-		protocol := map[corev1.Protocol]uint8{corev1.ProtocolTCP: protoTCP, corev1.ProtocolUDP: protoUDP, corev1.ProtocolSCTP: protoSCTP}[f.Protocol]
-		key := refusal{protocol, f.VIP}
-		if _, taken := out[key]; !taken {
-			out[key] = f
-		}
-	}
-	return out
-}
+// Frontends finds the frontend of an address: an answer costs the same however many Services there
+// are.
+type Frontends func(corev1.Protocol, netip.AddrPort) (service.Frontend, bool)
 
 // refused checks that the packet is for a frontend that has no endpoints now.
-func (r Refusals) refused(in packet) error {
+func (find Frontends) refused(in packet) error {
 	vip := netip.AddrPortFrom(in.dst, in.dstPort)
-	f, ok := r[refusal{in.protocol, vip}]
+	protocol := map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}[in.protocol]
+	f, ok := find(protocol, vip)
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: no Service has address %s, protocol %d", ErrNotAnswered, vip, in.protocol)

@@ -4,10 +4,16 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // segment is a TCP segment from 10.11.0.2:40000 to 10.97.0.13:80 in its frame.
@@ -48,6 +54,16 @@ func rejectState() State {
 	return s
 }
 
+func frontendsOf(s State) Frontends {
+	return func(protocol corev1.Protocol, vip netip.AddrPort) (service.Frontend, bool) {
+		i := slices.IndexFunc(s.Frontends, func(f service.Frontend) bool { return f.Protocol == protocol && f.VIP == vip })
+		if i < 0 {
+			return service.Frontend{}, false
+		}
+		return s.Frontends[i], true
+	}
+}
+
 func TestRejectTCP(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -62,7 +78,7 @@ func TestRejectTCP(t *testing.T) {
 		{"an acknowledgement says what to answer with", segment(tcpACK, 1000, 77, "hello"), 77, 0, tcpRST},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			out, err := Reject(ofp.PacketIn2{Data: test.frame, Userdata: []byte("reject")}, rejectState().Refusals())
+			out, err := Reject(ofp.PacketIn2{Data: test.frame, Userdata: []byte("reject")}, frontendsOf(rejectState()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +102,7 @@ func TestRejectTCP(t *testing.T) {
 			if c := finish(sum(pseudoHeader(in.src, in.dst, protoTCP, len(tcp)), tcp)); c != 0 {
 				t.Errorf("TCP checksum is off by %#x", c)
 			}
-			want := "set_field:0x40/0x40->reg0,resubmit(,7)"
+			want := fmt.Sprintf("set_field:0x40/0x40->reg0,resubmit(,%d)", Route)
 			if have := flow.Actions(out.Actions).String(); have != want {
 				t.Errorf("actions %s, want %s", have, want)
 			}
@@ -101,7 +117,7 @@ func TestRejectOthers(t *testing.T) {
 		quoted   int
 	}{{protoUDP, 5, 33}, {protoSCTP, 12, 40}, {protoUDP, 1400, quoteLen}} {
 		frame := datagram(test.protocol, test.payload)
-		out, err := Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, rejectState().Refusals())
+		out, err := Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, frontendsOf(rejectState()))
 		if err != nil {
 			t.Fatalf("protocol %d: %v", test.protocol, err)
 		}
@@ -136,14 +152,14 @@ func TestRejectNot(t *testing.T) {
 		"no Service":                {Data: unknown, Userdata: []byte("reject")},
 		"another reason to tell it": {Data: segment(tcpSYN, 1, 0, "")},
 	} {
-		if _, err := Reject(pkt, rejectState().Refusals()); !errors.Is(err, ErrNotAnswered) {
+		if _, err := Reject(pkt, frontendsOf(rejectState())); !errors.Is(err, ErrNotAnswered) {
 			t.Errorf("%s: error %v, want ErrNotAnswered", name, err)
 		}
 	}
 	// Whatever is cut off is an error, not a panic.
 	whole := segment(tcpSYN, 1, 0, "")
 	for n := range len(whole) {
-		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, rejectState().Refusals()); err == nil {
+		if _, err := Reject(ofp.PacketIn2{Data: whole[:n], Userdata: []byte("reject")}, frontendsOf(rejectState())); err == nil {
 			t.Errorf("a frame of %d bytes is answered", n)
 		}
 	}
@@ -154,6 +170,6 @@ func FuzzReject(f *testing.F) {
 	f.Add(datagram(protoUDP, 9))
 	s := rejectState()
 	f.Fuzz(func(_ *testing.T, frame []byte) {
-		_, _ = Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, s.Refusals())
+		_, _ = Reject(ofp.PacketIn2{Data: frame, Userdata: []byte("reject")}, frontendsOf(s))
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -56,7 +56,7 @@ func onNode(n int) State {
 		Node: Node{
 			Name: names[self], GatewayMAC: gwMAC, GatewayIPs: []netip.Addr{at(1)},
 			GatewayPort: gatewayPort, TunnelPort: tunnelPort, PodCIDRs: cidr[self : self+1], ServiceVIP: vip,
-			Ends: address[self : self+1], Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
+			Ends: address[self : self+1], TunnelSource: address[self], PeerSource: address[self], Tunnel: Tunnel{Protocol: 17, Port: 6081}, PacketInRate: 5000,
 		},
 		Pods: []Pod{
 			{Namespace: "default", Name: "pod1", Interface: "pod1-a1b2c3", MAC: podMACOne, IPs: []netip.Addr{at(2)}, Port: 1},
@@ -81,7 +81,17 @@ func onNode(n int) State {
 				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Via: eastTwo},
 			},
 		},
-		Exported: exported("web", "self", "empty", "kubernetes"),
+		Exported: exported("web", "self", "empty", "kubernetes", "headless"),
+		Slices:   map[derive.Object]service.SliceFacts{},
+	}
+	for _, f := range append(s.Frontends, frontend("headless", corev1.ProtocolTCP, "0.0.0.0:0", "10.11.0.3:9090")) {
+		for _, e := range f.Endpoints {
+			s.Slices[derive.Object{Namespace: f.Namespace, Name: f.Service + "-" + e.Addr.String()}] = service.SliceFacts{
+				Service:   derive.Object{Namespace: f.Namespace, Name: f.Service},
+				Ports:     []service.SlicePort{{Protocol: f.Protocol, Port: e.Addr.Port()}},
+				Endpoints: []service.EndpointFacts{{Addr: e.Addr.Addr()}},
+			}
+		}
 	}
 	if n == 2 {
 		s.Peering.Role = peering.Gateway
@@ -93,10 +103,10 @@ func onNode(n int) State {
 }
 
 // exported are Services of the default Namespace that other clusters may use.
-func exported(names ...string) map[types.NamespacedName]bool {
-	out := map[types.NamespacedName]bool{}
+func exported(names ...string) map[derive.Object]bool {
+	out := map[derive.Object]bool{}
 	for _, n := range names {
-		out[types.NamespacedName{Namespace: "default", Name: n}] = true
+		out[derive.Object{Namespace: "default", Name: n}] = true
 	}
 	return out
 }

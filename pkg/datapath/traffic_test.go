@@ -39,7 +39,7 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	}
 	n.ovs.vsctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(), "fail_mode=secure",
 		"--", "add-port", "br-int", "gw0", "--", "set", "interface", "gw0", "type=internal", fmt.Sprintf("ofport_request=%d", s.Node.GatewayPort), fmt.Sprintf("mac=%q", s.Node.GatewayMAC),
-		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
+		"--", "add-port", "br-int", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip=flow", "options:local_ip=flow", "options:key=flow", fmt.Sprintf("ofport_request=%d", s.Node.TunnelPort))
 	gateway := s.Node.GatewayIPs[0]
 	commands := []string{
 		"link set gw0 up",
@@ -90,6 +90,7 @@ func westNode(n int) State {
 		GatewayIPs: []netip.Addr{addrOf(cidrHost(cidrs[other], 1))},
 	}}
 	s.Node.Ends = []netip.Addr{[]netip.Addr{westGW, addrOf("192.168.77.102")}[self]}
+	s.Node.TunnelSource, s.Node.PeerSource = s.Node.Ends[0], s.Node.Ends[0]
 	s.Exported = exported("nginx", "node", "sctp")
 	s.Frontends = []service.Frontend{
 		frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080", "10.10.1.2:8080"),
@@ -233,6 +234,22 @@ func TestTunnelTypes(t *testing.T) {
 	}
 }
 
+// TestTunnelSource gives a Node a second address, which its routes prefer. The other Node takes
+// packets from the announced one alone.
+func TestTunnelSource(t *testing.T) {
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	one := newNode(t, underlay, onNode(1), "east1", eastOne, "10.97.0.0/16")
+	two := newNode(t, underlay, onNode(2), "east2", eastTwo, "10.97.0.0/16")
+	link := "br-phy"
+	if ovstest.System() {
+		link = "uplink"
+	}
+	two.host.ip(t, fmt.Sprintf("address del %s/16 dev %s", eastTwo, link), "address add 192.168.200.2/16 dev "+link, fmt.Sprintf("address add %s/16 dev %s", eastTwo, link))
+	one.pods[0].serve(t, "tcp", ":8080", "east1/pod1")
+	request{"", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
+}
+
 // TestTunnelsEndAtOneInterface gives two Nodes a second link, for tunnels alone, as the agent does
 // for a transportInterface on the kernel's datapath (options:local_ip). The userspace datapath
 // tunnels by the bridge that has taken the interface over, so there the test makes the second
@@ -242,6 +259,7 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}
 	for i := range states {
+		states[i].Node.TunnelSource = addrOf(ends[i])
 		states[i].Node.Ends = append([]netip.Addr{addrOf(ends[i])}, states[i].Node.Ends...)
 		remote := &states[i].RemoteNodes[0]
 		remote.Sources = []netip.Addr{remote.Address}
@@ -274,9 +292,9 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 	states[1].RemoteNodes[0].Address = eastOne
 	nodes[1].ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", nodes[1].ovs.dir+"/br-int.mgmt")
 	nodes[1].ovs.program(t, "br-int", setOf(t, mustPlan(t, states[1])))
-	nodes[1].ovs.vsctl(t, "remove", "interface", "tun0", "options", "local_ip")
+	nodes[1].ovs.vsctl(t, "set", "interface", "tun0", "options:local_ip=flow")
 	nodes[1].pods[0].run(t, "sh", "-c", "! ping -c 2 -W 1 10.11.0.2")
-	nodes[0].ovs.vsctl(t, "remove", "interface", "tun0", "options", "local_ip")
+	nodes[0].ovs.vsctl(t, "set", "interface", "tun0", "options:local_ip=flow")
 	request{"", nodes[1].pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
 }
 

@@ -159,7 +159,7 @@ func TestRejectionsReturn(t *testing.T) {
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
 				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
 				o.program(t, "br-int", setOf(t, mustPlan(t, onNode(test.node))))
-				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", "in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,7)")
+				o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "add-flow", o.dir+"/br-int.mgmt", fmt.Sprintf("in_port=99 actions=set_field:0x40/0x40->reg0,resubmit(,%d)", Route))
 				programmed = test.node
 			}
 			trace := o.appctl(t, "ofproto/trace", "br-int", "in_port=99,tcp,nw_src=10.97.0.13,nw_dst="+test.to+",nw_ttl=64,tp_src=80,tp_dst=40000")

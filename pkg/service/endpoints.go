@@ -1,58 +1,86 @@
 package service
 
 import (
+	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// candidate is one address of a slice for one of its ports.
-type candidate struct {
-	addr     netip.AddrPort
-	port     string
-	protocol corev1.Protocol
-	ready    bool
-	draining bool
+// packed is an address as numbers: thousands are sorted each time that one of them changes, and sorting what
+// has pointers costs several times as much.
+type packed struct {
+	high, low uint64
+	port      uint16
 }
 
-type candidates []candidate
+func pack(ip netip.Addr, port uint16) packed {
+	b := ip.As16()
+	return packed{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:]), port}
+}
 
-// add appends the endpoints of one slice of a Service, for all its ports.
-func (cs candidates) add(service Facts, slice SliceFacts, node string) candidates {
-	for _, e := range slice.Endpoints {
-		if service.Local && e.Node != node {
-			continue
-		}
-		for _, port := range slice.Ports {
-			cs = append(cs, candidate{
-				addr:     netip.AddrPortFrom(e.Addr, port.Port),
-				port:     port.Name,
-				protocol: port.Protocol,
-				ready:    service.PublishNotReady || e.Ready,
-				draining: e.Draining,
-			})
-		}
+func (p packed) compare(o packed) int {
+	return cmp.Or(cmp.Compare(p.high, o.high), cmp.Compare(p.low, o.low), cmp.Compare(p.port, o.port))
+}
+
+// unpack returns the address, of IPv4 or not.
+func (p packed) unpack(is4 bool) netip.AddrPort {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], p.high)
+	binary.BigEndian.PutUint64(b[8:], p.low)
+	ip := netip.AddrFrom16(b)
+	if is4 {
+		ip = ip.Unmap()
 	}
-	return cs
+	return netip.AddrPortFrom(ip, p.port)
 }
 
-// choose returns the endpoints of one port, of the family of its virtual address: the ready
-// ones, and only where there is none at all those that are ending but still serve (KEP-1669).
+// candidates are the endpoints of a Service.
+type candidates struct {
+	service Facts
+	node    string
+	slices  []derive.Row[derive.Object, SliceFacts]
+}
+
+// choose returns the endpoints of one port, of the family of its virtual address, ordered by address: the
+// ready ones, and only where there is none at all those that are ending but still serve (KEP-1669).
 // Each address counts once.
-func (cs candidates) choose(port string, protocol corev1.Protocol, vip netip.Addr) []Endpoint {
-	pick := func(want func(candidate) bool) []Endpoint {
-		var out []Endpoint
-		for _, c := range cs {
-			if c.port == port && c.protocol == protocol && c.addr.Addr().Is4() == vip.Is4() && want(c) {
-				out = append(out, Endpoint{Addr: c.addr, Weight: 1})
-			}
-		}
-		slices.SortFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
-		return slices.Compact(out)
-	}
-	if out := pick(func(c candidate) bool { return c.ready }); len(out) > 0 {
+func (c candidates) choose(port Port, vip netip.Addr) []Endpoint {
+	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
+	if out := c.pick(port, vip, ready); len(out) > 0 {
 		return out
 	}
-	return pick(func(c candidate) bool { return c.draining })
+	return c.pick(port, vip, func(e EndpointFacts) bool { return e.Draining })
+}
+
+func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) bool) []Endpoint {
+	n := 0
+	for _, slice := range c.slices {
+		n += len(slice.Value.Endpoints)
+	}
+	list := make([]packed, 0, n)
+	for _, slice := range c.slices {
+		for _, p := range slice.Value.Ports {
+			if p.Name != port.Name || p.Protocol != port.Protocol {
+				continue
+			}
+			for _, e := range slice.Value.Endpoints {
+				if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node) && want(e) {
+					list = append(list, pack(e.Addr, p.Port))
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortFunc(list, packed.compare)
+	list = slices.Compact(list)
+	out := make([]Endpoint, len(list))
+	for i, p := range list {
+		out[i] = Endpoint{Addr: p.unpack(vip.Is4()), Weight: 1}
+	}
+	return out
 }

@@ -54,14 +54,6 @@ type EndpointFacts struct {
 	Draining bool // serving and terminating
 }
 
-// KeyOf is an object's key in tables.
-func KeyOf(o interface {
-	GetNamespace() string
-	GetName() string
-}) derive.Object {
-	return derive.Object{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
-
 // FactsOf parses a Service. What is wrong with a part of it leaves that part out.
 func FactsOf(s *corev1.Service) Facts {
 	var f Facts
@@ -84,7 +76,7 @@ func FactsOf(s *corev1.Service) Facts {
 			protocol = corev1.ProtocolTCP
 		}
 		switch {
-		case protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP:
+		case !known(protocol):
 			report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
 		case port.Port < 1 || port.Port > 65535:
 			report(field+".port", "InvalidPort", "port %d is not in 1 to 65535: correct it", port.Port)
@@ -93,6 +85,10 @@ func FactsOf(s *corev1.Service) Facts {
 		}
 	}
 	return f
+}
+
+func known(p corev1.Protocol) bool {
+	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
 }
 
 // vips returns the ClusterIPs of a Service, none where it is of a kind without.
@@ -134,6 +130,9 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 	for _, port := range s.Ports {
 		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {
 			continue // "all ports" has no meaning behind a ClusterIP
+		}
+		if port.Protocol != nil && !known(*port.Protocol) {
+			continue
 		}
 		p := SlicePort{Protocol: corev1.ProtocolTCP, Port: uint16(*port.Port)}
 		if port.Name != nil {

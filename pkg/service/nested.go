@@ -55,9 +55,18 @@ func (n *nesting) at(a address) (Frontend, bool) {
 
 // nested reports whether a frontend has another Service's address among its endpoints.
 func (n *nesting) nested(f Frontend) bool {
-	found := false
+	found, known := false, map[block]bool{}
 	for _, e := range f.Endpoints { // all of them: each is something that the result depends on
-		_, ok := derive.Get(n.reader, n.tables.holders, address{f.Protocol, e.Addr})
+		b := blockOf(e.Addr.Addr())
+		virtual, ok := known[b]
+		if !ok {
+			virtual, _ = derive.Get(n.reader, n.tables.blocks, b)
+			known[b] = virtual
+		}
+		if !virtual {
+			continue
+		}
+		_, ok = derive.Get(n.reader, n.tables.holders, address{f.Protocol, e.Addr})
 		found = found || ok
 	}
 	return found

@@ -35,7 +35,7 @@ func nested(n, width int) View {
 	return v
 }
 
-// TestNestingEnds holds the planner against chains and nets of Services, which anyone who may
+// TestNestingEnds holds the planner against chains and nets of Services, which anybody that may
 // write EndpointSlices can make: a chain of 65 once divided by zero, and a net of 20 took for
 // ever.
 func TestNestingEnds(t *testing.T) {
@@ -60,12 +60,12 @@ func TestNestingEnds(t *testing.T) {
 				t.Errorf("want problems of nesting, got %v", p)
 			}
 			if reported[p.Object.String()+p.Message] {
-				t.Errorf("told twice: %v", p)
+				t.Errorf("reported twice: %v", p)
 			}
 			reported[p.Object.String()+p.Message] = true
 		}
 		if len(reported) == 0 {
-			t.Error("nobody is told that endpoints are left out")
+			t.Error("no Problem says that endpoints are left out")
 		}
 	}
 }

@@ -68,10 +68,10 @@ func Plan(v View) ([]Frontend, []problem.Problem) {
 	e := derive.New()
 	t := NewTables(e, v.NodeName, v.SCTP)
 	for _, s := range v.Services {
-		t.Services.Set(KeyOf(s), FactsOf(s))
+		t.Services.Set(derive.ObjectOf(s), FactsOf(s))
 	}
 	for _, s := range v.Slices {
-		t.Slices.Set(KeyOf(s), SliceFactsOf(s))
+		t.Slices.Set(derive.ObjectOf(s), SliceFactsOf(s))
 	}
 	t.Services.Loaded()
 	t.Slices.Loaded()
@@ -89,6 +89,18 @@ func (t *Tables) All() []Frontend {
 	return out
 }
 
+// Find returns the frontend that serves an address. It may be called from any goroutine.
+func (t *Tables) Find(protocol corev1.Protocol, vip netip.AddrPort) (Frontend, bool) {
+	a := address{protocol, vip}
+	key, _ := t.holders.Get(a)
+	list, _ := t.Frontends.Get(key)
+	i := slices.IndexFunc(list, func(f Frontend) bool { return f.address() == a })
+	if i < 0 {
+		return Frontend{}, false
+	}
+	return list[i], true
+}
+
 // address is what a packet names: two frontends cannot share one.
 type address struct {
 	protocol corev1.Protocol
@@ -103,20 +115,42 @@ func (a address) Compare(b address) int {
 // String returns "10.96.0.10:80/TCP".
 func (a address) String() string { return fmt.Sprintf("%s/%s", a.addr, a.protocol) }
 
+// block is a part of the address space. Endpoints are many, and virtual addresses lie in few blocks: whether
+// an endpoint is one has to be asked only in these.
+type block struct{ netip.Addr }
+
+// Compare makes a block the key of a table.
+func (b block) Compare(o block) int { return b.Addr.Compare(o.Addr) }
+
+// blockOf returns the block of an address: a /16 of IPv4, a /104 of IPv6.
+func blockOf(ip netip.Addr) block {
+	bits := 16
+	if ip.Is6() {
+		bits = 104
+	}
+	p, err := ip.Prefix(bits)
+	if err != nil {
+		return block{}
+	}
+	return block{p.Addr()}
+}
+
 // Tables are the load balancing of a Node, from Services and EndpointSlices to Frontends.
 type Tables struct {
 	// Services and Slices are to be filled, each object under its own key.
 	Services *derive.Source[derive.Object, Facts]
 	Slices   *derive.Source[derive.Object, SliceFacts]
+	// ByService finds the EndpointSlices of a Service.
+	ByService *derive.Index[derive.Object, derive.Object, SliceFacts]
 	// Frontends are what each Service needs, ordered by protocol and address.
 	Frontends *derive.Table[derive.Object, []Frontend]
 
 	node    string
 	sctp    bool
-	ofOwner *derive.Index[derive.Object, derive.Object, SliceFacts]
 	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
 	claims  *derive.Index[address, derive.Object, []Frontend]
 	holders *derive.Table[address, derive.Object] // of several Services with one address the first has it
+	blocks  *derive.Table[block, bool]            // that have a virtual address
 }
 
 // NewTables adds the tables to an engine. node and sctp are as in View.
@@ -124,9 +158,7 @@ func NewTables(e *derive.Engine, node string, sctp bool) *Tables {
 	t := &Tables{node: node, sctp: sctp}
 	t.Services = derive.NewSource[derive.Object, Facts](e, "services")
 	t.Slices = derive.NewSource[derive.Object, SliceFacts](e, "endpointslices")
-	t.ofOwner = derive.NewIndex(t.Slices, "service", func(_ derive.Object, f SliceFacts) []derive.Object {
-		return []derive.Object{f.Service}
-	})
+	t.ByService = ByService(t.Slices)
 	t.direct = derive.NewTable(e, "service-endpoints", t.endpoints, derive.KeysOf(t.Services)).EqualBy(sameFrontends)
 	t.claims = derive.NewIndex(t.direct, "address", func(_ derive.Object, list []Frontend) []address {
 		out := make([]address, len(list))
@@ -136,8 +168,25 @@ func NewTables(e *derive.Engine, node string, sctp bool) *Tables {
 		return out
 	})
 	t.holders = derive.NewTable(e, "service-addresses", t.holder, derive.KeysOfIndex(t.claims))
+	t.blocks = derive.NewTable(e, "service-blocks", func(block, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(t.direct, "block", func(_ derive.Object, list []Frontend) []block {
+			var out []block
+			for _, f := range list {
+				if b := blockOf(f.VIP.Addr()); !slices.Contains(out, b) {
+					out = append(out, b)
+				}
+			}
+			return out
+		})))
 	t.Frontends = derive.NewTable(e, "frontends", t.frontends, derive.KeysOf(t.direct)).EqualBy(sameFrontends)
 	return t
+}
+
+// ByService is the index of EndpointSlices by the Service that they belong to.
+func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[derive.Object, derive.Object, SliceFacts] {
+	return derive.NewIndex(slices, "service", func(_ derive.Object, f SliceFacts) []derive.Object {
+		return []derive.Object{f.Service}
+	})
 }
 
 func sameFrontends(a, b []Frontend) bool {
@@ -154,10 +203,9 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	if len(facts.VIPs) == 0 {
 		return nil, problems
 	}
-	var candidates candidates
-	for _, slice := range derive.List(r, t.ofOwner, key) {
+	candidates := candidates{facts, t.node, derive.List(r, t.ByService, key)}
+	for _, slice := range candidates.slices {
 		problems = append(problems, slice.Value.Problems...)
-		candidates = candidates.add(facts, slice.Value, t.node)
 	}
 	var out []Frontend
 	for _, port := range facts.Ports {
@@ -169,12 +217,12 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			continue
 		}
 		for _, vip := range facts.VIPs {
-			if !served(vip) {
+			if !Served(vip) {
 				continue
 			}
 			out = append(out, Frontend{
 				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Endpoints: candidates.choose(port.Name, port.Protocol, vip),
+				VIP: netip.AddrPortFrom(vip, port.Port), Endpoints: candidates.choose(port, vip),
 			})
 		}
 	}
@@ -182,8 +230,9 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	return out, problems
 }
 
-// served says which families are served: this is the one place. Unsupported reports the others.
-func served(ip netip.Addr) bool { return ip.Is4() }
+// Served says which families are served: this is the one place. What reads objects, here and in pkg/agent, leaves
+// out the others and reports what has no address then; nothing that plans flows looks at families.
+func Served(ip netip.Addr) bool { return ip.Is4() }
 
 func object(key derive.Object) problem.Object {
 	return problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}

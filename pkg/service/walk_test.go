@@ -29,7 +29,7 @@ func TestWalk(t *testing.T) {
 	tables.Slices.Loaded()
 	services, slices := map[string]*corev1.Service{}, map[string]*discoveryv1.EndpointSlice{}
 	pods := []string{"10.10.0.2", "10.10.0.3", "10.10.1.2", "127.0.0.1", "none"}
-	vip := func() string { return fmt.Sprint("10.96.0.", 1+random.IntN(6)) }
+	vip := func() string { return fmt.Sprintf("10.%d.0.%d", 96+random.IntN(2), 1+random.IntN(3)) }
 	port := func() string {
 		return []string{"/TCP/80", "/UDP/80", "a/TCP/80", "b/TCP/81", "/SCTP/80"}[random.IntN(5)]
 	}
@@ -46,7 +46,7 @@ func TestWalk(t *testing.T) {
 			}
 			s.Spec.PublishNotReadyAddresses = random.IntN(4) == 0
 			services[name] = s
-			tables.Services.Set(KeyOf(s), FactsOf(s))
+			tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
 		default:
 			s := slice(name, port())
 			if random.IntN(2) == 0 {
@@ -63,11 +63,11 @@ func TestWalk(t *testing.T) {
 			}
 			if len(s.Endpoints) == 0 {
 				delete(slices, s.Name)
-				tables.Slices.Delete(KeyOf(s))
+				tables.Slices.Delete(derive.ObjectOf(s))
 				break
 			}
 			slices[s.Name] = s
-			tables.Slices.Set(KeyOf(s), SliceFactsOf(s))
+			tables.Slices.Set(derive.ObjectOf(s), SliceFactsOf(s))
 		}
 		e.Pass()
 		var v View
@@ -81,6 +81,11 @@ func TestWalk(t *testing.T) {
 		frontends, problems := Plan(v)
 		if diff := cmp.Diff(text(frontends), text(tables.All())); diff != "" {
 			t.Fatalf("seed %d, step %d: frontends (-from nothing +incremental):\n%s", *walkSeed, step, diff)
+		}
+		for _, f := range frontends {
+			if found, ok := tables.Find(f.Protocol, f.VIP); !ok || found.String() != f.String() {
+				t.Fatalf("seed %d, step %d: %s is found as %s, %v", *walkSeed, step, f, found, ok)
+			}
 		}
 		if diff := cmp.Diff(problems, e.Problems()); diff != "" {
 			t.Fatalf("seed %d, step %d: problems (-from nothing +incremental):\n%s", *walkSeed, step, diff)
@@ -99,8 +104,8 @@ func TestCost(t *testing.T) {
 			l = slice(name, "/TCP/8080", ready("10.96.0.9"))
 			l.Ports[0].Port = ptr(int32(80))
 		}
-		tables.Services.Set(KeyOf(s), FactsOf(s))
-		tables.Slices.Set(KeyOf(l), SliceFactsOf(l))
+		tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
+		tables.Slices.Set(derive.ObjectOf(l), SliceFactsOf(l))
 	}
 	tables.Services.Loaded()
 	tables.Slices.Loaded()
@@ -115,7 +120,7 @@ func TestCost(t *testing.T) {
 		{"an endpoint of a Service inside another", slice("s8", "/TCP/8080", ready("10.10.0.2")), 4},
 		{"an address that is not parsed", slice("s100", "/TCP/8080", ready("10.10.0.2"), ready("x")), 1},
 	} {
-		tables.Slices.Set(KeyOf(row.slice), SliceFactsOf(row.slice))
+		tables.Slices.Set(derive.ObjectOf(row.slice), SliceFactsOf(row.slice))
 		e.Pass()
 		last, _, _ := e.Stats()
 		if last.Evaluated != row.want {
@@ -134,11 +139,11 @@ func BenchmarkEndpointChanges(b *testing.B) {
 		for j := range 10 {
 			l.Endpoints = append(l.Endpoints, ready(fmt.Sprintf("10.%d.%d.%d", i/250, i%250, from+j)))
 		}
-		tables.Slices.Set(KeyOf(l), SliceFactsOf(l))
+		tables.Slices.Set(derive.ObjectOf(l), SliceFactsOf(l))
 	}
 	for i := range 10000 {
 		s := svc(fmt.Sprint("s", i), fmt.Sprintf("10.200.%d.%d", i/250, 1+i%250), "/TCP/80")
-		tables.Services.Set(KeyOf(s), FactsOf(s))
+		tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
 		set(i, 1)
 	}
 	tables.Services.Loaded()

@@ -1,0 +1,82 @@
+// Package datapath is Tombolo's OpenFlow program: what flows and groups a Node's switch has
+// for the state of its cluster. It is pure; flowsync brings the result into the switch.
+// There is one file a feature, each a function from state to flows, and docs/pipeline.md is
+// generated from the declarations in program.go.
+//
+// All addresses and ranges are of families that are served (service.Served): the others are left out, and
+// reported, where objects are read.
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Node is this Node.
+type Node struct {
+	Name string
+	// GatewayMAC and GatewayIPs are those of the gateway port, the host's leg in the Pods'
+	// network.
+	GatewayMAC ofp.MAC
+	GatewayIPs []netip.Addr
+	// GatewayPort and TunnelPort are OpenFlow port numbers; a Node without tunnels has
+	// TunnelPort 0.
+	GatewayPort, TunnelPort ofp.Port
+	PodCIDRs                []netip.Prefix
+	// ServiceVIP is the host's next hop for Services and the source address of connections
+	// that leave by the port they came from: 169.254.0.253.
+	ServiceVIP netip.Addr
+	// Ends are the addresses at which the tunnels of other Nodes may end here. Empty while none is
+	// known: packets to any address of the Node are then taken.
+	Ends []netip.Addr
+	// TunnelSource and PeerSource are the addresses of this Node that tunnel packets to other Nodes
+	// and, from the Gateway, to other clusters come from: the receivers take them from no other.
+	// With the zero address the host's routes decide.
+	TunnelSource, PeerSource netip.Addr
+	// Tunnel is what the packets of a tunnel look like from outside.
+	Tunnel Tunnel
+	// PacketInRate is how many packets a second of each kind the switch sends to the agent; the
+	// others are dropped in the switch. With 0 it sends none.
+	PacketInRate uint32
+}
+
+// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with
+// Port 0. The zero value means that the tunnels are not known.
+type Tunnel struct {
+	Protocol uint8
+	Port     uint16
+}
+
+// Pod is a Pod of this Node whose port has a number.
+type Pod struct {
+	Namespace, Name string
+	Interface       string // the port's name
+	MAC             ofp.MAC
+	IPs             []netip.Addr
+	Port            ofp.Port
+}
+
+// RemoteNode is another Node of this cluster.
+type RemoteNode struct {
+	Name     string
+	PodCIDRs []netip.Prefix
+	Address  netip.Addr // where the tunnel to it ends
+	// Sources are the addresses that its packets come from, outside the tunnel and, where its
+	// host uses one of them, inside. Empty means Address alone.
+	Sources []netip.Addr
+	// GatewayIPs are the addresses of its host in the Pods' network.
+	GatewayIPs []netip.Addr
+}
+
+// sources returns the Node's own addresses, each once.
+func (r RemoteNode) sources() []netip.Addr {
+	out := []netip.Addr{r.Address}
+	for _, a := range r.Sources {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}

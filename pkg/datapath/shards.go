@@ -1,0 +1,318 @@
+package datapath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// A Service with more endpoints than Open vSwitch can choose from well is divided into shards: each has
+// a group with some of the endpoints, and bits of the client's port say which one a connection goes to.
+// docs/design/0002-service-buckets.md says why not one large group.
+
+// maxSlots is how many values of the datapath's hash Open vSwitch divides among the buckets of a group
+// (MAX_SELECT_GROUP_HASH_VALUES); the bucket with the smallest weight gets one. A group that needs more is
+// chosen from by another method: every connection costs an upcall, and the largest product of weight and
+// hash wins, so that buckets of small weight get nothing.
+const maxSlots = 256
+
+// shardMean is how many endpoints a shard has on average at most, so that chance does not bring one above
+// maxSlots.
+const shardMean = maxSlots / 2
+
+// maxGroup is the largest number that a group may have (OFPG_MAX).
+const maxGroup = 0xffffff00
+
+// maxShards are as many as bits of the client's port can tell apart.
+const maxShards = 1 << 10
+
+// divided is a frontend, without endpoints, and the shards that these are divided into; none where
+// there are no endpoints.
+type divided struct {
+	service.Frontend
+	shards [][]service.Endpoint
+}
+
+// divide divides the endpoints of the frontends of a Service.
+func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []problem.Problem) {
+	list, _ := derive.Get(r, t.Frontends, key)
+	var out []divided
+	for _, f := range list {
+		d := divided{Frontend: f}
+		if len(f.Endpoints) > 0 {
+			d.shards = shards(f.Endpoints)
+		}
+		d.Endpoints = nil
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func sameDivided(a, b []divided) bool {
+	return slices.EqualFunc(a, b, func(x, y divided) bool {
+		return idOf(x.Frontend) == idOf(y.Frontend) && slices.EqualFunc(x.shards, y.shards, slices.Equal)
+	})
+}
+
+// serviceShard is the key of what a Service wants for one shard of its frontends' endpoints. With shard 0,
+// the only one of most Services, comes what frontends without endpoints want.
+type serviceShard struct {
+	service derive.Object
+	shard   int
+}
+
+// shardsOf are the shards of a Service.
+func shardsOf(key derive.Object, list []divided) []serviceShard {
+	out := []serviceShard{{service: key}}
+	for _, d := range list {
+		for len(out) < len(d.shards) {
+			out = append(out, serviceShard{key, len(out)})
+		}
+	}
+	return out
+}
+
+// Compare makes a shard the key of a table.
+func (s serviceShard) Compare(o serviceShard) int {
+	return cmp.Or(s.service.Compare(o.service), cmp.Compare(s.shard, o.shard))
+}
+
+// String returns "namespace/name", followed by "#3" for shard 3.
+func (s serviceShard) String() string { return s.service.String() + shardText(s.shard) }
+
+func shardText(shard int) string {
+	if shard == 0 {
+		return ""
+	}
+	return "#" + strconv.Itoa(shard)
+}
+
+// serviceShardOf is the shard of a text.
+func serviceShardOf(text string) serviceShard {
+	object, number, _ := strings.Cut(text, "#")
+	shard, err := strconv.Atoi(number)
+	if err != nil {
+		shard = 0
+	}
+	return serviceShard{objectOf(object), shard}
+}
+
+// groupID names the group of a shard for good: it has the same number after a restart.
+type groupID struct {
+	frontendID
+	shard int
+}
+
+// groupsOf are the groups of a Service.
+func groupsOf(_ derive.Object, list []divided) []groupID {
+	var out []groupID
+	for _, d := range list {
+		for shard := range d.shards {
+			out = append(out, groupID{idOf(d.Frontend), shard})
+		}
+	}
+	return out
+}
+
+// Compare makes a group the key of a table.
+func (g groupID) Compare(o groupID) int {
+	return cmp.Or(g.frontendID.Compare(o.frontendID), cmp.Compare(g.shard, o.shard))
+}
+
+// String is what the group's number comes from.
+func (g groupID) String() string { return g.frontendID.String() + shardText(g.shard) }
+
+// shards divides the endpoints of a frontend; their number is a power of two. An endpoint's address
+// decides which shard it is in, so that one that comes or goes changes one shard. An endpoint
+// with a large part of all connections is in every shard.
+func shards(endpoints []service.Endpoint) [][]service.Endpoint {
+	total, slots := weigh(endpoints)
+	n := 1
+	for slots > maxSlots && len(endpoints) > shardMean*n && n < maxShards {
+		n *= 2
+	}
+	if n == 1 {
+		parts := make([]uint64, len(endpoints))
+		for i, e := range endpoints {
+			parts[i] = uint64(e.Weight)
+		}
+		return [][]service.Endpoint{fit(endpoints, parts)}
+	}
+	var large []service.Endpoint
+	rest := make([]service.Endpoint, 0, len(endpoints))
+	for _, e := range endpoints {
+		if uint64(e.Weight)*uint64(2*n) < total || len(large) == maxSlots/4 {
+			rest = append(rest, e)
+		} else {
+			large = append(large, e)
+		}
+	}
+	out := make([][]service.Endpoint, n)
+	members := make([]int, n)
+	for _, e := range rest {
+		members[shardOf(e.Addr, n)]++
+	}
+	for shard, n := range members {
+		out[shard] = append(make([]service.Endpoint, 0, len(large)+n), large...)
+	}
+	for _, e := range rest {
+		shard := shardOf(e.Addr, n)
+		out[shard] = append(out[shard], e)
+	}
+	if slices.ContainsFunc(out, func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
+		// Somebody has chosen the addresses: dealt out one by one they fit, but one that goes
+		// changes all shards.
+		for shard := range out {
+			out[shard] = slices.Clone(large)
+		}
+		for i, e := range rest {
+			out[i%n] = append(out[i%n], e)
+		}
+	}
+	for shard, list := range out {
+		parts := make([]uint64, len(list))
+		for i, e := range list {
+			if parts[i] = uint64(e.Weight); i >= len(large) {
+				parts[i] *= uint64(n)
+			}
+		}
+		out[shard] = fit(list, parts)
+	}
+	return out
+}
+
+// weigh returns the sum of the endpoints' weights and how many slots a group of them needs.
+func weigh(endpoints []service.Endpoint) (total, slots uint64) {
+	smallest := uint64(1 << 16)
+	for _, e := range endpoints {
+		total += uint64(e.Weight)
+		smallest = min(smallest, max(uint64(e.Weight), 1))
+	}
+	return total, (total + smallest - 1) / smallest
+}
+
+// fit returns endpoints with weights in proportion to parts, as exactly as maxSlots allows; none becomes 0.
+func fit(endpoints []service.Endpoint, parts []uint64) []service.Endpoint {
+	var total, divisor uint64
+	for _, p := range parts {
+		total += p
+		divisor = gcd(divisor, p)
+	}
+	if total == 0 {
+		return endpoints
+	}
+	exact := total <= maxSlots*slices.Min(parts) && slices.Max(parts)/divisor <= 0xffff
+	room := uint64(max(maxSlots-len(parts), 0))
+	out, copied := endpoints, false
+	for i, p := range parts {
+		weight := uint16(1 + p*room/total)
+		if exact {
+			weight = uint16(p / divisor)
+		}
+		if weight == out[i].Weight {
+			continue
+		}
+		if !copied { // most have weight 1, and are kept once
+			out, copied = slices.Clone(endpoints), true
+		}
+		out[i].Weight = weight
+	}
+	return out
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// shardOf is the shard of n that an address belongs to, the same for all ports of an endpoint.
+func shardOf(a netip.AddrPort, n int) int {
+	h := uint64(14695981039346656037) // FNV-1a; hash/fnv would allocate
+	for _, b := range a.Addr().As16() {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	h *= 0x9e3779b97f4a7c15 // the lower bits of FNV say little about an address
+	return int(h >> 40 % uint64(n))
+}
+
+// balanced is one shard of a frontend with the number of its group, 0 where there are no endpoints. It
+// is kept instead of the flow and the group made of it, which are ten times as large.
+type balanced struct {
+	service.Frontend
+	shard, shards int
+	group         uint32
+}
+
+// serviceFlows are the parts of a Service's frontends in one shard.
+func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, []problem.Problem) {
+	var out []balanced
+	list, _ := derive.Get(r, t.divided, key.service)
+	for _, d := range list {
+		b := balanced{Frontend: d.Frontend, shard: key.shard, shards: len(d.shards)}
+		if b.shards > key.shard {
+			group, ok := derive.Get(r, t.groups, groupID{idOf(d.Frontend), key.shard})
+			if !ok {
+				continue // the table of numbers reports it
+			}
+			b.group, b.Endpoints = group, d.shards[key.shard]
+		} else if key.shard > 0 {
+			continue
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+func sameBalanced(a, b []balanced) bool {
+	return slices.EqualFunc(a, b, func(x, y balanced) bool {
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
+	})
+}
+
+// balance makes a flow for each address and port of a Service, and behind it a group with a bucket for each
+// endpoint, or for those of a shard.
+func (t *Tables) balance(list []balanced) flow.Entries {
+	var e flow.Entries
+	rate, _ := t.rate.Get(Self)
+	for _, b := range list {
+		if b.group == 0 {
+			e.Flows = append(e.Flows, refuse(frontendMatch(b.Frontend), rate))
+			continue
+		}
+		e.Flows = append(e.Flows, b.choose())
+		e.Groups = append(e.Groups, balance(b.group, b.Endpoints))
+	}
+	return e
+}
+
+// choose gives the new connections to a frontend whose client port has the bits of the shard to its
+// group. The first shard has the frontend's own flow, which is for all other ports. The last bit of the port
+// is left out, since Linux takes even numbers first.
+func (b balanced) choose() flow.Flow {
+	if b.shard == 0 {
+		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: flow.Do(flow.ToGroup(b.group))}
+	}
+	field := ofp.TCPSrc
+	switch b.Protocol {
+	case corev1.ProtocolUDP:
+		field = ofp.UDPSrc
+	case corev1.ProtocolSCTP:
+		field = ofp.SCTPSrc
+	}
+	bits := func(v int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v<<1)) }
+	match := frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1)))
+	return flow.Flow{Table: Service, Priority: high, Match: match, Actions: flow.Do(flow.ToGroup(b.group))}
+}

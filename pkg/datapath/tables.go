@@ -1,0 +1,475 @@
+package datapath
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// Self is the key in tables that have one row, about this Node.
+const Self derive.Name = "self"
+
+// Inputs are what the flows depend on.
+type Inputs struct {
+	Node        derive.Readable[derive.Name, Node] // under Self
+	Pods        derive.Readable[derive.Name, Pod]  // by port
+	RemoteNodes derive.Readable[derive.Name, RemoteNode]
+	Frontends   derive.Readable[derive.Object, []service.Frontend] // by Service
+	Peering     derive.Readable[derive.Name, peering.Peering]      // under Self
+	// Slices are the EndpointSlices by Service (service.Tables has them).
+	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
+	// Exported are the Services that other clusters may use.
+	Exported derive.Readable[derive.Object, bool]
+	// Policy are the policies of this Node's Pods; nil means that there are none.
+	Policy *policy.Tables
+	// PodToPod lets other clusters reach every Pod, not only exported Services.
+	PodToPod bool
+}
+
+// Tables are the flows and groups of a Node, one row for each owner.
+//
+//	Node, RemoteNodes, Pods, peers ──► claims ──► holders    of addresses and ports
+//	                       │                         │
+//	                       └──────► nodes, pods, peers ◄── role
+//	Frontends ──► shards ──► groups ──► services     exports ◄── Frontends, Slices, Exported
+type Tables struct {
+	Inputs
+
+	role     *derive.Table[derive.Name, role]
+	rate     *derive.Table[derive.Name, uint32]
+	peers    *derive.Table[derive.Name, peering.Peer]
+	ranges   *derive.Index[podRange, derive.Name, RemoteNode]
+	lengths  *derive.Table[derive.Name, []int]
+	claims   *derive.Table[claimant, []claim]
+	claimed  *derive.Index[claim, claimant, []claim]
+	holders  *derive.Table[claim, claimant]
+	divided  *derive.Table[derive.Object, []divided]
+	groups   *derive.Numbers[groupID]
+	services *derive.Table[serviceShard, []balanced]
+
+	nodes    *derive.Table[derive.Name, flow.Entries]
+	pods     *derive.Table[derive.Name, flow.Entries]
+	clusters *derive.Table[derive.Name, flow.Entries]
+	gateway  *derive.Table[derive.Name, flow.Entries]
+	exports  *derive.Table[derive.Object, flow.Entries]
+	policies *policyFlows
+}
+
+// NewTables adds the tables to an engine.
+func NewTables(e *derive.Engine, in Inputs) *Tables {
+	t := &Tables{Inputs: in}
+	self := derive.KeysOf(in.Node)
+	t.role = derive.NewTable(e, "role", t.roleOf, self)
+	t.rate = derive.NewTable(e, "packet-in-rate", func(_ derive.Name, r *derive.Reader) (uint32, []problem.Problem) {
+		return t.self(r).PacketInRate, nil
+	}, self)
+	t.peers = derive.NewTable(e, "peers", t.peerOf, derive.KeysOfIndex(derive.NewIndex(in.Peering, "cluster", clusterIDs)))
+
+	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range", func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
+	t.lengths = derive.NewTable(e, "pod-range-lengths", t.lengthsOf, self)
+
+	t.claims = derive.NewTable(e, "flow-claims", t.claimsOf,
+		claimants(in.Node, func(derive.Name) claimant { return thisNode }),
+		claimants(in.RemoteNodes, remoteNode), claimants(in.Pods, localPod), claimants(t.peers, peerCluster))
+	t.claimed = derive.NewIndex(t.claims, "claim", func(_ claimant, list []claim) []claim { return list })
+	t.holders = derive.NewTable(e, "flow-holders", func(c claim, r *derive.Reader) (claimant, []problem.Problem) {
+		return derive.List(r, t.claimed, c)[0].Key, nil
+	}, derive.KeysOfIndex(t.claimed))
+
+	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(in.Frontends)).EqualBy(sameDivided)
+	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup, derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)))
+	t.services = derive.NewTable(e, "service-flows", t.serviceFlows, derive.KeysOfIndex(derive.NewIndex(t.divided, "shard", shardsOf))).EqualBy(sameBalanced)
+
+	named := derive.NewIndex(in.Node, "name", func(_ derive.Name, n Node) []derive.Name { return []derive.Name{derive.Name(n.Name)} })
+	t.nodes = derive.NewTable(e, "node-flows", t.nodeFlows, derive.KeysOfIndex(named), derive.KeysOf(in.RemoteNodes))
+	t.pods = derive.NewTable(e, "pod-flows", t.podFlows, derive.KeysOf(in.Pods))
+	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
+	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.peers))
+	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
+	if in.Policy != nil {
+		t.policies = newPolicyFlows(e, in.Policy)
+	}
+	return t
+}
+
+// Owners of flows and groups. A row of a table is what one owner wants.
+
+// PodOwner owns the flows of the Pod at a port.
+func PodOwner(port string) flow.Owner { return flow.Owner{Kind: KindPod, Name: port} }
+
+// NodeOwner owns what a Node, this one or another, needs.
+func NodeOwner(name string) flow.Owner { return flow.Owner{Kind: KindNode, Name: name} }
+
+// ServiceOwner owns the flows and groups of a Service, of a large one those of the first shard.
+func ServiceOwner(namespace, name string) flow.Owner {
+	return shardOwner(serviceShard{service: derive.Object{Namespace: namespace, Name: name}})
+}
+
+func shardOwner(s serviceShard) flow.Owner { return flow.Owner{Kind: KindService, Name: s.String()} }
+
+// GatewayOwner owns what a Gateway needs whatever its peers and exports are.
+func GatewayOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "gateway"} }
+
+// Prefixes of the names of owners of KindMulticluster.
+const (
+	peerPrefix   = "cluster "
+	exportPrefix = "export "
+)
+
+// PeerOwner owns the flows between this cluster and another.
+func PeerOwner(clusterID string) flow.Owner {
+	return flow.Owner{Kind: KindMulticluster, Name: peerPrefix + clusterID}
+}
+
+// ExportOwner owns the flows that let other clusters reach an exported Service.
+func ExportOwner(namespace, name string) flow.Owner {
+	return flow.Owner{Kind: KindMulticluster, Name: exportPrefix + namespace + "/" + name}
+}
+
+// Entries returns what an owner wants, nothing for one that is gone. It may be called from any
+// goroutine.
+func (t *Tables) Entries(o flow.Owner) flow.Entries {
+	var e flow.Entries
+	name := derive.Name(o.Name)
+	switch o.Kind {
+	case KindNode:
+		e, _ = t.nodes.Get(name)
+	case KindPod:
+		e, _ = t.pods.Get(name)
+	case KindService:
+		list, _ := t.services.Get(serviceShardOf(o.Name))
+		e = t.balance(list)
+	case KindPolicy:
+		if t.policies != nil {
+			e = t.policies.entries(o.Name)
+		}
+	case KindMulticluster:
+		if id, ok := strings.CutPrefix(o.Name, peerPrefix); ok {
+			e, _ = t.clusters.Get(derive.Name(id))
+		} else if key, ok := strings.CutPrefix(o.Name, exportPrefix); ok {
+			e, _ = t.exports.Get(objectOf(key))
+		} else {
+			e, _ = t.gateway.Get(Self)
+		}
+	}
+	return e
+}
+
+func objectOf(text string) derive.Object {
+	namespace, name, _ := strings.Cut(text, "/")
+	return derive.Object{Namespace: namespace, Name: name}
+}
+
+// Watch has changed called, by the evaluating goroutine, with each owner that wants something else
+// after a pass.
+func (t *Tables) Watch(changed func(flow.Owner)) {
+	watch(t.nodes, func(n derive.Name) { changed(NodeOwner(string(n))) })
+	watch(t.pods, func(n derive.Name) { changed(PodOwner(string(n))) })
+	watch(t.services, func(s serviceShard) { changed(shardOwner(s)) })
+	watch(t.gateway, func(derive.Name) { changed(GatewayOwner()) })
+	watch(t.clusters, func(n derive.Name) { changed(PeerOwner(string(n))) })
+	watch(t.exports, func(o derive.Object) { changed(ExportOwner(o.Namespace, o.Name)) })
+	if t.policies != nil {
+		t.policies.watch(changed)
+	}
+	// How Services without endpoints are refused depends on the rate, which is in no row of theirs.
+	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
+		for _, row := range t.services.All() {
+			changed(shardOwner(row.Key))
+		}
+	})
+}
+
+func watch[K derive.Key[K], V any](t *derive.Table[K, V], changed func(K)) {
+	t.Watch(func(list []derive.Change[K, V]) {
+		for _, c := range list {
+			changed(c.Key)
+		}
+	})
+}
+
+// Owners returns all owners of flows or groups.
+func (t *Tables) Owners() []flow.Owner {
+	var out []flow.Owner
+	owners(&out, t.nodes, func(n derive.Name) flow.Owner { return NodeOwner(string(n)) })
+	owners(&out, t.pods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) })
+	owners(&out, t.services, shardOwner)
+	owners(&out, t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() })
+	owners(&out, t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) })
+	owners(&out, t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) })
+	if t.policies != nil {
+		t.policies.owners(&out)
+	}
+	return out
+}
+
+func owners[K derive.Key[K], V any](out *[]flow.Owner, t *derive.Table[K, V], of func(K) flow.Owner) {
+	for _, row := range t.All() {
+		*out = append(*out, of(row.Key))
+	}
+}
+
+// self returns this Node, or the zero Node while it is being set up.
+func (t *Tables) self(r *derive.Reader) Node {
+	n, _ := derive.Get(r, t.Node, Self)
+	return n
+}
+
+// What can collide. Most flows are for something that is their owner's alone, and what could be
+// wanted by two is one of few things: an address or a range that packets are routed to, a port, or
+// an address behind a Gateway. So it is these that are claimed, not flows. The first claimant in
+// the order of claimants holds a claim, whatever became of its other claims; the other ones are
+// left out, and reported. Two frontends cannot meet: pkg/service has decided that.
+
+// claimant is somebody with claims.
+type claimant struct {
+	rank int
+	name string
+}
+
+// Ranks of claimants: this Node goes before other Nodes, these before Pods.
+const (
+	rankSelf = iota + 1
+	rankNode
+	rankPod
+	rankPeer
+)
+
+var thisNode = claimant{rank: rankSelf}
+
+func remoteNode(name derive.Name) claimant { return claimant{rankNode, string(name)} }
+func localPod(port derive.Name) claimant   { return claimant{rankPod, string(port)} }
+func peerCluster(id derive.Name) claimant  { return claimant{rankPeer, string(id)} }
+
+// Compare is the order in which claimants are served.
+func (c claimant) Compare(o claimant) int {
+	return cmp.Or(cmp.Compare(c.rank, o.rank), cmp.Compare(c.name, o.name))
+}
+
+func (c claimant) String() string {
+	return [...]string{"nobody", "this Node", "Node ", "the Pod at port ", "cluster "}[c.rank] + c.name
+}
+
+// claimants are the keys that the rows of a table have as claimants.
+func claimants[V any](of derive.Readable[derive.Name, V], as func(derive.Name) claimant) derive.Keys[claimant] {
+	return derive.KeysOfIndex(derive.NewIndex(of, "claimant", func(k derive.Name, _ V) []claimant { return []claimant{as(k)} }))
+}
+
+// claim is something that only one claimant can have.
+type claim struct {
+	kind  claimKind
+	to    netip.Prefix // but for claimPort
+	ports ofp.Port     // for claimPort
+}
+
+type claimKind uint8
+
+const (
+	claimPort    claimKind = iota // a port of the switch
+	claimRoute                    // packets to a range
+	claimCluster                  // requests to a range behind a peer, and replies to its gateways
+)
+
+// Compare makes a claim the key of a table.
+func (c claim) Compare(o claim) int {
+	return cmp.Or(cmp.Compare(c.kind, o.kind), cmp.Compare(c.ports, o.ports), c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()))
+}
+
+func (c claim) String() string {
+	switch c.kind {
+	case claimPort:
+		return fmt.Sprintf("port %d of the switch", c.ports)
+	case claimCluster:
+		return fmt.Sprintf("%s behind a Gateway", c.to)
+	}
+	if c.to.IsSingleIP() {
+		return "address " + c.to.Addr().String()
+	}
+	return "range " + c.to.String()
+}
+
+func route(to netip.Prefix) claim { return claim{kind: claimRoute, to: to.Masked()} }
+
+func routes(addresses []netip.Addr) []claim {
+	var out []claim
+	for _, ip := range addresses {
+		out = append(out, route(host(ip)))
+	}
+	return out
+}
+
+// claimsOf returns what somebody claims.
+func (t *Tables) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Problem) {
+	switch c.rank {
+	case rankSelf:
+		return t.self(r).claims(), nil
+	case rankNode:
+		n, _ := derive.Get(r, t.RemoteNodes, derive.Name(c.name))
+		return n.claims(), nil
+	case rankPod:
+		pod, _ := derive.Get(r, t.Pods, derive.Name(c.name))
+		return pod.claims(), nil
+	}
+	peer, _ := derive.Get(r, t.peers, derive.Name(c.name))
+	at, _ := derive.Get(r, t.role, Self)
+	return at.claims(peer), nil
+}
+
+// refused returns a Problem for the first of some claims that somebody else holds.
+func (t *Tables) refused(r *derive.Reader, who claimant, object problem.Object, list []claim) []problem.Problem {
+	for _, c := range list {
+		if holder, _ := derive.Get(r, t.holders, c); holder != who {
+			return []problem.Problem{{Object: object, Reason: "Conflict", Message: fmt.Sprintf(
+				"left out: %s belongs to %s already: the two need addresses and ports of their own", c, holder)}}
+		}
+	}
+	return nil
+}
+
+// role is this Node's part in traffic between clusters, without the peers.
+type role struct {
+	peering.Role
+	gateway    string // name of this cluster's Gateway
+	own        netip.Addr
+	internal   netip.Addr
+	exportsAll bool // other clusters may reach every Pod through this Node
+}
+
+func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Problem) {
+	p, _ := derive.Get(r, t.Peering, Self)
+	if p.Role == peering.None || t.self(r).TunnelPort == 0 {
+		return role{}, nil
+	}
+	return role{Role: p.Role, gateway: p.Gateway, own: p.GatewayIP, internal: p.InternalIP, exportsAll: t.PodToPod && p.Role == peering.Gateway}, nil
+}
+
+func (at role) isGateway() bool { return at.Role == peering.Gateway }
+
+func clusterIDs(_ derive.Name, p peering.Peering) []derive.Name {
+	out := make([]derive.Name, len(p.Peers))
+	for i, peer := range p.Peers {
+		out[i] = derive.Name(peer.ClusterID)
+	}
+	return out
+}
+
+// peerOf finds one peer.
+func (t *Tables) peerOf(id derive.Name, r *derive.Reader) (peering.Peer, []problem.Problem) {
+	p, _ := derive.Get(r, t.Peering, Self)
+	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == string(id) })
+	return p.Peers[i], nil
+}
+
+// podRange is a range of Pods of another Node, as the key of an index.
+type podRange struct{ netip.Prefix }
+
+// Compare orders by address, then length.
+func (p podRange) Compare(o podRange) int {
+	return cmp.Or(p.Addr().Compare(o.Addr()), cmp.Compare(p.Bits(), o.Bits()))
+}
+
+func podRanges(list []netip.Prefix) []podRange {
+	var out []podRange
+	for _, p := range list {
+		out = append(out, podRange{p.Masked()})
+	}
+	return out
+}
+
+// lengthsOf returns how long the Pods' ranges are: seldom more than one length.
+func (t *Tables) lengthsOf(_ derive.Name, r *derive.Reader) ([]int, []problem.Problem) {
+	var out []int
+	for _, n := range derive.All(r, t.RemoteNodes) {
+		for _, p := range n.Value.PodCIDRs {
+			if !slices.Contains(out, p.Bits()) {
+				out = append(out, p.Bits())
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// isPod reports whether an address is in the Pods' ranges of this cluster.
+func (t *Tables) isPod(r *derive.Reader, a netip.Addr) bool {
+	if slices.ContainsFunc(t.self(r).PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return true
+	}
+	lengths, _ := derive.Get(r, t.lengths, Self)
+	for _, bits := range lengths {
+		if p, err := a.Prefix(bits); err == nil && len(derive.List(r, t.ranges, podRange{p})) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// State is everything that the flows depend on, for a plan from nothing.
+type State struct {
+	Node        Node
+	Pods        []Pod
+	RemoteNodes []RemoteNode
+	Frontends   []service.Frontend
+	Peering     peering.Peering
+	// Slices are EndpointSlices, of exported Services at least.
+	Slices   map[derive.Object]service.SliceFacts
+	Exported map[derive.Object]bool
+	PodToPod bool
+}
+
+// Plan returns what each owner wants in the switch: the tables' functions, evaluated for all keys. It
+// depends on the state alone, not on the order of its lists. Where two things of the state claim
+// the same packets one of them has them (see claimant), and the other is a Problem.
+func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
+	if s.Node.GatewayPort == 0 {
+		return nil, nil // the Node is still being set up
+	}
+	e := derive.New()
+	in := Inputs{
+		Node:        filled(e, "node", []Node{s.Node}, func(Node) derive.Name { return Self }),
+		Pods:        filled(e, "pods", s.Pods, func(p Pod) derive.Name { return derive.Name(p.Interface) }),
+		RemoteNodes: filled(e, "remote-nodes", s.RemoteNodes, func(n RemoteNode) derive.Name { return derive.Name(n.Name) }),
+		Peering:     filled(e, "peering", []peering.Peering{s.Peering}, func(peering.Peering) derive.Name { return Self }),
+		PodToPod:    s.PodToPod,
+	}
+	byService := map[derive.Object][]service.Frontend{}
+	for _, f := range s.Frontends {
+		key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+		byService[key] = append(byService[key], f)
+	}
+	frontends, exported := derive.NewSource[derive.Object, []service.Frontend](e, "frontends"), derive.NewSource[derive.Object, bool](e, "exported")
+	frontends.Replace(byService)
+	frontends.Loaded()
+	exported.Replace(s.Exported)
+	exported.Loaded()
+	slices := derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices")
+	slices.Replace(s.Slices)
+	slices.Loaded()
+	in.Frontends, in.Exported, in.Slices = frontends, exported, service.ByService(slices)
+	t := NewTables(e, in)
+	e.Pass()
+	out := map[flow.Owner]flow.Entries{}
+	for _, o := range t.Owners() {
+		out[o] = t.Entries(o)
+	}
+	return out, e.Problems()
+}
+
+func filled[V any](e *derive.Engine, name string, list []V, key func(V) derive.Name) *derive.Source[derive.Name, V] {
+	s := derive.NewSource[derive.Name, V](e, name)
+	for _, v := range list {
+		s.Set(key(v), v)
+	}
+	s.Loaded()
+	return s
+}

@@ -1,0 +1,337 @@
+package datapath
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk of the tables")
+	walkSteps = flag.Int("walk.steps", 2000, "steps of the random walk of the tables")
+)
+
+// sources are a State whose parts change one by one.
+type sources struct {
+	State
+	engine    *derive.Engine
+	tables    *Tables
+	node      *derive.Source[derive.Name, Node]
+	pods      *derive.Source[derive.Name, Pod]
+	remotes   *derive.Source[derive.Name, RemoteNode]
+	frontends *derive.Source[derive.Object, []service.Frontend]
+	peering   *derive.Source[derive.Name, peering.Peering]
+	slices    *derive.Source[derive.Object, service.SliceFacts]
+	exported  *derive.Source[derive.Object, bool]
+	policy    *policy.Tables
+
+	held map[flow.Owner]flow.Entries // what Watch has said to be wanted
+}
+
+func newSources(s State) *sources {
+	e := derive.New()
+	c := &sources{
+		State: s, engine: e, held: map[flow.Owner]flow.Entries{},
+		node:      derive.NewSource[derive.Name, Node](e, "node"),
+		pods:      derive.NewSource[derive.Name, Pod](e, "pods"),
+		remotes:   derive.NewSource[derive.Name, RemoteNode](e, "remote-nodes"),
+		frontends: derive.NewSource[derive.Object, []service.Frontend](e, "frontends"),
+		peering:   derive.NewSource[derive.Name, peering.Peering](e, "peering"),
+		slices:    derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices"),
+		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
+		policy:    policy.NewTables(e, s.Node.Name),
+	}
+	c.tables = NewTables(e, Inputs{
+		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
+		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,
+	})
+	c.tables.Watch(func(o flow.Owner) {
+		if e := c.tables.Entries(o); reflect.DeepEqual(e, flow.Entries{}) {
+			delete(c.held, o)
+		} else {
+			c.held[o] = e
+		}
+	})
+	c.fill()
+	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.exported, c.policy.Pods, c.policy.Namespaces, c.policy.Policies} {
+		s.Loaded()
+	}
+	return c
+}
+
+// fill writes the State into the sources, as a list of all objects does.
+func (c *sources) fill() {
+	c.node.Set(Self, c.Node)
+	pods, remotes, frontends := map[derive.Name]Pod{}, map[derive.Name]RemoteNode{}, map[derive.Object][]service.Frontend{}
+	for _, p := range c.Pods {
+		pods[derive.Name(p.Interface)] = p
+	}
+	for _, r := range c.RemoteNodes {
+		remotes[derive.Name(r.Name)] = r
+	}
+	for _, f := range c.Frontends {
+		key := derive.Object{Namespace: f.Namespace, Name: f.Service}
+		frontends[key] = append(frontends[key], f)
+	}
+	c.pods.Replace(pods)
+	c.remotes.Replace(remotes)
+	c.frontends.Replace(frontends)
+	c.slices.Replace(c.Slices)
+	c.peering.Set(Self, c.Peering)
+	c.exported.Replace(c.Exported)
+}
+
+// TestWalkTables changes the state at random, with addresses, ranges and ports that meet. After each
+// step the tables want what a plan from nothing wants, and so does who heard of changes alone.
+func TestWalkTables(t *testing.T) {
+	r := rand.New(rand.NewPCG(*walkSeed, 0))
+	for _, podToPod := range []bool{false, true} {
+		s := onNode(2)
+		s.PodToPod = podToPod
+		c := newSources(s)
+		for step := range *walkSteps / 2 {
+			what := c.step(r)
+			c.fill()
+			c.engine.Pass()
+			want, problems := Plan(c.State)
+			have := map[flow.Owner]flow.Entries{}
+			for _, o := range c.tables.Owners() {
+				have[o] = c.tables.Entries(o)
+			}
+			for name, have := range map[string]map[flow.Owner]flow.Entries{"the tables": have, "what was heard of": c.held} {
+				if !reflect.DeepEqual(want, have) {
+					t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: %s differ (-from nothing +incremental):\n%s",
+						*walkSeed, podToPod, step, what, name, cmp.Diff(wordsOf(want), wordsOf(have)))
+				}
+			}
+			if diff := cmp.Diff(problems, c.engine.Problems()); diff != "" {
+				t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: problems (-from nothing +incremental):\n%s", *walkSeed, podToPod, step, what, diff)
+			}
+		}
+	}
+}
+
+func wordsOf(all map[flow.Owner]flow.Entries) map[string][]string {
+	out := map[string][]string{}
+	for o, e := range all {
+		var lines []string
+		for _, f := range e.Flows {
+			lines = append(lines, f.String())
+		}
+		for _, g := range e.Groups {
+			lines = append(lines, g.String())
+		}
+		out[o.String()] = append(lines, fmt.Sprint(e.Meters))
+	}
+	return out
+}
+
+// step changes one thing and says which.
+func (c *sources) step(r *rand.Rand) string {
+	full := onNode(1 + r.IntN(2))
+	switch r.IntN(8) {
+	case 0:
+		name := fmt.Sprint("pod-", r.IntN(5))
+		p := Pod{Namespace: "default", Name: name, Interface: name, MAC: ofp.MAC{0x0a, 0, 0, 0, 1, byte(r.IntN(3))}, Port: ofp.Port(1 + r.IntN(6))}
+		for range r.IntN(3) {
+			p.IPs = append(p.IPs, netip.AddrFrom4([4]byte{10, 11, 1, byte(r.IntN(6))}))
+		}
+		c.Pods = replaced(c.Pods, r, p, func(p Pod) string { return p.Interface })
+		return fmt.Sprint("Pod ", p)
+	case 1, 2:
+		n := RemoteNode{Name: fmt.Sprint("node-", 1+r.IntN(5)), Address: netip.AddrFrom4([4]byte{192, 168, 78, byte(101 + r.IntN(5))})}
+		for range r.IntN(3) {
+			n.PodCIDRs = append(n.PodCIDRs, rangeOf([]string{"10.11.0.0/24", "10.11.1.0/24", "10.11.3.7/23", "10.11.1.3/32", "10.96.0.0/16"}[r.IntN(5)]))
+		}
+		if r.IntN(3) == 0 {
+			n.Sources = []netip.Addr{addrOf("172.30.1.5"), n.Address}
+		}
+		c.RemoteNodes = replaced(c.RemoteNodes, r, n, func(n RemoteNode) string { return n.Name })
+		return fmt.Sprint("Node ", n)
+	case 3, 4:
+		f := full.Frontends[r.IntN(len(full.Frontends))]
+		f.Protocol = []corev1.Protocol{"TCP", "UDP", "SCTP"}[r.IntN(3)]
+		f.Endpoints = nil
+		for range r.IntN(4) {
+			f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 11, byte(r.IntN(4)), byte(r.IntN(4))}), 8080), Weight: 1})
+		}
+		if r.IntN(6) == 0 { // a large one, of several shards
+			f.Endpoints = slices.DeleteFunc(withEndpoints(ones(250+r.IntN(600))...).Endpoints, func(service.Endpoint) bool { return r.IntN(20) == 0 })
+		}
+		c.Frontends = replaced(c.Frontends, r, f, func(f service.Frontend) string { return f.Service })
+		if r.IntN(2) == 0 { // its slices change with it, or later
+			facts := service.SliceFacts{Service: derive.Object{Namespace: f.Namespace, Name: f.Service}, Ports: []service.SlicePort{{Protocol: f.Protocol, Port: 8080}}}
+			for _, e := range f.Endpoints {
+				facts.Endpoints = append(facts.Endpoints, service.EndpointFacts{Addr: e.Addr.Addr()})
+			}
+			c.Slices = maps.Clone(c.Slices)
+			c.Slices[derive.Object{Namespace: f.Namespace, Name: f.Service + fmt.Sprint(r.IntN(2))}] = facts
+		}
+		return fmt.Sprint("frontend ", f, f.Endpoints)
+	case 5:
+		key := derive.Object{Namespace: "default", Name: full.Frontends[r.IntN(len(full.Frontends))].Service}
+		c.Exported = map[derive.Object]bool{key: true, {Namespace: "default", Name: "web"}: r.IntN(2) == 0}
+		if !c.Exported[derive.Object{Namespace: "default", Name: "web"}] {
+			delete(c.Exported, derive.Object{Namespace: "default", Name: "web"})
+		}
+		return fmt.Sprint("exports ", c.Exported)
+	case 6:
+		c.Peering = full.Peering
+		c.Peering.Peers = some(r, full.Peering.Peers)
+		for i := range c.Peering.Peers {
+			switch p := &c.Peering.Peers[i]; r.IntN(6) {
+			case 0:
+				p.CIDRs = []netip.Prefix{rangeOf([]string{"10.96.0.0/16", "10.11.3.0/24", "192.168.77.101/32"}[r.IntN(3)])}
+			case 1:
+				p.Gateways = []netip.Addr{westGW}
+			case 2:
+				p.Via = netip.Addr{}
+			}
+		}
+		if r.IntN(6) == 0 {
+			c.Peering = peering.Peering{}
+		}
+		return fmt.Sprintf("peering %+v", c.Peering)
+	}
+	c.Node = onNode(2).Node
+	switch r.IntN(6) {
+	case 0:
+		c.Node.TunnelPort = 0
+	case 1:
+		c.Node.PacketInRate = 0
+	case 2:
+		c.Node.GatewayIPs = []netip.Addr{addrOf("10.11.1.4")}
+	case 3:
+		c.Node.PodCIDRs = append(c.Node.PodCIDRs, rangeOf("10.11.2.0/24"))
+	}
+	return fmt.Sprintf("this Node %+v", c.Node)
+}
+
+// replaced puts something into a list in the place of what has its name, or only takes that out.
+func replaced[T any](list []T, r *rand.Rand, v T, name func(T) string) []T {
+	var out []T
+	for _, o := range list {
+		if name(o) != name(v) {
+			out = append(out, o)
+		}
+	}
+	if r.IntN(4) > 0 {
+		out = append(out, v)
+	}
+	return out
+}
+
+// many is a Node of a large cluster.
+func many(services, endpoints, nodes, pods int) State {
+	s := onNode(2)
+	s.Frontends, s.RemoteNodes, s.Pods = nil, nil, nil
+	at := func(i, port int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), uint16(port))
+	}
+	for i := range services {
+		f := service.Frontend{Namespace: "default", Service: fmt.Sprint("web-", i), Protocol: corev1.ProtocolTCP, VIP: at(i, 80)}
+		for j := range endpoints {
+			f.Endpoints = append(f.Endpoints, service.Endpoint{Addr: at(1<<20+i*endpoints+j, 8080), Weight: 1})
+		}
+		s.Frontends = append(s.Frontends, f)
+	}
+	for i := range nodes {
+		s.RemoteNodes = append(s.RemoteNodes, RemoteNode{
+			Name: fmt.Sprint("far-", i), Address: at(2<<20+i, 0).Addr(), PodCIDRs: []netip.Prefix{netip.PrefixFrom(at(i<<8, 0).Addr(), 24)},
+		})
+	}
+	for i := range pods {
+		name := fmt.Sprint("pod-", i)
+		s.Pods = append(s.Pods, Pod{Name: name, Interface: name, MAC: ofp.MAC{0x0a, byte(i)}, IPs: []netip.Addr{at(3<<20+i, 0).Addr()}, Port: ofp.Port(10 + i)})
+	}
+	return s
+}
+
+// TestCost counts what changes evaluate among many Services, Nodes and Pods.
+func TestCost(t *testing.T) {
+	c := newSources(many(300, 3, 50, 20))
+	c.engine.Pass()
+	fewer := c.Frontends[7]
+	fewer.Endpoints = fewer.Endpoints[1:]
+	key := derive.Object{Namespace: "default", Name: "web-7"}
+	pod := c.Pods[3]
+	pod.MAC[5] = 9
+	for _, row := range []struct {
+		name   string
+		change func()
+		most   int
+	}{
+		{"everything is written again", c.fill, 0},
+		{"an endpoint goes", func() { c.frontends.Set(key, []service.Frontend{fewer}) }, 2},
+		{"a Service goes", func() { c.frontends.Delete(key) }, 1},
+		{"a Service comes", func() { c.frontends.Set(key, c.Frontends[7:8]) }, 2},
+		{"a Service is exported", func() { c.exported.Set(key, true) }, 1},
+		{"a Pod has another MAC", func() { c.pods.Set("pod-3", pod) }, 2},
+		{"a Pod goes", func() { c.pods.Delete("pod-3") }, 3},
+		{"a Pod comes", func() { c.pods.Set("pod-3", pod) }, 5},
+		{"a Node goes", func() { c.remotes.Delete("far-4") }, 4},
+	} {
+		row.change()
+		c.engine.Pass()
+		if last, _, _ := c.engine.Stats(); last.Evaluated > row.most {
+			t.Errorf("%s: %d keys evaluated, want at most %d", row.name, last.Evaluated, row.most)
+		}
+	}
+}
+
+// TestGroupNumbers: a group's number comes from the name of its frontend and its shard, by a rule that a
+// later version keeps to, or all groups are replaced.
+func TestGroupNumbers(t *testing.T) {
+	f := withEndpoints(ones(300)...)
+	f.Port = "http"
+	for owner, text := range map[string]string{"default/web": "default/web/http/TCP/10.96.0.10:80", "default/web#3": "default/web/http/TCP/10.96.0.10:80#3"} {
+		h := fnv.New64a()
+		fmt.Fprint(h, text)
+		want := 1 + uint32(h.Sum64()%0xffffff00)
+		if g := declared(t, f)[flow.Owner{Kind: KindService, Name: owner}].Groups; len(g) != 1 || g[0].ID != want {
+			t.Errorf("%s: groups %v, want one with number %d", owner, g, want)
+		}
+	}
+}
+
+// BenchmarkEndpointChanges changes one of 10,000 Services with ten endpoints each, and makes its
+// entries.
+func BenchmarkEndpointChanges(b *testing.B) {
+	c := newSources(many(10000, 10, 1000, 100))
+	c.engine.Pass()
+	changed := c.Frontends[5000]
+	all := changed.Endpoints
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		changed.Endpoints = all[i%2:]
+		c.frontends.Set(derive.Object{Namespace: "default", Name: "web-5000"}, []service.Frontend{changed})
+		c.engine.Pass()
+	}
+}
+
+// BenchmarkFromNothing plans 10,000 Services with ten endpoints each.
+func BenchmarkFromNothing(b *testing.B) {
+	s := many(10000, 10, 1000, 100)
+	b.ReportAllocs()
+	for b.Loop() {
+		if out, _ := Plan(s); len(out) < 11000 {
+			b.Fatal(len(out))
+		}
+	}
+}
