@@ -90,7 +90,8 @@ var flows = api.FlowList{Flows: []api.Flow{
 }}
 
 var status = api.Status{
-	Node: "node-1", Version: "v0.1.0", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Ready: true, Datapath: "netdev", OVS: "3.1.0",
+	LastPass: &api.Pass{Seconds: 0.00025, Evaluated: 4, Changed: 4, Passes: 17},
+	Node:     "node-1", Version: "v0.1.0", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Ready: true, Datapath: "netdev", OVS: "3.1.0",
 	Gateway: "node-2", Role: "Regular",
 	OpenFlow: api.OpenFlow{Connected: true, Connections: 1, MessagesSent: map[string]uint64{"HELLO": 1, "BUNDLE_ADD_MESSAGE": 40}, FlowMods: 38, GroupMods: 2, Bundles: 3, Flows: 38, Groups: 2, Refused: []string{"Service: priority=200 actions=bad: OFPBAC_BAD_TYPE"}},
 	Problems: []api.Problem{{Object: "ClusterInfoImport kube-system/west-clusterinfo", Field: "spec.serviceCIDR", Reason: "Overlap", Message: "cluster west ignored: its Service range 10.97.0.0/16 overlaps cluster east"}},
@@ -113,7 +114,11 @@ func TestNodeCommands(t *testing.T) {
 			{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
 			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"}, Via: "192.168.77.102", Role: "Regular"},
 		}},
-		"/v1/status":                      status,
+		"/v1/status": status,
+		"/v1/explain?key=default%2Fweb": api.Explanation{Key: "default/web", Rows: []api.Row{
+			{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"}, To: []string{"service-flows[default/web]"}},
+			{Table: "service-flows", Problems: []string{"Service default/web: not served"}},
+		}},
 		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced, Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
 	})
 	for _, row := range []struct {
@@ -128,6 +133,7 @@ func TestNodeCommands(t *testing.T) {
 		{"peers.txt", []string{"tombolo", "get", "peers"}},
 		{"peers.yaml", []string{"tombolo", "get", "peers", "-o", "yaml"}},
 		{"status.txt", []string{"tombolo", "get", "status"}},
+		{"explain.txt", []string{"tombolo", "explain", "default/web"}},
 		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
 	} {
 		t.Run(row.golden, func(t *testing.T) {

@@ -161,7 +161,7 @@ func explain(err error, namespace, name string) error {
 	return fmt.Errorf("read ClusterSets: %w", err)
 }
 
-// isAboutObject tells an object that is missing from a kind that is missing.
+// isAboutObject distinguishes a missing object from a missing kind.
 func isAboutObject(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

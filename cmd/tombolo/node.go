@@ -119,7 +119,7 @@ func (n *node) flows() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
-	cmd.Flags().StringVar(&owner, "owner", "", "only flows that this kind of thing wants, such as Pod, Service or Multicluster")
+	cmd.Flags().StringVar(&owner, "owner", "", "only flows that this kind of thing wants, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
 	out.flag(cmd)
 	return cmd
@@ -251,6 +251,9 @@ func printStatus(w io.Writer, s api.Status) error {
 	t.add("Datapath:", or(s.Datapath, "-")+", Open vSwitch "+or(s.OVS, "unknown"))
 	if s.Role != "" {
 		t.add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, or(s.Gateway, "none")))
+	}
+	if p := s.LastPass; p != nil {
+		t.add("Last pass:", fmt.Sprintf("%d rows evaluated, %d changed in %.2f ms; %d passes", p.Evaluated, p.Changed, p.Seconds*1000, p.Passes))
 	}
 	t.add("OpenFlow:", fmt.Sprintf("connected: %s; connections made: %d", yes[of.Connected], of.Connections))
 	t.add("", fmt.Sprintf("%d flows and %d groups wanted", of.Flows, of.Groups))

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 )
 
 // TestAccess holds the ClusterRole of deploy/agent to what the agent watches: no less, no more,
@@ -51,25 +50,12 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	_, sources, err := newCluster(&rest.Config{Host: "https://192.0.2.1"}, "kube-system", true, slog.New(slog.DiscardHandler), func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := config.Default()
+	c.FeatureGates = map[string]bool{"Multicluster": true}
+	c.Multicluster.EnableGateway = true
 	var watched []resource
-	for _, s := range sources {
-		gvk, err := apiutil.GVKForObject(s.object, scheme)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := mapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		if err != nil {
-			t.Fatal(err)
-		}
-		watched = append(watched, resource{m.Resource.Group, m.Resource.Resource})
+	for _, k := range newTables(c, "node-1").kinds("kube-system") {
+		watched = append(watched, resource{k.Resource().Group, k.Resource().Resource})
 	}
 	for _, r := range watched {
 		if !slices.Contains(granted, r) {

@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,15 +23,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/runner"
+	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // Options is what the agent's process was started with.
@@ -53,29 +59,41 @@ type Agent struct {
 	options Options
 	config  config.Config
 	log     *slog.Logger
-	runner  *runner.Runner
 
-	cluster     *cluster
-	sources     []source
+	tables      *tables
+	kinds       []watch.Kind
+	watcher     *watch.Watcher
 	switchPorts *bridge.Manager
 	flows       *flowsync.Syncer
 	host        *hostnet.Manager
 	tracer      appctl.Client
 	attachments *attachments
-	balance     *balance // used by pass only
 	ipam        *ipam.Store
 	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
 	started     time.Time
 	conntrack   *conntrackFlusher
-	restoring   atomic.Bool // an attempt to end flow-restore-wait is under way
+	confirms    *confirmations
+	hops        *metrics.Propagation
+	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
+	moved       chan struct{} // this Node's object has changed
 
-	mu         sync.Mutex
-	desired    Desired
-	problems   []problem.Problem
-	changed    chan struct{} // closed and replaced at each plan
-	released   bool          // the first complete plan was applied: removals are allowed
-	gatewayMAC string
-	viewError  string // the last one that was logged; used by pass only
+	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
+	pending      pending
+	rebuildTimed bool      // rebuildFor has begun
+	passStarted  time.Time // the last pass
+
+	mu       sync.Mutex
+	applied  map[string]datapath.Pod // whose flows were declared as they are, by port
+	changed  chan struct{}           // closed and replaced after each pass
+	released bool                    // the first complete plan was applied: removals are allowed
+}
+
+// pending is what has changed since it was handed to the writers last.
+type pending struct {
+	owners        map[flow.Owner]bool
+	pods          map[derive.Name]bool
+	bridges, host bool
+	connections   connectionChanges
 }
 
 // Run is the agent's life. It returns when ctx ends or something failed for good.
@@ -84,14 +102,32 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	return outlive(ctx, func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error {
+			a.watcher.Run(ctx)
+			return nil
+		})
+		g.Go(func() error { return a.answer(ctx) })
+		g.Go(func() error { return a.serveDebug(ctx) })
+		g.Go(func() error { return a.reconcile(ctx) })
+		return g.Wait()
+	}, a.switchPorts.Run, a.host.Run, a.flows.Run)
+}
+
+// outlive runs all until ctx ends or one fails. The writers end when the first has ended: a CNI request
+// that the end of ctx cancels is undone by them.
+func outlive(ctx context.Context, first func(context.Context) error, writers ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return ignoreEnd(ctx, a.switchPorts.Run(ctx)) })
-	g.Go(func() error { return ignoreEnd(ctx, a.host.Run(ctx)) })
-	g.Go(func() error { return ignoreEnd(ctx, a.flows.Run(ctx)) })
-	g.Go(func() error { return a.cluster.run(ctx, a.sources) })
-	g.Go(func() error { return a.answer(ctx) })
-	g.Go(func() error { return a.serveDebug(ctx) })
-	g.Go(func() error { return a.reconcile(ctx) })
+	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g.Go(func() error {
+		defer stop()
+		return ignoreEnd(ctx, first(ctx))
+	})
+	for _, run := range writers {
+		g.Go(func() error { return ignoreEnd(longer, run(longer)) })
+	}
 	return g.Wait()
 }
 
@@ -101,21 +137,22 @@ func newAgent(o Options) (*Agent, error) {
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		runner:  runner.New(times),
+		tables:  newTables(o.Config, o.NodeName),
+		pending: pending{owners: map[flow.Owner]bool{}, pods: map[derive.Name]bool{}},
+		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
+		applied: map[string]datapath.Pod{},
 		changed: make(chan struct{}),
 		answers: make(chan ofp.PacketOut, 64),
 		started: time.Now(),
-		balance: newBalance(o.Config, o.NodeName),
+		hops:    metrics.NewPropagation(),
 		tracer:  appctl.Client{RunDir: o.OVSRunDir},
 	}
-	namespace := a.config.Multicluster.Namespace
-	if namespace == "" {
-		namespace = o.Namespace
-	}
 	var err error
-	if a.cluster, a.sources, err = newCluster(o.REST, namespace, a.config.MulticlusterGateway(), a.log, a.runner.Trigger); err != nil {
+	a.kinds = a.tables.kinds(cmp.Or(a.config.Multicluster.Namespace, o.Namespace))
+	if a.watcher, err = watch.New(o.REST, a.log, a.kinds...); err != nil {
 		return nil, err
 	}
+	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
 	}
@@ -132,8 +169,34 @@ func newAgent(o Options) (*Agent, error) {
 		PacketIn:   a.packetIn,
 		Registerer: o.Registerer,
 	})
-	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log, a.runner.Trigger)
+	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
+	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)
 	return a, nil
+}
+
+// kinds is the list of what the agent watches. The multi-cluster kinds are watched in one Namespace.
+func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
+	kinds := []watch.Kind{
+		watch.Of(t.nodes, nodeFactsOf),
+		watch.Of(t.services.Services, service.FactsOf),
+		watch.Of(t.services.Slices, service.SliceFactsOf),
+		watch.Of(t.serviceCIDRs, serviceCIDRsOf, watch.Optional()),
+		watch.Of(t.policies.Pods, policy.PodFactsOf),
+		watch.Of(t.policies.Namespaces, policy.NamespaceLabels),
+		watch.Of(t.policies.Policies, policy.FactsOf),
+	}
+	if !t.config.MulticlusterGateway() {
+		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {
+			s.Loaded() // there are none
+		}
+		return kinds
+	}
+	own := watch.In(multiclusterNamespace)
+	return append(kinds,
+		watch.Of(t.gateways, gatewayFactsOf, own, watch.Optional()),
+		watch.Of(t.imports, importFactsOf, own, watch.Optional()),
+		watch.Of(t.sets, clusterSetFactsOf, own, watch.Optional()),
+		watch.Of(t.exports, exportFactsOf, watch.Optional()))
 }
 
 // ignoreEnd drops the error of something that ended because ctx did.
@@ -144,12 +207,11 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// reconcile waits for everything a plan is made from, then plans and applies for ever.
+// reconcile waits for what the OVSDB says, then has the engine plan and apply for ever.
 func (a *Agent) reconcile(ctx context.Context) error {
 	if err := a.load(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
-	go a.listen(ctx)
 	server := cni.NewServer(cni.Options{
 		Node:   a,
 		IPAM:   a.ipam,
@@ -158,38 +220,90 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	})
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {
-		a.log.Error("not every record of who is attached could be rebuilt; the next start tries again", "error", err)
+		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)
+		a.tables.rebuilding.Set(self, true)
 	}
 	for _, at := range restored {
 		a.attachments.put(at)
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return ignoreEnd(ctx, server.Run(ctx)) })
-	g.Go(func() error {
-		a.conntrack.run(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		a.runner.Run(ctx, a.pass)
-		return nil
-	})
-	return g.Wait()
+	a.tables.loaded(false)
+	rebuilt := func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-server.Recovered():
+			a.tables.rebuilding.Delete(self)
+		}
+	}
+	var others []func(context.Context) error
+	for _, run := range []func(context.Context){a.conntrack.run, a.confirms.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
+		others = append(others, func(ctx context.Context) error {
+			run(ctx)
+			return nil
+		})
+	}
+	return outlive(ctx, server.Run, others...)
 }
 
-// listen plans again when the OVSDB or the host's network changes.
-func (a *Agent) listen(ctx context.Context) {
+// trim gives memory back once everything is in place: reading a large cluster for the first time leaves more
+// garbage than what comes after.
+func (a *Agent) trim(ctx context.Context) {
+	if a.await(ctx, func() (bool, error) { return a.ready(), nil }) != nil {
+		return
+	}
+	_ = a.flows.Synced(ctx) // what is refused is reported elsewhere
+	if ctx.Err() == nil {
+		debug.FreeOSMemory()
+	}
+}
+
+// followSwitch writes what the OVSDB says to the tables, whenever it changes.
+func (a *Agent) followSwitch(ctx context.Context) {
 	for {
+		a.tables.readSwitch(a.switchPorts.State)
 		select {
 		case <-ctx.Done():
 			return
 		case <-a.switchPorts.Changed():
-		case <-a.host.Changed():
 		}
-		a.runner.Trigger()
 	}
 }
 
-// load reads the OVSDB's record of who is attached. The switch keeps forwarding by the
+// Times of followUnderlay.
+const (
+	underlayEvery = 30 * time.Second
+	underlayRetry = 500 * time.Millisecond
+)
+
+// followUnderlay writes what the Node says about its way to the other Nodes to the tables: whenever
+// the host's network or this Node's object changes, and now and then.
+func (a *Agent) followUnderlay(ctx context.Context) {
+	reported := ""
+	for {
+		wait, text := underlayEvery, ""
+		if u, err := a.tables.readUnderlay(); err == nil {
+			a.tables.underlay.Set(self, u)
+		} else {
+			wait, text = underlayRetry, err.Error()
+		}
+		if text != reported && text != "" {
+			a.log.Error("look at the Node's network; what the switch has stays", "error", text)
+		}
+		reported = text
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-a.host.Changed():
+		case <-a.moved:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// load reads the OVSDB's record of attachments. The switch keeps forwarding by the
 // flows it has while this waits.
 func (a *Agent) load(ctx context.Context) error {
 	for {
@@ -202,10 +316,14 @@ func (a *Agent) load(ctx context.Context) error {
 					list = append(list, at)
 				}
 			}
-			a.attachments = newAttachments(list)
+			a.attachments = newAttachments(list, a.tables, func() map[string]bridge.PortState {
+				return a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+			})
 			gateway := br.Ports[a.config.HostGateway]
-			a.gatewayMAC = cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
-			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", a.gatewayMAC)
+			mac := cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
+			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", mac)
+			a.tables.settings.Set(self, settings{Known: true, GatewayMAC: mac})
+			a.tables.readSwitch(a.switchPorts.State)
 			return nil
 		}
 		select {
@@ -217,109 +335,148 @@ func (a *Agent) load(ctx context.Context) error {
 	}
 }
 
-// times are those of the agent's runner: a Pod waits for the plan that has its port. A pass
-// does not fail, so there is no back-off.
-var times = runner.Options{Settle: 5 * time.Millisecond, Resync: 30 * time.Second}
-
-// missing is after how long the agent looks again for what it needs before it can plan. What
-// brings it usually triggers an earlier look.
-const missing = 500 * time.Millisecond
-
-// pass plans once and applies the plan. It returns when to look again.
-func (a *Agent) pass(ctx context.Context) (time.Time, error) {
-	if !a.cluster.ready() {
-		return time.Now().Add(missing), nil
-	}
-	view, err := a.view(ctx)
-	if err != nil {
-		if err.Error() != a.viewError {
-			a.viewError = err.Error()
-			a.log.Error("look at the cluster and the Node; what the switch has stays", "error", err)
+// watchTables notes for the writers what passes change.
+func (a *Agent) watchTables() {
+	t, p := a.tables, &a.pending
+	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
+		if slices.ContainsFunc(changes, func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {
+			select {
+			case a.moved <- struct{}{}:
+			default:
+			}
 		}
-		return time.Now().Add(missing), nil
+	})
+	t.services.Slices.Watch(func(changes []derive.Change[derive.Object, service.SliceFacts]) {
+		p.connections.drainingBefore, p.connections.drainingNow = draining(changes)
+	})
+	t.services.Frontends.Watch(func(changes []derive.Change[derive.Object, []service.Frontend]) {
+		p.connections.before, p.connections.now = connections(changes)
+	})
+	t.pods.Watch(func(changes []derive.Change[derive.Name, datapath.Pod]) {
+		for _, c := range changes {
+			p.pods[c.Key] = true
+		}
+	})
+	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
+	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
+	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
+	t.engine.WatchProblems(func(added, removed []problem.Problem) {
+		for _, p := range added {
+			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		}
+		for _, p := range removed {
+			a.log.Info("no longer: "+p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+		}
+	})
+	if a.options.Registerer != nil {
+		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops)
 	}
-	a.viewError = ""
-	desired, problems := Plan(view)
-	problems = append(problems, a.conntrack.problems(a.options.NodeName)...)
-	a.tell(problems)
-	if desired.Bridges == nil {
-		a.publish(desired, problems)
-		return time.Now().Add(missing), nil // the Node's own object is not there
+	t.engine.WatchPasses(func(s derive.PassStats) {
+		a.passStarted = s.Started
+		a.apply()
+	})
+}
+
+// apply hands what passes have changed to the writers. Before this Node was known what the switch
+// and the host have stays.
+func (a *Agent) apply() {
+	defer a.wake()
+	t, p := a.tables, &a.pending
+	if _, ok := t.node.Get(self); !ok {
+		a.connectionsChanged()
+		return
 	}
-	a.switchPorts.Set(desired.Bridges)
-	a.host.Set(desired.Host)
-	a.flows.SetAll(desired.Flows)
-	a.conntrack.update(desired.State.ServiceConnections(), view.EndpointSlices)
-	a.publish(desired, problems)
+	if p.bridges {
+		bridges, _ := t.bridges.Get(self)
+		a.switchPorts.Set(bridges)
+	}
+	if p.host {
+		host, _ := t.host.Get(self)
+		a.host.Set(host)
+	}
+	if len(p.owners) > 0 {
+		a.flows.SetSome(a.pendingEntries)
+		for o := range p.owners {
+			if o.Kind == datapath.KindService {
+				a.confirms.declared(a.passStarted, o)
+				break
+			}
+		}
+	}
+	a.connectionsChanged() // the flows are declared: they are waited for
+	a.conntrack.start()
+	a.mu.Lock()
+	for port := range p.pods {
+		if pod, ok := t.pods.Get(port); ok {
+			a.applied[string(port)] = pod
+		} else {
+			delete(a.applied, string(port))
+		}
+	}
+	released := a.released
+	a.mu.Unlock()
+	clear(p.owners)
+	clear(p.pods)
+	p.bridges, p.host = false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
 	// added when they are there; nothing that serves traffic is missing from the plan.
-	if !a.released && len(desired.Waiting) == 0 {
+	waiting := len(t.waiting.All())
+	if !released && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
 		a.mu.Lock()
 		a.released = true
 		a.mu.Unlock()
-		a.log.Info("first complete plan applied", "owners", len(desired.Flows), "attachments", len(view.Attachments))
-		a.publish(desired, problems)
+		a.log.Info("first complete plan applied", "owners", len(t.flows.Owners()), "attachments", len(t.attachments.All()))
 	}
-	if view.Switch.FlowRestoreWait && a.ready() && len(desired.Waiting) == 0 {
-		a.endRestoreWait(ctx)
-		return time.Now().Add(missing), nil
-	}
-	return time.Time{}, nil
-}
-
-// view copies out what a plan is made from.
-func (a *Agent) view(ctx context.Context) (View, error) {
-	v := View{
-		Config:      a.config,
-		NodeName:    a.options.NodeName,
-		Attachments: a.attachments.list(),
-		Switch:      a.switchPorts.State(),
-		GatewayMAC:  a.gatewayMAC,
-	}
-	if err := a.cluster.fill(ctx, &v); err != nil {
-		return v, err
-	}
-	a.balance.update(&v)
-	return v, a.underlay(&v)
-}
-
-// tell logs problems that are new and says when one is over.
-func (a *Agent) tell(problems []problem.Problem) {
-	a.mu.Lock()
-	before := a.problems
-	a.mu.Unlock()
-	had := map[problem.Problem]bool{}
-	for _, p := range before {
-		had[p] = true
-	}
-	for _, p := range problems {
-		if !had[p] {
-			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
+		select {
+		case a.restored <- struct{}{}:
+		default:
 		}
-		delete(had, p)
-	}
-	for p := range had {
-		a.log.Info("no longer: "+p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
 	}
 }
 
-// publish makes a plan the current one and wakes who waits for it.
-func (a *Agent) publish(d Desired, problems []problem.Problem) {
+// rebuildFor is how long removals wait for attachments whose record is damaged: their Pods run by the
+// flows that the switch has. One that can never be rebuilt must not hold up the others for ever.
+const rebuildFor = time.Minute
+
+// rebuilding reports whether removals wait for attachments that are being rebuilt.
+func (a *Agent) rebuilding() bool {
+	if is, _ := a.tables.rebuilding.Get(self); !is {
+		return false
+	}
+	if !a.rebuildTimed {
+		a.rebuildTimed = true
+		time.AfterFunc(rebuildFor, func() { a.tables.rebuilding.Delete(self) })
+	}
+	return true
+}
+
+// connectionsChanged hands on which connections to Services the pass has changed.
+func (a *Agent) connectionsChanged() {
+	if a.pending.connections.any() {
+		a.conntrack.change(a.pending.connections)
+		a.pending.connections = connectionChanges{}
+	}
+}
+
+// pendingEntries are what the owners want that have changed.
+func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
+	for o := range a.pending.owners {
+		if !yield(o, a.tables.flows.Entries(o)) {
+			return
+		}
+	}
+}
+
+// wake wakes the waiters for a pass.
+func (a *Agent) wake() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.desired, a.problems = d, problems
 	close(a.changed)
 	a.changed = make(chan struct{})
-}
-
-// current returns the latest plan, and a channel that is closed when there is a newer one.
-func (a *Agent) current() (Desired, <-chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.desired, a.changed
 }
 
 // ready reports whether a complete plan was applied once.
@@ -334,8 +491,7 @@ func (a *Agent) ready() bool {
 // of the connection and never waits for that: what does not fit into the queue is lost, as
 // packets are.
 func (a *Agent) packetIn(p ofp.PacketIn2) {
-	d, _ := a.current()
-	out, err := datapath.Reject(p, d.Refusals)
+	out, err := datapath.Reject(p, a.tables.services.Find)
 	if err != nil {
 		a.log.Debug("packet left unanswered", "error", err)
 		return

@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// attachments is the record of who is attached to this Node's switch. It starts as what
+// attachments is the record of what is attached to this Node's switch. It starts as what
 // the OVSDB says, changes with CNI calls, and the ports in the OVSDB follow it.
 type attachments struct {
 	mu   sync.Mutex
@@ -20,14 +24,24 @@ type attachments struct {
 	// leaving are those whose port and flows may still be there: a DEL that failed half way
 	// is tried again by the runtime, and must not take them for gone.
 	leaving map[attachmentID]cni.Attachment
+	tables  *tables
+	// ports says which ports the OVSDB has. A new one gets a number here, so that its flows need not
+	// wait for the one that Open vSwitch would choose.
+	ports      func() map[string]bridge.PortState
+	numbers    map[string]uint32 // of new ports, by name
+	lastNumber uint32
 }
 
 type attachmentID struct{ container, ifName string }
 
-func newAttachments(list []cni.Attachment) *attachments {
-	a := &attachments{byID: map[attachmentID]cni.Attachment{}, leaving: map[attachmentID]cni.Attachment{}}
+// newAttachments starts a record that is kept in the tables, too, by port.
+func newAttachments(list []cni.Attachment, t *tables, ports func() map[string]bridge.PortState) *attachments {
+	a := &attachments{
+		byID: map[attachmentID]cni.Attachment{}, leaving: map[attachmentID]cni.Attachment{},
+		tables: t, ports: ports, numbers: map[string]uint32{},
+	}
 	for _, at := range list {
-		a.byID[attachmentID{at.ContainerID, at.IfName}] = at
+		a.put(at)
 	}
 	return a
 }
@@ -36,8 +50,43 @@ func (a *attachments) put(at cni.Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	id := attachmentID{at.ContainerID, at.IfName}
+	before, again := a.byID[id]
 	a.byID[id] = at
 	delete(a.leaving, id)
+	number := a.number(at.PortName)
+	a.tables.engine.Together(func() {
+		if again && before.PortName != at.PortName { // nothing else would remove that
+			a.remove(before)
+		}
+		a.tables.attachments.Set(derive.Name(at.PortName), at)
+		if number != 0 {
+			a.tables.numbers.Set(derive.Name(at.PortName), ofp.Port(number))
+		}
+	})
+}
+
+// number returns the number that a port asks for, 0 for one that has its number from before. a.mu is
+// held.
+func (a *attachments) number(port string) uint32 {
+	if n := a.numbers[port]; n != 0 {
+		return n
+	}
+	have := a.ports()
+	if have[port].OFPort != 0 || have[port].OFPortWanted != 0 {
+		return 0
+	}
+	taken := map[uint32]bool{}
+	for _, p := range have {
+		taken[p.OFPort], taken[p.OFPortWanted] = true, true
+	}
+	for _, n := range a.numbers {
+		taken[n] = true
+	}
+	n := bridge.NextNumber(a.lastNumber, func(n uint32) bool { return taken[n] })
+	if n != 0 {
+		a.lastNumber, a.numbers[port] = n, n
+	}
+	return n
 }
 
 // leave takes an attachment out and returns it; false when there is none, and none that is
@@ -49,9 +98,17 @@ func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
 	if at, ok := a.byID[id]; ok {
 		delete(a.byID, id)
 		a.leaving[id] = at
+		a.tables.engine.Together(func() { a.remove(at) })
 	}
 	at, ok := a.leaving[id]
 	return at, ok
+}
+
+// remove takes an attachment out of the tables. a.mu is held.
+func (a *attachments) remove(at cni.Attachment) {
+	delete(a.numbers, at.PortName)
+	a.tables.attachments.Delete(derive.Name(at.PortName))
+	a.tables.numbers.Delete(derive.Name(at.PortName))
 }
 
 // left says that nothing of an attachment remains.
@@ -72,58 +129,73 @@ func (a *attachments) list() []cni.Attachment {
 
 // Network says what a new Pod gets. It waits until the Node's network is ready.
 func (a *Agent) Network(ctx context.Context) (cni.Network, error) {
-	var network *cni.Network
-	err := a.await(ctx, func(d Desired) (bool, error) {
-		network = d.Network
-		return network != nil && a.ready(), nil
+	var network cni.Network
+	err := a.await(ctx, func() (ok bool, err error) {
+		network, ok = a.tables.network.Get(self)
+		return ok && a.ready(), nil
 	})
 	if err != nil {
 		return cni.Network{}, fmt.Errorf("the Node's network is not ready: %w; see `tombolo get status`", err)
 	}
-	return *network, nil
+	return network, nil
 }
 
-// Attach gives a Pod's interface a port on the switch. It returns when the switch has
-// confirmed the Pod's flows.
+// Attach gives a Pod's interface a port on the switch. It returns when the port has its number and
+// the switch has confirmed the Pod's flows for it. Both are asked for at the same time: the flows are for
+// the number that the port asks for, and follow where it gets another one.
 func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	a.attachments.put(at)
-	a.runner.Trigger()
-	err := a.await(ctx, func(d Desired) (bool, error) {
-		if d.Network == nil || !a.has(at) {
-			return false, nil
+	failed := func(err error) error { return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err) }
+	for {
+		var declared, number ofp.Port
+		err := a.await(ctx, func() (ok bool, err error) {
+			if number, err = a.portOf(at); err != nil {
+				return false, err
+			}
+			_, known := a.tables.network.Get(self)
+			declared, ok = a.planned(at)
+			return ok && known && a.has(at) && (number == 0 || number == declared), nil
+		})
+		if err != nil {
+			return failed(err)
 		}
-		if e := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports[at.PortName].Error; e != "" {
-			return false, fmt.Errorf("port %s was refused by Open vSwitch: %s", at.PortName, e)
+		if err := a.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
+			return failed(fmt.Errorf("flows: %w", err))
 		}
-		return planned(d, at), nil
-	})
-	if err != nil {
-		return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err)
+		if err := a.await(ctx, func() (bool, error) {
+			number, err = a.portOf(at)
+			return number != 0, err
+		}); err != nil {
+			return failed(err)
+		}
+		if number == declared {
+			return nil
+		}
 	}
-	owner := datapath.PodOwner(at.PortName)
-	if err := a.flows.Synced(ctx, owner); err != nil {
-		return fmt.Errorf("attach Pod %s/%s: flows: %w", at.PodNamespace, at.PodName, err)
-	}
-	return nil
 }
 
-// planned reports whether the plan holds flows for an attachment as it is now: a repeated
-// ADD may come with another MAC or address.
-func planned(d Desired, at cni.Attachment) bool {
-	if _, ok := d.Flows[datapath.PodOwner(at.PortName)]; !ok || d.Waiting[at.PortName] {
-		return false
+// portOf returns the number of an attachment's port, 0 while it has none, or why Open vSwitch refused
+// the port of a known attachment.
+func (a *Agent) portOf(at cni.Attachment) (ofp.Port, error) {
+	if _, known := a.tables.network.Get(self); !known || !a.has(at) {
+		return 0, nil
 	}
-	for _, pod := range d.State.Pods {
-		if pod.Interface != at.PortName {
-			continue
-		}
-		same := pod.MAC.String() == strings.ToLower(at.MAC) && len(pod.IPs) == len(at.IPs)
-		for i := range at.IPs {
-			same = same && pod.IPs[i] == at.IPs[i].Addr()
-		}
-		return same
+	port := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports[at.PortName]
+	if port.Error != "" {
+		return 0, fmt.Errorf("port %s was refused by Open vSwitch: %s", at.PortName, port.Error)
 	}
-	return false
+	return ofp.Port(port.OFPort), nil
+}
+
+// planned returns the port number that flows were declared for, for an attachment as it is now: a
+// repeated ADD may come with another MAC or address.
+func (a *Agent) planned(at cni.Attachment) (ofp.Port, bool) {
+	a.mu.Lock()
+	pod, ok := a.applied[at.PortName]
+	a.mu.Unlock()
+	mac, err := ofp.ParseMAC(at.MAC)
+	ok = ok && err == nil && reflect.DeepEqual(pod, podAt(at, mac, pod.Port)) && len(a.tables.flows.Entries(datapath.PodOwner(at.PortName)).Flows) > 0
+	return pod.Port, ok
 }
 
 func (a *Agent) has(at cni.Attachment) bool {
@@ -139,13 +211,12 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 	if !ok {
 		return nil
 	}
-	a.runner.Trigger()
-	err := a.await(ctx, func(d Desired) (bool, error) {
-		if _, still := d.Flows[datapath.PodOwner(at.PortName)]; still {
-			return false, nil
-		}
+	err := a.await(ctx, func() (bool, error) {
+		a.mu.Lock()
+		_, flows := a.applied[at.PortName]
+		a.mu.Unlock()
 		_, still := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports[at.PortName]
-		return !still, nil
+		return !flows && !still, nil
 	})
 	if err != nil {
 		return fmt.Errorf("detach Pod %s/%s: port %s: %w", at.PodNamespace, at.PodName, at.PortName, err)
@@ -157,15 +228,17 @@ func (a *Agent) Detach(ctx context.Context, containerID, ifName string) error {
 	return nil
 }
 
-// Attachments lists who is attached.
+// Attachments lists what is attached.
 func (a *Agent) Attachments() []cni.Attachment { return a.attachments.list() }
 
-// await waits until done holds for the latest plan, or ctx ends. The switch's state may
-// change without a new plan, so a change triggers the runner, which plans again.
-func (a *Agent) await(ctx context.Context, done func(Desired) (bool, error)) error {
+// await waits until done holds after a pass, or ctx ends. A change of the switch's state makes
+// a pass, too.
+func (a *Agent) await(ctx context.Context, done func() (bool, error)) error {
 	for {
-		desired, changed := a.current()
-		ok, err := done(desired)
+		a.mu.Lock()
+		changed := a.changed
+		a.mu.Unlock()
+		ok, err := done()
 		if err != nil || ok {
 			return err
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -10,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -24,14 +24,16 @@ import (
 type conntrackFlusher struct {
 	switches flushSwitch
 	log      *slog.Logger
-	notify   func() // the problem has changed
 	wake     chan struct{}
 
 	mu          sync.Mutex
-	want        map[datapath.ServiceConnection]bool // nil before the first plan
-	draining    map[netip.AddrPort]bool             // endpoints that end but still serve
-	gone        map[datapath.ServiceConnection]bool // to be flushed
-	unsupported string                              // why the switch cannot flush
+	planned     bool // there was a first plan: nothing is flushed before
+	want        map[datapath.ServiceConnection]bool
+	ended       map[datapath.ServiceConnection]bool   // unwanted, to endpoints that end but still serve
+	draining    map[netip.AddrPort]int                // these endpoints, by how many slices say so
+	gone        map[datapath.ServiceConnection]uint64 // to be flushed, by which removal
+	removals    uint64
+	unsupported string // why the switch cannot flush
 }
 
 // flushSwitch is what the flusher needs of the switch.
@@ -47,28 +49,70 @@ type flushSwitch interface {
 	revalidated(context.Context) error
 }
 
-func newConntrackFlusher(s flushSwitch, log *slog.Logger, notify func()) *conntrackFlusher {
-	return &conntrackFlusher{switches: s, log: log, notify: notify, wake: make(chan struct{}, 1), gone: map[datapath.ServiceConnection]bool{}}
+func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
+	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1),
+		want: map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{}, draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{}}
 }
 
-// update is told each plan. An endpoint that ends but still serves keeps its connections.
-func (f *conntrackFlusher) update(want map[datapath.ServiceConnection]bool, slices []*discoveryv1.EndpointSlice) {
+// connectionChanges are those of one pass. What is among the former and the latter has not changed.
+type connectionChanges struct {
+	before, now                 []datapath.ServiceConnection
+	drainingBefore, drainingNow []netip.AddrPort // endpoints that end but still serve
+}
+
+func (c connectionChanges) any() bool {
+	return len(c.before)+len(c.now)+len(c.drainingBefore)+len(c.drainingNow) > 0
+}
+
+// change takes what a pass has changed. An endpoint that ends but still serves keeps its
+// connections.
+func (f *conntrackFlusher) change(c connectionChanges) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.draining = drainingEndpoints(slices)
-	for c := range f.want {
-		switch {
-		case want[c]:
-		case f.draining[c.Endpoint]:
-			want[c] = true
-		default:
-			f.gone[c] = true
+	for _, e := range c.drainingNow { // of several slices with one endpoint each counts
+		f.draining[e]++
+	}
+	for _, e := range c.drainingBefore {
+		if f.draining[e]--; f.draining[e] == 0 {
+			delete(f.draining, e)
 		}
 	}
-	for c := range want {
-		delete(f.gone, c)
+	for _, s := range c.before {
+		delete(f.want, s)
+		f.ended[s] = true
 	}
-	f.want = want
+	for _, s := range c.now {
+		f.want[s] = true
+		delete(f.ended, s)
+		delete(f.gone, s)
+	}
+	for s := range f.ended {
+		if f.draining[s.Endpoint] == 0 {
+			delete(f.ended, s)
+			f.remove(s)
+		}
+	}
+	f.signal()
+}
+
+// remove has a connection flushed. One that comes back and goes again is another removal, which a
+// flush that is under way has not done.
+func (f *conntrackFlusher) remove(s datapath.ServiceConnection) {
+	f.removals++
+	f.gone[s] = f.removals
+}
+
+// start allows flushes: the flows of a plan are declared.
+func (f *conntrackFlusher) start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.planned {
+		f.planned = true
+		f.signal()
+	}
+}
+
+func (f *conntrackFlusher) signal() {
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -111,19 +155,21 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 	}
 }
 
-// flushTracked flushes those of the connections that there are. Each flush has the switch look
+// flushTracked flushes those of the connections that there are and that did not come back. Each flush has the switch look
 // at its whole table, so that it must not be done for each endpoint that ever was.
-func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]bool) error {
+func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]uint64) error {
 	tracked, err := f.switches.tracked(ctx)
 	if err != nil {
 		return err
 	}
 	var flushes []ofp.CTFlush
-	for c := range gone {
-		if tracked[c] {
+	f.mu.Lock()
+	for c, removal := range gone {
+		if tracked[c] && f.gone[c] == removal {
 			flushes = append(flushes, c.Flush())
 		}
 	}
+	f.mu.Unlock()
 	if len(flushes) == 0 {
 		return nil
 	}
@@ -136,21 +182,25 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	f.mu.Lock()
-	planned := f.want != nil
+	planned := f.planned
 	f.mu.Unlock()
 	session := f.switches.session()
 	if !planned || session == 0 {
 		return nil
 	}
 	if *seen != session {
+		// Before the flows are there, datagrams make connections that a look would miss.
+		if err := f.switches.applied(ctx); err != nil {
+			return err
+		}
 		tracked, err := f.switches.tracked(ctx)
 		if err != nil {
 			return err
 		}
 		f.mu.Lock()
 		for c := range tracked {
-			if !f.want[c] && !f.draining[c.Endpoint] {
-				f.gone[c] = true
+			if !f.want[c] && f.draining[c.Endpoint] == 0 {
+				f.remove(c)
 			}
 		}
 		f.mu.Unlock()
@@ -183,41 +233,23 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	if refused != nil {
 		f.unsupported = refused.Error()
 	}
-	for c := range gone {
-		delete(f.gone, c)
+	for c, removal := range gone {
+		if f.gone[c] == removal {
+			delete(f.gone, c)
+		}
 	}
 	changed := f.unsupported != before
 	f.mu.Unlock()
-	if changed {
-		f.notify()
+	switch {
+	case changed && refused != nil:
+		f.log.Warn("the switch cannot flush connections to endpoints that are gone", "error", refused)
+	case changed:
+		f.log.Info("the switch can flush connections again")
 	}
 	if refused == nil {
 		f.log.Info("flushed connections to endpoints that are gone", "endpoints", len(gone))
 	}
 	return nil
-}
-
-// drainingEndpoints are those that end but still serve (KEP-1669).
-func drainingEndpoints(list []*discoveryv1.EndpointSlice) map[netip.AddrPort]bool {
-	out := map[netip.AddrPort]bool{}
-	for _, s := range list {
-		for _, e := range s.Endpoints {
-			c := e.Conditions
-			if c.Terminating == nil || !*c.Terminating || c.Serving == nil || !*c.Serving || len(e.Addresses) == 0 {
-				continue
-			}
-			ip, err := netip.ParseAddr(e.Addresses[0])
-			if err != nil {
-				continue
-			}
-			for _, p := range s.Ports {
-				if p.Port != nil && *p.Port > 0 && *p.Port < 65536 {
-					out[netip.AddrPortFrom(ip, uint16(*p.Port))] = true
-				}
-			}
-		}
-	}
-	return out
 }
 
 // agentSwitch is the agent's switch as the flusher sees it.
@@ -232,11 +264,7 @@ func (s agentSwitch) session() uint64 {
 }
 
 func (s agentSwitch) tracked(ctx context.Context) (map[datapath.ServiceConnection]bool, error) {
-	name := "system@ovs-system"
-	if s.config.OVSDatapathType == "netdev" {
-		name = "netdev@ovs-netdev"
-	}
-	dump, err := s.tracer.Run(ctx, "dpctl/dump-conntrack", name)
+	dump, err := s.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(s.config)...)
 	if err != nil {
 		return nil, err
 	}
@@ -252,4 +280,14 @@ func (s agentSwitch) flush(ctx context.Context, list []ofp.CTFlush) error {
 func (s agentSwitch) revalidated(ctx context.Context) error {
 	_, err := s.tracer.Run(ctx, "revalidator/wait")
 	return err
+}
+
+// conntrackDump are the arguments of dpctl/dump-conntrack: the datapath and, since the kernel tracks
+// connections of the host as well, the zone of Services. It knows no filter for protocols.
+func conntrackDump(c config.Config) []string {
+	name := "system@ovs-system"
+	if c.OVSDatapathType == "netdev" {
+		name = "netdev@ovs-netdev"
+	}
+	return []string{name, fmt.Sprintf("zone=%d", datapath.ServiceZone)}
 }

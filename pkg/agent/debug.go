@@ -76,6 +76,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathPeers, a.debugPeers)
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.debugTrace)
+	answer(api.PathExplain, a.debugExplain)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}
@@ -86,6 +87,7 @@ func (a *Agent) debugHandler() http.Handler {
 var kindNames = map[flow.Kind]string{
 	datapath.KindPod:          "Pod",
 	datapath.KindService:      "Service",
+	datapath.KindPolicy:       "Policy",
 	datapath.KindMulticluster: "Multicluster",
 	datapath.KindNode:         "Node",
 }
@@ -120,8 +122,8 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 	}
 	list := api.FlowList{Flows: []api.Flow{}}
 	pods := map[string]string{} // by port
-	d, _ := a.current()
-	for _, p := range d.State.Pods {
+	for _, row := range a.tables.pods.All() {
+		p := row.Value
 		if p.Name != "" {
 			pods[p.Interface] = p.Namespace + "/" + p.Name
 		}
@@ -236,16 +238,17 @@ func (a *Agent) debugPorts(*http.Request) (any, error) {
 }
 
 func (a *Agent) debugPeers(*http.Request) (any, error) {
-	d, _ := a.current()
 	list := api.PeerList{Peers: []api.Peer{}}
-	for _, n := range d.State.RemoteNodes {
+	for _, row := range a.tables.remotes.All() {
+		n := row.Value
 		list.Peers = append(list.Peers, api.Peer{Kind: "Node", Name: n.Name, CIDRs: texts(n.PodCIDRs), Via: n.Address.String()})
 	}
 	nodes := len(list.Peers)
-	for _, p := range d.State.Peering.Peers {
+	peering, _ := a.tables.peering.Get(self)
+	for _, p := range peering.Peers {
 		list.Peers = append(list.Peers, api.Peer{
 			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways),
-			Via: p.Via.String(), Role: d.State.Peering.Role.String(),
+			Via: p.Via.String(), Role: peering.Role.String(),
 		})
 	}
 	byName := func(x, y api.Peer) int { return strings.Compare(x.Name, y.Name) }
@@ -263,10 +266,8 @@ func texts[T fmt.Stringer](list []T) []string {
 }
 
 func (a *Agent) debugStatus(*http.Request) (any, error) {
-	d, _ := a.current()
-	a.mu.Lock()
-	problems, released := a.problems, a.released
-	a.mu.Unlock()
+	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems())
+	_, network := a.tables.network.Get(self)
 	state, stats := a.switchPorts.State(), a.flows.Stats()
 	s := api.Status{
 		Node:     a.options.NodeName,
@@ -289,11 +290,16 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 		},
 		Problems: []api.Problem{},
 	}
-	if p := d.State.Peering; p.Role != peering.None {
+	if p, _ := a.tables.peering.Get(self); p.Role != peering.None {
 		s.Gateway, s.Role = p.Gateway, p.Role.String()
 	}
-	if !a.cluster.ready() {
-		s.Waiting = append(s.Waiting, "the API server has not reported everything yet")
+	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {
+		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated, Changed: last.Changed, Passes: passes}
+	}
+	for _, w := range a.watcher.Status() {
+		if w.Waiting != "" {
+			s.Waiting = append(s.Waiting, fmt.Sprintf("%s objects are not watched: %s", w.Kind, w.Waiting))
+		}
 	}
 	if !state.Connected {
 		s.Waiting = append(s.Waiting, "no connection to the OVSDB")
@@ -301,18 +307,18 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 	if !stats.Connected {
 		s.Waiting = append(s.Waiting, "no OpenFlow connection to the switch")
 	}
-	if d.Network == nil {
+	if !network {
 		s.Waiting = append(s.Waiting, "the Node's podCIDR or its underlay is not known yet")
 	}
-	for port := range d.Waiting {
-		s.Waiting = append(s.Waiting, "port "+port+" has no OpenFlow number yet")
+	for _, row := range a.tables.waiting.All() {
+		s.Waiting = append(s.Waiting, "port "+string(row.Key)+" has no OpenFlow number yet")
 	}
 	slices.Sort(s.Waiting)
-	s.Ready = released && stats.Connected && state.Connected && d.Network != nil
+	s.Ready = a.ready() && stats.Connected && state.Connected && network
 	for _, w := range a.options.Warnings {
 		s.Problems = append(s.Problems, api.Problem{Object: "file antrea-agent.conf", Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
 	}
-	for _, p := range slices.Concat(problems, a.host.Problems()) {
+	for _, p := range problems {
 		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
 	}
 	return s, nil
@@ -332,4 +338,22 @@ func (a *Agent) debugTrace(r *http.Request) (any, error) {
 		tables[itoa(int(t))] = datapath.Program.Name(t)
 	}
 	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
+}
+
+func (a *Agent) debugExplain(r *http.Request) (any, error) {
+	key := r.URL.Query().Get("key")
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	rows, err := a.tables.engine.Explain(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w; is the OVSDB running?", err)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("nothing is called %q: give a Service or EndpointSlice as namespace/name, the name of a port or of another Node, a cluster's ID, or self for this Node", key)
+	}
+	out := api.Explanation{Key: key}
+	for _, x := range rows {
+		out.Rows = append(out.Rows, api.Row{Table: x.Table, Value: x.Value, From: texts(x.From), To: texts(x.To), Problems: x.Problems})
+	}
+	return out, nil
 }

@@ -42,7 +42,7 @@ func TestFlowsOfNothing(t *testing.T) {
 	for query, want := range map[string]string{
 		"table=Clasify":           "the tables are Classify, ARP",
 		"table=256":               "or a number to 255",
-		"owner=Policy":            "the kinds are Multicluster, Node, Pod, Service",
+		"owner=Polity":            "the kinds are Multicluster, Node, Pod, Policy, Service",
 		"table=arp&owner=pod":     "",
 		"table=200&owner=Service": "",
 	} {

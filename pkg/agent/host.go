@@ -5,63 +5,91 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// bridges says which bridges and ports the switch should have: the integration bridge with
+// bridgesOf says which bridges and ports the switch should have: the integration bridge with
 // the gateway port, the tunnel port and a port for each attached Pod, and, where the
 // userspace datapath has to take over the underlay's interface, a bridge for that.
-func (v View) bridges(mtu int, transport netip.Addr) []bridge.Bridge {
+func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
+	_, u, ok := t.ready(r)
+	if !ok {
+		return nil, nil
+	}
+	var ps problems
+	transport := t.transportAddress(r, &ps)
+	s, _ := derive.Get(r, t.settings, self)
 	gateway := bridge.Port{
-		Name:        v.Config.HostGateway,
+		Name:        t.config.HostGateway,
 		Type:        "internal",
 		OFPort:      gatewayOFPort,
-		MAC:         v.GatewayMAC,
-		MTU:         mtu,
+		MAC:         s.GatewayMAC,
+		MTU:         t.podMTU(u),
 		ExternalIDs: map[string]string{externalIDType: typeGateway},
 	}
 	tunnel := bridge.Port{
 		Name:        TunnelPortName,
-		Type:        v.Config.TunnelType,
+		Type:        t.config.TunnelType,
 		OFPort:      tunnelOFPort,
-		Options:     v.tunnelOptions(transport),
+		Options:     t.tunnelOptions(transport),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
 	}
 	integration := bridge.Bridge{
-		Name:         v.Config.OVSBridge,
-		DatapathType: v.Config.OVSDatapathType,
+		Name:         t.config.OVSBridge,
+		DatapathType: t.config.OVSDatapathType,
 		FailMode:     "secure",
 		Protocols:    []string{"OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"},
 		ExternalIDs:  map[string]string{"roundNum": "1"},
-		ZoneTimeouts: datapath.ZoneTimeouts(v.Config.OVSDatapathType),
+		ZoneTimeouts: datapath.ZoneTimeouts(t.config.OVSDatapathType),
 		Ports:        []bridge.Port{gateway, tunnel},
 	}
-	for _, a := range v.Attachments {
-		integration.Ports = append(integration.Ports, bridge.Port{Name: a.PortName, ExternalIDs: cni.ExternalIDs(a)})
+	numbers := map[derive.Name]ofp.Port{}
+	for _, n := range derive.All(r, t.numbers) {
+		numbers[n.Key] = n.Value
 	}
-	return []bridge.Bridge{integration}
+	for _, a := range derive.All(r, t.attachments) {
+		integration.Ports = append(integration.Ports, bridge.Port{
+			Name: a.Value.PortName, OFPort: uint32(numbers[a.Key]), ExternalIDs: cni.ExternalIDs(a.Value),
+		})
+	}
+	out := []bridge.Bridge{integration}
+	if up, ok := derive.Get(r, t.uplink, self); ok {
+		out = append(out, up.Bridge)
+	}
+	return out, ps
 }
 
 // tunnelOptions are those of the tunnel port; with a valid transport address tunnels end there
-// and nowhere else.
-func (v View) tunnelOptions(transport netip.Addr) map[string]string {
-	options := map[string]string{"remote_ip": "flow", "key": "flow"}
+// and nowhere else. Without, flows say which address packets come from.
+func (t *tables) tunnelOptions(transport netip.Addr) map[string]string {
+	options := map[string]string{"remote_ip": "flow", "local_ip": "flow", "key": "flow"}
 	if transport.IsValid() {
 		options["local_ip"] = transport.String()
 	}
-	if v.Config.TunnelPort > 0 {
-		options["dst_port"] = itoa(v.Config.TunnelPort)
+	if t.config.TunnelPort > 0 {
+		options["dst_port"] = itoa(t.config.TunnelPort)
 	}
-	if v.Config.TunnelCsum {
+	if t.config.TunnelCsum {
 		options["csum"] = "true"
 	}
 	return options
 }
 
-// host says what the Node's own network stack should have.
-func (v View) host(ranges, serviceCIDRs []netip.Prefix, mtu int) hostnet.Desired {
-	gw := v.Config.HostGateway
+// hostOf says what the Node's own network stack should have.
+func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
+	_, u, ok := t.ready(r)
+	if !ok {
+		return hostnet.Desired{}, nil
+	}
+	mtu := t.podMTU(u)
+	node, _ := derive.Get(r, t.node, self)
+	ranges := node.PodCIDRs
+	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
+	gw := t.config.HostGateway
 	link := hostnet.Link{Name: gw, MTU: mtu, Up: true}
 	d := hostnet.Desired{
 		Sysctls: map[string]string{
@@ -74,23 +102,23 @@ func (v View) host(ranges, serviceCIDRs []netip.Prefix, mtu int) hostnet.Desired
 		},
 	}
 	var source netip.Addr
-	for _, r := range ranges {
-		ip := gatewayOf(r)
+	for _, cidr := range ranges {
+		ip := gatewayOf(cidr)
 		if !source.IsValid() {
 			source = ip
 		}
-		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, r.Bits()))
+		link.Addresses = append(link.Addresses, netip.PrefixFrom(ip, cidr.Bits()))
 	}
 	d.Links = append(d.Links, link)
 	d.Neighbors = append(d.Neighbors, hostnet.Neighbor{Link: gw, Address: serviceVIP, MAC: virtualMAC})
 
 	// The host reaches Services and remote Pods through the switch.
 	via := append([]netip.Prefix{}, serviceCIDRs...)
-	for _, n := range v.Nodes {
-		if n.Name == v.NodeName {
+	for _, n := range derive.All(r, t.nodes) {
+		if n.Key.Name == t.nodeName {
 			continue
 		}
-		if remote, err := podCIDRs(n); err == nil {
+		if remote, err := n.Value.podCIDRs(); err == nil {
 			via = append(via, remote...)
 		}
 	}
@@ -101,11 +129,18 @@ func (v View) host(ranges, serviceCIDRs []netip.Prefix, mtu int) hostnet.Desired
 		// Replies to hairpin connections: the address is the switch's.
 		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(serviceVIP, 32), Link: gw, Source: source})
 	}
-	if !v.Config.NoSNAT {
+	if !t.config.NoSNAT {
 		d.Masquerade = hostnet.Masquerade{
 			Sources:    append([]netip.Prefix{netip.PrefixFrom(serviceVIP, 32)}, ranges...),
 			ExceptLink: gw,
 		}
 	}
-	return d
+	if up, ok := derive.Get(r, t.uplink, self); ok {
+		d.Links = append(d.Links, up.Links...)
+		d.Routes = append(d.Routes, up.Routes...)
+	}
+	if u.Uplink != nil {
+		d.Tunnels = t.tunnels(r)
+	}
+	return d, nil
 }

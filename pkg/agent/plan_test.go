@@ -34,7 +34,7 @@ func testView() View {
 		Config:     conf,
 		NodeName:   "node-1",
 		GatewayMAC: "02:00:00:00:00:01",
-		Underlay:   Underlay{MTU: 1500},
+		Underlay:   Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr("192.168.78.101")}},
 		Nodes:      []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"), testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
 		Services: []*corev1.Service{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -84,10 +84,10 @@ func TestPlan(t *testing.T) {
 			if d.Network == nil || d.Network.MTU != 1450 || d.Network.Gateways[0].String() != "10.11.0.1" {
 				t.Errorf("network for new Pods: %+v", d.Network)
 			}
-			if len(d.State.Pods) != 1 || len(d.State.RemoteNodes) != 1 || len(d.State.Frontends) != 1 {
-				t.Errorf("state: %d Pods, %d Nodes, %d frontends, want one each", len(d.State.Pods), len(d.State.RemoteNodes), len(d.State.Frontends))
+			if len(d.Pods) != 1 || len(d.RemoteNodes) != 1 || len(d.Frontends) != 1 {
+				t.Errorf("state: %d Pods, %d Nodes, %d frontends, want one each", len(d.Pods), len(d.RemoteNodes), len(d.Frontends))
 			}
-			p := d.State.Peering
+			p := d.Peering
 			if p.Role != peering.Regular || len(p.Peers) != 1 || p.Peers[0].Via.String() != "192.168.78.102" {
 				t.Errorf("peering: %+v, want west by the Gateway", p)
 			}
@@ -107,8 +107,8 @@ func TestPlan(t *testing.T) {
 		{name: "a port that Open vSwitch refuses stops nothing else", change: func(v *View) {
 			v.Switch.Bridges["br-int"].Ports["web-a1b2c3"] = bridge.PortState{Error: "could not open network device"}
 		}, check: func(t *testing.T, d Desired) {
-			if len(d.Waiting) != 0 || len(d.State.Frontends) != 1 {
-				t.Errorf("waiting for %v, %d frontends", d.Waiting, len(d.State.Frontends))
+			if len(d.Waiting) != 0 || len(d.Frontends) != 1 {
+				t.Errorf("waiting for %v, %d frontends", d.Waiting, len(d.Frontends))
 			}
 		}, problem: "Pod default/web"},
 		{name: "no podCIDR", change: func(v *View) { v.Nodes[0].Spec = corev1.NodeSpec{} }, check: func(t *testing.T, d Desired) {
@@ -116,19 +116,26 @@ func TestPlan(t *testing.T) {
 				t.Errorf("Pods would get %+v", d.Network)
 			}
 		}, problem: "--allocate-node-cidrs"},
+		{name: "another Node, of a family that is not served", change: func(v *View) {
+			v.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::2"}}
+		}, check: func(t *testing.T, d Desired) {
+			if len(d.RemoteNodes) != 0 {
+				t.Errorf("Nodes %v", d.RemoteNodes)
+			}
+		}, problem: "is no IPv4 address"},
 		{name: "an unknown Node", change: func(v *View) { v.NodeName = "other" }, check: func(t *testing.T, d Desired) {
 			if d.Bridges != nil || d.Flows != nil {
 				t.Error("something would be configured")
 			}
 		}, problem: "Node other"},
 		{name: "overlapping Service ranges", change: func(v *View) { v.ClusterInfoImports[0].Spec.ServiceCIDR = "10.97.0.0/20" }, check: func(t *testing.T, d Desired) {
-			if len(d.State.Peering.Peers) != 0 {
-				t.Errorf("peers %v", d.State.Peering.Peers)
+			if len(d.Peering.Peers) != 0 {
+				t.Errorf("peers %v", d.Peering.Peers)
 			}
 		}, problem: "test-cluster-west"},
 		{name: "multi-cluster switched off", change: func(v *View) { v.Config.Multicluster.EnableGateway = false }, check: func(t *testing.T, d Desired) {
-			if len(d.State.Peering.Peers) != 0 {
-				t.Errorf("peers %v", d.State.Peering.Peers)
+			if len(d.Peering.Peers) != 0 {
+				t.Errorf("peers %v", d.Peering.Peers)
 			}
 		}},
 		{name: "the switch takes the uplink over only when the record is kept", change: func(v *View) {
@@ -165,13 +172,45 @@ func TestPlan(t *testing.T) {
 			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "10.50.0.1" {
 				t.Errorf("the tunnel port's local_ip is %q, want 10.50.0.1", have)
 			}
-			if have := d.State.RemoteNodes[0].Address.String(); have != "10.50.0.2" {
+			if have := d.RemoteNodes[0].Address.String(); have != "10.50.0.2" {
 				t.Errorf("the tunnel to node-2 ends at %s, want 10.50.0.2", have)
 			}
-			if have := d.State.Peering.Peers[0].Via.String(); have != "10.50.0.2" {
+			if have := d.Peering.Peers[0].Via.String(); have != "10.50.0.2" {
 				t.Errorf("the tunnel to the Gateway ends at %s, want node-2's 10.50.0.2", have)
 			}
 		}},
+		{name: "tunnel packets come from the address that other Nodes send to", change: func(v *View) {
+			v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("192.168.78.9"))
+		}, check: func(t *testing.T, d Desired) {
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
+				t.Errorf("the tunnel port's local_ip is %q: flows cannot choose the source", have)
+			}
+			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource != n.TunnelSource {
+				t.Errorf("sources %s and %s, want 192.168.78.101", n.TunnelSource, n.PeerSource)
+			}
+		}},
+		{name: "a Gateway with an address of its own for other clusters", change: func(v *View) {
+			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "198.51.100.1", "192.168.78.101"
+			v.Underlay.Local = append(v.Underlay.Local, netip.MustParseAddr("198.51.100.1"))
+		}, check: func(t *testing.T, d Desired) {
+			if n := d.Node; n.TunnelSource.String() != "192.168.78.101" || n.PeerSource.String() != "198.51.100.1" {
+				t.Errorf("sources %s and %s, want 192.168.78.101 for Nodes and 198.51.100.1 for other clusters", n.TunnelSource, n.PeerSource)
+			}
+		}},
+		{name: "a Gateway behind NAT", change: func(v *View) {
+			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "198.51.100.1", "192.168.78.101"
+		}, check: func(t *testing.T, d Desired) {
+			if n := d.Node; n.PeerSource.String() != "192.168.78.101" {
+				t.Errorf("source %s for other clusters, want the Node's own 192.168.78.101", n.PeerSource)
+			}
+		}},
+		{name: "the announced tunnel end is no address of the Node", change: func(v *View) {
+			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "203.0.113.5"}
+		}, check: func(t *testing.T, d Desired) {
+			if n := d.Node; n.TunnelSource.IsValid() {
+				t.Errorf("source %s, which the host would refuse", n.TunnelSource)
+			}
+		}, problem: "this Node has no such address"},
 		{name: "transportInterface has the InternalIP", change: func(v *View) {
 			v.Config.TransportInterface, v.Underlay.Addresses = "eth0", []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
 		}, check: func(t *testing.T, d Desired) {
@@ -182,19 +221,19 @@ func TestPlan(t *testing.T) {
 		{name: "transportInterface that no Node sends to", change: func(v *View) {
 			v.Config.TransportInterface, v.Underlay.Addresses = "eth1", []netip.Prefix{netip.MustParsePrefix("10.50.0.1/24")}
 		}, check: func(t *testing.T, d Desired) {
-			if have, ok := d.Bridges[0].Ports[1].Options["local_ip"]; ok {
-				t.Errorf("the tunnel port takes packets for %s only, where none are sent", have)
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
+				t.Errorf("the tunnel port takes packets for %q only, where none are sent", have)
 			}
 		}, problem: "kubectl annotate --overwrite node node-1 node.antrea.io/transport-addresses=10.50.0.1"},
 		{name: "transportInterface without an address", change: func(v *View) { v.Config.TransportInterface = "eth1" }, check: func(t *testing.T, d Desired) {
-			if have, ok := d.Bridges[0].Ports[1].Options["local_ip"]; ok {
-				t.Errorf("the tunnel port has local_ip %s", have)
+			if have := d.Bridges[0].Ports[1].Options["local_ip"]; have != "flow" {
+				t.Errorf("the tunnel port has local_ip %q", have)
 			}
 		}, problem: "interface eth1 has no IPv4 address"},
 		{name: "a transport address that is none", change: func(v *View) {
 			v.Nodes[1].Annotations = map[string]string{"node.antrea.io/transport-addresses": "127.0.0.1,eth1"}
 		}, check: func(t *testing.T, d Desired) {
-			if have := d.State.RemoteNodes[0].Address.String(); have != "192.168.78.102" {
+			if have := d.RemoteNodes[0].Address.String(); have != "192.168.78.102" {
 				t.Errorf("the tunnel to node-2 ends at %s, want its InternalIP", have)
 			}
 		}, problem: `"127.0.0.1,eth1" has no IPv4 address`},
@@ -203,7 +242,7 @@ func TestPlan(t *testing.T) {
 			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.1"}
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
 		}, check: func(t *testing.T, d Desired) {
-			if have := d.State.Peering.Peers[0].Via.String(); have != "192.168.79.101" {
+			if have := d.Peering.Peers[0].Via.String(); have != "192.168.79.101" {
 				t.Errorf("the tunnel to west ends at %s", have)
 			}
 		}, problem: "multicluster.antrea.io/gateway-ip=10.50.0.1"},
@@ -245,13 +284,12 @@ func TestPlanIgnoresOrder(t *testing.T) {
 	}
 }
 
-func TestCoverClusterIPs(t *testing.T) {
-	var services []*corev1.Service
-	for _, ip := range []string{"10.96.0.1", "10.96.12.7", "None", ""} {
-		services = append(services, &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip}})
+func TestCover(t *testing.T) {
+	var ips []netip.Addr
+	for _, ip := range []string{"10.96.0.1", "fd00::1", "10.96.12.7"} {
+		ips = append(ips, netip.MustParseAddr(ip))
 	}
-	got := coverClusterIPs(services)
-	if len(got) != 1 || got[0].String() != "10.96.0.0/20" {
+	if got := cover(ips); len(got) != 1 || got[0].String() != "10.96.0.0/20" {
 		t.Errorf("cover is %v, want 10.96.0.0/20", got)
 	}
 }

@@ -1,56 +1,61 @@
 package agent
 
 import (
-	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// podEndpoints reports imported Services with endpoints among the Pods of other clusters, which
-// are not reached while Pod-to-Pod connectivity is off. Each Service is reported once.
-func (v View) podEndpoints() []problem.Problem {
-	type pods struct {
-		cluster string
-		prefix  netip.Prefix
+// clusterRange is a range of Pods of another cluster.
+type clusterRange struct {
+	cluster string
+	pods    netip.Prefix
+}
+
+// peersPodsOf are the ranges of Pods of other clusters that are not reached: those of all, while
+// Pod-to-Pod connectivity is off.
+func (t *tables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, []problem.Problem) {
+	if !t.config.MulticlusterGateway() || t.config.Multicluster.EnablePodToPodConnectivity {
+		return nil, nil
 	}
-	var ranges []pods
-	for _, ci := range v.ClusterInfoImports {
-		for _, text := range ci.Spec.PodCIDRs {
+	var out []clusterRange
+	for _, ci := range derive.All(r, t.imports) {
+		for _, text := range ci.Value.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, pods{ci.Spec.ClusterID, p.Masked()})
+				out = append(out, clusterRange{ci.Value.Spec.ClusterID, p.Masked()})
 			}
 		}
 	}
-	if len(ranges) == 0 || v.Config.Multicluster.EnablePodToPodConnectivity {
+	return out, nil
+}
+
+// importedService indexes the slices of imported Services by Service.
+func importedService(_ derive.Object, s service.SliceFacts) []derive.Object {
+	if !strings.HasPrefix(s.Service.Name, multicluster.ImportedPrefix) {
 		return nil
 	}
-	var out []problem.Problem
-	done := map[problem.Object]bool{}
-	for _, s := range v.EndpointSlices {
-		object := problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
-		if done[object] || !strings.HasPrefix(object.Name, multicluster.ImportedPrefix) {
-			continue
-		}
-		for _, e := range s.Endpoints {
-			for _, text := range e.Addresses {
-				ip, err := netip.ParseAddr(text)
-				if err != nil {
-					continue
-				}
-				for _, r := range ranges {
-					if !done[object] && r.prefix.Contains(ip) {
-						done[object] = true
-						out = append(out, problem.Problem{Object: object, Field: "multicluster.enablePodToPodConnectivity", Reason: "PodEndpointsUnreachable", Message: fmt.Sprintf(
-							"endpoint %s is a Pod of cluster %s, which is not reached: set multicluster.enablePodToPodConnectivity to true in antrea-agent.conf of both clusters", ip, r.cluster)})
-					}
-				}
+	return []derive.Object{s.Service}
+}
+
+// unreachable reports an imported Service with endpoints among the Pods of other clusters, once.
+func (t *tables) unreachable(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
+	ranges, _ := derive.Get(r, t.peersPods, self)
+	for _, s := range derive.List(r, t.services.ByService, key) {
+		for _, e := range s.Value.Endpoints {
+			i := slices.IndexFunc(ranges, func(c clusterRange) bool { return c.pods.Contains(e.Addr) })
+			if i < 0 {
+				continue
 			}
+			var ps problems
+			ps.report(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, "multicluster.enablePodToPodConnectivity", "PodEndpointsUnreachable",
+				"endpoint %s is a Pod of cluster %s, which is not reached: set multicluster.enablePodToPodConnectivity to true in antrea-agent.conf of both clusters", e.Addr, ranges[i].cluster)
+			return true, ps
 		}
 	}
-	return out
+	return false, nil
 }

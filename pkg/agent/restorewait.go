@@ -5,11 +5,16 @@ import (
 	"net"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
 // restoreTimeout bounds one attempt to end flow-restore-wait.
 const restoreTimeout = 30 * time.Second
+
+// restoreRetry is after how long it is tried again.
+const restoreRetry = 20 * time.Millisecond
 
 // flowsApplied returns when the switch has confirmed all flows of the last plan that it takes,
 // on a connection that is alive. One that was refused does not hold up the others.
@@ -22,28 +27,74 @@ func (a *Agent) flowsApplied(ctx context.Context) error {
 	return a.flows.FlushConnections(ctx, nil)
 }
 
-// endRestoreWait lets a restarted ovs-vswitchd process packets once it has its flows. The start
-// script of the OVS container sets flow-restore-wait, so that no packet meets an empty table. It
-// returns at once; one attempt runs at a time.
+// endRestoreWait lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The
+// start script of the OVS container sets flow-restore-wait, so that no packet meets an empty table.
 func (a *Agent) endRestoreWait(ctx context.Context) {
-	if !a.restoring.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer a.runner.Trigger() // look whether it has worked
-		defer a.restoring.Store(false)
-		ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
-		defer cancel()
-		err := a.flowsApplied(ctx)
-		if err == nil {
-			err = a.switchPorts.ClearFlowRestoreWait(ctx)
-		}
-		if err != nil {
-			a.log.Debug("flow-restore-wait not ended yet", "error", err)
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-a.restored:
 		}
-		a.log.Info("the restarted switch has its flows and processes packets (flow-restore-wait cleared)")
-	}()
+		attempt, cancel := context.WithTimeout(ctx, restoreTimeout)
+		err := a.flowsApplied(attempt)
+		if err == nil {
+			err = a.switchPorts.ClearFlowRestoreWait(attempt)
+		}
+		cancel()
+		if err == nil {
+			a.log.Info("the restarted switch has its flows and processes packets (flow-restore-wait cleared)")
+			continue
+		}
+		a.log.Debug("flow-restore-wait not ended yet", "error", err)
+		time.AfterFunc(restoreRetry, func() { a.tables.readSwitch(a.switchPorts.State) }) // looks again
+	}
+}
+
+// Times of freeUplink.
+const (
+	uplinkWait  = 3 * time.Second        // usually enough to load the cluster's state
+	uplinkFlows = time.Second            // for the flows that are known to be confirmed
+	uplinkLook  = 250 * time.Millisecond // between looks
+)
+
+// uplinkWaits reports whether the Node's own traffic waits for the end of flow-restore-wait: its
+// uplink is a port of the switch.
+func uplinkWaits(c config.Config, s bridge.State) bool {
+	_, taken := s.Bridges[uplinkBridge(c.TransportInterface)]
+	return s.FlowRestoreWait && c.TransportInterface != "" && c.OVSDatapathType == "netdev" && taken
+}
+
+// freeUplink ends flow-restore-wait when agent and ovs-vswitchd have been restarted together and the
+// API server is reached by the switch: the agent cannot learn what flows there should be before the
+// switch forwards. It keeps no flows over its own restart, so there are none that packets could
+// miss but those of a plan that has not been applied completely. It returns once one has: the agent
+// needs no API server then to give a restarted switch its flows.
+func (a *Agent) freeUplink(ctx context.Context) {
+	var since time.Time
+	for ctx.Err() == nil && !a.ready() {
+		switch waits := uplinkWaits(a.config, a.switchPorts.State()); {
+		case !waits:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= uplinkWait:
+			applying, cancel := context.WithTimeout(ctx, uplinkFlows)
+			applied := a.flowsApplied(applying)
+			cancel()
+			ending, cancel := context.WithTimeout(ctx, restoreTimeout)
+			err := a.switchPorts.ClearFlowRestoreWait(ending)
+			cancel()
+			if err == nil {
+				a.log.Warn("the switch processes packets before all its flows are known (flow-restore-wait cleared): the uplink is one of its ports and the API server is reached by that", "confirmed", applied == nil)
+			}
+			since = time.Time{}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(uplinkLook):
+		}
+	}
 }
 
 // Times of prompt.

@@ -13,9 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
 
 // What follows says, from the objects of the cluster and in as few words as it takes, where
@@ -141,7 +143,7 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 			continue
 		}
 		for _, e := range slice.Endpoints {
-			if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && (e.NodeName == nil || *e.NodeName != self) {
+			if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && (e.NodeName == nil || *e.NodeName != ownName) {
 				continue
 			}
 			ip, err := netip.ParseAddr(e.Addresses[0])
@@ -265,7 +267,7 @@ func (t *traffic) readPeers() {
 // usable reports whether packets can be sent to a Node.
 func (t *traffic) usable(name string) bool {
 	n := t.nodes[name]
-	return name == self || len(n.Status.Addresses) > 0 && !strings.Contains(n.Status.Addresses[0].Address, ":")
+	return name == ownName || len(n.Status.Addresses) > 0 && !strings.Contains(n.Status.Addresses[0].Address, ":")
 }
 
 // holder is the Node that has an address among those of its Pods.
@@ -282,7 +284,7 @@ func (t *traffic) holder(ip netip.Addr) string {
 func (t *traffic) admitted(from sender) string {
 	far := netip.MustParseAddr(from.far)
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
-		if name == self || !t.usable(name) || t.nodes[name].Status.Addresses[0].Address != from.far {
+		if name == ownName || !t.usable(name) || t.nodes[name].Status.Addresses[0].Address != from.far {
 			continue
 		}
 		held := false
@@ -303,13 +305,13 @@ func (t *traffic) admitted(from sender) string {
 			continue
 		}
 		ends := p.far
-		if t.gateway != self {
+		if t.gateway != ownName {
 			ends = []netip.Prefix{netip.PrefixFrom(t.internal, 32)}
 			if n := t.nodes[t.gateway]; n != nil && t.usable(t.gateway) && len(podRanges(n)) > 0 {
 				ends = append(ends, netip.PrefixFrom(netip.MustParseAddr(n.Status.Addresses[0].Address), 32))
 			}
 		}
-		ours := t.gateway == self && from.to != crossClusterMAC
+		ours := t.gateway == ownName && from.to != crossClusterMAC
 		if !ours && slices.ContainsFunc(ends, func(r netip.Prefix) bool { return r.Contains(far) }) {
 			return "peer"
 		}
@@ -319,12 +321,23 @@ func (t *traffic) admitted(from sender) string {
 
 // exported reports whether another cluster may open a connection to an address, on the Gateway.
 func (t *traffic) exported(protocol corev1.Protocol, to netip.AddrPort) bool {
-	for i, s := range t.services {
+	for _, s := range t.services {
 		if s.protocol != protocol || t.exports[s.service] == nil {
 			continue
 		}
-		if s.vip == to || t.holder(to.Addr()) != "" && slices.Contains(t.behind(&t.services[i]), to) && !t.podToPod {
+		if s.vip == to {
 			return true
+		}
+	}
+	for _, slice := range t.slices {
+		if t.podToPod || t.holder(to.Addr()) == "" || t.exports[slice.Namespace+"/"+slice.Labels[discoveryv1.LabelServiceName]] == nil || slice.AddressType != discoveryv1.AddressTypeIPv4 {
+			continue
+		}
+		for _, p := range slice.Ports {
+			if *p.Port == int32(to.Port()) && cmp.Or(value(p.Protocol), corev1.ProtocolTCP) == protocol &&
+				slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == to.Addr().String() }) {
+				return true
+			}
 		}
 	}
 	holder := t.holder(to.Addr())
@@ -337,6 +350,14 @@ func (t *traffic) exported(protocol corev1.Protocol, to netip.AddrPort) bool {
 		}
 	}
 	return true
+}
+
+// value is what a pointer of the API points to, or nothing.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 const crossClusterMAC = "aa:bb:cc:dd:ee:f0"
@@ -373,22 +394,76 @@ func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort)
 		if who = t.admitted(from); who == "" {
 			return []string{"dropped in Classify"}
 		}
-		if who == "peer" && t.gateway == self && !t.exported(protocol, to) {
+		if who == "peer" && t.gateway == ownName && !t.exported(protocol, to) {
 			return []string{"dropped in Exports"}
 		}
 	}
 	s := t.serves(protocol, to)
 	if s == nil {
-		return []string{t.route(from, to, false)}
+		return []string{t.judged(from, protocol, to, false)}
 	}
 	var out []string
 	for _, e := range t.behind(s) {
-		out = append(out, t.route(from, e, true))
+		out = append(out, t.judged(from, protocol, e, true))
 	}
 	if len(out) == 0 {
 		return []string{"to the agent from Service"}
 	}
 	return out
+}
+
+// attached is the Pod at an address of this Node.
+func (t *traffic) attached(a netip.Addr) (cni.Attachment, bool) {
+	for _, p := range t.pods {
+		if p.IPs[0].Addr() == a {
+			return p, true
+		}
+	}
+	return cni.Attachment{}, false
+}
+
+// denies says in which table the policies of a Pod of this Node end a connection, "" for none.
+func (t *traffic) denies(p cni.Attachment, egress bool, c policytest.Connection) string {
+	stage := "Ingress"
+	if egress {
+		stage = "Egress"
+	}
+	cluster := policytest.Cluster{Pods: t.podObjects(), Namespaces: t.spaces, Policies: t.policies}
+	pod := cluster.Pods[p.PodNamespace+"/"+p.PodName]
+	switch {
+	case pod == nil && len(t.policies) > 0:
+		return "dropped in " + stage // until its labels are known
+	case pod != nil && !cluster.Allows(pod, egress, c):
+		return "dropped in " + stage + "Rule"
+	}
+	return ""
+}
+
+// egress says in which table the policies of the Pod that sends end a connection.
+func (t *traffic) egress(from sender, protocol corev1.Protocol, to netip.AddrPort) string {
+	p, ok := t.attached(from.ip)
+	if !ok || t.numbers[p.PortName] != from.port || p.IPs[0].Addr() == to.Addr() && t.allowsItself(p) {
+		return ""
+	}
+	return t.denies(p, true, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol, Port: to.Port()})
+}
+
+// allowsItself is true for a Pod that is known: it always reaches itself.
+func (t *traffic) allowsItself(p cni.Attachment) bool {
+	return t.podObjects()[p.PodNamespace+"/"+p.PodName] != nil
+}
+
+// judged is where policies end a connection whose destination is settled, or else its route.
+func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPort, service bool) string {
+	if denied := t.egress(from, protocol, to); denied != "" {
+		return denied
+	}
+	if p, ok := t.attached(to.Addr()); ok && from.port != gatewayOFPort && t.numbers[p.PortName] != from.port {
+		if denied := t.denies(p, false, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol, Port: to.Port()}); denied != "" {
+			return denied
+		}
+	}
+	return t.route(from, to, service)
 }
 
 // route says where a packet goes whose destination is settled.
@@ -414,12 +489,12 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
 		}
 		return leaves(gatewayOFPort, from.ip, "")
 	}
-	if slices.ContainsFunc(podRanges(t.nodes[self]), func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
+	if slices.ContainsFunc(podRanges(t.nodes[ownName]), func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
 		return "dropped in Route"
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name]
-		if name == self || len(n.Status.Addresses) == 0 || strings.Contains(n.Status.Addresses[0].Address, ":") {
+		if name == ownName || len(n.Status.Addresses) == 0 || strings.Contains(n.Status.Addresses[0].Address, ":") {
 			continue
 		}
 		for _, r := range podRanges(n) {
@@ -432,7 +507,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
 		if !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
 			continue
 		}
-		if t.gateway == self {
+		if t.gateway == ownName {
 			return leaves(tunnelOFPort, t.gwIP, fmt.Sprintf(" %s (cross-cluster)", p.gateways[0]))
 		}
 		return leaves(tunnelOFPort, from.ip, fmt.Sprintf(" %s (cross-cluster)", t.internal))
@@ -451,7 +526,7 @@ func (t *traffic) answers(from sender, to netip.AddrPort) string {
 	for _, p := range t.peers {
 		if slices.Contains(p.gateways, to.Addr()) {
 			via := t.internal
-			if t.gateway == self {
+			if t.gateway == ownName {
 				via = to.Addr()
 			}
 			return fmt.Sprintf("to port %d %s (cross-cluster): %s > %s", tunnelOFPort, via, from.ip, to)
@@ -489,11 +564,12 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 	case n == 7 && q.from.name[0] == 'P':
 		end := netip.MustParseAddr(selfAddress) // where a tunnel ends
 		for name, n := range t.nodes {
-			if name != self && t.usable(name) && t.holder(podRange(n)) == name {
+			if name != ownName && t.usable(name) && t.holder(podRange(n)) == name {
 				end = netip.MustParseAddr(n.Status.Addresses[0].Address)
 			}
 		}
-		q.protocol, q.to, q.want = corev1.ProtocolUDP, netip.AddrPortFrom(end, 6081), []string{"dropped in Route"}
+		q.protocol, q.to = corev1.ProtocolUDP, netip.AddrPortFrom(end, 6081)
+		q.want = []string{cmp.Or(t.egress(q.from, q.protocol, q.to), "dropped in Route")}
 		return q
 	default:
 		to = w4(r, t.endpointAddress(r))
@@ -515,7 +591,7 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	s := sender{name: "tunnel", port: tunnelOFPort, mac: mac, far: oneOf(r, "192.0.2.66", "192.168.78.111", "203.0.113.7", selfAddress)}
 	inside := oneOf(r, "10.11.5.9", "192.168.77.101", "10.96.0.20", "192.0.2.66", "10.11.1.2", "10.97.0.10", "169.254.0.253")
-	if name := anyOf(r, t.nodes); name != self && t.usable(name) && r.IntN(2) == 0 {
+	if name := anyOf(r, t.nodes); name != ownName && t.usable(name) && r.IntN(2) == 0 {
 		s.far = t.nodes[name].Status.Addresses[0].Address
 		inside = oneOf(r, inside, s.far)
 		if ranges := podRanges(t.nodes[name]); len(ranges) > 0 && r.IntN(3) > 0 {
@@ -525,7 +601,7 @@ func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	if len(t.peers) > 0 && r.IntN(2) == 0 {
 		p, other := oneOf(r, t.peers...), oneOf(r, t.peers...)
 		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, crossClusterMAC, crossClusterMAC, crossClusterMAC, virtualMAC)
-		if t.gateway != self && r.IntN(4) > 0 {
+		if t.gateway != ownName && r.IntN(4) > 0 {
 			s.far = t.internal.String()
 		}
 		inside = oneOf(r, p.gateways[0], p.ranges[0].Addr().Next(), other.gateways[0]).String()

@@ -5,113 +5,139 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// underlay reads the interface that carries the Node's tunnels into the view.
-func (a *Agent) underlay(v *View) error {
-	if name := a.config.TransportInterface; name != "" && a.config.OVSDatapathType == "netdev" {
-		t, err := hostnet.ReadTransport(name)
-		if err != nil {
-			return fmt.Errorf("read transportInterface %s: %w", name, err)
+// readUnderlay reads the interface that carries the Node's tunnels: the transportInterface, else the
+// one with the Node's InternalIP, if that is known.
+func (t *tables) readUnderlay() (Underlay, error) {
+	name := t.config.TransportInterface
+	u := Underlay{Read: true}
+	if name == "" {
+		node, known := t.nodes.Get(derive.Object{Name: t.nodeName})
+		if !known {
+			last, _ := t.last.Get(self)
+			node = last.Node
 		}
-		v.Underlay = Underlay{Uplink: &t, MTU: t.MTU, Networks: t.Addresses}
+		ip, ok := node.internalIP()
+		if !ok {
+			return u, nil // the kubelet has not written it yet
+		}
+		found, err := hostnet.InterfaceWith(ip)
+		if err != nil {
+			return u, fmt.Errorf("find the interface of the Node's InternalIP %s: %w", ip, err)
+		}
+		name, u.Of = found, ip
+	}
+	var err error
+	if u.Local, err = hostnet.Addresses(); err != nil {
+		return u, err
+	}
+	link, err := hostnet.ReadTransport(name)
+	if err != nil {
+		return u, fmt.Errorf("read interface %s, which carries the tunnels: %w", name, err)
+	}
+	u.MTU, u.Networks = link.MTU, link.Addresses
+	switch {
+	case t.config.TransportInterface == "":
+	case t.config.OVSDatapathType == "netdev":
+		u.Uplink = &link
 		// The addresses are with the bridge once it has taken the interface over.
 		if b, err := hostnet.ReadTransport(uplinkBridge(name)); err == nil {
-			v.Underlay.Networks = slices.Concat(t.Addresses, b.Addresses)
+			u.Networks = slices.Concat(link.Addresses, b.Addresses)
 		}
-		return nil
+	default:
+		u.Addresses = link.Addresses
 	}
-	if name := a.config.TransportInterface; name != "" {
-		t, err := hostnet.ReadTransport(name)
-		if err != nil {
-			return fmt.Errorf("read transportInterface %s: %w", name, err)
-		}
-		v.Underlay = Underlay{MTU: t.MTU, Addresses: t.Addresses, Networks: t.Addresses}
-		return nil
-	}
-	node := v.self()
-	if node == nil {
-		return nil
-	}
-	ip, ok := internalIP(node)
-	if !ok {
-		return nil // the kubelet has not written it yet
-	}
-	name, err := hostnet.InterfaceWith(ip)
-	if err != nil {
-		return fmt.Errorf("find the interface of the Node's InternalIP %s: %w", ip, err)
-	}
-	t, err := hostnet.ReadTransport(name)
-	if err != nil {
-		return fmt.Errorf("read the interface of the Node's InternalIP: %w", err)
-	}
-	v.Underlay = Underlay{MTU: t.MTU, Networks: t.Addresses}
-	return nil
+	return u, nil
 }
 
 // transportAddress returns where this Node's tunnels end on the kernel's datapath: the address of
 // the transportInterface that the other Nodes send to. It is the zero address without a
 // transportInterface, and while the Node does not announce an address of it: tunnels then end at
 // any address of the Node.
-func (v View) transportAddress(report reporter) netip.Addr {
-	name := v.Config.TransportInterface
-	node := v.self()
-	if name == "" || v.Config.OVSDatapathType != "system" || node == nil {
+func (t *tables) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
+	name := t.config.TransportInterface
+	node, u, known := t.ready(r)
+	if name == "" || t.config.OVSDatapathType != "system" || !known {
 		return netip.Addr{}
 	}
-	end, ok, _ := tunnelEnd(node) // remoteNodes and self report a bad annotation
+	end, ok, _ := node.tunnelEnd() // nodeOf reports a bad annotation
 	var own []string
-	for _, p := range v.Underlay.Addresses {
+	for _, p := range u.Addresses {
 		switch {
 		case ok && p.Addr() == end:
 			return end
-		case p.Addr().Is4() && p.Addr().IsGlobalUnicast():
+		case service.Served(p.Addr()) && p.Addr().IsGlobalUnicast():
 			own = append(own, p.Addr().String())
 		}
 	}
-	object := problem.Object{Kind: "Node", Name: v.NodeName}
 	if len(own) == 0 {
-		report(object, "transportInterface", "NoTransportAddress",
+		ps.report(t.object(), "transportInterface", "NoTransportAddress",
 			"interface %s has no IPv4 address that tunnels can end at, they use the Node's InternalIP: give it an address, or name another interface in antrea-agent.conf", name)
 		return netip.Addr{}
 	}
-	report(object, "transportInterface", "TransportAddressNotAnnounced",
+	ps.report(t.object(), "transportInterface", "TransportAddressNotAnnounced",
 		"the other Nodes send tunnel packets to %s, which is not an address of interface %s: run kubectl annotate --overwrite node %s %s=%s, or remove transportInterface from antrea-agent.conf",
-		end, name, v.NodeName, transportAddresses, own[0])
+		end, name, t.nodeName, transportAddresses, own[0])
 	return netip.Addr{}
+}
+
+// tunnelSources returns the addresses that this Node's tunnel packets come from: to other Nodes the
+// one that they send to, and from the Gateway to other clusters the Gateway's. The receivers drop
+// packets from others, and a host with several addresses may prefer another. An address that the
+// host does not have cannot be set: it is the public one of a Gateway behind NAT, or a mistake.
+func (t *tables) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problems) (nodes, peers netip.Addr) {
+	node, u, known := t.ready(r)
+	if !known || len(u.Local) == 0 {
+		return nodes, peers // not read yet
+	}
+	end, ok, _ := node.tunnelEnd() // nodeOf reports a bad annotation
+	switch {
+	case !ok:
+	case slices.Contains(u.Local, end):
+		nodes = end
+	case t.config.TransportInterface == "" || t.config.OVSDatapathType != "system": // else transportAddress reports it
+		ps.report(t.object(), "metadata.annotations", "TunnelEndNotLocal",
+			"the other Nodes send tunnel packets to %s and take them from there, but this Node has no such address, so its packets may be dropped: run kubectl annotate --overwrite node %s %s=ADDRESS with an address of the Node",
+			end, t.nodeName, transportAddresses)
+	}
+	peers = nodes
+	if slices.Contains(u.Local, gateway) {
+		peers = gateway
+	}
+	return nodes, peers
 }
 
 // useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: the
 // Gateway object has the Gateway Node's InternalIP, where no tunnel may end.
-func (v View) useTransportAddresses(p *peering.Peering, report reporter) {
-	for _, n := range v.Nodes {
-		end, ok, _ := tunnelEnd(n)
-		if n.Name != p.Gateway || !ok {
-			continue
-		}
-		internal, _ := internalIP(n)
-		switch p.Role {
-		case peering.Regular:
-			if end == internal {
-				return
-			}
-			p.InternalIP = end
-			for i := range p.Peers {
-				p.Peers[i].Via = end
-			}
-		case peering.Gateway:
-			if local := v.transportAddress(func(problem.Object, string, string, string, ...any) {}); local.IsValid() && p.GatewayIP == internal && p.GatewayIP != local {
-				report(problem.Object{Kind: "Gateway", Name: p.Gateway}, "gatewayIP", "GatewayAddressNotServed",
-					"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
-					p.GatewayIP, local, p.Gateway, local)
-			}
-		}
+func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
+	n, known := derive.Get(r, t.nodes, derive.Object{Name: p.Gateway})
+	end, ok, _ := n.tunnelEnd()
+	if !known || !ok {
 		return
+	}
+	internal, _ := n.internalIP()
+	switch p.Role {
+	case peering.Regular:
+		if end == internal {
+			return
+		}
+		p.InternalIP = end
+		for i := range p.Peers {
+			p.Peers[i].Via = end
+		}
+	case peering.Gateway:
+		if local := t.transportAddress(r, new(problems)); local.IsValid() && p.GatewayIP == internal && p.GatewayIP != local {
+			ps.report(problem.Object{Kind: "Gateway", Name: p.Gateway}, "gatewayIP", "GatewayAddressNotServed",
+				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
+				p.GatewayIP, local, p.Gateway, local)
+		}
 	}
 }
 
@@ -119,44 +145,62 @@ func (v View) useTransportAddresses(p *peering.Peering, report reporter) {
 func uplinkBridge(iface string) string { return "br-" + iface }
 
 // tunnels says where the switch's tunnels end, by the bridge that has taken the uplink over.
-func tunnels(uplink string, state datapath.State) hostnet.Tunnels {
-	t := hostnet.Tunnels{Link: uplinkBridge(uplink)}
-	for _, n := range state.RemoteNodes {
-		t.Peers = append(t.Peers, n.Address)
+func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
+	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
+	for _, n := range derive.All(r, t.remotes) {
+		out.Peers = append(out.Peers, n.Value.Address)
 	}
-	if state.Peering.Role == peering.Gateway {
-		for _, p := range state.Peering.Peers {
-			t.Peers = append(t.Peers, p.Via)
+	p, _ := derive.Get(r, t.peering, self)
+	if p.Role == peering.Gateway {
+		for _, peer := range p.Peers {
+			out.Peers = append(out.Peers, peer.Via)
 		}
 	}
-	return t
+	return out
 }
 
-// takeOver adds to a plan what moves the uplink onto a bridge of the userspace datapath.
-// The addresses move only when the OVSDB holds the record of them: an agent that is killed
-// between the two must find them again.
-func (d *Desired) takeOver(v View) error {
-	iface := v.Config.TransportInterface
-	name := uplinkBridge(iface)
-	recorded := v.Switch.Bridges[name].ExternalIDs
-	u, err := hostnet.PlanUplink(name, recorded, *v.Underlay.Uplink)
-	if err != nil {
-		return err
+// takeover is what moves the uplink onto a bridge of the userspace datapath.
+type takeover struct {
+	Bridge bridge.Bridge
+	Links  []hostnet.Link
+	Routes []hostnet.Route
+}
+
+// takeoverOf says how the uplink is moved. The addresses move only when the OVSDB holds the record of
+// them: an agent that is killed between the two must find them again.
+func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []problem.Problem) {
+	_, u, ok := t.ready(r)
+	if !ok || u.Uplink == nil {
+		return takeover{}, nil
 	}
-	d.Bridges = append(d.Bridges, bridge.Bridge{
+	iface := t.config.TransportInterface
+	name := uplinkBridge(iface)
+	record, _ := derive.Get(r, t.record, self)
+	recorded := map[string]string{}
+	for key, text := range map[string]string{hostnet.UplinkAddressesKey: record.Addresses, hostnet.UplinkRoutesKey: record.Routes} {
+		if text != "" {
+			recorded[key] = text
+		}
+	}
+	moved, err := hostnet.PlanUplink(name, recorded, *u.Uplink)
+	if err != nil {
+		var ps problems
+		ps.report(t.object(), "transportInterface", "UplinkNotTakenOver", "%v: give interface %s an address, or name another in antrea-agent.conf", err, iface)
+		return takeover{}, ps
+	}
+	out := takeover{Bridge: bridge.Bridge{
 		Name:         name,
 		DatapathType: "netdev",
 		FailMode:     "standalone",
-		HardwareAddr: u.HardwareAddr,
-		ExternalIDs:  u.ExternalIDs,
+		HardwareAddr: moved.HardwareAddr,
+		ExternalIDs:  moved.ExternalIDs,
 		Ports: []bridge.Port{
 			{Name: iface, ExternalIDs: map[string]string{externalIDType: typeUplink}},
-			{Name: name, MTU: u.MTU},
+			{Name: name, MTU: moved.MTU},
 		},
-	})
-	if recorded[hostnet.UplinkAddressesKey] != "" {
-		d.Host.Links = append(d.Host.Links, u.Links...)
-		d.Host.Routes = append(d.Host.Routes, u.Routes...)
+	}}
+	if record.Addresses != "" {
+		out.Links, out.Routes = moved.Links, moved.Routes
 	}
-	return nil
+	return out, nil
 }

@@ -1,40 +1,35 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// world is what a walk changes: a cluster as its API server tells of it, and the Pods of the
+// world is what a walk changes: a cluster as its API server reports it, and the Pods of the
 // Node that the walk looks at, which is node-1. Objects are replaced and never changed, since
 // the agent holds on to them. Much of what is made is wrong, as objects of users are: the
 // agent has to leave that out, and nothing else.
 type world struct {
-	cache.Cache // the agent calls List and nothing else
-
-	mu      sync.RWMutex // held by each pass of the agent, so that it sees no half of a change
-	version uint64
+	version int
 
 	nodes    map[string]*corev1.Node
 	services map[string]*corev1.Service
@@ -44,20 +39,23 @@ type world struct {
 	imports  map[string]*mcv1alpha1.ClusterInfoImport
 	sets     map[string]*mcv1alpha2.ClusterSet
 	exports  map[string]*mcsv1alpha1.ServiceExport
+	objects  map[string]*corev1.Pod
+	spaces   map[string]*corev1.Namespace
+	policies map[string]*networkingv1.NetworkPolicy
 	pods     map[string]cni.Attachment // by port name
 	made     int                       // Pods so far
 }
 
 // Addresses of the walk's cluster. Pods of node-N are in 10.11.N.0/24.
 const (
-	self        = "node-1"
+	ownName     = "node-1"
 	selfAddress = "192.168.78.101"
 	selfGateway = "10.11.1.1"
 )
 
 func newWorld() *world {
 	return &world{
-		nodes:    map[string]*corev1.Node{self: testNode(self, selfAddress, "10.11.1.0/24")},
+		nodes:    map[string]*corev1.Node{ownName: testNode(ownName, selfAddress, "10.11.1.0/24")},
 		services: map[string]*corev1.Service{},
 		slices:   map[string]*discoveryv1.EndpointSlice{},
 		ranges: map[string]*networkingv1.ServiceCIDR{"kubernetes": {
@@ -67,60 +65,43 @@ func newWorld() *world {
 		imports:  map[string]*mcv1alpha1.ClusterInfoImport{},
 		sets:     map[string]*mcv1alpha2.ClusterSet{},
 		exports:  map[string]*mcsv1alpha1.ServiceExport{},
+		objects:  map[string]*corev1.Pod{},
+		spaces:   map[string]*corev1.Namespace{"default": {ObjectMeta: metav1.ObjectMeta{Name: "default"}}},
+		policies: map[string]*networkingv1.NetworkPolicy{},
 		pods:     map[string]cni.Attachment{},
 	}
 }
 
-// List is the agent's look at its caches, in no fixed order.
-func (w *world) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	switch l := list.(type) {
-	case *corev1.NodeList:
-		l.Items = items(w.nodes)
-	case *corev1.ServiceList:
-		l.Items = items(w.services)
-	case *discoveryv1.EndpointSliceList:
-		l.Items = items(w.slices)
-	case *networkingv1.ServiceCIDRList:
-		l.Items = items(w.ranges)
-	case *mcv1alpha1.GatewayList:
-		l.Items = items(w.gateways)
-	case *mcv1alpha1.ClusterInfoImportList:
-		l.Items = items(w.imports)
-	case *mcv1alpha2.ClusterSetList:
-		l.Items = items(w.sets)
-	case *mcsv1alpha1.ServiceExportList:
-		l.Items = items(w.exports)
-	default:
-		return fmt.Errorf("the world has no %T", list)
-	}
-	return nil
-}
-
-func items[T any](m map[string]*T) []T {
-	out := make([]T, 0, len(m))
-	for _, v := range m {
-		out = append(out, *v)
-	}
-	return out
-}
-
 // view is the truth that the agent's flows have to come from.
-func (w *world) view(a *Agent, gatewayMAC string) View {
+func (w *world) view(c config.Config, gatewayMAC string) View {
 	return View{
-		Config: a.config, NodeName: self, GatewayMAC: gatewayMAC, Switch: a.switchPorts.State(),
+		Config: c, NodeName: ownName, GatewayMAC: gatewayMAC,
 		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
 		ClusterSets: slices.Collect(maps.Values(w.sets)), ServiceExports: slices.Collect(maps.Values(w.exports)),
+		Pods: slices.Collect(maps.Values(w.podObjects())), Namespaces: slices.Collect(maps.Values(w.spaces)), NetworkPolicies: slices.Collect(maps.Values(w.policies)),
 		Attachments: slices.Collect(maps.Values(w.pods)),
 	}
 }
 
-// change makes one random change that the API server would tell of, and says which.
+// tell writes the objects to an agent's tables as its watches would, and the version to a source of the
+// walk's own.
+func (w *world) tell(t *tables, version *derive.Source[derive.Name, int]) {
+	v := w.view(t.config, "")
+	t.engine.Together(func() {
+		t.setCluster(v)
+		version.Set(self, w.version)
+	})
+	t.loaded(true)
+	version.Loaded()
+}
+
+// change makes one random change that the API server would report, and says which.
 func (w *world) change(r *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
-		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources,
+		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources, w.changePod, w.changePolicy,
 	}
 	return kinds[r.IntN(len(kinds))](r)
 }
@@ -134,6 +115,59 @@ func anyOf[T any](r *rand.Rand, m map[string]T) string {
 		return ""
 	}
 	return oneOf(r, slices.Sorted(maps.Keys(m))...)
+}
+
+// podObjects are the Pods that the API server has: those of this Node go with their attachments.
+func (w *world) podObjects() map[string]*corev1.Pod {
+	out := map[string]*corev1.Pod{}
+	for key, p := range w.objects {
+		if p.Spec.NodeName != ownName || slices.ContainsFunc(slices.Collect(maps.Values(w.pods)), func(a cni.Attachment) bool { return a.PodName == p.Name }) {
+			out[key] = p
+		}
+	}
+	return out
+}
+
+// changePod gives a Pod of this Node, or one elsewhere, labels.
+func (w *world) changePod(r *rand.Rand) string {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Labels: map[string]string{"app": oneOf(r, "a", "b")}}}
+	i := r.IntN(3)
+	p.Name, p.Spec.NodeName, p.Status.Phase = fmt.Sprint("elsewhere-", i), "node-2", corev1.PodRunning
+	p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprint("10.11.2.", 2+i)}}
+	if a, ok := w.pods[anyOf(r, w.pods)]; ok && r.IntN(3) > 0 {
+		p.Namespace, p.Name, p.Spec.NodeName, p.Status.PodIPs = a.PodNamespace, a.PodName, ownName, nil
+		for _, ip := range a.IPs {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip.Addr().String()})
+		}
+	}
+	key := p.Namespace + "/" + p.Name
+	if w.objects[key] != nil && r.IntN(4) == 0 {
+		delete(w.objects, key)
+		return "no Pod " + key
+	}
+	w.objects[key] = p
+	return "Pod " + key
+}
+
+func (w *world) changePolicy(r *rand.Rand) string {
+	name := fmt.Sprint("policy-", r.IntN(3))
+	if w.policies[name] != nil && r.IntN(3) == 0 {
+		delete(w.policies, name)
+		return "no " + name
+	}
+	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	n.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": oneOf(r, "a", "b")}}
+	rule := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": oneOf(r, "a", "b")}}}}}
+	if r.IntN(2) == 0 {
+		rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: oneOf(r, "10.11.2.0/24", "0.0.0.0/0")}})
+	}
+	n.Spec.Ingress, n.Spec.PolicyTypes = []networkingv1.NetworkPolicyIngressRule{rule}, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if r.IntN(2) == 0 {
+		n.Spec.PolicyTypes = append(n.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+		n.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: rule.From}}
+	}
+	w.policies[name] = n
+	return name
 }
 
 func (w *world) changeNode(r *rand.Rand) string {
@@ -249,7 +283,7 @@ func (w *world) changeEndpoints(r *rand.Rand) string {
 		if e.Conditions.Ready != nil && !*e.Conditions.Ready {
 			e.Conditions.Serving, e.Conditions.Terminating = oneOf(r, nil, new(true), new(false)), oneOf(r, nil, new(true))
 		}
-		e.NodeName = oneOf(r, nil, new(self), new("node-2"))
+		e.NodeName = oneOf(r, nil, new(ownName), new("node-2"))
 		slice.Endpoints = append(slice.Endpoints, e)
 		text += " " + e.Addresses[0] + conditions(e)
 	}
@@ -337,7 +371,7 @@ func (w *world) importService(r *rand.Rand) string {
 
 // changeGateway makes one of three Nodes a Gateway, moves it, or takes it away.
 func (w *world) changeGateway(r *rand.Rand) string {
-	name := oneOf(r, self, self, "node-2", "node-3")
+	name := oneOf(r, ownName, ownName, "node-2", "node-3")
 	if w.gateways[name] != nil && r.IntN(3) == 0 {
 		delete(w.gateways, name)
 		return "Gateway " + name + " goes"

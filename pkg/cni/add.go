@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -17,8 +18,8 @@ import (
 )
 
 // add gives a Pod its interface. In this order, so that a crash at any point leaves only
-// what a retry takes up or DEL takes away: the address on record, the veth pair, the rest of
-// the record, the port and its flows. It answers when the switch has confirmed them.
+// what a retry takes up or DEL takes away: the address on record, the veth pair, then the port
+// and its flows. It answers when the switch has confirmed them.
 func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
 	if err := c.checkAdd(); err != nil {
 		return nil, err
@@ -40,20 +41,20 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	}
 	_, recorded := s.ipam.Get(k)
 	before, attached := s.find(k)
-	ips, err := s.ipam.Allocate(k, p.String(), network.ranges())
-	if err != nil {
-		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
-	}
 	box := sandbox{
 		netns:       q.Netns,
 		containerID: q.ContainerID,
 		ifName:      q.IfName,
 		pod:         p.String(),
 		portName:    PortName(p.name, q.ContainerID, q.IfName),
-		ips:         ips,
 		mtu:         network.MTU,
 		txChecksum:  !network.DisableTXChecksum,
 	}
+	ips, err := s.ipam.Allocate(k, box.pod, box.described(), network.ranges())
+	if err != nil {
+		return nil, types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", p, err), "")
+	}
+	box.ips = ips
 	if c.MTU > 0 {
 		box.mtu = c.MTU
 	}
@@ -69,6 +70,18 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		PortName:     box.portName,
 		IPs:          ips,
 	}
+	// A pair that has to be made anew must not appear under a port that the switch has: ovs-vswitchd sets
+	// the flags of a device that is exchanged as it last read them, and may send to the old one for a while.
+	if recorded || attached {
+		whole, err := box.whole()
+		if err == nil && !whole {
+			attached = false // it does not work
+			err = s.node.Detach(ctx, k.ContainerID, k.IfName)
+		}
+		if err != nil {
+			return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare to make its interface anew: %s", p, err), "the runtime will try again; see `tombolo get status` on this Node")
+		}
+	}
 	hostMAC, failed := s.build(ctx, box, &a)
 	if failed != nil {
 		// What worked before this request stays as it was: a runtime that repeats ADD
@@ -76,7 +89,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		if recorded && attached && slices.Equal(before.IPs, ips) {
 			return nil, failed
 		}
-		if err := s.undo(ctx, k, box.portName); err != nil {
+		if err := s.undo(k, box.portName); err != nil {
 			failed.Details = joinDetails(failed.Details, "not all could be undone; DEL or the agent's next start will: "+err.Error())
 		}
 		return nil, failed
@@ -84,37 +97,62 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	return result(c, box, a, hostMAC)
 }
 
-// build makes the interface and attaches it to the switch.
+// build makes the interface and attaches it to the switch. The host's end is up before the switch
+// hears of it: ovs-vswitchd sets all flags of a new port as it last read them (netdev-linux.c,
+// update_flags), and would set an end down again that comes up meanwhile. Then both ends are
+// configured and the port made at the same time.
 func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {
 	pod := a.PodNamespace + "/" + a.PodName
-	mac, hostMAC, err := box.setup()
+	p, err := box.make()
 	if err != nil {
 		return "", types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: %s", pod, err), "")
 	}
-	a.MAC = mac
-	k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
-	if err := s.ipam.Describe(k, ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC}); err != nil {
-		return "", types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", pod, err), "")
-	}
+	defer p.pod.Close()
+	a.MAC = p.mac
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
-	if err := s.node.Attach(ctx, *a); err != nil {
-		if ctx.Err() != nil {
-			return "", interrupted(fmt.Sprintf("add Pod %s: attach %s to the switch", pod, a.PortName), err)
+	var once sync.Once
+	var running sync.WaitGroup
+	step := func(do func() *types.Error) {
+		running.Go(func() {
+			if e := do(); e != nil {
+				once.Do(func() { failed = e })
+				cancel() // the others need not go on
+			}
+		})
+	}
+	step(func() *types.Error {
+		err := s.node.Attach(ctx, *a)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return interrupted(fmt.Sprintf("add Pod %s: attach %s to the switch", pod, a.PortName), err)
 		}
-		return "", types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: attach %s to the switch: %s", pod, a.PortName, err), "see `tombolo get status` on this Node")
-	}
-	if err := box.announce(); err != nil {
-		// The Pod works; a neighbour with an old entry finds out by itself.
-		s.log.Warn("addresses not announced", "pod", pod, "error", err)
-	}
-	return hostMAC, nil
+		return types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: attach %s to the switch: %s", pod, a.PortName, err), "see `tombolo get status` on this Node")
+	})
+	step(func() *types.Error {
+		if err := box.configure(p); err != nil {
+			return types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: %s", pod, err), "")
+		}
+		if a.MAC == box.mac().String() {
+			return nil
+		}
+		k, whole := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, box.described()
+		whole.MAC = a.MAC
+		if err := s.ipam.Describe(k, whole); err != nil {
+			return types.NewError(wire.CodeIPAM, fmt.Sprintf("add Pod %s: %s", pod, err), "")
+		}
+		return nil
+	})
+	running.Wait()
+	return p.host.Attrs().HardwareAddr.String(), failed
 }
 
 // undo takes away what ADD made. The address stays on record while the switch may still
 // have flows for it.
-func (s *Server) undo(ctx context.Context, k ipam.Key, portName string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+func (s *Server) undo(k ipam.Key, portName string) error {
+	ctx, cancel := context.WithTimeout(s.undoing, rollbackTimeout)
 	defer cancel()
 	detachErr := s.node.Detach(ctx, k.ContainerID, k.IfName)
 	err := errors.Join(detachErr, removeLink(portName, k))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -29,7 +30,7 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 	return nil, nil
 }
 
-// remove takes away port and flows, then the veth pair, then the address: nobody gets an
+// remove takes away port and flows and meanwhile the veth pair, then the address: nobody gets an
 // address for which the switch still has somebody else's flows.
 func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	unlock, err := s.lock(ctx, k)
@@ -52,7 +53,7 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	if podName != "" {
 		links[PortName(podName, k.ContainerID, k.IfName)] = true
 	}
-	if len(links) == 0 { // nobody has recorded it: its alias tells whose it is
+	if len(links) == 0 { // not recorded: its alias names the container
 		own, err := ownLinks()
 		if err != nil {
 			return err
@@ -61,16 +62,18 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 			links[name] = l.Key == k
 		}
 	}
-	if err := s.node.Detach(ctx, k.ContainerID, k.IfName); err != nil {
-		return err
-	}
-	var errs []error
-	for name, its := range links {
-		if its {
-			errs = append(errs, removeLink(name, k))
+	var running sync.WaitGroup
+	var linkErr error
+	running.Go(func() {
+		for name, its := range links {
+			if its {
+				linkErr = errors.Join(linkErr, removeLink(name, k))
+			}
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	})
+	err = s.node.Detach(ctx, k.ContainerID, k.IfName)
+	running.Wait()
+	if err := errors.Join(err, linkErr); err != nil {
 		return err
 	}
 	_, err = s.ipam.Release(k)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
@@ -76,15 +78,18 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// fakeNode attaches by writing it down.
+// fakeNode attaches by writing it down. It takes no port that is not up: ovs-vswitchd sets all flags of a new
+// port as it last read them, and one that comes up meanwhile goes down again.
 type fakeNode struct {
 	mu        sync.Mutex
 	network   *Network // nil: not ready
 	attached  map[ipam.Key]Attachment
+	device    map[ipam.Key]int // index of the port's device
 	attaches  int
 	refuse    error         // of the next Attach
 	hang      chan struct{} // Attach closes it and then waits for its context
 	detachErr error
+	away      bool // Detach waits for its context
 }
 
 func newFakeNode(cidr string) *fakeNode {
@@ -92,6 +97,7 @@ func newFakeNode(cidr string) *fakeNode {
 	return &fakeNode{
 		network:  &Network{PodCIDRs: []netip.Prefix{p}, Gateways: []netip.Addr{p.Addr().Next()}, MTU: 1400, DisableTXChecksum: true},
 		attached: map[ipam.Key]Attachment{},
+		device:   map[ipam.Key]int{},
 	}
 }
 
@@ -107,11 +113,22 @@ func (n *fakeNode) Network(ctx context.Context) (Network, error) {
 }
 
 func (n *fakeNode) Attach(ctx context.Context, a Attachment) error {
+	link, err := netlink.LinkByName(a.PortName)
+	if err != nil {
+		return err
+	}
+	if link.Attrs().Flags&net.FlagUp == 0 {
+		return fmt.Errorf("port %s is down", a.PortName)
+	}
 	n.mu.Lock()
 	n.attaches++
 	refuse, hang := n.refuse, n.hang
+	k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
+	if _, still := n.attached[k]; still && n.device[k] != 0 && n.device[k] != link.Attrs().Index && refuse == nil {
+		refuse = fmt.Errorf("port %s got another device while the switch had it", a.PortName)
+	}
 	if refuse == nil {
-		n.attached[ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}] = a
+		n.attached[k], n.device[k] = a, link.Attrs().Index
 	}
 	n.mu.Unlock()
 	if hang != nil {
@@ -122,9 +139,13 @@ func (n *fakeNode) Attach(ctx context.Context, a Attachment) error {
 	return refuse
 }
 
-func (n *fakeNode) Detach(_ context.Context, container, ifName string) error {
+func (n *fakeNode) Detach(ctx context.Context, container, ifName string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.away {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if n.detachErr != nil {
 		return n.detachErr
 	}
@@ -150,6 +171,8 @@ type rig struct {
 	store  *ipam.Store
 	server *Server
 	stop   func()
+
+	incomplete bool // the next start cannot rebuild everything
 }
 
 // newRig starts a Server on a Node with the range 10.10.1.0/24.
@@ -178,7 +201,7 @@ func (r *rig) start() {
 	}
 	r.server = NewServer(Options{Node: r.node, IPAM: r.store, Socket: r.socket(), NetworkTimeout: 300 * time.Millisecond})
 	restored, err := r.server.Recover(r.t.Context(), r.node.Attachments())
-	if err != nil {
+	if (err != nil) != r.incomplete {
 		r.t.Fatal(err)
 	}
 	for _, a := range restored {

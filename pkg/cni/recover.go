@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // Recover puts the records in order after a start. Who is attached is recorded three times: in
@@ -28,11 +30,11 @@ import (
 //
 // Call it once, before Run, when no request can be under way. Attachments whose Pod's namespace
 // is gone are detached by Run, since that needs a Node that works. It does all it can and
-// returns what it could not.
+// returns what it could not, which Run tries again until it succeeds.
 func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored []Attachment, err error) {
-	own, err := ownLinks()
+	own, err := s.waitForLinks(ctx)
 	if err != nil {
-		return nil, err // without it nothing says what may be freed
+		return nil, err
 	}
 	r := recovery{own: map[ipam.Key]ownLink{}, namespaces: namespaces{paths: netnsPaths}}
 	for _, l := range own {
@@ -52,7 +54,9 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 			record, _ := s.ipam.Get(k)
 			whole, err := r.attachment(k, record)
 			errs = append(errs, err)
-			if err == nil {
+			if err != nil {
+				s.unrecovered = append(s.unrecovered, k)
+			} else {
 				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port", whole.PortName, "addresses", whole.IPs)
 				a = whole
 				restored = append(restored, a)
@@ -87,6 +91,7 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 		}
 		keep[k] = true
 		if err != nil {
+			s.unrecovered = append(s.unrecovered, k)
 			errs = append(errs, fmt.Errorf("rebuild the attachment of interface %s of container %s (%s): %w; its address and veth pair stay until DEL or GC", k.IfName, k.ContainerID, records[k].Owner, err))
 			continue
 		}
@@ -99,9 +104,9 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 	}
 
 	var all []ipam.Record
-	for k, a := range found {
+	for _, a := range found {
 		if len(a.IPs) > 0 {
-			all = append(all, ipam.Record{Key: k, IPs: a.IPs, Owner: a.pod(), Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC}})
+			all = append(all, a.record())
 		}
 	}
 	errs = append(errs, s.ipam.Rebuild(all))
@@ -111,6 +116,108 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 		s.log.Info("freed the address of a Pod that has no interface", "pod", f.Owner, "container", f.ContainerID, "addresses", f.IPs)
 	}
 	return restored, errors.Join(errs...)
+}
+
+// Pauses between attempts to list and to rebuild what has failed.
+const (
+	recoverAgain   = 100 * time.Millisecond
+	recoverAtLeast = 30 * time.Second
+)
+
+// waitForLinks lists our veth pairs, until that succeeds: without it nothing says what may be freed.
+func (s *Server) waitForLinks(ctx context.Context) (map[string]ownLink, error) {
+	for wait := recoverAgain; ; wait = min(2*wait, recoverAtLeast) {
+		own, err := ownLinks()
+		if err == nil {
+			return own, nil
+		}
+		s.log.Warn("the Pods' interfaces cannot be listed; no request is served until they are", "error", err, "retryIn", wait)
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+}
+
+// recoverRest tries again to rebuild what Recover could not, until all is done or ctx ends: a
+// namespace may not be mounted yet.
+func (s *Server) recoverRest(ctx context.Context) {
+	left := s.unrecovered
+	said := map[ipam.Key]string{}
+	for wait := recoverAgain; len(left) > 0; wait = min(2*wait, recoverAtLeast) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		var failed []ipam.Key
+		for _, k := range left {
+			err := s.recoverOne(ctx, k)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				failed = append(failed, k)
+				if said[k] != err.Error() {
+					said[k] = err.Error()
+					s.log.Warn("an attachment could not be rebuilt yet", "container", k.ContainerID, "interface", k.IfName, "error", err)
+				}
+			}
+		}
+		left = failed
+	}
+	close(s.recovered)
+}
+
+// Recovered is closed when Run has rebuilt all that Recover could not.
+func (s *Server) Recovered() <-chan struct{} { return s.recovered }
+
+// recoverOne rebuilds one attachment that Recover could not. One that is gone by now is done.
+func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
+	unlock, err := s.lock(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if a, ok := s.find(k); ok && a.MAC != "" && len(a.IPs) > 0 {
+		return nil
+	}
+	own, err := ownLinks()
+	if err != nil {
+		return err
+	}
+	r := recovery{own: map[ipam.Key]ownLink{}, namespaces: namespaces{paths: netnsPaths}}
+	for _, l := range own {
+		r.own[l.Key] = l
+	}
+	record, _ := s.ipam.Get(k)
+	a, err := r.attachment(k, record)
+	if errors.Is(err, errNoVeth) {
+		_, err := s.ipam.Release(k)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.ipam.Restore(a.record()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	if err := s.node.Attach(ctx, a); err != nil {
+		return err
+	}
+	s.log.Warn("rebuilt an attachment that the OVSDB lacks", "pod", a.pod(), "container", k.ContainerID, "port", a.PortName, "addresses", a.IPs)
+	return nil
+}
+
+// record is the address record of an attachment.
+func (a Attachment) record() ipam.Record {
+	return ipam.Record{
+		Key: ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, IPs: a.IPs, Owner: a.pod(),
+		Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC},
+	}
 }
 
 // pod returns "namespace/name", "" where it is not known.
@@ -155,6 +262,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 	}
 	a.PodNamespace, a.PodName, _ = strings.Cut(pod, "/")
 
+	// Without an alias nothing but the way through it says that it is this Pod's.
 	inside, err := r.namespaces.behind(l.link, record.Netns)
 	if err == nil {
 		a.Netns, a.MAC = inside.path, inside.mac
@@ -163,7 +271,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 		}
 	}
 	switch {
-	case a.MAC == "" && err != nil:
+	case (a.MAC == "" || !ok) && err != nil:
 		return a, err
 	case len(a.IPs) == 0:
 		return a, fmt.Errorf("neither the address record nor %s in %s has an address", k.IfName, a.Netns)
@@ -243,7 +351,7 @@ func lookInside(path string, host netlink.Link) (podEnd, error) {
 		}
 		end.mac = link.Attrs().HardwareAddr.String()
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			addresses, err := netlink.AddrList(link, family)
+			addresses, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
 			if err != nil {
 				return err
 			}

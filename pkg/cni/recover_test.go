@@ -2,20 +2,23 @@ package cni
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// TestRebuild loses records of who is attached, one and several at a time. A running Pod keeps
+// TestRebuild loses records of attachments, one and several at a time. A running Pod keeps
 // its interface and its address, and the attachment comes back whole from what is left.
 func TestRebuild(t *testing.T) {
 	port := PortName("web-5d8f7c", "c1", "eth0")
@@ -94,8 +97,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// TestRebuildAfterNamespaceWent loses the OVSDB and a Pod at once.
-func TestRebuildAfterNamespaceWent(t *testing.T) {
+// TestRebuildAfterNamespaceGone loses the OVSDB and a Pod at once.
+func TestRebuildAfterNamespaceGone(t *testing.T) {
 	r := newRig(t)
 	netns, remove := r.netns()
 	r.must("ADD", environment("c1", netns), r.conf(nil))
@@ -108,6 +111,68 @@ func TestRebuildAfterNamespaceWent(t *testing.T) {
 	})
 	r.start()
 	r.clean()
+}
+
+// TestRebuildLater cannot see a Pod's namespace at the start, when OVSDB and record are lost. The
+// attachment comes back when the namespace is mounted.
+func TestRebuildLater(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		t.Run(fmt.Sprintf("address taken meanwhile %t", taken), func(t *testing.T) {
+			r := newRig(t)
+			netns, _ := r.netns()
+			r.must("ADD", environment("c1", netns), r.conf(nil))
+			want := r.node.Attachments()
+			r.stop()
+			clear(r.node.attached)
+			if err := os.Remove(r.dir + "/ipam.json"); err != nil {
+				t.Fatal(err)
+			}
+			holder, err := os.Open(netns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer holder.Close()
+			if err := unix.Unmount(netns, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+			r.incomplete = true
+			r.start()
+			if taken {
+				other, _ := r.netns()
+				r.must("ADD", environment("c2", other), r.conf(nil)) // gets the address that nobody has on record
+				if a := r.node.Attachments(); len(a) != 1 || a[0].IPs[0] != want[0].IPs[0] {
+					t.Fatalf("attachments: %+v", a)
+				}
+			}
+			select {
+			case <-r.server.Recovered():
+				t.Error("all is recovered before the namespace is there")
+			default:
+			}
+			if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", holder.Fd()), netns, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			if taken {
+				if record, ok := r.store.Get(ipam.Key{ContainerID: "c2", IfName: "eth0"}); !ok || record.IPs[0] != want[0].IPs[0] {
+					t.Errorf("the new Pod's record: %+v %t", record, ok)
+				}
+				r.must("DEL", environment("c2", netns), r.conf(nil))
+			}
+			select {
+			case <-r.server.Recovered():
+			case <-time.After(2 * recoverAtLeast): // one pause between attempts, and time for one
+				t.Fatal("the attachment does not come back")
+			}
+			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Errorf("attachments (-before +after):\n%s", diff)
+			}
+			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok || !slices.Equal(record.IPs, want[0].IPs) {
+				t.Errorf("address record: %+v %t", record, ok)
+			}
+			r.must("DEL", environment("c1", netns), r.conf(nil))
+			r.clean()
+		})
+	}
 }
 
 // TestRebuildForeignVeth has other people's interfaces beside ours, which are left alone.

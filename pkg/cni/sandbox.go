@@ -2,7 +2,6 @@ package cni
 
 import (
 	"crypto/sha1" //nolint:gosec // names only, as documented
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
 )
 
@@ -34,7 +33,7 @@ func PortName(podName, containerID, ifName string) string {
 }
 
 // aliasPrefix begins the ifalias of the host's end of every veth pair we make, so that one
-// left behind can be told from other people's.
+// left behind can be distinguished from others.
 const aliasPrefix = "tombolo "
 
 // maxAlias is the longest ifalias (IFALIASZ less its zero byte).
@@ -100,38 +99,93 @@ func openNetns(path string) (ns.NetNS, error) {
 	return n, nil
 }
 
-// setup makes the Pod's interface what it should be, whatever of it is there already, and
-// returns the Pod's MAC and the host end's.
-func (s sandbox) setup() (mac, hostMAC string, err error) {
+// described is what the address record says of the interface before it is there. The MAC differs for a
+// pair that an earlier version made.
+func (s sandbox) described() ipam.Interface {
+	return ipam.Interface{Netns: s.netns, PortName: s.portName, MAC: s.mac().String()}
+}
+
+// mac is that of the Pod's end.
+func (s sandbox) mac() net.HardwareAddr { return macOf(s.containerID + " " + s.ifName) }
+
+// pair is the veth pair of one Pod's interface.
+type pair struct {
+	host netlink.Link
+	pod  ns.NetNS
+	mac  string // of the Pod's end
+}
+
+// make finds or makes the veth pair, with the host's end up. Close its namespace afterwards.
+func (s sandbox) make() (*pair, error) {
 	pod, err := openNetns(s.netns)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	defer pod.Close()
-	host, err := s.veth(pod)
+	host, mac, err := s.veth(pod)
 	if err != nil {
-		return "", "", err
+		return nil, errors.Join(err, pod.Close())
 	}
-	err = pod.Do(func(ns.NetNS) error {
-		if mac, err = s.configure(); err != nil {
+	return &pair{host, pod, mac}, nil
+}
+
+// configure makes both ends what they should be, whatever of it is there already: the host's end first, so
+// that it is quiet when the Pod's comes up.
+func (s sandbox) configure(p *pair) error {
+	if err := s.outside(p.host); err != nil {
+		return err
+	}
+	return p.pod.Do(func(ns.NetNS) error {
+		if err := s.inside(); err != nil {
 			return fmt.Errorf("configure %s in the Pod: %w", s.ifName, err)
 		}
 		return nil
 	})
-	if err != nil {
-		return "", "", err
-	}
-	if err := s.hostEnd(host); err != nil {
-		return "", "", fmt.Errorf("configure %s, the host's end of the Pod's %s: %w", s.portName, s.ifName, err)
-	}
-	return mac, host.Attrs().HardwareAddr.String(), nil
 }
 
-// veth finds the pair that an earlier try made, or makes one: both ends in one request, so
-// there is never half of it.
-func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
-	var peer int
-	err := pod.Do(func(ns.NetNS) error {
+// macOf derives a MAC from a name: locally administered, and not a group's.
+func macOf(name string) net.HardwareAddr {
+	sum := sha1.Sum([]byte(name)) //nolint:gosec // as above
+	return append(net.HardwareAddr{0x0a}, sum[:5]...)
+}
+
+// veth makes the pair, or finds the one that an earlier try made.
+func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
+	if host, mac, err = s.newVeth(pod); !errors.Is(err, unix.EEXIST) {
+		return host, mac, err
+	}
+	peer, mac, err := s.podEnd(pod)
+	if err != nil {
+		return nil, "", err
+	}
+	host, err = netlink.LinkByName(s.portName)
+	var holder ipam.Key
+	if err == nil {
+		holder, _, _ = parseAlias(host.Attrs().Alias)
+	}
+	switch {
+	case err != nil && !isNotFound(err):
+		return nil, "", fmt.Errorf("look for %s: %w", s.portName, err)
+	case err == nil && peer == host.Attrs().Index:
+		return host, mac, s.outside(host)
+	case peer != 0:
+		return nil, "", fmt.Errorf("the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the two from /etc/cni/net.d", s.ifName, s.portName)
+	case err == nil && holder == ipam.Key{}:
+		return nil, "", fmt.Errorf("the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
+	case err == nil && holder != ipam.Key{ContainerID: s.containerID, IfName: s.ifName}:
+		return nil, "", fmt.Errorf("the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName, holder.IfName, holder.ContainerID)
+	case err == nil:
+		// Ours, and its other end is in no namespace we know of: the Pod's was remade.
+		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
+			return nil, "", fmt.Errorf("remove the old %s: %w", s.portName, err)
+		}
+	}
+	return s.newVeth(pod)
+}
+
+// podEnd returns the index of the other end of the Pod's interface, 0 when there is no interface and -1
+// when it is no veth.
+func (s sandbox) podEnd(pod ns.NetNS) (peer int, mac string, err error) {
+	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(s.ifName)
 		if isNotFound(err) {
 			return nil
@@ -139,68 +193,67 @@ func (s sandbox) veth(pod ns.NetNS) (netlink.Link, error) {
 		if err != nil {
 			return fmt.Errorf("look for %s in the Pod: %w", s.ifName, err)
 		}
-		peer = link.Attrs().ParentIndex
+		peer, mac = link.Attrs().ParentIndex, link.Attrs().HardwareAddr.String()
 		if link.Type() != "veth" {
 			peer = -1
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	host, err := netlink.LinkByName(s.portName)
-	var holder ipam.Key
-	if err == nil {
-		holder, _, _ = parseAlias(host.Attrs().Alias)
-	}
-	switch {
-	case err != nil && !isNotFound(err):
-		return nil, fmt.Errorf("look for %s: %w", s.portName, err)
-	case err == nil && peer == host.Attrs().Index:
-		return host, nil
-	case peer != 0:
-		return nil, fmt.Errorf("the Pod has an interface %s already that is not a veth pair with %s; another plugin made it: remove one of the two from /etc/cni/net.d", s.ifName, s.portName)
-	case err == nil && holder == ipam.Key{}:
-		return nil, fmt.Errorf("the Node has an interface %s already that tombolo did not make; remove it: ip link del %s", s.portName, s.portName)
-	case err == nil && holder != ipam.Key{ContainerID: s.containerID, IfName: s.ifName}:
-		return nil, fmt.Errorf("the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName, holder.IfName, holder.ContainerID)
-	case err == nil:
-		// Ours, and its other end is in no namespace we know of: the Pod's was remade.
-		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
-			return nil, fmt.Errorf("remove the old %s: %w", s.portName, err)
-		}
-	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = s.portName, s.mtu
-	pair := netlink.NewVeth(attrs)
-	pair.PeerName, pair.PeerNamespace, pair.PeerMTU = s.ifName, netlink.NsFd(pod.Fd()), uint32(s.mtu)
-	if err := netlink.LinkAdd(pair); err != nil {
-		return nil, fmt.Errorf("make the veth pair %s - %s: %w", s.portName, s.ifName, err)
-	}
-	if host, err = netlink.LinkByName(s.portName); err != nil {
-		return nil, fmt.Errorf("look for %s, just made: %w", s.portName, err)
-	}
-	// At once: a veth without an alias belongs to nobody.
-	if err := netlink.LinkSetAlias(host, alias(s.containerID, s.ifName, s.pod)); err != nil {
-		return nil, errors.Join(fmt.Errorf("set the alias of %s: %w", s.portName, err), netlink.LinkDel(host))
-	}
-	return host, nil
+	return peer, mac, err
 }
 
-// configure runs in the Pod's namespace.
-func (s sandbox) configure() (mac string, err error) {
+// whole reports whether the veth pair is there, with its other end in the Pod's namespace.
+func (s sandbox) whole() (bool, error) {
+	pod, err := openNetns(s.netns)
+	if err != nil {
+		return false, err
+	}
+	defer pod.Close()
+	host, err := netlink.LinkByName(s.portName)
+	if isNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for %s: %w", s.portName, err)
+	}
+	peer, _, err := s.podEnd(pod)
+	return err == nil && peer == host.Attrs().Index, err
+}
+
+// newVeth makes the pair: both ends in one request, so there is never half of it. The host's end is
+// up but has no carrier, so nothing happens there before the Pod's is up, too.
+func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = s.portName, s.mtu, macOf("host "+s.containerID+" "+s.ifName), net.FlagUp
+	pair := netlink.NewVeth(attrs)
+	pair.PeerName, pair.PeerNamespace, pair.PeerMTU = s.ifName, netlink.NsFd(pod.Fd()), uint32(s.mtu)
+	pair.PeerHardwareAddr = s.mac()
+	if err := netlink.LinkAdd(pair); err != nil {
+		return nil, "", fmt.Errorf("make the veth pair %s - %s: %w", s.portName, s.ifName, err)
+	}
+	// At once: a veth without an alias belongs to nobody.
+	name := alias(s.containerID, s.ifName, s.pod)
+	if err := netlink.LinkSetAlias(pair, name); err != nil {
+		return nil, "", errors.Join(fmt.Errorf("set the alias of %s: %w", s.portName, err), netlink.LinkDel(pair))
+	}
+	pair.Alias = name
+	return pair, pair.PeerHardwareAddr.String(), nil
+}
+
+// inside makes the Pod's end what it should be. It runs in the Pod's namespace.
+func (s sandbox) inside() error {
 	link, err := netlink.LinkByName(s.ifName)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if s.mtu > 0 && link.Attrs().MTU != s.mtu {
 		if err := netlink.LinkSetMTU(link, s.mtu); err != nil {
-			return "", fmt.Errorf("set MTU %d: %w", s.mtu, err)
+			return fmt.Errorf("set MTU %d: %w", s.mtu, err)
 		}
 	}
 	if !s.txChecksum {
 		if err := checksumInSoftware(s.ifName); err != nil {
-			return "", err
+			return err
 		}
 	}
 	for _, p := range s.ips {
@@ -209,11 +262,11 @@ func (s sandbox) configure() (mac string, err error) {
 			addr.Flags = unix.IFA_F_NODAD // nobody else can have it
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
-			return "", fmt.Errorf("add address %s: %w", p, err)
+			return fmt.Errorf("add address %s: %w", p, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
-		return "", fmt.Errorf("set up: %w", err)
+		return fmt.Errorf("set up: %w", err)
 	}
 	for i, gw := range s.gateways {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: ipNet(anywhere(gw))}
@@ -222,15 +275,22 @@ func (s sandbox) configure() (mac string, err error) {
 			route.SetFlag(netlink.FLAG_ONLINK)
 		}
 		if err := netlink.RouteReplace(route); err != nil {
-			return "", fmt.Errorf("add the default route via %s: %w", gw, err)
+			return fmt.Errorf("add the default route via %s: %w", gw, err)
 		}
 	}
-	return link.Attrs().HardwareAddr.String(), nil
+	return nil
 }
 
-// hostEnd prepares the end that becomes the switch's port. The userspace datapath takes
+// outside prepares the end that becomes the switch's port. The userspace datapath takes
 // packets from it beside the host's own stack, so the host has to keep quiet there: it
-// answers no ARP, forwards nothing, and does not believe in the Pod's address behind it.
+// answers no ARP, forwards nothing, and takes no packet for the Pod's address as its own.
+func (s sandbox) outside(host netlink.Link) error {
+	if err := s.hostEnd(host); err != nil {
+		return fmt.Errorf("configure %s, the host's end of the Pod's %s: %w", s.portName, s.ifName, err)
+	}
+	return nil
+}
+
 func (s sandbox) hostEnd(host netlink.Link) error {
 	if want := alias(s.containerID, s.ifName, s.pod); host.Attrs().Alias != want {
 		if err := netlink.LinkSetAlias(host, want); err != nil {
@@ -257,6 +317,9 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 			return err
 		}
 	}
+	if host.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
 	if err := netlink.LinkSetUp(host); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
@@ -272,78 +335,6 @@ func setSysctl(key, value string) error {
 		return err
 	}
 	return nil
-}
-
-// checksumInSoftware switches transmit checksum offload off, and with it segmentation
-// offload, which the kernel allows only together with it.
-func checksumInSoftware(link string) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("switch checksum offload off: %w", err)
-	}
-	defer e.Close()
-	features, err := e.Features(link)
-	if err != nil {
-		return fmt.Errorf("read offloads of %s: %w", link, err)
-	}
-	change := map[string]bool{}
-	for name, on := range features {
-		if on && strings.HasPrefix(name, "tx-checksum-") {
-			change[name] = false
-		}
-	}
-	if len(change) == 0 {
-		return nil
-	}
-	if err := e.Change(link, change); err != nil {
-		return fmt.Errorf("switch checksum offload of %s off: %w", link, err)
-	}
-	return nil
-}
-
-// announce tells the neighbours, by gratuitous ARP (RFC 5227 section 3), that the Pod's
-// addresses are at its MAC now: the host may remember who had the address before.
-func (s sandbox) announce() error {
-	pod, err := openNetns(s.netns)
-	if err != nil {
-		return err
-	}
-	defer pod.Close()
-	return pod.Do(func(ns.NetNS) error {
-		link, err := net.InterfaceByName(s.ifName)
-		if err != nil {
-			return err
-		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		to := &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ARP), Ifindex: link.Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
-		for _, p := range s.ips {
-			if !p.Addr().Is4() || len(link.HardwareAddr) != 6 {
-				continue
-			}
-			if err := unix.Sendto(fd, arpAnnouncement(link.HardwareAddr, p.Addr()), 0, to); err != nil {
-				return fmt.Errorf("announce %s: %w", p.Addr(), err)
-			}
-		}
-		return nil
-	})
-}
-
-// arpAnnouncement is an ARP request (RFC 826) for an address by its holder.
-func arpAnnouncement(mac net.HardwareAddr, ip netip.Addr) []byte {
-	b := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, 6 and 4 bytes, request
-	b = append(b, mac...)
-	b = append(b, ip.AsSlice()...)
-	b = append(b, make([]byte, 6)...)
-	return append(b, ip.AsSlice()...)
-}
-
-// htons puts a number into network byte order, as sockaddr_ll wants it.
-func htons(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
 // anywhere is the default route's destination in the family of an address.
@@ -398,7 +389,7 @@ type ownLink struct {
 
 // ownLinks returns the host's ends of all veth pairs that we made, by name.
 func ownLinks() (map[string]ownLink, error) {
-	links, err := netlink.LinkList()
+	links, err := rtnetlink.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}

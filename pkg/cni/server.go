@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	detachTimeout   = 30 * time.Second
 	rollbackTimeout = 15 * time.Second
 	statusTimeout   = 2 * time.Second
+	// stopTimeout is for all that has to be undone when the agent ends; its terminationGracePeriodSeconds
+	// is longer.
+	stopTimeout = 3 * time.Second
 )
 
 // Options is what a Server works with.
@@ -53,6 +57,11 @@ type Server struct {
 	mu    sync.Mutex
 	busy  map[ipam.Key]*turn
 	stale []Attachment // found by Recover, detached by Run
+
+	unrecovered []ipam.Key // what Recover could not rebuild and Run tries again
+	recovered   chan struct{}
+
+	undoing context.Context // ends stopTimeout after that of Run
 }
 
 // turn is the queue of requests for one Key.
@@ -70,6 +79,8 @@ func NewServer(o Options) *Server {
 		socket:         o.Socket,
 		networkTimeout: o.NetworkTimeout,
 		busy:           map[ipam.Key]*turn{},
+		recovered:      make(chan struct{}),
+		undoing:        context.Background(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -83,13 +94,16 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Run serves until ctx ends. Requests under way are then told to stop, and what they did is
+// Run serves until ctx ends. Requests under way are then cancelled, and what they did is
 // undone; it returns when all have.
 func (s *Server) Run(ctx context.Context) error {
 	l, err := listen(s.socket)
 	if err != nil {
 		return fmt.Errorf("serve CNI on %s: %w", s.socket, err)
 	}
+	undoing, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	s.undoing = undoing
 	server := &http.Server{
 		Handler:           s.handler(),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -98,12 +112,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.detachStale(ctx) })
+	wg.Go(func() { s.recoverRest(ctx) })
 	wg.Go(func() {
 		<-ctx.Done()
 		// Requests see ctx end; rolling back takes at most this long.
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout+5*time.Second)
+		time.AfterFunc(stopTimeout, end)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout+500*time.Millisecond)
 		defer cancel()
-		if err := server.Shutdown(end); err != nil {
+		if err := server.Shutdown(last); err != nil {
 			_ = server.Close() // they have been given their time
 		}
 	})
@@ -181,8 +197,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, run command) {
 func answer(w http.ResponseWriter, body []byte, failed *types.Error) {
 	w.Header().Set("Content-Type", "application/json")
 	if failed != nil {
-		w.WriteHeader(http.StatusUnprocessableEntity)
 		body, _ = json.Marshal(failed) // three plain fields
+	}
+	// The plugin asks by HTTP/1.0: without a length an answer that is cut off would look whole.
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if failed != nil {
+		w.WriteHeader(http.StatusUnprocessableEntity)
 	}
 	_, _ = w.Write(body) // a plugin that has gone needs no answer
 }

@@ -7,10 +7,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -30,7 +33,7 @@ func within(t *testing.T, netns string, f func()) {
 	}
 }
 
-func TestAddMakesWhatItAnswers(t *testing.T) {
+func TestAddResult(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	env := environment("c1", netns)
@@ -133,7 +136,7 @@ func TestAddAndDelTwice(t *testing.T) {
 	r.clean()
 }
 
-func TestDelAfterNamespaceWent(t *testing.T) {
+func TestDelAfterNamespaceGone(t *testing.T) {
 	r := newRig(t)
 	netns, remove := r.netns()
 	env := environment("c1", netns)
@@ -143,7 +146,7 @@ func TestDelAfterNamespaceWent(t *testing.T) {
 	r.clean()
 }
 
-func TestFailedAttachIsUndone(t *testing.T) {
+func TestFailedAttachUndone(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	r.node.refuse = errors.New("flow refused: bad action")
@@ -157,7 +160,7 @@ func TestFailedAttachIsUndone(t *testing.T) {
 }
 
 // A runtime that repeats ADD for a running Pod must not lose its interface when that fails.
-func TestFailedRepeatKeepsThePod(t *testing.T) {
+func TestFailedRepeatKeepsPod(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	first := r.must("ADD", environment("c1", netns), r.conf(nil))
@@ -169,7 +172,7 @@ func TestFailedRepeatKeepsThePod(t *testing.T) {
 }
 
 // Rolling back keeps the address while the switch may still have flows for it.
-func TestAddressStaysWhileFlowsMay(t *testing.T) {
+func TestAddressKeptUntilFlowsGone(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	r.node.refuse, r.node.detachErr = errors.New("refused"), errors.New("the switch is away")
@@ -188,7 +191,32 @@ func TestAddressStaysWhileFlowsMay(t *testing.T) {
 	r.clean()
 }
 
-func TestStoppedInTheMiddle(t *testing.T) {
+// TestNamespaceRemade repeats ADD for a container whose network namespace was made anew. The switch gives
+// the port up before its device is exchanged.
+func TestNamespaceRemade(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the old one is gone %t", gone), func(t *testing.T) {
+			r := newRig(t)
+			before, remove := r.netns()
+			r.must("ADD", environment("c1", before), r.conf(nil))
+			port := r.node.Attachments()[0].PortName
+			if gone {
+				remove()
+				r.eventually("the kernel to remove the veth pair", func() bool {
+					_, err := netlink.LinkByName(port)
+					return isNotFound(err)
+				})
+			}
+			after, _ := r.netns()
+			r.must("ADD", environment("c1", after), r.conf(nil))
+			r.must("CHECK", environment("c1", after), r.conf(map[string]any{"prevResult": json.RawMessage(r.must("ADD", environment("c1", after), r.conf(nil)))}))
+			r.must("DEL", environment("c1", after), r.conf(nil))
+			r.clean()
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	r.node.hang = make(chan struct{})
@@ -215,6 +243,38 @@ func TestStoppedInTheMiddle(t *testing.T) {
 	r.must("ADD", environment("c1", netns), r.conf(nil))
 }
 
+// TestInterruptedInTime stops the agent while the switch is away: what cannot be undone does not hold it up
+// until it is killed.
+func TestInterruptedInTime(t *testing.T) {
+	manifest, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grace := regexp.MustCompile(`terminationGracePeriodSeconds: (\d+)`).FindSubmatch(manifest)
+	if grace == nil {
+		t.Fatal("the agent has no terminationGracePeriodSeconds")
+	}
+	seconds, err := strconv.Atoi(string(grace[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t)
+	netns, _ := r.netns()
+	r.node.hang, r.node.away = make(chan struct{}), true
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = r.exec("ADD", environment("c1", netns), r.conf(nil)) // TestInterrupted looks at the answer
+	}()
+	<-r.node.hang
+	started := time.Now()
+	r.stop()
+	if took := time.Since(started); took > time.Duration(seconds)*time.Second-500*time.Millisecond {
+		t.Errorf("the server ended after %s, the agent is killed after %d s", took, seconds)
+	}
+	<-answered
+}
+
 // What a killed agent leaves, at each point of ADD.
 // TestRecoverAfterKill kills the agent in the middle of ADD. A retry takes up what there is; the
 // next start frees an address without an interface, and leaves a veth pair to DEL or GC.
@@ -222,30 +282,40 @@ func TestRecoverAfterKill(t *testing.T) {
 	k := ipam.Key{ContainerID: "c1", IfName: "eth0"}
 	port := PortName("web-5d8f7c", "c1", "eth0")
 	for _, row := range []struct {
-		name              string
-		veth, alias, done bool
+		name        string
+		veth, alias bool
+		done        bool // the record says which interface it is
 	}{
-		{name: "after the address"},
-		{name: "after the veth pair, before its alias", veth: true},
-		{name: "after the veth pair", veth: true, alias: true},
-		{name: "after the record", veth: true, alias: true, done: true},
+		{name: "after the address, of an earlier version"},
+		{name: "after the address", done: true},
+		{name: "after the veth pair, before its alias, of an earlier version", veth: true},
+		{name: "after the veth pair, before its alias", veth: true, done: true},
+		{name: "after the veth pair, of an earlier version", veth: true, alias: true},
+		{name: "after the veth pair", veth: true, alias: true, done: true},
 	} {
 		interrupted := func(t *testing.T) (r *rig, netns string, ip string) {
 			r = newRig(t)
 			netns, _ = r.netns()
 			network, _ := r.node.Network(t.Context())
-			ips, err := r.store.Allocate(k, "default/web-5d8f7c", network.ranges())
+			box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, gateways: network.Gateways, mtu: 1400}
+			var described ipam.Interface
+			if row.done {
+				described = box.described()
+			}
+			ips, err := r.store.Allocate(k, "default/web-5d8f7c", described, network.ranges())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !row.veth {
 				return r, netns, ips[0].String()
 			}
-			box := sandbox{netns: netns, containerID: "c1", ifName: "eth0", portName: port, ips: ips, gateways: network.Gateways, mtu: 1400}
-			mac, _, err := box.setup()
-			if err == nil && row.done {
-				err = r.store.Describe(k, ipam.Interface{Netns: netns, PortName: port, MAC: mac})
+			box.ips = ips
+			pair, err := box.make()
+			if err != nil {
+				t.Fatal(err)
 			}
+			defer pair.pod.Close()
+			err = box.configure(pair)
 			if err == nil && !row.alias {
 				var link netlink.Link
 				if link, err = netlink.LinkByName(port); err == nil {
@@ -288,7 +358,7 @@ func TestRecoverAfterKill(t *testing.T) {
 	}
 }
 
-func TestRecoverKeepsAttachedAndDetachesGone(t *testing.T) {
+func TestRecover(t *testing.T) {
 	r := newRig(t)
 	alive, _ := r.netns()
 	gone, remove := r.netns()
@@ -339,7 +409,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-func TestCheckNamesTheDifference(t *testing.T) {
+func TestCheckDifference(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		spoil func(t *testing.T, r *rig, netns string)
@@ -480,7 +550,7 @@ func TestNameIsTaken(t *testing.T) {
 	}
 }
 
-func TestPodHasAnotherInterface(t *testing.T) {
+func TestForeignInterfaceInPod(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()
 	within(t, netns, func() {

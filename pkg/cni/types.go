@@ -45,6 +45,6 @@ type Node interface {
 	Attach(ctx context.Context, a Attachment) error
 	// Detach takes port and flows away; nil when there are none.
 	Detach(ctx context.Context, containerID, ifName string) error
-	// Attachments lists who is attached now.
+	// Attachments lists what is attached now.
 	Attachments() []Attachment
 }

@@ -1,6 +1,6 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses,
 // MTU and state of links, routes, permanent neighbours, sysctls, and the nftables table
-// "ip tombolo". It is told what the Node should have, compares that with what the kernel
+// "ip tombolo". It gets what the Node should have, compares that with what the kernel
 // has, and sends the difference; kernel events and a slow resync make it compare again.
 // What others have configured is left alone.
 package hostnet

@@ -125,7 +125,7 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Concat(m.failed, m.pending)
 }
 
-// Changed is signalled when links, addresses or routes of the Node may have changed, whoever did
+// Changed is signalled when links, addresses or routes of the Node may have changed, by anybody
 // it. It has room for one signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 

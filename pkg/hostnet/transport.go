@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // Transport is an interface that carries the Node's traffic, as the kernel has it.
@@ -26,7 +28,7 @@ func ReadTransport(iface string) (Transport, error) {
 		return Transport{}, fmt.Errorf("read interface %s: %w", iface, err)
 	}
 	t := Transport{Interface: iface, MTU: link.Attrs().MTU, MAC: link.Attrs().HardwareAddr.String()}
-	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	addresses, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return Transport{}, fmt.Errorf("read the addresses of interface %s: %w", iface, err)
 	}
@@ -35,8 +37,10 @@ func ReadTransport(iface string) (Transport, error) {
 			t.Addresses = append(t.Addresses, p)
 		}
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN, LinkIndex: link.Attrs().Index},
-		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	routes, err := rtnetlink.List(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN, LinkIndex: link.Attrs().Index},
+			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	})
 	if err != nil {
 		return Transport{}, fmt.Errorf("read the routes of interface %s: %w", iface, err)
 	}
@@ -57,10 +61,27 @@ func ReadTransport(iface string) (Transport, error) {
 	return t, nil
 }
 
+// Addresses returns the IPv4 addresses of this host, in the network namespace of the calling
+// thread, ordered.
+func Addresses() ([]netip.Addr, error) {
+	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return nil, fmt.Errorf("read the host's addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if p, ok := prefixOf(a.IPNet); ok {
+			out = append(out, p.Addr())
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out), nil
+}
+
 // InterfaceWith returns the name of the interface that holds an address, in the network
 // namespace of the calling thread.
 func InterfaceWith(addr netip.Addr) (string, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := rtnetlink.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return "", fmt.Errorf("find the interface with address %s: %w", addr, err)
 	}

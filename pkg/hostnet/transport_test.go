@@ -166,7 +166,7 @@ func TestUplinkMoves(t *testing.T) {
 	if out := sh(t, "ip -4 addr show dev eth1"); out != "" {
 		t.Errorf("eth1 still has %s", out)
 	}
-	// The host hears each packet once, although the kernel sees it on eth1 too.
+	// The host receives each packet once, although the kernel sees it on eth1 too.
 	inside(t, router, node, func() {
 		if err := ping("192.168.77.101"); err != nil {
 			t.Errorf("from the router: %v", err)
@@ -178,7 +178,7 @@ func TestUplinkMoves(t *testing.T) {
 		t.Errorf("asked again: %d changes of the kernel, %d transactions", a-changes, b-transactions)
 	}
 
-	// ovs-vswitchd dies and comes back; nobody else is told. Its devices are persistent
+	// ovs-vswitchd dies and comes back; nothing else is notified. Its devices are persistent
 	// (TUNSETPERSIST) and survive a crash, but not an orderly removal.
 	for _, device := range []string{"stays", "goes"} {
 		s.StopDaemon()

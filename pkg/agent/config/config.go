@@ -142,10 +142,10 @@ type Multicast struct {
 
 // AuditLogging configures the log files of policies.
 type AuditLogging struct {
-	MaxSize    int  `key:"maxSize" default:"500" min:"0" effect:"none" why:"policies are not enforced by this version"`
-	MaxBackups int  `key:"maxBackups" default:"3" min:"0" effect:"none" why:"policies are not enforced by this version"`
-	MaxAge     int  `key:"maxAge" default:"28" min:"0" effect:"none" why:"policies are not enforced by this version"`
-	Compress   bool `key:"compress" default:"true" effect:"none" why:"policies are not enforced by this version"`
+	MaxSize    int  `key:"maxSize" default:"500" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
+	MaxBackups int  `key:"maxBackups" default:"3" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
+	MaxAge     int  `key:"maxAge" default:"28" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
+	Compress   bool `key:"compress" default:"true" effect:"none" why:"nothing is logged of policies by this version"`
 }
 
 // SecondaryNetwork configures bridges for further interfaces of Pods.

@@ -69,7 +69,7 @@ apiPort: 10360
 		got = append(got, w.String())
 	}
 	want := []string{
-		"line 3: featureGates.AntreaPolicy: network policies are NOT enforced by this version",
+		"line 3: featureGates.AntreaPolicy: policies of these kinds are NOT enforced by this version; NetworkPolicies of networking.k8s.io are",
 		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
 		"line 11: multicluster.enableStretchedNetworkPolicy: has no effect: network policies across clusters are not enforced by this version",
 		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",

@@ -63,7 +63,7 @@ func (d *decoder) gate(line int, name string, on bool) {
 	case on && !g.have:
 		what := "this version does not have it; nothing is switched on"
 		if name == "AntreaPolicy" || name == "L7NetworkPolicy" || name == "NodeNetworkPolicy" || name == "ClusterNetworkPolicy" || name == "AdminNetworkPolicy" {
-			what = "network policies are NOT enforced by this version"
+			what = "policies of these kinds are NOT enforced by this version; NetworkPolicies of networking.k8s.io are"
 		}
 		d.warn(line, key, what)
 	}

@@ -1,6 +1,7 @@
 // Package wire is what the tombolo-cni plugin and the agent say to each other: one HTTP
 // request with JSON on a unix socket per CNI command. It is apart from package cni so that
-// the plugin, which starts once per Pod, stays small.
+// the plugin, which starts once per Pod, stays small: net/http would double its
+// size, and make it start later.
 package wire
 
 import (
@@ -11,7 +12,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
+	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -95,46 +98,78 @@ func Call(ctx context.Context, socket, path string, q Request) ([]byte, error) {
 	if err != nil {
 		return nil, types.NewError(CodeDecoding, "network configuration is not JSON", err.Error())
 	}
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://tombolo"+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, types.NewError(CodeIO, "ask the Tombolo agent", err.Error())
-	}
-	request.Header.Set("Content-Type", "application/json")
 	started := time.Now()
-	response, err := client.Do(request)
+	raw, err := exchange(ctx, socket, path, body)
 	if err != nil {
 		return nil, unanswered(socket, time.Since(started), err)
 	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, limit))
-	if err != nil {
+	status, answer, err := parseResponse(raw)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, unanswered(socket, time.Since(started), err)
 	}
-	if response.StatusCode == http.StatusOK {
+	if err == nil && strings.HasPrefix(status, "200 ") {
 		return answer, nil
 	}
 	e := &types.Error{}
-	if err := json.Unmarshal(answer, e); err != nil || e.Msg == "" {
-		return nil, types.NewError(CodeIO, fmt.Sprintf("the agent's socket %s answered %s", socket, response.Status),
+	if err != nil || json.Unmarshal(answer, e) != nil || e.Msg == "" {
+		return nil, types.NewError(CodeIO, fmt.Sprintf("the agent's socket %s answered %q", socket, status),
 			"what listens there is not a Tombolo agent of this version; look at the Pod tombolo-agent on this Node")
 	}
 	return nil, e
 }
 
-// unanswered turns a failed call into an error that tells an agent that is away from one
+// exchange sends a request by HTTP/1.0, whose answer ends with the connection, and returns the answer.
+func exchange(ctx context.Context, socket, path string, body []byte) ([]byte, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return nil, err
+		}
+	}
+	request := fmt.Appendf(nil, "POST %s HTTP/1.0\r\nHost: tombolo\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, len(body))
+	if _, err := conn.Write(append(request, body...)); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(conn, limit))
+}
+
+// parseResponse takes an HTTP response apart: "200 OK" and the body. An answer that ends early is
+// io.ErrUnexpectedEOF.
+func parseResponse(raw []byte) (status string, body []byte, err error) {
+	head, body, whole := bytes.Cut(raw, []byte("\r\n\r\n"))
+	lines := strings.Split(string(head), "\r\n")
+	protocol, status, _ := strings.Cut(lines[0], " ")
+	switch {
+	case len(raw) > 0 && !strings.HasPrefix("HTTP/1", protocol[:min(len(protocol), 6)]):
+		return lines[0], nil, errors.New("not an HTTP response")
+	case !whole:
+		return status, nil, io.ErrUnexpectedEOF
+	}
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ":")
+		if !strings.EqualFold(name, "Content-Length") {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil || n > len(body) {
+			return status, nil, io.ErrUnexpectedEOF
+		}
+	}
+	return status, body, nil
+}
+
+// unanswered turns a failed call into an error that distinguishes an agent that is away from one
 // that went away in the middle. Runtimes try again after either.
 func unanswered(socket string, after time.Duration, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent does not answer at %s", socket),
 			"it may be starting: look at the Pod tombolo-agent on this Node")
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return types.NewError(CodeTryAgainLater, fmt.Sprintf("no answer from the Tombolo agent at %s within %s", socket, after.Round(time.Second)),
 			"look at its log, and at `tombolo get status` on this Node")
 	}

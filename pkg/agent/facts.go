@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// What decisions read of objects. An event that changes none of it, such as the heartbeat of a Node,
+// ends at the source.
+
+// nodeFacts are what is read of a Node.
+type nodeFacts struct {
+	PodCIDRs  []netip.Prefix // of both families, in their normal form
+	Addresses []netip.Addr   // of both families
+	Internal  []netip.Addr   // those of them that are InternalIPs
+	Transport []netip.Addr   // of the annotation transportAddresses
+	// What could not be read.
+	InvalidPodCIDR, InvalidTransport string
+}
+
+// transportAddresses is the annotation of a Node that says where tunnels to it end, where that
+// is not its InternalIP: addresses with commas between them, of which the first served one counts.
+const transportAddresses = "node.antrea.io/transport-addresses"
+
+func nodeFactsOf(n *corev1.Node) nodeFacts {
+	// A row for every Node, also one of which nothing is known yet: this Node may be it.
+	f := nodeFacts{Addresses: []netip.Addr{}}
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	for _, t := range texts {
+		p, err := netip.ParsePrefix(t)
+		if err != nil {
+			f.PodCIDRs, f.InvalidPodCIDR = nil, err.Error()
+			break
+		}
+		f.PodCIDRs = append(f.PodCIDRs, p.Masked())
+	}
+	for _, a := range n.Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil {
+			continue
+		}
+		f.Addresses = append(f.Addresses, ip)
+		if a.Type == corev1.NodeInternalIP {
+			f.Internal = append(f.Internal, ip)
+		}
+	}
+	text := n.Annotations[transportAddresses]
+	for one := range strings.SplitSeq(text, ",") {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(one)); err == nil && ip.IsGlobalUnicast() {
+			f.Transport = append(f.Transport, ip)
+		}
+	}
+	if text != "" && !slices.ContainsFunc(f.Transport, service.Served) {
+		f.InvalidTransport = fmt.Sprintf("annotation %s: %q has no IPv4 address that a tunnel can end at", transportAddresses, text)
+	}
+	return f
+}
+
+// firstServed returns the first address that is served.
+func firstServed(list []netip.Addr) (netip.Addr, bool) {
+	i := slices.IndexFunc(list, service.Served)
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return list[i], true
+}
+
+// podCIDRs returns the ranges of the Node's Pods that are served.
+func (n nodeFacts) podCIDRs() ([]netip.Prefix, error) {
+	if n.InvalidPodCIDR != "" {
+		return nil, errors.New(n.InvalidPodCIDR)
+	}
+	var out []netip.Prefix
+	for _, p := range n.PodCIDRs {
+		if service.Served(p.Addr()) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// internalIP returns the first InternalIP, where tunnels to the Node end unless it says otherwise.
+func (n nodeFacts) internalIP() (netip.Addr, bool) { return firstServed(n.Internal) }
+
+// tunnelEnd returns where tunnels to a Node end: the announced transport address, else the
+// InternalIP. An annotation that names no usable address is an error and does not count.
+func (n nodeFacts) tunnelEnd() (ip netip.Addr, ok bool, err error) {
+	if n.InvalidTransport != "" {
+		err = errors.New(n.InvalidTransport)
+	}
+	if ip, ok = firstServed(n.Transport); !ok {
+		ip, ok = n.internalIP()
+	}
+	return ip, ok, err
+}
+
+// tunnelEnds returns all addresses that the tunnels of a Node may end at and come from: the one
+// that other Nodes send to, and its InternalIPs, which its switch uses until it has seen the
+// annotation.
+func (n nodeFacts) tunnelEnds() []netip.Addr {
+	var out []netip.Addr
+	if end, ok, _ := n.tunnelEnd(); ok {
+		out = append(out, end)
+	}
+	for _, ip := range n.Internal {
+		if service.Served(ip) && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// serviceCIDRsOf are the ranges of a ServiceCIDR that are served.
+func serviceCIDRsOf(sc *networkingv1.ServiceCIDR) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range sc.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil && service.Served(p.Addr()) {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// identity is what remains of an object's metadata: decisions go by name and age.
+func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp}
+}
+
+func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
+	return &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP}
+}
+
+func importFactsOf(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
+	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: identity(ci.ObjectMeta), Spec: ci.Spec}
+}
+
+// clusterSetFactsOf keeps the annotations that say where tunnels of other clusters come from.
+func clusterSetFactsOf(cs *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
+	out := &mcv1alpha2.ClusterSet{ObjectMeta: identity(cs.ObjectMeta)}
+	for key, value := range cs.Annotations {
+		if !strings.HasPrefix(key, multicluster.AnnotationTunnelSources) {
+			continue
+		}
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[key] = value
+	}
+	if out.Annotations == nil {
+		return nil
+	}
+	return out
+}
+
+func exportFactsOf(*mcsv1alpha1.ServiceExport) bool { return true }

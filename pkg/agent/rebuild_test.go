@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// TestDamagedRecordKeepsFlows restarts the agent with a port whose record is damaged: the switch keeps
+// the Pod's flows until its attachment is rebuilt.
+func TestDamagedRecordKeepsFlows(t *testing.T) {
+	w := newWalk(t, 4)
+	w.attach()
+	w.settle()
+	w.compare()
+	name := slices.Sorted(maps.Keys(w.world.pods))[0]
+	pod, wanted := w.world.pods[name], w.agent.tables.flows.Entries(datapath.PodOwner(name)).Flows
+	lost := func() (lost []flow.Key) {
+		have := flow.NewSet()
+		for _, m := range w.request(allFlows) {
+			for _, d := range m.(ofp.FlowDescReply).Flows {
+				w.must(have.Add(flow.FromStats(d)))
+			}
+		}
+		for _, f := range wanted {
+			if _, there := have.Get(f.Key()); !there {
+				lost = append(lost, f.Key())
+			}
+		}
+		return lost
+	}
+	w.stopAgent()
+	w.ovs.Vsctl("remove", "Port", name, "external_ids", "attached-mac")
+	w.rebuilds = true
+	w.startAgent()
+	for known := false; !known; { // the pass after that applies
+		<-w.passed
+		_, known = w.agent.tables.node.Get(self)
+	}
+	w.world.version++
+	w.world.tell(w.agent.tables, w.version)
+	for w.seen.Load() != int64(w.world.version) {
+		<-w.passed
+	}
+	if row, _ := w.agent.tables.attachments.Get(derive.Name(name)); row.MAC != "" {
+		t.Fatalf("the record is not damaged: %+v", row)
+	}
+	w.must(w.agent.flows.Synced(t.Context()))
+	if l := lost(); len(wanted) == 0 || len(l) > 0 || w.agent.ready() {
+		t.Errorf("before the attachment is rebuilt %d of %d flows are gone: %v", len(l), len(wanted), l)
+	}
+	w.agent.attachments.put(pod)
+	w.agent.tables.rebuilding.Delete(self)
+	w.settle()
+	w.compare()
+}

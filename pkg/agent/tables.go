@@ -1,0 +1,606 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+const self = datapath.Self
+
+// tables are what this Node should have, from facts about the cluster and the Node to bridges, the
+// host's network and flows. A change makes those rows again that read it.
+//
+//	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, networkpolicies,
+//	            gateways, clusterinfoimports, clustersets, serviceexports
+//	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record
+//	                 │
+//	                 ▼
+//	this-node (and last-node, when there is none)
+//	                 │
+//	                 ▼
+//	service-cidrs, peering ──► node, remote-nodes, pods ──► datapath.Tables ──► flowsync
+//	                                 │
+//	                                 └──► uplink, bridges, host, network ──► OVSDB, netlink, CNI
+type tables struct {
+	engine   *derive.Engine
+	config   config.Config
+	nodeName string
+
+	// From the API server.
+	nodes        *derive.Source[derive.Object, nodeFacts]
+	serviceCIDRs *derive.Source[derive.Object, []netip.Prefix]
+	gateways     *derive.Source[derive.Object, *mcv1alpha1.Gateway]
+	imports      *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	sets         *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
+	exports      *derive.Source[derive.Object, bool]
+
+	// From the Node.
+	settings    *derive.Source[derive.Name, settings]
+	underlay    *derive.Source[derive.Name, Underlay]
+	attachments *derive.Source[derive.Name, cni.Attachment] // by port
+	ports       *derive.Source[derive.Name, portFacts]      // of the integration bridge, by name
+	record      *derive.Source[derive.Name, uplinkRecord]
+	numbers     *derive.Source[derive.Name, ofp.Port] // that new ports of attachments ask for, by port
+	last        *derive.Source[derive.Name, thisNode] // that was in now, for when there is none
+
+	rebuilding *derive.Source[derive.Name, bool] // attachments whose record is damaged: self, or no row
+
+	services *service.Tables
+	policies *policy.Tables
+	flows    *datapath.Tables
+
+	now       *derive.Table[derive.Name, thisNode]
+	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
+	peering   *derive.Table[derive.Name, peering.Peering]
+	node      *derive.Table[derive.Name, datapath.Node]
+	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
+	pods      *derive.Table[derive.Name, datapath.Pod]
+	waiting   *derive.Table[derive.Name, bool] // attachments whose port has no number yet, by port
+	uplink    *derive.Table[derive.Name, takeover]
+	bridges   *derive.Table[derive.Name, []bridge.Bridge]
+	host      *derive.Table[derive.Name, hostnet.Desired]
+	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
+	peersPods *derive.Table[derive.Name, []clusterRange]
+}
+
+// settings are what does not change while the agent runs, but is not in its configuration.
+type settings struct {
+	Known bool
+	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
+	// the OVSDB.
+	GatewayMAC string
+}
+
+// thisNode is the Node's object and the underlay that goes with it.
+type thisNode struct {
+	Known    bool
+	Node     nodeFacts
+	Underlay Underlay
+}
+
+// portFacts are what is read of a port in the OVSDB.
+type portFacts struct {
+	There  bool
+	OFPort ofp.Port
+	Error  string
+}
+
+// uplinkRecord is what the OVSDB remembers of an interface that the switch has taken over.
+type uplinkRecord struct{ Addresses, Routes string }
+
+// newTables returns the tables with empty sources.
+func newTables(c config.Config, nodeName string) *tables {
+	e := derive.New()
+	t := &tables{engine: e, config: c, nodeName: nodeName}
+	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
+	t.services = service.NewTables(e, nodeName, knowsSCTP(c))
+	t.policies = policy.NewTables(e, nodeName)
+	t.serviceCIDRs = derive.NewSource[derive.Object, []netip.Prefix](e, "servicecidrs")
+	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
+	t.imports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
+	t.sets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
+	t.exports = derive.NewSource[derive.Object, bool](e, "serviceexports")
+	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
+	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
+	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
+	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
+	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
+	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
+	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
+	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
+
+	one := derive.KeysOf(t.settings)
+	t.now = derive.NewTable(e, "this-node", t.nowOf, one)
+	t.now.Watch(func(changes []derive.Change[derive.Name, thisNode]) {
+		for _, c := range changes {
+			if c.New.Known {
+				t.last.Set(self, c.New)
+			}
+		}
+	})
+	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
+	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
+	t.node = derive.NewTable(e, "node", t.nodeOf, one)
+	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
+		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
+	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
+	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
+	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
+	t.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
+	t.host = derive.NewTable(e, "host", t.hostOf, one)
+	t.network = derive.NewTable(e, "network", t.networkOf, one)
+	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
+	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
+	t.flows = datapath.NewTables(e, datapath.Inputs{
+		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering,
+		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
+	})
+	return t
+}
+
+// knowsSCTP says whether the datapath can translate SCTP: the userspace datapath's connection
+// tracker has no SCTP helper (OVS 3.1 lib/conntrack.c), the kernel's has.
+func knowsSCTP(c config.Config) bool { return c.OVSDatapathType == "system" }
+
+// problems collects what a function reports.
+type problems []problem.Problem
+
+func (p *problems) report(object problem.Object, field, reason, format string, args ...any) {
+	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+func (t *tables) object() problem.Object { return problem.Object{Kind: "Node", Name: t.nodeName} }
+
+// self returns this Node's object; false while it is not known.
+func (t *tables) self(r *derive.Reader) (nodeFacts, bool) {
+	return derive.Get(r, t.nodes, derive.Object{Name: t.nodeName})
+}
+
+// nowOf is the Node's object with its underlay. There is no row while one of them is not known.
+func (t *tables) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Problem) {
+	n, ok := t.self(r)
+	if !ok {
+		return thisNode{}, nil
+	}
+	u, ok := derive.Get(r, t.underlay, self)
+	if ip, _ := n.internalIP(); t.config.TransportInterface == "" {
+		ok = !ip.IsValid() || ok && u.Of == ip // without an InternalIP there is nothing to be read
+	}
+	if !ok {
+		return thisNode{}, nil
+	}
+	return thisNode{Known: true, Node: n, Underlay: u}, nil
+}
+
+// ready returns this Node's object and its underlay, as they were last known together: when somebody
+// deletes the object, Pods still go and Services still change. It returns false before they were
+// known, and what the switch has stays as it is.
+func (t *tables) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
+	node, ok := derive.Get(r, t.now, self)
+	if !ok {
+		node, ok = derive.Get(r, t.last, self)
+	}
+	return node.Node, node.Underlay, ok
+}
+
+// rangesOf returns the IPv4 ranges that ClusterIPs come from: what the configuration
+// says, else the cluster's ServiceCIDR objects (KEP-1880), else the smallest range that
+// covers the ClusterIPs in use, for API servers that have no such objects.
+func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
+	if p, err := netip.ParsePrefix(t.config.ServiceCIDR); err == nil {
+		return []netip.Prefix{p.Masked()}, nil
+	}
+	var out []netip.Prefix
+	for _, row := range derive.All(r, t.serviceCIDRs) {
+		out = append(out, row.Value...)
+	}
+	if len(out) == 0 {
+		var vips []netip.Addr
+		for _, row := range derive.All(r, t.services.Services) {
+			vips = append(vips, row.Value.VIPs...)
+		}
+		out = cover(vips)
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(out), nil
+}
+
+// cover returns the smallest IPv4 prefix that holds every address.
+func cover(addresses []netip.Addr) []netip.Prefix {
+	var out netip.Prefix
+	for _, ip := range addresses {
+		if !service.Served(ip) {
+			continue
+		}
+		if !out.IsValid() {
+			out = netip.PrefixFrom(ip, 32)
+			continue
+		}
+		for !out.Contains(ip) {
+			out = netip.PrefixFrom(out.Addr(), out.Bits()-1).Masked()
+		}
+	}
+	if !out.IsValid() {
+		return nil
+	}
+	return []netip.Prefix{out}
+}
+
+// peeringOf decides this Node's part in traffic between clusters.
+func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []problem.Problem) {
+	if !t.config.MulticlusterGateway() {
+		return peering.Peering{}, nil
+	}
+	p, list := peering.Plan(peering.View{
+		NodeName:           t.nodeName,
+		Gateways:           values(derive.All(r, t.gateways)),
+		ClusterInfoImports: values(derive.All(r, t.imports)),
+		ClusterSets:        values(derive.All(r, t.sets)),
+		Own:                t.own(r),
+		PodToPod:           t.config.Multicluster.EnablePodToPodConnectivity,
+
+		AllowUnencryptedPeers: t.config.Multicluster.AllowUnencryptedPeers,
+	})
+	ps := problems(list)
+	t.useTransportAddresses(&p, r, &ps)
+	return p, ps
+}
+
+func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
+	out := make([]V, len(rows))
+	for i, row := range rows {
+		out[i] = row.Value
+	}
+	return out
+}
+
+// own returns the addresses that no other cluster can have.
+func (t *tables) own(r *derive.Reader) peering.Own {
+	ranges, _ := derive.Get(r, t.ranges, self)
+	own := peering.Own{ServiceCIDRs: ranges, APIServers: t.apiServers(r)}
+	nodes := values(derive.All(r, t.nodes))
+	this, u, _ := t.ready(r)
+	if _, there := t.self(r); !there {
+		nodes = append(nodes, this)
+	}
+	for _, n := range nodes {
+		pods, _ := n.podCIDRs()
+		own.PodCIDRs = append(own.PodCIDRs, pods...)
+		for _, ip := range n.Addresses {
+			if service.Served(ip) {
+				own.Nodes = append(own.Nodes, ip)
+			}
+		}
+		if ip, ok, _ := n.tunnelEnd(); ok && !slices.Contains(own.Nodes, ip) {
+			own.Nodes = append(own.Nodes, ip)
+		}
+	}
+	for _, p := range u.Networks {
+		if service.Served(p.Addr()) {
+			own.Networks = append(own.Networks, p.Masked())
+		}
+	}
+	return own
+}
+
+// apiServers returns the IPv4 addresses of the API servers: those that the API server itself
+// writes as endpoints of the Service "kubernetes", and the one that the configuration names.
+func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
+	var out []netip.Addr
+	add := func(ip netip.Addr) {
+		if service.Served(ip) && !slices.Contains(out, ip) {
+			out = append(out, ip)
+		}
+	}
+	if u, err := url.Parse(t.config.KubeAPIServerOverride); err == nil {
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil {
+			add(ip)
+		}
+	}
+	for _, s := range derive.List(r, t.services.ByService, derive.Object{Namespace: "default", Name: "kubernetes"}) {
+		for _, e := range s.Value.Endpoints {
+			add(e.Addr)
+		}
+	}
+	return out
+}
+
+// nodeOf is what the flows depend on of this Node. There is no row before the Node was known.
+func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []problem.Problem) {
+	var ps problems
+	if _, ok := t.self(r); !ok {
+		ps.report(t.object(), "", "NodeNotFound", "the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
+	}
+	node, _, ok := t.ready(r)
+	if !ok {
+		return datapath.Node{}, ps // the reader of the underlay reports why
+	}
+	ranges, err := node.podCIDRs()
+	if err != nil {
+		ps.report(t.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
+	}
+	if len(ranges) == 0 {
+		ps.report(t.object(), "spec.podCIDRs", "NoPodCIDR",
+			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
+	}
+	if _, _, err := node.tunnelEnd(); err != nil {
+		ps.report(t.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+	}
+	s, _ := derive.Get(r, t.settings, self)
+	p, _ := derive.Get(r, t.peering, self)
+	n := datapath.Node{
+		Name:         t.nodeName,
+		GatewayPort:  gatewayOFPort,
+		TunnelPort:   tunnelOFPort,
+		PodCIDRs:     ranges,
+		ServiceVIP:   serviceVIP,
+		Ends:         node.tunnelEnds(),
+		Tunnel:       t.tunnel(),
+		PacketInRate: uint32(t.config.PacketInRate),
+	}
+	if mac, err := ofp.ParseMAC(s.GatewayMAC); err == nil {
+		n.GatewayMAC = mac
+	}
+	for _, cidr := range ranges {
+		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
+	}
+	n.TunnelSource, n.PeerSource = t.tunnelSources(p.GatewayIP, r, &ps)
+	return n, ps
+}
+
+// gatewayOf returns the gateway address of a podCIDR: its first usable address.
+func gatewayOf(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
+
+// tunnel is what the switch's tunnels look like from outside.
+func (t *tables) tunnel() datapath.Tunnel {
+	tunnel := tunnelProtocols[t.config.TunnelType]
+	if t.config.TunnelPort > 0 && tunnel.Port > 0 {
+		tunnel.Port = uint16(t.config.TunnelPort)
+	}
+	return tunnel
+}
+
+// podMTU is the MTU of Pods and of the gateway port: what the configuration says, else the
+// underlay's less the tunnel's overhead; 0 while the underlay is not known.
+func (t *tables) podMTU(u Underlay) int {
+	switch {
+	case t.config.DefaultMTU > 0:
+		return t.config.DefaultMTU
+	case u.MTU == 0:
+		return 0
+	}
+	return min(u.MTU-overhead[t.config.TunnelType], 65000)
+}
+
+// remoteOf is another Node of this cluster that has Pods and an address.
+func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNode, []problem.Problem) {
+	if string(name) == t.nodeName {
+		return datapath.RemoteNode{}, nil
+	}
+	var ps problems
+	object := problem.Object{Kind: "Node", Name: string(name)}
+	n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(name)})
+	ranges, err := n.podCIDRs()
+	if err != nil {
+		ps.report(object, "spec.podCIDRs", "InvalidPodCIDR", "%v: its Pods cannot be reached from here", err)
+		return datapath.RemoteNode{}, ps
+	}
+	ip, ok, err := n.tunnelEnd()
+	if err != nil {
+		ps.report(object, "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+	}
+	if !ok && len(n.Internal) > 0 {
+		ps.report(object, "status.addresses", "InvalidAddress",
+			"its Pods cannot be reached: %s is no IPv4 address, where a tunnel could end: give the Node an IPv4 InternalIP", n.Internal[0])
+	}
+	if !ok || len(ranges) == 0 {
+		return datapath.RemoteNode{}, ps // also a Node that is still being set up
+	}
+	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
+	for _, cidr := range ranges {
+		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))
+	}
+	return remote, ps
+}
+
+// podOf is a Pod attached to this Node whose port has a number, or asks for one: then its flows reach the
+// switch at the time the port does. Where Open vSwitch gives another number, the flows follow.
+func (t *tables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []problem.Problem) {
+	var ps problems
+	a, _ := derive.Get(r, t.attachments, name)
+	object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
+	mac, err := ofp.ParseMAC(a.MAC)
+	if err != nil {
+		ps.report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
+		return datapath.Pod{}, ps
+	}
+	port, _ := derive.Get(r, t.ports, name)
+	if port.Error != "" {
+		// Nothing waits for it: its Pod is gone, or the CNI call that made it reports it.
+		ps.report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
+		return datapath.Pod{}, ps
+	}
+	number := port.OFPort
+	if number == 0 {
+		number, _ = derive.Get(r, t.numbers, name)
+	}
+	if number == 0 {
+		return datapath.Pod{}, nil
+	}
+	return podAt(a, mac, number), nil
+}
+
+func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
+	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port}
+	for _, ip := range a.IPs {
+		if service.Served(ip.Addr()) {
+			pod.IPs = append(pod.IPs, ip.Addr())
+		}
+	}
+	return pod
+}
+
+// waits says whether an attachment waits for the number of its port.
+func (t *tables) waits(name derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	a, _ := derive.Get(r, t.attachments, name)
+	port, _ := derive.Get(r, t.ports, name)
+	_, err := ofp.ParseMAC(a.MAC)
+	return err == nil && port.Error == "" && port.OFPort == 0, nil
+}
+
+// networkOf is what a new Pod gets. There is no row while the Node has no podCIDR or is not known: the
+// podCIDR of a Node that is deleted may be another's soon.
+func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
+	now, ok := derive.Get(r, t.now, self)
+	if !ok {
+		return cni.Network{}, nil
+	}
+	n, _ := derive.Get(r, t.node, self)
+	s, _ := derive.Get(r, t.settings, self)
+	mtu := t.podMTU(now.Underlay)
+	if len(n.PodCIDRs) == 0 || mtu == 0 || s.GatewayMAC == "" {
+		return cni.Network{}, nil
+	}
+	return cni.Network{
+		PodCIDRs:   n.PodCIDRs,
+		Gateways:   n.GatewayIPs,
+		MTU:        mtu,
+		GatewayMAC: s.GatewayMAC,
+		// The userspace datapath forwards a packet as it was written to the veth; a
+		// checksum left to hardware would never be computed.
+		DisableTXChecksum: t.config.OVSDatapathType == "netdev" || t.config.DisableTXChecksumOffload,
+	}, nil
+}
+
+// portsOf are the facts about the ports of the integration bridge.
+func (t *tables) portsOf(s bridge.State) map[derive.Name]portFacts {
+	out := map[derive.Name]portFacts{}
+	for name, p := range s.Bridges[t.config.OVSBridge].Ports {
+		out[derive.Name(name)] = portFacts{There: true, OFPort: ofp.Port(p.OFPort), Error: p.Error}
+	}
+	return out
+}
+
+// readSwitch writes what the OVSDB says. Several goroutines may do so, and each reads while no other
+// writes: what was read earlier is never written later.
+func (t *tables) readSwitch(read func() bridge.State) {
+	t.engine.Together(func() {
+		s := read()
+		ids := s.Bridges[uplinkBridge(t.config.TransportInterface)].ExternalIDs
+		t.ports.Replace(t.portsOf(s))
+		t.record.Set(self, uplinkRecord{ids[hostnet.UplinkAddressesKey], ids[hostnet.UplinkRoutesKey]})
+	})
+}
+
+// setCluster makes what a view has from the API server the content of its sources.
+func (t *tables) setCluster(v View) {
+	replace(t.nodes, v.Nodes, nodeFactsOf)
+	replace(t.services.Services, v.Services, service.FactsOf)
+	replace(t.services.Slices, v.EndpointSlices, service.SliceFactsOf)
+	replace(t.serviceCIDRs, v.ServiceCIDRs, serviceCIDRsOf)
+	replace(t.gateways, v.Gateways, gatewayFactsOf)
+	replace(t.imports, v.ClusterInfoImports, importFactsOf)
+	replace(t.sets, v.ClusterSets, clusterSetFactsOf)
+	replace(t.exports, v.ServiceExports, exportFactsOf)
+	replace(t.policies.Pods, v.Pods, policy.PodFactsOf)
+	replace(t.policies.Namespaces, v.Namespaces, policy.NamespaceLabels)
+	replace(t.policies.Policies, v.NetworkPolicies, policy.FactsOf)
+}
+
+// set makes a view the content of all sources.
+func (t *tables) set(v View) {
+	t.engine.Together(func() {
+		t.setCluster(v)
+		attachments := map[derive.Name]cni.Attachment{}
+		for _, a := range v.Attachments {
+			attachments[derive.Name(a.PortName)] = a
+		}
+		t.attachments.Replace(attachments)
+		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC})
+		u := v.Underlay
+		u.Read = true
+		for _, n := range v.Nodes {
+			if n.Name == v.NodeName {
+				u.Of, _ = nodeFactsOf(n).internalIP()
+			}
+		}
+		t.underlay.Set(self, u)
+	})
+	t.readSwitch(func() bridge.State { return v.Switch })
+	t.loaded(true)
+}
+
+// loaded declares that the sources have their content: those that the Node fills, and those that
+// the API server does.
+func (t *tables) loaded(cluster bool) {
+	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.numbers, t.ports, t.record, t.last, t.rebuilding} {
+		s.Loaded()
+	}
+	if !cluster {
+		return
+	}
+	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies.Pods, t.policies.Namespaces, t.policies.Policies, t.gateways, t.imports, t.sets, t.exports} {
+		s.Loaded()
+	}
+}
+
+// replace makes a list of objects the content of a source.
+func replace[T interface {
+	GetNamespace() string
+	GetName() string
+}, F any](s *derive.Source[derive.Object, F], list []T, facts func(T) F) {
+	all := make(map[derive.Object]F, len(list))
+	for _, o := range list {
+		all[derive.ObjectOf(o)] = facts(o)
+	}
+	s.Replace(all)
+}
+
+// connections are the UDP connections to Services that changed frontends had, and have.
+func connections(changes []derive.Change[derive.Object, []service.Frontend]) (before, now []datapath.ServiceConnection) {
+	for _, c := range changes {
+		before = append(before, datapath.ServiceConnections(c.Old)...)
+		now = append(now, datapath.ServiceConnections(c.New)...)
+	}
+	return before, now
+}
+
+// draining are the endpoints that end but still serve (KEP-1669) of changed slices, before and now.
+func draining(changes []derive.Change[derive.Object, service.SliceFacts]) (before, now []netip.AddrPort) {
+	of := func(s service.SliceFacts) []netip.AddrPort {
+		out := map[netip.AddrPort]bool{}
+		for _, e := range s.Endpoints {
+			for _, p := range s.Ports {
+				if e.Draining && p.Protocol == corev1.ProtocolUDP {
+					out[netip.AddrPortFrom(e.Addr, p.Port)] = true
+				}
+			}
+		}
+		return slices.Collect(maps.Keys(out))
+	}
+	for _, c := range changes {
+		before = append(before, of(c.Old)...)
+		now = append(now, of(c.New)...)
+	}
+	return before, now
+}
