@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member"
@@ -84,6 +85,7 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	kube = kubeclient.WithWarnings(kube, slog.Default())
 	kube.QPS, kube.Burst = 100, 200
 	kube.UserAgent = "tombolo-controller-" + string(role)
 	if err := waitServed(ctx, kube, role); err != nil {
@@ -123,11 +125,12 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 		options.TLSOpts = append(options.TLSOpts, certificate.TLS)
 	}
 	election := cfg.LeaderElection
-	if !election.Enabled() {
-		slog.Warn("leaderElection.leaderElect is false: every replica writes; run only one (spec.replicas of the Deployment)")
+	if election.LeaderElect != nil && !*election.LeaderElect {
+		slog.Warn("leaderElection.leaderElect: false has no effect, since several replicas would write against each other: this replica writes when it holds the Lease; remove the key",
+			"lease", election.ResourceName)
 	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		LeaderElection:          election.Enabled(),
+		LeaderElection:          true,
 		LeaderElectionID:        election.ResourceName,
 		LeaderElectionNamespace: cmp.Or(election.ResourceNamespace, namespace),
 		LeaseDuration:           &election.LeaseDuration.Duration,

@@ -157,6 +157,7 @@ func TestReplicas(t *testing.T) {
 	if err := second.process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the second has stopped", func() error { return stopped(second.process.Process.Pid) }) // the signal is not waited for
 	serviceRange("10.98.0.0/16")
 	if err := second.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -234,7 +235,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
+	// Antrea's files have leaderElect: false, and our manifests two replicas: one of them writes all the same.
+	config := fmt.Sprintf("health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaderElect: false, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
 	access := clientcmdapi.NewConfig()
 	access.Clusters["c"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
 	access.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: server.BearerToken, Impersonate: "system:serviceaccount:area:antrea-mc-controller"}
@@ -410,4 +412,22 @@ func eventually(t *testing.T, what string, f func() error) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, errors.Join(last, err))
 	}
+}
+
+// stopped says whether all threads of a process are stopped, as SIGSTOP has them when they next leave the kernel.
+func stopped(pid int) error {
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, path := range stats {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if _, after, _ := strings.Cut(string(text), ") "); !strings.HasPrefix(after, "T") { // state; proc(5)
+			return fmt.Errorf("a thread runs: %s", text)
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ package lint
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,7 +56,7 @@ func Documents(r io.Reader) ([]string, error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(r))
 	for {
 		text, err := documents.Read()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found, nil
 		}
 		if err != nil {

@@ -1,9 +1,15 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // TestDefinitions holds the manifests to the sequences in which the guides apply them: after each
@@ -36,6 +42,47 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
+// TestReadyz lets the controllers ask whether an API server that denies a kind is ready.
+func TestReadyz(t *testing.T) {
+	for _, p := range []part{leader, leaderOf15, member} {
+		text, err := p.text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := map[string]bool{}
+		var bound []string
+		for documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096); ; {
+			var o struct {
+				Kind     string
+				Metadata struct{ Name string }
+				Rules    []rbacv1.PolicyRule
+				RoleRef  rbacv1.RoleRef
+				Subjects []rbacv1.Subject
+			}
+			if err := documents.Decode(&o); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				continue // rules of other kinds look otherwise
+			}
+			switch o.Kind {
+			case "ClusterRole":
+				for _, rule := range o.Rules {
+					if slices.Contains(rule.NonResourceURLs, "/readyz") && slices.Equal(rule.Verbs, []string{"get"}) {
+						granted[o.Metadata.Name] = true
+					}
+				}
+			case "ClusterRoleBinding":
+				if len(o.Subjects) == 1 && o.Subjects[0].Name == "antrea-mc-controller" {
+					bound = append(bound, o.RoleRef.Name)
+				}
+			}
+		}
+		if !slices.ContainsFunc(bound, func(role string) bool { return granted[role] }) {
+			t.Errorf("%s in %s: the controller may not get /readyz; its roles are %q", p.Role, p.Namespace, bound)
+		}
+	}
+}
+
 // TestSideEffects lets the API server ask every webhook in a dry run too: none writes anything.
 func TestSideEffects(t *testing.T) {
 	for _, p := range []part{leader, leaderOf15, member} {
@@ -46,6 +93,26 @@ func TestSideEffects(t *testing.T) {
 		hooks := strings.Count(text, "failurePolicy:")
 		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks || strings.Count(text, "sideEffects:") != hooks {
 			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.Role, p.Namespace, none, hooks)
+		}
+	}
+}
+
+// TestEarlierReplicas lets a member's replica of an earlier version, which writes by update, go on with the role of
+// this one: an upgrade replaces the role before the replicas.
+func TestEarlierReplicas(t *testing.T) {
+	text, err := member.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, role, _ := strings.Cut(text, "kind: ClusterRole\nmetadata:\n  name: antrea-mc-controller-role\n")
+	role, _, _ = strings.Cut(role, "\n---\n")
+	for _, resources := range []string{
+		"services, endpoints", "clustersets", "clustersets/status", "gateways, clusterinfoimports", "serviceexports/status", "serviceimports",
+	} {
+		_, rule, found := strings.Cut(role, "resources: ["+resources+"]\n")
+		verbs, _, _ := strings.Cut(rule, "\n")
+		if !found || !strings.Contains(verbs, "update") || !strings.Contains(verbs, "patch") {
+			t.Errorf("%s: %q, want update and patch", resources, verbs)
 		}
 	}
 }

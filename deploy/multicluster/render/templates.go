@@ -97,6 +97,7 @@ spec:
   limited:
     nominalConcurrencyShares: 10
     lendablePercent: 50
+    borrowingLimitPercent: 0 # of others' shares: members have at most these
     limitResponse:
       type: Queue
       queuing: {queues: 32, handSize: 4, queueLengthLimit: 50}
@@ -161,10 +162,12 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata:
   name: antrea-mc-controller-role
+# With update beside patch: during an upgrade, or after it is undone, replicas of earlier versions run with this role,
+# and they write by update.
 rules:
   - apiGroups: [""]
     resources: [services, endpoints]
-    verbs: [get, list, watch, create, update, delete]
+    verbs: [get, list, watch, create, update, patch, delete]
   - apiGroups: [""]
     resources: [nodes, namespaces]
     verbs: [get, list, watch]
@@ -182,22 +185,22 @@ rules:
     verbs: [get, list, watch]
   - apiGroups: [multicluster.crd.antrea.io]
     resources: [clustersets]
-    verbs: [get, list, watch, update]
+    verbs: [get, list, watch, update, patch]
   - apiGroups: [multicluster.crd.antrea.io]
     resources: [clustersets/status]
-    verbs: [update]
+    verbs: [update, patch]
   - apiGroups: [multicluster.crd.antrea.io]
     resources: [gateways, clusterinfoimports]
-    verbs: [get, list, watch, create, update, delete]
+    verbs: [get, list, watch, create, update, patch, delete]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceexports]
     verbs: [get, list, watch]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceexports/status]
-    verbs: [update]
+    verbs: [update, patch]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceimports]
-    verbs: [get, list, watch, create, update, delete]
+    verbs: [get, list, watch, create, update, patch, delete]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -220,6 +223,8 @@ rules:
     resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
     resourceNames: [<< .Prefix >>antrea-mc-mutating-webhook-configuration, << .Prefix >>antrea-mc-validating-webhook-configuration]
     verbs: [update]
+  - nonResourceURLs: [/readyz] # an API server that is not ready yet denies kinds that it has
+    verbs: [get]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -247,7 +252,7 @@ data:
       bindAddress: "0"
     webhook:
       port: 9443
-    # One of the replicas writes; all serve the webhooks. Without it run only one replica.
+    # One of the replicas writes, the one that holds the Lease; all serve the webhooks.
     leaderElection:
       leaderElect: true
 <<- if eq .Role "member" >>
@@ -350,7 +355,7 @@ spec:
           configMap: {name: antrea-mc-controller-config}
 `
 
-// webhooks tell the API server what to ask the controller. The controller fills in caBundle.
+// webhooks name the requests that the API server has the controller review. The controller fills in caBundle.
 const webhooks = `
 <<- define "meta" >>
   labels: {app: antrea, served-by: antrea-mc-controller, role: << .Role >>, served-in: << .Namespace >>}
@@ -358,9 +363,14 @@ const webhooks = `
 <<- define "events" >>
     sideEffects: None
     admissionReviewVersions: [v1]
-    # Events of the cluster's own components do not wait for this controller.
-    failurePolicy: Ignore
+    failurePolicy: Fail # or a member could fill etcd while this controller is away
     timeoutSeconds: 2
+    # Events of the cluster's own components do not wait for this controller.
+    matchConditions:
+      - name: members
+        expression: >-
+          request.userInfo.username.startsWith("system:serviceaccount:<< .Namespace >>:") &&
+          request.userInfo.username != "system:serviceaccount:<< .Namespace >>:antrea-mc-controller"
     namespaceSelector:
       matchLabels: {kubernetes.io/metadata.name: << .Namespace >>}
     rules:

@@ -5,7 +5,8 @@
 // Whoever holds a range keeps it. What is in effect already (the leader's ResourceImport, the
 // member's ClusterInfoImport) is the record of it, so neither a cluster ID that sorts first nor
 // an update of an old announcement takes a range away from another cluster. Ranges that nobody
-// holds go to the candidates in the order in which they are given: the oldest first.
+// holds go to the candidates in the order in which they are given: the oldest first. A range in which
+// another cluster uses addresses without announcing ranges goes to nobody, unless it is pinned.
 package claims
 
 import (
@@ -13,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
@@ -51,13 +53,21 @@ type Fault struct {
 
 func (f Fault) String() string { return f.Field + ": " + f.Message }
 
+// Used finds an address in a range that a cluster other than the one that is named uses without having
+// announced ranges, and that cluster; an empty ID for none.
+type Used func(in netip.Prefix, exceptBy string) (ip netip.Addr, cluster string)
+
 // Decide decides about all clusters of a ClusterSet together. The decisions are in the order of
 // the candidates.
-func Decide(candidates []Candidate, pins Pins) []Decision {
-	t := &table{pins: pins}
+func Decide(candidates []Candidate, pins Pins) []Decision { return DecideUsed(candidates, pins, nil) }
+
+// DecideUsed does the same, and asks used for ranges that are not held yet.
+func DecideUsed(candidates []Candidate, pins Pins, used Used) []Decision {
+	t := &table{pins: reserve(pins)}
 	for _, c := range candidates {
 		t.hold(c.ClusterID, c.Held)
 	}
+	t.used = used
 	out := make([]Decision, len(candidates))
 	for i, c := range candidates {
 		out[i] = t.decide(c)
@@ -80,8 +90,10 @@ type claim struct {
 
 // table has the claims that are taken.
 type table struct {
-	pins  Pins
+	pins  *reserved
+	used  Used
 	taken []claim
+	at    tree // numbers of taken, by range
 }
 
 // hold takes what is in effect. What two clusters hold (from before this was checked) stays with
@@ -107,6 +119,9 @@ func (t *table) decide(c Candidate) Decision {
 	info, faults, usable := t.wanted(c.ClusterID, c.Wanted)
 	if usable {
 		return Decision{Info: info, Faults: faults}
+	}
+	for i := len(t.taken) - 1; i >= before; i-- {
+		t.at.remove(t.taken[i].prefix)
 	}
 	t.taken = t.taken[:before]
 	return Decision{Info: t.held(c.ClusterID, c.Held), Faults: faults}
@@ -196,19 +211,33 @@ func (t *table) take(c claim) error {
 	if err := t.pins.check(c); err != nil {
 		return err
 	}
-	for _, other := range t.taken {
-		if other.cluster != c.cluster && other.prefix.Overlaps(c.prefix) {
-			return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
-				c.text(), c.cluster, other.kind, other.address(), other.cluster)
+	first := -1 // the claim that was taken first
+	t.at.overlapping(c.prefix, func(i int) {
+		if t.taken[i].cluster != c.cluster && (first < 0 || i < first) {
+			first = i
+		}
+	})
+	if first >= 0 {
+		other := t.taken[first]
+		return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
+			c.text(), c.cluster, other.kind, other.address(), other.cluster)
+	}
+	if t.used != nil && c.kind != gateway && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
+		if ip, user := t.used(c.prefix, c.cluster); user != "" {
+			return fmt.Errorf("%s of cluster %s contains %s, which cluster %s exports as an endpoint already: use other addresses, or pin the range to cluster %s by annotation %s of the leader's ClusterSet",
+				c.text(), c.cluster, ip, user, c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
 		}
 	}
+	t.at.add(c.prefix, len(t.taken))
 	t.taken = append(t.taken, c)
 	return nil
 }
 
 // owns says whether a cluster has taken a range.
 func (t *table) owns(cluster string, prefix netip.Prefix) bool {
-	return slices.ContainsFunc(t.taken, func(c claim) bool { return c.cluster == cluster && contains(c.prefix, prefix) })
+	owns := false
+	t.at.containing(prefix, func(i int) { owns = owns || t.taken[i].cluster == cluster })
+	return owns
 }
 
 func (c claim) text() string { return c.kind + " " + c.address() }

@@ -65,27 +65,57 @@ func readPin(word string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// check says why pins forbid a claim.
-func (p Pins) check(c claim) error {
-	of, key := Pin.ranges, multicluster.AnnotationRangesPrefix
-	if c.kind == gateway {
-		of, key = Pin.gateways, multicluster.AnnotationGatewaysPrefix
+// reserved are pins, to be found by range.
+type reserved struct {
+	Pins
+	clusters         []string // in order
+	ranges, gateways tree     // numbers of clusters
+}
+
+func reserve(p Pins) *reserved {
+	r := &reserved{Pins: p, clusters: slices.Sorted(maps.Keys(p))}
+	for i, id := range r.clusters {
+		for _, prefix := range p[id].Ranges {
+			r.ranges.add(prefix, i)
+		}
+		for _, prefix := range p[id].Gateways {
+			r.gateways.add(prefix, i)
+		}
 	}
-	if own, pinned := of(p[c.cluster]); pinned {
+	return r
+}
+
+// check says why pins forbid a claim.
+func (r *reserved) check(c claim) error {
+	of, at, key := Pin.ranges, &r.ranges, multicluster.AnnotationRangesPrefix
+	if c.kind == gateway {
+		of, at, key = Pin.gateways, &r.gateways, multicluster.AnnotationGatewaysPrefix
+	}
+	if own, pinned := of(r.Pins[c.cluster]); pinned {
 		if slices.ContainsFunc(own, func(r netip.Prefix) bool { return contains(r, c.prefix) }) {
 			return nil
 		}
 		return fmt.Errorf("%s is not among the addresses that cluster %s may announce: correct it there, or annotation %s of the leader's ClusterSet",
 			c.text(), c.cluster, key+c.cluster)
 	}
-	for _, id := range slices.Sorted(maps.Keys(p)) {
-		reserved, _ := of(p[id])
-		if id != c.cluster && slices.ContainsFunc(reserved, c.prefix.Overlaps) {
-			return fmt.Errorf("%s of cluster %s is reserved for cluster %s by annotation %s of the leader's ClusterSet: use other addresses",
-				c.text(), c.cluster, id, key+id)
+	first := -1
+	at.overlapping(c.prefix, func(i int) {
+		if r.clusters[i] != c.cluster && (first < 0 || i < first) {
+			first = i
 		}
+	})
+	if first < 0 {
+		return nil
 	}
-	return nil
+	id := r.clusters[first]
+	return fmt.Errorf("%s of cluster %s is reserved for cluster %s by annotation %s of the leader's ClusterSet: use other addresses",
+		c.text(), c.cluster, id, key+id)
+}
+
+// reserves says whether a range is pinned to the cluster that claims it.
+func (p Pins) reserves(c claim) bool {
+	own, pinned := Pin.ranges(p[c.cluster])
+	return pinned && slices.ContainsFunc(own, func(r netip.Prefix) bool { return contains(r, c.prefix) })
 }
 
 func (p Pin) ranges() ([]netip.Prefix, bool)   { return p.Ranges, p.HasRanges }

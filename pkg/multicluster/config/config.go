@@ -62,7 +62,8 @@ type Config struct {
 // LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
 // of them serve the webhooks.
 type LeaderElection struct {
-	// LeaderElect false has every replica write, so that there may be only one; nil is true.
+	// LeaderElect is accepted and has no effect: one replica is always elected. With the two replicas
+	// of the manifests and the "false" of Antrea's files there would be two writers.
 	LeaderElect *bool `json:"leaderElect,omitempty"`
 	// LeaseDuration is after how long without a sign of life another replica takes over,
 	// RenewDeadline after how long without success the present one gives up, RetryPeriod how
@@ -77,9 +78,6 @@ type LeaderElection struct {
 	ResourceName      string `json:"resourceName,omitempty"`
 	ResourceNamespace string `json:"resourceNamespace,omitempty"`
 }
-
-// Enabled says whether one of several replicas is elected.
-func (l LeaderElection) Enabled() bool { return l.LeaderElect == nil || *l.LeaderElect }
 
 // Default is what an empty file means.
 func Default() Config {

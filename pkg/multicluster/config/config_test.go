@@ -21,15 +21,15 @@ func TestParse(t *testing.T) {
 			"webhook:\n  port: 9443\nleaderElection:\n  leaderElect: false\nserviceCIDR: \"\"\npodCIDRs:\n  - \"\"\ngatewayIPPrecedence: \"private\"\n" +
 			"endpointIPType: \"PodIP\"\nenableStretchedNetworkPolicy: true\n",
 			check: func(c Config) bool {
-				return !c.LeaderElection.Enabled() && len(c.PodCIDRs) == 0 && c.EndpointIPType == "PodIP" && c.EnableStretchedNetworkPolicy
+				return c.LeaderElection.LeaderElect != nil && !*c.LeaderElection.LeaderElect && len(c.PodCIDRs) == 0 && c.EndpointIPType == "PodIP" && c.EnableStretchedNetworkPolicy
 			}},
 		{name: "leader election is the default", text: head + "leaderElection:\n  leaseDuration: 30s\n", check: func(c Config) bool {
 			l := c.LeaderElection
-			return l.Enabled() && l.LeaseDuration.Duration == 30*time.Second && l.RenewDeadline.Duration == 10*time.Second && l.ResourceName == "antrea-mc-controller"
+			return l.LeaseDuration.Duration == 30*time.Second && l.RenewDeadline.Duration == 10*time.Second && l.ResourceName == "antrea-mc-controller"
 		}},
 		{name: "all keys of leaderElection", text: head + "leaderElection:\n  leaderElect: true\n  leaseDuration: 15s\n  renewDeadline: 10s\n  retryPeriod: 2s\n" +
 			"  resourceLock: leases\n  resourceName: 6536456a.crd.antrea.io\n  resourceNamespace: other\n", check: func(c Config) bool {
-			return c.LeaderElection.Enabled() && c.LeaderElection.ResourceName == "6536456a.crd.antrea.io" && c.LeaderElection.ResourceNamespace == "other"
+			return c.LeaderElection.ResourceName == "6536456a.crd.antrea.io" && c.LeaderElection.ResourceNamespace == "other"
 		}},
 		{name: "a lease that ends before it is renewed", text: head + "leaderElection:\n  leaseDuration: 5s\n", wantErr: "leaderElection.leaseDuration: 5s is too short: expected more than renewDeadline, which is 10s"},
 		{name: "a lease that is tried too seldom", text: head + "leaderElection:\n  retryPeriod: 9s\n", wantErr: "leaderElection.renewDeadline: 10s is too short"},

@@ -1,93 +1,251 @@
 package leader
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// clusterInfos passes the clusters' network information on, the oldest export first, and returns
-// what it passes on by cluster ID. An address range or a gateway address belongs to one cluster:
-// to the one whose ResourceImport has it, or had it a short while ago, else to the one whose export
-// is the oldest (package claims). An export that claims another's fails alone: what does not overlap is passed on.
-func (p *planner) clusterInfos(exports []*mcv1alpha1.ResourceExport) map[string]*mcv1alpha1.ClusterInfo {
-	current := map[string]*mcv1alpha1.ClusterInfo{}
-	for _, ri := range p.ResourceImports {
-		if ri.Spec.Kind == multicluster.ClusterInfoKind && ri.DeletionTimestamp == nil {
-			current[ri.Name] = ri.Spec.ClusterInfo
+// claimed is what becomes of all ClusterInfos together.
+type claimed struct {
+	Imports map[string]*mcv1alpha1.ResourceImport // by name
+	Failed  map[string]string                     // by the export's name
+	Ranges  map[string][]netip.Prefix             // where the endpoints of a cluster may be, by its ID
+}
+
+// claim passes the clusters' network information on, the oldest export first. An address range
+// or a gateway address belongs to one cluster: to the one whose ResourceImport has it, or had it a short while ago, else to
+// the one that has imported endpoints there, or had, else to the one whose export is the oldest (package claims). An
+// export that claims another's fails alone: what does not overlap is passed on.
+func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
+	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
+	has := map[string]bool{}                        // clusters with a ClusterInfo in effect
+	for _, row := range derive.List(r, t.infoImports, one) {
+		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
+			current[row.Key.Name] = info
+			has[info.ClusterID] = true
 		}
 	}
-	var candidates []claims.Candidate
-	var of []*mcv1alpha1.ResourceExport
-	from := map[string]bool{}
-	for _, re := range exports {
-		id, info := re.Spec.ClusterID, re.Spec.ClusterInfo
-		switch {
-		case info == nil:
-			p.fail(re, "spec.clusterInfo is missing")
-			continue
-		case info.ClusterID != id:
-			p.fail(re, "spec.clusterInfo.clusterID is %q: expected %q, as in spec.clusterID", info.ClusterID, id)
-			continue
-		case from[id]:
-			p.fail(re, "another ResourceExport describes cluster %s already; delete one of them", id)
-			continue
-		}
-		from[id] = true
-		held := current[re.Name]
-		if held != nil && held.ClusterID != id {
-			held = nil
-		}
-		if held == nil {
-			held = p.Imported[id]
-		}
-		candidates = append(candidates, claims.Candidate{ClusterID: id, Wanted: info, Held: held})
-		of = append(of, re)
-	}
-	announced := len(candidates)
-	for _, id := range slices.Sorted(maps.Keys(p.Imported)) {
-		if !from[id] {
-			candidates = append(candidates, claims.Candidate{ClusterID: id, Held: p.Imported[id]})
+	held := map[string]*mcv1alpha1.ClusterInfo{}
+	for _, row := range derive.All(r, t.held) {
+		if m, _ := derive.Get(r, t.members, row.Key); m.Announced && !m.Leaving {
+			held[string(row.Key)] = row.Value
+			has[string(row.Key)] = true
 		}
 	}
-	imported := map[string]*mcv1alpha1.ClusterInfo{}
-	for i, decision := range claims.Decide(candidates, p.pins())[:announced] {
-		re := of[i]
-		switch {
-		case len(decision.Faults) > 0:
-			p.fail(re, "%s", faultsText(decision.Faults))
-		case len(re.Status.Conditions) > 0 || p.Refused[importName(re)] != "":
-			p.succeed(re) // it failed before, or does now; otherwise such exports have no condition
+	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{}, Ranges: map[string][]netip.Prefix{}}
+	candidates, of := c.candidates(t.counting(r, derive.List(r, t.infos, one)), current, held)
+	pins, _ := derive.Get(r, t.pins, one)
+	users := t.users(r, has)
+	for i, decision := range claims.DecideUsed(candidates, pins, users)[:len(of)] {
+		e := of[i]
+		if len(decision.Faults) > 0 {
+			c.Failed[e.Key.Name] = faultsText(decision.Faults)
 		}
 		if decision.Info == nil {
 			continue
 		}
-		imported[re.Spec.ClusterID] = decision.Info
-		p.want(re.Name, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
-			Namespace: p.Namespace, Name: re.Name, Kind: multicluster.ClusterInfoKind,
-			ClusterInfo: decision.Info.DeepCopy(),
+		id := e.ClusterID
+		for _, text := range append([]string{decision.Info.ServiceCIDR}, decision.Info.PodCIDRs...) {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				c.Ranges[id] = append(c.Ranges[id], prefix.Masked())
+			}
+		}
+		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{
+			Namespace: e.Key.Namespace, Name: e.Key.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: decision.Info,
 		})
 	}
-	return imported
+	return c, nil
 }
 
-// pins are what the administrator has written into the ClusterSet's annotations.
-func (p *planner) pins() claims.Pins {
-	sets := inOrder(p.ClusterSets)
+// candidates are the clusters that announce themselves rightly, with their exports, and after them those that
+// hold something still.
+func (c *claimed) candidates(exports []*export, current, held map[string]*mcv1alpha1.ClusterInfo) ([]claims.Candidate, []*export) {
+	var candidates []claims.Candidate
+	var of []*export
+	from := map[string]bool{}
+	for _, e := range exports {
+		id, info := e.ClusterID, e.Info
+		switch {
+		case info == nil:
+			c.Failed[e.Key.Name] = "spec.clusterInfo is missing"
+			continue
+		case info.ClusterID != id:
+			c.Failed[e.Key.Name] = fmt.Sprintf("spec.clusterInfo.clusterID is %q: expected %q, as in spec.clusterID", info.ClusterID, id)
+			continue
+		case from[id]:
+			c.Failed[e.Key.Name] = fmt.Sprintf("another ResourceExport describes cluster %s already; delete one of them", id)
+			continue
+		}
+		from[id] = true
+		has := current[e.Key.Name]
+		if has == nil || has.ClusterID != id {
+			has = held[id]
+		}
+		candidates = append(candidates, claims.Candidate{ClusterID: id, Wanted: info, Held: has})
+		of = append(of, e)
+	}
+	for _, id := range slices.Sorted(maps.Keys(held)) {
+		if !from[id] {
+			candidates = append(candidates, claims.Candidate{ClusterID: id, Held: held[id]})
+		}
+	}
+	return candidates, of
+}
+
+// use is an endpoint that is imported from a cluster, or was until a short while ago.
+type use struct {
+	IP netip.Addr
+	ID string // the cluster's
+}
+
+func (u use) compare(o use) int { return cmp.Or(u.IP.Compare(o.IP), cmp.Compare(u.ID, o.ID)) }
+
+// users finds imported endpoints in a range, of other clusters that have no ClusterInfo in effect:
+// what they export is not thrown out by a range that is announced later, nor while it cannot be written, or is not there,
+// for a moment.
+func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
+	found := map[derive.Name][]use{} // by block
+	return func(prefix netip.Prefix, cluster string) (netip.Addr, string) {
+		block := blockOf(prefix.Addr())
+		users, known := found[block]
+		if !known {
+			for _, m := range derive.All(r, t.members) {
+				if has[string(m.Key)] || !m.Value.Announced || m.Value.Leaving {
+					continue
+				}
+				for _, row := range derive.List(r, t.usesIn, derive.Object{Namespace: string(block), Name: string(m.Key)}) {
+					for _, u := range row.Value {
+						if u.ID == string(m.Key) {
+							users = append(users, u)
+						}
+					}
+				}
+			}
+			found[block] = users
+		}
+		for _, u := range users {
+			if u.ID != cluster && prefix.Contains(u.IP) {
+				return u.IP, u.ID
+			}
+		}
+		return netip.Addr{}, ""
+	}
+}
+
+// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them. Where all
+// have a ClusterInfo nobody asks.
+func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
+	ri, _ := derive.Get(r, t.imports, key)
+	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
+		return nil, nil
+	}
+	in, asked := map[string]bool{}, false
+	for _, c := range ri.Status.ClusterStatuses {
+		in[c.ClusterID] = true
+		if _, has := derive.Get(r, t.held, derive.Name(c.ClusterID)); !has {
+			asked = true
+		}
+	}
+	if !asked {
+		return nil, nil
+	}
+	imported := map[netip.Addr]bool{}
+	for ip := range addresses(ri.Spec.Endpoints.Subsets) {
+		imported[ip] = true
+	}
+	var out []use
+	for _, row := range derive.List(r, t.exportsTo, key) {
+		e := row.Value
+		if e.Kind != multicluster.EndpointsKind || e.Deleted || !in[e.ClusterID] {
+			continue
+		}
+		for ip := range addresses(e.Subsets) {
+			if imported[ip] {
+				out = append(out, use{ip, e.ClusterID})
+			}
+		}
+	}
+	slices.SortFunc(out, use.compare)
+	return slices.Compact(out), nil
+}
+
+// addresses are those of Endpoints.
+func addresses(subsets []corev1.EndpointSubset) func(yield func(netip.Addr) bool) {
+	return func(yield func(netip.Addr) bool) {
+		for _, s := range subsets {
+			for _, list := range [2][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
+				for _, a := range list {
+					if ip, err := netip.ParseAddr(a.IP); err == nil && !yield(ip.Unmap()) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// blocksOf are the blocks that endpoints are in, each with the cluster's ID.
+func blocksOf(uses []use) []derive.Object {
+	seen := map[derive.Object]bool{}
+	var out []derive.Object
+	for _, u := range uses {
+		if b := (derive.Object{Namespace: string(blockOf(u.IP)), Name: u.ID}); !seen[b] {
+			seen[b] = true
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// blockOf is the block of 2^24 addresses that an address is in: no range is larger.
+func blockOf(ip netip.Addr) derive.Name {
+	prefix, err := ip.Prefix(claims.MinBits)
+	if err != nil {
+		return "none"
+	}
+	return derive.Name(prefix.String())
+}
+
+// rangesOf are the ranges that a cluster's endpoints may be in.
+func (t *tables) rangesOf(id derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
+	c, _ := derive.Get(r, t.claims, one)
+	return c.Ranges[string(id)], nil
+}
+
+// everyRange are the ranges of all clusters, by cluster ID.
+func (t *tables) everyRange(_ derive.Name, r *derive.Reader) (map[string][]netip.Prefix, []problem.Problem) {
+	c, _ := derive.Get(r, t.claims, one)
+	if len(c.Ranges) == 0 {
+		return nil, nil
+	}
+	return c.Ranges, nil
+}
+
+// pinned is what the administrator has written into the ClusterSet's annotations.
+func (t *tables) pinned(_ derive.Name, r *derive.Reader) (claims.Pins, []problem.Problem) {
+	sets := inOrder(values(derive.All(r, t.sets)))
 	if len(sets) == 0 {
-		return nil
+		return nil, nil
 	}
 	pins, faults := claims.ReadPins(sets[0].Annotations)
+	var problems []problem.Problem
 	for _, f := range faults {
-		p.problem(problem.Object{Kind: "ClusterSet", Namespace: sets[0].Namespace, Name: sets[0].Name}, f.Field, "InvalidAnnotation", "%s", f.Message)
+		problems = append(problems, problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: sets[0].Namespace, Name: sets[0].Name},
+			Field: f.Field, Reason: "InvalidAnnotation", Message: f.Message})
 	}
-	return pins
+	return pins, problems
 }
 
 // faultsText names what is wrong with a ClusterInfo: the first few, since it becomes a condition.

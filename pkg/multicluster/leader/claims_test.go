@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
 // TestClaims has members announce ranges and gateways of others.
@@ -79,7 +80,7 @@ func TestWithdrawnClaim(t *testing.T) {
 		return ri
 	}
 	west, rival := clusterInfo("west", "10.97.0.0/16"), clusterInfo("rival", "10.97.0.0/24")
-	c := &controller{claims: map[string]claim{}}
+	area := newArea()
 	for _, step := range []struct {
 		name    string
 		at      time.Duration
@@ -92,12 +93,13 @@ func TestWithdrawnClaim(t *testing.T) {
 		{"withdrawn, and still imported", time.Second, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, []*mcv1alpha1.ResourceImport{info(west)}, ""},
 		{"withdrawn", time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
 		{"announced again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, nil, "west-clusterinfo"},
+		{"imported again", 2 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival, west}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
 		{"withdrawn again", 3 * time.Minute, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, ""},
 		{"withdrawn for long", time.Hour, []string{"west", "rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, "rival-clusterinfo"},
+		{"imported once more", time.Hour, []string{"west"}, []*mcv1alpha1.ResourceExport{west}, []*mcv1alpha1.ResourceImport{info(west)}, "west-clusterinfo"},
+		{"a member that leaves gives it up at once", time.Hour, []string{"rival"}, []*mcv1alpha1.ResourceExport{rival}, nil, "rival-clusterinfo"},
 	} {
-		v := View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports}
-		v.Imported = c.imported(v)
-		d, _ := Plan(v)
+		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports})
 		var have string
 		for name, ri := range d.Imports {
 			if ri.Spec.Kind == multicluster.ClusterInfoKind {
@@ -108,13 +110,125 @@ func TestWithdrawnClaim(t *testing.T) {
 			t.Errorf("%s: %q has the range, want %q", step.name, have, step.want)
 		}
 	}
-	// A member that leaves gives it up at once.
-	v := View{Namespace: "area", Now: noon, Announces: announced("west", "rival"), ResourceExports: []*mcv1alpha1.ResourceExport{west}, ResourceImports: []*mcv1alpha1.ResourceImport{info(west)}}
-	c.imported(v)
-	v.Announces, v.ResourceExports, v.ResourceImports = announced("rival"), []*mcv1alpha1.ResourceExport{rival}, nil
-	v.Imported = c.imported(v)
-	if d, _ := Plan(v); d.Imports["rival-clusterinfo"] == nil {
-		t.Error("the range of a member that has left is not free")
+}
+
+// TestFlatMember has a newcomer announce a range that contains the endpoints of a member without a
+// ClusterInfo: what is imported already stays.
+func TestFlatMember(t *testing.T) {
+	type exports = []*mcv1alpha1.ResourceExport
+	web := func(condition mcv1alpha1.ResourceExportConditionType) *mcv1alpha1.ResourceExport {
+		re := endpoints("flat", "default", "web", "10.20.0.5")
+		if condition != "" {
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: condition, LastTransitionTime: metav1.NewTime(noon)}}
+		}
+		return re
+	}
+	there := []*mcv1alpha1.ResourceImport{importedEndpoints("10.20.0.5", "flat")}
+	network := func(cidr string, pods ...string) *mcv1alpha1.ResourceExport {
+		re := clusterInfo("attacker", cidr)
+		re.Spec.ClusterInfo.PodCIDRs = pods
+		return re
+	}
+	held := &mcv1alpha1.ResourceImport{Spec: mcv1alpha1.ResourceImportSpec{Namespace: "area", Name: "attacker-clusterinfo", Kind: multicluster.ClusterInfoKind, ClusterInfo: network("10.20.0.0/16").Spec.ClusterInfo}}
+	held.Name = "attacker-clusterinfo"
+	const (
+		imported = "default-web-endpoints of default/web 10.20.0.5 +flat"
+		joint    = "default-web-service of default/web [TCP/80] +flat"
+		thrown   = "flat-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.20.0.5 is in a range of cluster attacker: expected an address of the exporting cluster"
+		remedy   = " of cluster attacker contains 10.20.0.5, which cluster flat exports as an endpoint already: use other addresses, or pin the range to cluster attacker by annotation ranges.multicluster.antrea.io/attacker of the leader's ClusterSet"
+	)
+	for _, row := range []struct {
+		name    string
+		pin     string
+		imports []*mcv1alpha1.ResourceImport
+		now     exports
+		want    []string
+	}{
+		{name: "its endpoint is imported", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{imported, joint,
+			"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
+		{name: "its endpoint is imported, and its export says that a write failed", imports: there, now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")}, want: []string{imported, joint,
+			"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
+		{name: "another's endpoint is imported", imports: []*mcv1alpha1.ResourceImport{importedEndpoints("10.20.0.5", "attacker")}, now: exports{web(""), network("10.20.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "a Pod range alone", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.99.0.0/16", "10.0.0.0/8")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.99.0.0/16 +attacker", imported, joint,
+			"attacker-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.0.0.0/8" + remedy}},
+		{name: "another range", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.21.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.21.0.0/16 +attacker", imported, joint}},
+		{name: "its endpoint is new", now: exports{web(""), network("10.20.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "its endpoint has failed before", now: exports{web(mcv1alpha1.ResourceExportFailure), network("10.20.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "the range is older", imports: []*mcv1alpha1.ResourceImport{held}, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+		{name: "the range is pinned", pin: "10.20.0.0/16", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.20.0.0/16")}, want: []string{
+			"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, thrown}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := set("set", "north", "north")
+			if row.pin != "" {
+				s.Annotations = map[string]string{multicluster.AnnotationRangesPrefix + "attacker": row.pin}
+			}
+			d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("attacker", "flat"), ClusterSets: []*mcv1alpha2.ClusterSet{s},
+				ResourceExports: append(row.now, service("flat", "default", "web", time.Hour, 80)), ResourceImports: row.imports})
+			if diff := cmp.Diff(row.want, reported(d)); diff != "" {
+				t.Errorf("want, have:\n%s", diff)
+			}
+		})
+	}
+}
+
+// importedEndpoints is the import default/web with one address, of some clusters.
+func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
+	in := map[string]bool{}
+	for _, id := range from {
+		in[id] = true
+	}
+	return newImport(derive.Object{Namespace: "area", Name: "default-web-endpoints"}, in, mcv1alpha1.ResourceImportSpec{
+		Namespace: "default", Name: "web", Kind: multicluster.EndpointsKind,
+		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: endpoints("x", "default", "web", ip).Spec.Endpoints.Subsets},
+	})
+}
+
+// TestFlatMemberKeepsItsAddress has a member without a ClusterInfo lose its import for a moment, or a write of it
+// refused, while a newcomer announces a range with its endpoint.
+func TestFlatMemberKeepsItsAddress(t *testing.T) {
+	type exports = []*mcv1alpha1.ResourceExport
+	type imports = []*mcv1alpha1.ResourceImport
+	rival, joint := clusterInfo("east", "10.20.0.0/16"), service("flat", "default", "web", time.Hour, 80)
+	web, moved := endpoints("flat", "default", "web", "10.20.0.5"), endpoints("flat", "default", "web", "10.21.0.6")
+	failed := web.DeepCopy()
+	failed.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure}}
+	there := importedEndpoints("10.20.0.5", "flat")
+	both := []string{"east", "flat"}
+	area := newArea()
+	for _, step := range []struct {
+		name    string
+		at      time.Duration
+		members []string
+		exports exports
+		imports imports
+		refused bool // is the newcomer's range?
+	}{
+		{"imported", 0, both, exports{joint, web, rival}, imports{there}, true},
+		{"a write of its import has failed", time.Minute, both, exports{joint, failed, rival}, imports{there}, true},
+		{"a write of its import fails for long", time.Hour, both, exports{joint, moved, rival}, imports{there}, true},
+		{"imported again", 2 * time.Hour, both, exports{joint, web, rival}, imports{there}, true},
+		{"without ready endpoints", 3 * time.Hour, both, exports{rival}, nil, true},
+		{"for some minutes", 3*time.Hour + 9*time.Minute, both, exports{rival}, nil, true},
+		{"ready again", 3*time.Hour + 9*time.Minute, both, exports{joint, web, rival}, imports{there}, true},
+		{"without ready endpoints again", 4 * time.Hour, both, exports{rival}, nil, true},
+		{"for long", 5 * time.Hour, both, exports{rival}, nil, false},
+		{"imported once more", 6 * time.Hour, both, exports{joint, web, rival}, imports{there}, true},
+		{"a member that leaves gives it up at once", 6 * time.Hour, []string{"east"}, exports{rival}, nil, false},
+	} {
+		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports})
+		if accepted := d.Imports["east-clusterinfo"] != nil; accepted == step.refused {
+			t.Errorf("%s: the newcomer's range is refused: %v, want %v", step.name, !accepted, step.refused)
+		}
+	}
+	if n := len(area.clock.used) + len(area.clock.ending); n > 0 {
+		t.Errorf("the clock keeps %d imports of which nothing is used", n)
 	}
 }
 

@@ -5,35 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/runner"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const (
-	settle    = 50 * time.Millisecond // events that come together are planned together
-	tick      = 5 * time.Second       // silence of a member is no event
 	retryMin  = 200 * time.Millisecond
 	retryMost = 15 * time.Second
+	// parallel is how many writes run at the same time.
+	parallel = 16
+	// offerAgain is how often steps are offered that are still to be done although they were.
+	offerAgain = 30 * time.Second
 )
 
 // Scheme knows every kind that the leader reads and writes.
@@ -52,222 +52,118 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 	if err != nil {
 		return err
 	}
-	watches, err := kubeclient.ForWatches(mgr.GetConfig())
-	if err != nil {
-		return fmt.Errorf("set up the leader controller's cache: %w", err)
-	}
-	area, err := cache.New(mgr.GetConfig(), cache.Options{
-		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: watches,
-		DefaultNamespaces: map[string]cache.Config{namespace: {}},
-		DefaultTransform:  cache.TransformStripManagedFields(),
-	})
-	if err != nil {
-		return fmt.Errorf("set up the leader controller's cache: %w", err)
-	}
-	writer, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	// What is written is bounded by the number of writers and by the API server's own fairness.
+	log := slog.Default().With("controller", "leader")
+	unlimited := kubeclient.WithWarnings(mgr.GetConfig(), log)
+	unlimited.QPS = -1
+	to, err := client.New(unlimited, client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
-	log := slog.Default().With("controller", "leader")
-	return mgr.Add(&controller{
-		namespace: namespace, cache: area, client: writer,
-		log: log,
-		runner: runner.New(runner.Options{Settle: settle, Resync: tick, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
-			log.Error("bring the Common Area up to date; trying again", "in", retry, "error", err)
-		}}),
-		writer: retry.New(retryMin, retryMost, log),
-		seen:   map[string]sighting{},
-		claims: map[string]claim{},
-	})
+	c := newController(to, log)
+	in := watch.In(namespace)
+	t := c.tables
+	c.watcher, err = watch.New(mgr.GetConfig(), log,
+		watch.Of(t.sets, func(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet { return o }, in),
+		watch.Of(t.clusterClaims, func(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim { return o }, in, watch.Believed()),
+		watch.Of(t.heard, announceFacts, in),
+		watch.Both(t.engine, t.exports, exportFacts, t.written, writtenFacts, in),
+		watch.Of(t.imports, func(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport { return o }, in),
+		watch.Of(t.accounts, func(o *corev1.ServiceAccount) *corev1.ServiceAccount { return accountFacts(o) }, in),
+	)
+	if err != nil {
+		return fmt.Errorf("set up the leader controller's watches: %w", err)
+	}
+	return mgr.Add(c)
 }
 
-// controller is the shell around Plan.
+// controller is the shell around the tables: watches fill them, and a queue writes the steps.
 type controller struct {
-	namespace string
-	cache     cache.Cache
-	client    client.Client // reads are live
-	log       *slog.Logger
-	runner    *runner.Runner
-	seen      map[string]sighting
-	writer    *retry.Writer
-	refused   map[string]string // why ResourceImports cannot be written, by name
-	claims    map[string]claim  // by cluster ID
-	reported  []problem.Problem
+	log     *slog.Logger
+	tables  *tables
+	clock   *clock
+	queue   *retry.Queue
+	writer  *writer
+	watcher *watch.Watcher // nil where the tables are filled by hand
+	figures *metrics.Tables
+	writes  *metrics.Writes
+	hops    *metrics.Propagation
 }
 
-// sighting is what was seen of a MemberClusterAnnounce, and as what it was seen last.
-type sighting struct {
-	Sighting
-	uid              types.UID
-	version, touched string
-}
-
-// claim is a ClusterInfo that was imported, and until when it holds its addresses.
-type claim struct {
-	info  *mcv1alpha1.ClusterInfo
-	until time.Time
-}
-
-// holdClaims is how long addresses stay with an announced member that has withdrawn them. A
-// member that leaves gives them up at once.
-const holdClaims = 10 * time.Minute
-
-// imported updates what is imported of each announced member, and returns it with what was
-// imported until a short while ago.
-func (c *controller) imported(v View) map[string]*mcv1alpha1.ClusterInfo {
-	member := map[string]bool{}
-	for _, a := range v.Announces {
-		member[a.ClusterID] = a.DeletionTimestamp == nil
-	}
-	out := map[string]*mcv1alpha1.ClusterInfo{}
-	for _, ri := range v.ResourceImports {
-		if info := ri.Spec.ClusterInfo; ri.Spec.Kind == multicluster.ClusterInfoKind && info != nil && ri.DeletionTimestamp == nil {
-			c.claims[info.ClusterID] = claim{info, v.Now.Add(holdClaims)}
+func newController(to client.Client, log *slog.Logger) *controller {
+	t := newTables()
+	c := &controller{log: log, tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
+	c.queue = retry.NewQueue(retry.Options{Least: retryMin, Most: retryMost, Parallel: parallel, Log: log, Reported: c.refused, Wrote: c.writes.To("leader"), Done: c.done})
+	c.clock.watch(time.Now)
+	c.writer = &writer{to: to, queue: c.queue, now: time.Now}
+	c.writer.watch(t)
+	t.engine.WatchProblems(func(added, _ []problem.Problem) {
+		for _, p := range added {
+			c.report(p)
 		}
-	}
-	for id, held := range c.claims {
-		if !member[id] || v.Now.After(held.until) {
-			delete(c.claims, id)
-			continue
-		}
-		out[id] = held.info
-	}
-	return out
+	})
+	return c
 }
 
-// see takes note of a MemberClusterAnnounce at a time.
-func (s sighting) see(a *mcv1alpha1.MemberClusterAnnounce, now time.Time) sighting {
-	touched := a.Annotations[multicluster.AnnotationTouchTimestamp]
-	if s.uid != a.UID || s.First.IsZero() {
-		return sighting{Sighting: Sighting{First: now, Changed: now}, uid: a.UID, version: a.ResourceVersion, touched: touched}
+func (c *controller) report(p problem.Problem) {
+	c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+}
+
+// done measures how long exports take until they are imported. A status is not waited for.
+func (c *controller) done(o retry.Offer, took time.Duration) {
+	if strings.HasPrefix(o.Key, importKey) && !o.Late {
+		c.hops.Took(metrics.ExportToImport, took)
 	}
-	if s.version != a.ResourceVersion {
-		s.Changed, s.version = now, a.ResourceVersion
+}
+
+// refused logs a write that the API server refuses, and has the exports say so whose import it is.
+func (c *controller) refused(key string, p *problem.Problem) {
+	if p != nil {
+		c.report(*p)
 	}
-	if s.touched != touched {
-		s.Touched, s.touched = now, touched
+	name, isImport := strings.CutPrefix(key, importKey)
+	if !isImport {
+		return
 	}
-	return s
+	var o derive.Object
+	o.Namespace, o.Name, _ = strings.Cut(name, "/")
+	if p == nil || p.Field == statusField {
+		c.tables.refused.Delete(o)
+		return
+	}
+	c.tables.refused.Set(o, p.Message)
 }
 
 // Start runs the controller until ctx ends. The manager calls it.
 func (c *controller) Start(ctx context.Context) error {
-	handler := toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.runner.Trigger() },
-		UpdateFunc: func(any, any) { c.runner.Trigger() },
-		DeleteFunc: func(any) { c.runner.Trigger() },
+	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
+	var running sync.WaitGroup
+	if c.watcher != nil {
+		running.Go(func() { c.watcher.Run(ctx) })
 	}
-	for _, o := range []client.Object{
-		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceImport{},
-		&corev1.ServiceAccount{},
-	} {
+	running.Go(func() { c.tables.engine.Run(ctx) })
+	running.Go(func() { c.queue.Run(ctx) })
+	running.Go(func() {
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		again := time.NewTicker(offerAgain)
+		defer again.Stop()
 		for {
-			informer, err := c.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false))
-			if err == nil {
-				if _, err = informer.AddEventHandler(handler); err == nil {
-					break
-				}
-			}
-			c.log.Error("a kind cannot be watched yet; install the leader's custom resource definitions", "kind", fmt.Sprintf("%T", o), "error", err)
-			if !wait(ctx, tick) {
-				return nil
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				c.clock.tick(time.Now())
+			case <-again.C:
+				c.offerAgain(ctx)
 			}
 		}
-	}
-	done := make(chan error, 1)
-	go func() { done <- c.cache.Start(ctx) }()
-	if !c.cache.WaitForCacheSync(ctx) {
-		return <-done
-	}
-	c.runner.Run(ctx, c.round)
-	return <-done
+	})
+	running.Wait()
+	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// round plans once and writes the difference. A write that is refused waits by itself; only a
-// server that gives no answer fails the round.
-func (c *controller) round(ctx context.Context) (time.Time, error) {
-	v, err := c.view(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	d, problems := Plan(v)
-	again, refused, lost := c.writer.Round(ctx, c.writes(v, d))
-	c.tell(append(problems, refused...))
-	before := c.refused
-	c.refused = refusedImports(refused)
-	if !maps.Equal(before, c.refused) {
-		c.runner.Trigger() // for the conditions of their exports
-	}
-	return again, lost
-}
-
-// tell logs problems, each once for as long as it lasts.
-func (c *controller) tell(problems []problem.Problem) {
-	for _, p := range problems {
-		if !slices.Contains(c.reported, p) {
-			c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
-		}
-	}
-	c.reported = problems
-}
-
-// view reads the Common Area from the cache.
-func (c *controller) view(ctx context.Context) (View, error) {
-	v := View{Namespace: c.namespace, Now: time.Now(), Seen: map[string]Sighting{}, Refused: c.refused}
-	var (
-		sets      mcv1alpha2.ClusterSetList
-		announces mcv1alpha1.MemberClusterAnnounceList
-		exports   mcv1alpha1.ResourceExportList
-		imports   mcv1alpha1.ResourceImportList
-		accounts  corev1.ServiceAccountList
-	)
-	for _, list := range []client.ObjectList{&sets, &announces, &exports, &imports, &accounts} {
-		if err := c.cache.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
-			return v, fmt.Errorf("list %T: %w", list, err)
-		}
-	}
-	v.ClusterSets, v.Announces = pointers(sets.Items), pointers(announces.Items)
-	v.ResourceExports, v.ResourceImports = pointers(exports.Items), pointers(imports.Items)
-	v.Accounts = pointers(accounts.Items)
-	for _, a := range v.Announces {
-		c.seen[a.Name] = c.seen[a.Name].see(a, v.Now)
-		v.Seen[a.Name] = c.seen[a.Name].Sighting
-	}
-	for name := range c.seen {
-		if _, ok := v.Seen[name]; !ok {
-			delete(c.seen, name)
-		}
-	}
-	v.Imported = c.imported(v)
-	for _, set := range v.ClusterSets {
-		if set.Spec.ClusterID != "" {
-			continue
-		}
-		var claims mcv1alpha2.ClusterClaimList
-		if err := c.client.List(ctx, &claims, client.InNamespace(c.namespace)); err != nil && !meta.IsNoMatchError(err) {
-			return v, fmt.Errorf("list ClusterClaims: %w", err)
-		}
-		v.ClusterClaims = pointers(claims.Items)
-		break
-	}
-	return v, nil
-}
-
-func pointers[T any](list []T) []*T {
-	out := make([]*T, len(list))
-	for i := range list {
-		out[i] = &list[i]
-	}
-	return out
+// offerAgain offers what is still to be done, between two passes: so that it does not bring back what a pass withdraws.
+func (c *controller) offerAgain(ctx context.Context) {
+	c.tables.engine.Do(ctx, func() { c.writer.again(c.tables) })
 }

@@ -1,12 +1,11 @@
 package leader
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,171 +15,75 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // object is what an export is of.
 type object struct{ namespace, name string }
 
-// imports decides what the members import. Deleted exports do not count any more.
-func (p *planner) imports() {
-	existing := map[string]*mcv1alpha1.ResourceImport{}
-	for _, ri := range p.ResourceImports {
-		existing[ri.Name] = ri
-	}
-	leaving := map[string]bool{}
-	for _, name := range p.desired.DeleteExports {
-		leaving[name] = true
-	}
-	services, endpoints := map[string][]*mcv1alpha1.ResourceExport{}, map[string][]*mcv1alpha1.ResourceExport{}
-	var infos []*mcv1alpha1.ResourceExport
-	var names []string
-	for _, re := range p.ResourceExports {
-		if re.DeletionTimestamp != nil {
-			own := slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
-			if own || p.desired.FreeExports[re.Name] && len(re.Finalizers) > 0 {
-				p.desired.ReleaseExports = append(p.desired.ReleaseExports, re.Name)
-			}
-			continue
-		}
-		if leaving[re.Name] || fromMember(re) && !p.fromInsider(re) {
-			continue
-		}
-		switch re.Spec.Kind {
-		case multicluster.ServiceKind:
-			name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, "")
-			if services[name] == nil {
-				names = append(names, name)
-			}
-			services[name] = append(services[name], re)
-		case multicluster.EndpointsKind:
-			name := multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, "")
-			endpoints[name] = append(endpoints[name], re)
-		case multicluster.ClusterInfoKind:
-			infos = append(infos, re)
-		default:
-			p.fail(re, "spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", re.Spec.Kind, re.Spec.ClusterID)
+// joint is what becomes of the exports of one Service, or of its Endpoints.
+type joint struct {
+	There     bool   // a member exports it, in whatever state
+	Of        object // the Service that is imported
+	Converged map[string]bool
+	Failed    map[string]string // why an export is not in the import, by its name
+	Early     map[string]bool   // of those the ones that are likely to be in it in a moment
+	Import    *mcv1alpha1.ResourceImport
+}
+
+func (j *joint) fail(e *export, format string, args ...any) {
+	j.Failed[e.Key.Name] = fmt.Sprintf(format, args...)
+}
+
+// counting are the exports that an import may be made from, in the order in which they win
+// conflicts: neither deleted ones nor those of clusters that are no members.
+func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *export]) []*export {
+	var out []*export
+	for _, row := range rows {
+		if !row.Value.Deleted && t.standing(r, row.Value).Why == "" {
+			out = append(out, row.Value)
 		}
 	}
-	p.ranges(p.clusterInfos(infos))
-	slices.Sort(names)
-	for _, name := range names {
-		of, converged := p.service(existing[name+multicluster.ServiceSuffix], services[name])
-		p.endpoints(of, converged, endpoints[name])
-		delete(endpoints, name)
-	}
-	for _, orphans := range endpoints {
-		for _, re := range orphans {
-			p.fail(re, "its Service is not exported by cluster %s", re.Spec.ClusterID)
-		}
-	}
-}
-
-// reasonNotAnnounced is why exports of a cluster that has not announced itself are not imported.
-// The transition time of that condition is when it was found.
-const reasonNotAnnounced = "MemberNotAnnounced"
-
-// fromInsider reports whether an export is of a member of the ClusterSet, and says on it if not.
-func (p *planner) fromInsider(re *mcv1alpha1.ResourceExport) bool {
-	switch why, announced := p.outsiders[re.Spec.ClusterID]; {
-	case !announced:
-		p.failFor(re, reasonNotAnnounced, "cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after %s",
-			re.Spec.ClusterID, orphanAfter)
-		return false
-	case why != "":
-		p.fail(re, "%s", why)
-		return false
-	}
-	return true
-}
-
-// orphanSince is when an export was found to be of a cluster that has not announced itself.
-func orphanSince(re *mcv1alpha1.ResourceExport) (time.Time, bool) {
-	for _, c := range re.Status.Conditions {
-		if c.Reason == reasonNotAnnounced {
-			return c.LastTransitionTime.Time, true
-		}
-	}
-	return time.Time{}, false
-}
-
-// ranges notes which ranges the endpoints of each cluster may be in.
-func (p *planner) ranges(infos map[string]*mcv1alpha1.ClusterInfo) {
-	p.announced = map[string][]netip.Prefix{}
-	for id, info := range infos {
-		for _, text := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
-			if prefix, err := netip.ParsePrefix(text); err == nil {
-				p.announced[id] = append(p.announced[id], prefix.Masked())
-			}
-		}
-	}
-}
-
-// allowed is where a cluster's endpoints may be.
-func (p *planner) allowed(id string) exportcheck.Allowed {
-	return exportcheck.Allowed{Own: p.announced[id], Others: p.announced}
-}
-
-// succeed says that an export is in its import, unless that one cannot be written.
-func (p *planner) succeed(re *mcv1alpha1.ResourceExport) {
-	if why := p.Refused[importName(re)]; why != "" {
-		p.fail(re, "%s", why)
-		return
-	}
-	p.condition(re, mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue})
-}
-
-// fail keeps an export out of its import, and says why.
-func (p *planner) fail(re *mcv1alpha1.ResourceExport, format string, args ...any) {
-	p.failFor(re, "ConvergeFailure", format, args...)
-}
-
-func (p *planner) failFor(re *mcv1alpha1.ResourceExport, reason, format string, args ...any) {
-	p.condition(re, mcv1alpha1.ResourceExportCondition{
-		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason,
-		Message: "the ResourceExport cannot be converged to a ResourceImport: " + fmt.Sprintf(format, args...),
-	})
-}
-
-func (p *planner) condition(re *mcv1alpha1.ResourceExport, c mcv1alpha1.ResourceExportCondition) {
-	c.LastTransitionTime = metav1.NewTime(p.Now)
-	for _, old := range re.Status.Conditions {
-		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
-		if same && !old.LastTransitionTime.After(p.Now) {
-			c.LastTransitionTime = old.LastTransitionTime
-		}
-	}
-	p.desired.Conditions[re.Name] = c
+	oldest(out)
+	return out
 }
 
 // service merges the exports of one Service. Who is imported already stays as long as
 // somebody exports it so; else the oldest export decides. The others have to agree.
-func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alpha1.ResourceExport) (object, map[string]bool) {
-	var candidates []*mcv1alpha1.ResourceExport
-	for _, re := range exports {
-		if re.Spec.Service == nil {
-			p.fail(re, "spec.service is missing")
+func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
+	exports := t.counting(r, derive.List(r, t.servicesOf, base))
+	if len(exports) == 0 {
+		return joint{}, nil
+	}
+	j := joint{There: true, Converged: map[string]bool{}, Failed: map[string]string{}}
+	var candidates []*export
+	for _, e := range exports {
+		if e.Missing {
+			j.fail(e, "spec.service is missing")
 			continue
 		}
-		if len(re.Spec.Service.ServiceSpec.Ports) == 0 {
-			p.fail(re, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
+		if len(e.Ports) == 0 {
+			j.fail(e, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
 			continue
 		}
-		if wrong := checkService(re); wrong != nil {
-			p.fail(re, "%v", wrong)
+		if wrong := checkService(e); wrong != nil {
+			j.fail(e, "%v", wrong)
 			continue
 		}
-		candidates = append(candidates, re)
+		candidates = append(candidates, e)
 	}
 	if len(candidates) == 0 {
-		return object{}, nil
+		return j, nil
 	}
+	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
 	first := candidates[0]
-	of := object{first.Spec.Namespace, first.Spec.Name}
+	of := first.Of
 	if current != nil {
-		for _, re := range candidates {
-			if re.Spec.Namespace == current.Spec.Namespace && re.Spec.Name == current.Spec.Name {
-				of = object{re.Spec.Namespace, re.Spec.Name}
+		for _, e := range candidates {
+			if e.Of == (object{current.Spec.Namespace, current.Spec.Name}) {
+				of = e.Of
 				break
 			}
 		}
@@ -188,31 +91,30 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 	var ports []mcsv1alpha1.ServicePort
 	decided, decidedBy := false, ""
 	if current != nil && current.Spec.ServiceImport != nil {
-		for _, re := range candidates {
-			if (object{re.Spec.Namespace, re.Spec.Name}) == of && samePorts(servicePorts(re), current.Spec.ServiceImport.Spec.Ports) {
-				ports, decided, decidedBy = servicePorts(re), true, re.Spec.ClusterID
+		for _, e := range candidates {
+			if e.Of == of && samePorts(servicePorts(e), current.Spec.ServiceImport.Spec.Ports) {
+				ports, decided, decidedBy = servicePorts(e), true, e.ClusterID
 				break
 			}
 		}
 	}
-	converged := map[string]bool{}
-	for _, re := range candidates {
+	for _, e := range candidates {
 		switch {
-		case (object{re.Spec.Namespace, re.Spec.Name}) != of:
-			p.fail(re, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
-				re.Spec.Namespace, re.Spec.Name, of.namespace, of.name)
+		case e.Of != of:
+			j.fail(e, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
+				e.Of.namespace, e.Of.name, of.namespace, of.name)
 			continue
 		case !decided:
-			ports, decided, decidedBy = servicePorts(re), true, re.Spec.ClusterID
-		case !samePorts(servicePorts(re), ports):
-			p.fail(re, "ports %s differ from %s as exported by cluster %s; make the Services' ports equal (name, protocol, number, order)",
-				portsText(servicePorts(re)), portsText(ports), decidedBy)
+			ports, decided, decidedBy = servicePorts(e), true, e.ClusterID
+		case !samePorts(servicePorts(e), ports):
+			j.fail(e, "ports %s differ from %s as exported by cluster %s; make the Services' ports equal (name, protocol, number, order)",
+				portsText(servicePorts(e)), portsText(ports), decidedBy)
 			continue
 		}
-		converged[re.Spec.ClusterID] = true
-		p.succeed(re)
+		j.Converged[e.ClusterID] = true
 	}
-	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.ServiceSuffix), converged, mcv1alpha1.ResourceImportSpec{
+	j.Of = of
+	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
 		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
 		// Without metadata: the API server drops it in an embedded object, and what comes
 		// back would never equal what is wanted.
@@ -220,96 +122,256 @@ func (p *planner) service(current *mcv1alpha1.ResourceImport, exports []*mcv1alp
 			Spec: mcsv1alpha1.ServiceImportSpec{Ports: ports, Type: mcsv1alpha1.ClusterSetIP},
 		},
 	})
-	return of, converged
+	return j, nil
 }
 
 // checkService says what is wrong with what names a Service and its ports.
-func checkService(re *mcv1alpha1.ResourceExport) error {
-	if e := validation.IsDNS1123Label(re.Spec.Namespace); len(e) > 0 {
-		return fmt.Errorf("spec.namespace: %q: %s", re.Spec.Namespace, e[0])
+func checkService(e *export) error {
+	if wrong := validation.IsDNS1123Label(e.Of.namespace); len(wrong) > 0 {
+		return fmt.Errorf("spec.namespace: %q: %s", e.Of.namespace, wrong[0])
 	}
-	if e := validation.IsDNS1123Label(re.Spec.Name); len(e) > 0 {
-		return fmt.Errorf("spec.name: %q: %s", re.Spec.Name, e[0])
+	if wrong := validation.IsDNS1123Label(e.Of.name); len(wrong) > 0 {
+		return fmt.Errorf("spec.name: %q: %s", e.Of.name, wrong[0])
 	}
-	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", re.Spec.Service.ServiceSpec.Ports)
+	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", e.Ports)
 	return exportcheck.First(wrong)
 }
 
-// endpoints puts the addresses of all clusters whose Service has converged together, in the
+// jointEndpoints puts the addresses of all clusters whose Service has converged together, in the
 // order of their IDs. One that others could not import stays out, and changes nothing for them.
-func (p *planner) endpoints(of object, converged map[string]bool, exports []*mcv1alpha1.ResourceExport) {
-	from := map[string]bool{}
+func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
+	exports := t.counting(r, derive.List(r, t.endpointsOf, base))
+	if len(exports) == 0 {
+		return joint{}, nil
+	}
+	service, _ := derive.Get(r, t.services, base)
+	j := joint{There: true, Of: service.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
 	clean := map[string][]corev1.EndpointSubset{} // by cluster ID
 	count, bytes := 0, 0
-	for _, re := range exports { // the oldest first: a newcomer does not push others out
+	for _, e := range exports { // the oldest first: a newcomer does not push others out
 		switch {
-		case re.Spec.Endpoints == nil:
-			p.fail(re, "spec.endpoints is missing")
+		case !service.There:
+			j.fail(e, "its Service is not exported by cluster %s", e.ClusterID)
+			j.Early[e.Key.Name] = true // a member writes both at the same time
 			continue
-		case (object{re.Spec.Namespace, re.Spec.Name}) != of || !converged[re.Spec.ClusterID]:
-			p.fail(re, "the Service export of cluster %s has not been converged", re.Spec.ClusterID)
+		case e.Missing:
+			j.fail(e, "spec.endpoints is missing")
 			continue
-		case from[re.Spec.ClusterID]:
-			p.fail(re, "cluster %s exports these Endpoints twice", re.Spec.ClusterID)
+		case e.Of != service.Of || !service.Converged[e.ClusterID]:
+			j.fail(e, "the Service export of cluster %s has not been converged", e.ClusterID)
+			continue
+		case j.Converged[e.ClusterID]:
+			j.fail(e, "cluster %s exports these Endpoints twice", e.ClusterID)
 			continue
 		}
-		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, p.allowed(re.Spec.ClusterID), exportcheck.MaxEndpoints)
+		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID), exportcheck.MaxEndpoints)
 		if err := exportcheck.First(wrong); err != nil {
-			p.fail(re, "%v", err)
+			j.fail(e, "%v", err)
 			continue
 		}
-		if n, b := count+exportcheck.Count(subsets), bytes+exportcheck.Bytes(subsets); n > exportcheck.MaxImportEndpoints || b > exportcheck.MaxImportBytes {
-			p.fail(re, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; export fewer endpoints",
+		n, b := count+exportcheck.Count(subsets), bytes+exportcheck.Bytes(subsets)
+		if n > exportcheck.MaxImportEndpoints || b > exportcheck.MaxImportBytes {
+			j.fail(e, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; export fewer endpoints",
 				n, b, exportcheck.MaxImportEndpoints, exportcheck.MaxImportBytes)
 			continue
-		} else {
-			count, bytes = n, b
 		}
-		from[re.Spec.ClusterID], clean[re.Spec.ClusterID] = true, subsets
-		p.succeed(re)
+		count, bytes = n, b
+		j.Converged[e.ClusterID], clean[e.ClusterID] = true, subsets
 	}
-	if len(from) == 0 {
-		return
+	if len(j.Converged) == 0 {
+		return j, nil
 	}
 	var subsets []corev1.EndpointSubset
-	for _, id := range slices.Sorted(maps.Keys(from)) {
+	for _, id := range slices.Sorted(maps.Keys(j.Converged)) {
 		subsets = append(subsets, clean[id]...)
 	}
-	p.want(multicluster.ResourceImportName(of.namespace, of.name, multicluster.EndpointsSuffix), from, mcv1alpha1.ResourceImportSpec{
-		Namespace: of.namespace, Name: of.name, Kind: multicluster.EndpointsKind,
+	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
+		Namespace: j.Of.namespace, Name: j.Of.name, Kind: multicluster.EndpointsKind,
 		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: subsets},
 	})
+	return j, nil
 }
 
-// want adds a ResourceImport with its exporters' status.
-func (p *planner) want(name string, from map[string]bool, spec mcv1alpha1.ResourceImportSpec) {
-	ri := &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name}, Spec: spec}
-	var clusters []string
-	for id := range from {
-		clusters = append(clusters, id)
+// allowed is where a cluster's endpoints may be.
+func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
+	if own, _ := derive.Get(r, t.ranges, derive.Name(id)); len(own) > 0 {
+		return exportcheck.Allowed{Own: own}
 	}
-	slices.Sort(clusters)
-	for _, id := range clusters {
+	others, _ := derive.Get(r, t.allRanges, one)
+	return exportcheck.Allowed{Others: others}
+}
+
+// newImport is a ResourceImport with its exporters' status, without times.
+func newImport(key derive.Object, from map[string]bool, spec mcv1alpha1.ResourceImportSpec) *mcv1alpha1.ResourceImport {
+	ri := &mcv1alpha1.ResourceImport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Spec: spec}
+	for _, id := range slices.Sorted(maps.Keys(from)) {
 		ri.Status.ClusterStatuses = append(ri.Status.ClusterStatuses, mcv1alpha1.ResourceImportClusterStatus{
 			ClusterID: id,
 			Conditions: []mcv1alpha1.ResourceImportCondition{{
-				Type: mcv1alpha1.ResourceImportSucceeded, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now),
-				Message: "update is successful",
+				Type: mcv1alpha1.ResourceImportSucceeded, Status: corev1.ConditionTrue, Message: "update is successful",
 			}},
 		})
 	}
-	p.desired.Imports[name] = ri
+	return ri
+}
+
+// wanted is the ResourceImport of a name; nil if there should be none.
+func (t *tables) wanted(key derive.Object, r *derive.Reader) *mcv1alpha1.ResourceImport {
+	for _, from := range []struct {
+		suffix string
+		table  *derive.Table[derive.Object, joint]
+	}{{multicluster.ServiceSuffix, t.services}, {multicluster.EndpointsSuffix, t.endpoints}} {
+		if base, ok := strings.CutSuffix(key.Name, from.suffix); ok {
+			if j, _ := derive.Get(r, from.table, derive.Object{Namespace: key.Namespace, Name: base}); j.Import != nil {
+				return j.Import
+			}
+		}
+	}
+	c, _ := derive.Get(r, t.claims, one)
+	return c.Imports[key.Name]
+}
+
+// importStep is what is to be done about a ResourceImport.
+type importStep struct {
+	Verb       verb
+	Have, Want *mcv1alpha1.ResourceImport
+}
+
+func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []problem.Problem) {
+	want := t.wanted(key, r)
+	have, _ := derive.Get(r, t.imports, key)
+	switch {
+	case want == nil && have != nil && kept(have.Spec.Kind):
+		return importStep{Verb: remove, Have: have}, nil
+	case want == nil:
+		return importStep{}, nil
+	case have == nil:
+		return importStep{Verb: create, Want: want}, nil
+	case have.Spec.Namespace != want.Spec.Namespace || have.Spec.Name != want.Spec.Name || have.Spec.Kind != want.Spec.Kind:
+		// Of another Service with the same derived name. Members find what they made for that
+		// one by its import's deletion; the new one is created then.
+		return importStep{Verb: handOver, Have: have}, nil
+	case !equality.Semantic.DeepEqual(have.Spec, want.Spec):
+		return importStep{update, have, want}, nil
+	case !sameStatus(have.Status, want.Status):
+		return importStep{updateStatus, have, want}, nil
+	}
+	return importStep{}, nil
+}
+
+// reasonFailed is why most exports are not imported.
+const reasonFailed = "ConvergeFailure"
+
+// verdict is what is said of the exports of one Service, or of its Endpoints, that something is wrong
+// with. It stays as it is while the import changes.
+type verdict struct {
+	Failed  map[string]string // why an export is not in the import, by its name
+	Early   map[string]bool   // of those the ones that are likely to be in it in a moment
+	Refused string            // why the import could not be written
+}
+
+// verdictOf is the function of a table of verdicts.
+func (t *tables) verdictOf(from *derive.Table[derive.Object, joint], suffix string) func(derive.Object, *derive.Reader) (verdict, []problem.Problem) {
+	return func(base derive.Object, r *derive.Reader) (v verdict, _ []problem.Problem) {
+		if j, _ := derive.Get(r, from, base); len(j.Failed) > 0 {
+			v.Failed, v.Early = j.Failed, j.Early
+		}
+		v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
+		return v, nil
+	}
+}
+
+// condition is what is said of an export, but for the time; nothing is said of those that go. early says that it is
+// likely to be something else in a moment.
+func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, said, early bool) {
+	if e.Deleted {
+		return c, false, false
+	}
+	s := t.standing(r, e)
+	switch {
+	case s.Dismissed:
+		return c, false, false
+	case s.Why != "":
+		return failure(s.Reason, s.Why), true, false
+	}
+	var v verdict
+	switch e.Kind {
+	case multicluster.ServiceKind:
+		v, _ = derive.Get(r, t.serviceVerdicts, baseOf(e))
+	case multicluster.EndpointsKind:
+		v, _ = derive.Get(r, t.endpointsVerdicts, baseOf(e))
+	case multicluster.ClusterInfoKind:
+		claimed, _ := derive.Get(r, t.claims, one)
+		v.Failed = claimed.Failed
+		v.Refused, _ = derive.Get(r, t.refused, e.Key)
+		if v.Failed[e.Key.Name] == "" && v.Refused == "" {
+			// Such exports have a condition only if they failed before.
+			if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
+				return c, false, false
+			}
+		}
+	default:
+		return failure(reasonFailed, fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", e.Kind, e.ClusterID)), true, false
+	}
+	if why := cmp.Or(v.Failed[e.Key.Name], v.Refused); why != "" {
+		return failure(reasonFailed, why), true, v.Early[e.Key.Name]
+	}
+	return mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}, true, false
+}
+
+func failure(reason, why string) mcv1alpha1.ResourceExportCondition {
+	return mcv1alpha1.ResourceExportCondition{
+		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason,
+		Message: "the ResourceExport cannot be converged to a ResourceImport: " + why,
+	}
+}
+
+// exportStep is what is to be done about an export.
+type exportStep struct {
+	Verb      verb
+	Export    *export
+	Have      written
+	Condition mcv1alpha1.ResourceExportCondition // to write; its time is filled in
+	All       bool                               // of the finalizers: nobody else would remove a foreign one
+	Waits     bool                               // for the import
+	Early     bool                               // the condition is likely to be another one in a moment
+}
+
+func (t *tables) exportStep(key derive.Object, r *derive.Reader) (*exportStep, []problem.Problem) {
+	e, _ := derive.Get(r, t.exports, key)
+	if e == nil {
+		return nil, nil
+	}
+	have, _ := derive.Get(r, t.written, key)
+	if e.Deleted {
+		s := t.standing(r, e)
+		own := slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(e.Finalizers, multicluster.ResourceExportFinalizerOld)
+		if !own && (!s.Dismissed || len(e.Finalizers) == 0) {
+			return nil, nil
+		}
+		// The import is written first: until then it may still hold what was exported.
+		waits, _ := derive.Get(r, t.importSteps, derive.Object{Namespace: key.Namespace, Name: importName(e)})
+		return &exportStep{Verb: release, Export: e, Have: have, All: s.Dismissed, Waits: waits.Verb != "" && waits.Verb != updateStatus}, nil
+	}
+	want, said, early := t.condition(e, r)
+	switch {
+	case !said && t.standing(r, e).Dismissed:
+		return &exportStep{Verb: remove, Export: e, Have: have}, nil
+	case !said || sameConditions(have.Conditions, want):
+		return nil, nil
+	}
+	return &exportStep{Verb: updateStatus, Export: e, Have: have, Condition: want, Early: early}, nil
 }
 
 // importName is the name of the ResourceImport that an export is part of.
-func importName(re *mcv1alpha1.ResourceExport) string {
-	switch re.Spec.Kind {
+func importName(e *export) string {
+	switch e.Kind {
 	case multicluster.ServiceKind:
-		return multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, multicluster.ServiceSuffix)
+		return multicluster.ResourceImportName(e.Of.namespace, e.Of.name, multicluster.ServiceSuffix)
 	case multicluster.EndpointsKind:
-		return multicluster.ResourceImportName(re.Spec.Namespace, re.Spec.Name, multicluster.EndpointsSuffix)
+		return multicluster.ResourceImportName(e.Of.namespace, e.Of.name, multicluster.EndpointsSuffix)
 	}
-	return re.Name
+	return e.Key.Name
 }
 
 // kept reports whether this controller keeps ResourceImports of a kind.
@@ -321,9 +383,9 @@ func kept(kind string) bool {
 	return false
 }
 
-func servicePorts(re *mcv1alpha1.ResourceExport) []mcsv1alpha1.ServicePort {
+func servicePorts(e *export) []mcsv1alpha1.ServicePort {
 	var out []mcsv1alpha1.ServicePort
-	for _, p := range re.Spec.Service.ServiceSpec.Ports {
+	for _, p := range e.Ports {
 		protocol := p.Protocol
 		if protocol == "" {
 			protocol = corev1.ProtocolTCP

@@ -114,7 +114,7 @@ func TestForgedStatus(t *testing.T) {
 	}{
 		{"as it is", []mcv1alpha1.ResourceExportCondition{good}, true},
 		{"earlier", []mcv1alpha1.ResourceExportCondition{earlier}, true},
-		{"in the future", []mcv1alpha1.ResourceExportCondition{later}, false},
+		{"later", []mcv1alpha1.ResourceExportCondition{later}, true},
 		{"another message", []mcv1alpha1.ResourceExportCondition{other}, false},
 		{"one more", []mcv1alpha1.ResourceExportCondition{good, other}, false},
 		{"none", nil, false},

@@ -1,25 +1,24 @@
 // Package leader is the leader's side of a ClusterSet: in the Common Area, one Namespace, it
 // turns what the members export into what they import, and says which members are alive.
 //
-// Plan decides from what exists, so nothing has to be cleaned up apart: an import whose last
-// export is gone is not in the next plan.
+// What should be there is derived from what exists, key by key (tables, package derive), so nothing
+// has to be cleaned up apart: an import whose last export is gone has the step "delete". Steps go to
+// a queue of writes (package retry), and end when the API server shows that they are done.
+//
+// A heartbeat of a member is no fact: it is noted by the clock, which alone knows time, and which
+// writes rows when a member falls silent, is alive again, or is to be removed.
 package leader
 
 import (
-	"cmp"
-	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -86,251 +85,179 @@ type Desired struct {
 	Bind map[string]string
 }
 
-type planner struct {
-	View
-	desired  Desired
-	problems []problem.Problem
-	// rivals are announcements that no account acts for; see bindings.
-	rivals map[string]*mcv1alpha1.MemberClusterAnnounce
-	// outsiders say why the exports of a cluster are not imported, by cluster ID. Clusters that
-	// are members have an empty entry, those that have not announced themselves have none.
-	outsiders map[string]string
-	// announced are the ranges of each member's ClusterInfo, by cluster ID.
-	announced map[string][]netip.Prefix
-}
-
-// Plan decides what the Common Area should hold.
+// Plan decides what the Common Area should hold: the tables, evaluated from nothing.
 func Plan(v View) (Desired, []problem.Problem) {
-	p := &planner{View: v, desired: Desired{
-		Imports:    map[string]*mcv1alpha1.ResourceImport{},
-		Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
-		Bind:       map[string]string{},
-
-		FreeExports: map[string]bool{},
-	}, outsiders: map[string]string{}}
-	p.ResourceExports = inOrder(v.ResourceExports)
-	p.bindings()
-	p.members()
-	p.imports()
-	p.clusterSet()
-	return p.desired, p.problems
+	t := newTables()
+	t.tellConditions()
+	t.fill(v)
+	t.engine.Pass()
+	t.late(v.Now)
+	for _, row := range t.exporters.All() {
+		t.uses.Set(row.Key, row.Value)
+	}
+	t.engine.Pass()
+	return t.desired(v.Now), t.engine.Problems()
 }
 
-// inOrder sorts by age, then name: the order in which exports win conflicts.
-func inOrder[T metav1.Object](objects []T) []T {
-	sorted := slices.Clone(objects)
-	slices.SortFunc(sorted, func(a, b T) int {
-		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+// tellConditions adds a table of all exports' conditions, for those who want to see them. The
+// controller does without: it needs those that are to be written.
+func (t *tables) tellConditions() {
+	t.conditions = derive.NewTable(t.engine, "conditions", func(key derive.Object, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, _ []problem.Problem) {
+		if e, _ := derive.Get(r, t.exports, key); e != nil {
+			c, _, _ = t.condition(e, r)
+		}
+		return c, nil
+	}, derive.KeysOf(t.exports))
+}
+
+// fill writes what a view has.
+func (t *tables) fill(v View) {
+	key := func(o metav1.Object) derive.Object { return derive.Object{Namespace: v.Namespace, Name: o.GetName()} }
+	replace(t.sets, v.ClusterSets, key, func(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet { return o })
+	replace(t.clusterClaims, v.ClusterClaims, key, func(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim { return o })
+	replace(t.accounts, v.Accounts, key, accountFacts)
+	replace(t.heard, v.Announces, key, func(o *mcv1alpha1.MemberClusterAnnounce) announce {
+		a := announceFacts(o)
+		a.Fact.Namespace = v.Namespace
+		return a
 	})
-	return sorted
-}
-
-func (p *planner) problem(object problem.Object, field, reason, format string, args ...any) {
-	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
-}
-
-// members decides about the announcements, and takes the exports of members that leave out
-// of what is imported.
-func (p *planner) members() {
-	exports := map[string][]*mcv1alpha1.ResourceExport{} // by cluster ID
-	for _, re := range p.ResourceExports {
-		exports[re.Spec.ClusterID] = append(exports[re.Spec.ClusterID], re)
-	}
-	for _, a := range inOrder(p.Announces) {
-		p.outsiders[a.ClusterID] = ""
-		switch winner := p.rivals[a.Name]; {
-		case a.DeletionTimestamp != nil:
-			p.outsiders[a.ClusterID] = fmt.Sprintf("cluster %s is leaving the ClusterSet", a.ClusterID)
-			for _, re := range exports[a.ClusterID] {
-				p.dismiss(re)
+	replace(t.exports, v.ResourceExports, key, func(o *mcv1alpha1.ResourceExport) *export {
+		e := exportFacts(o)
+		e.Key = key(o)
+		return e
+	})
+	replace(t.written, v.ResourceExports, key, writtenFacts)
+	replace(t.imports, v.ResourceImports, key, func(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport { return o })
+	seen := map[derive.Object]live{}
+	for _, a := range v.Announces {
+		if s, ok := v.Seen[a.Name]; ok {
+			since, known := silencesOf(v.ClusterSets...).of(a)
+			if !known {
+				since = time.Time{}
 			}
-			if len(exports[a.ClusterID]) == 0 && len(a.Finalizers) > 0 {
-				p.desired.ReleaseAnnounces = append(p.desired.ReleaseAnnounces, a.Name)
-			}
-			continue
-		case winner != nil:
-			p.outsiders[a.ClusterID] = fmt.Sprintf("cluster %s is left out of the ClusterSet: its ServiceAccount %s acts for cluster %s; give it a ServiceAccount of its own",
-				a.ClusterID, binding.Announcer(a), winner.ClusterID)
-		}
-		switch {
-		case p.expired(a):
-			p.desired.DeleteAnnounces = append(p.desired.DeleteAnnounces, a.Name)
-		case !slices.Contains(a.Finalizers, announceFinalizer(a)):
-			p.desired.HoldAnnounces = append(p.desired.HoldAnnounces, a.Name)
+			seen[key(a)] = liveOf(s, announceFacts(a), since, v.Now)
 		}
 	}
-	for id, list := range exports {
-		if _, announced := p.outsiders[id]; announced {
-			continue
+	t.liveness.Replace(seen)
+	refused := map[derive.Object]string{}
+	for name, why := range v.Refused {
+		refused[derive.Object{Namespace: v.Namespace, Name: name}] = why
+	}
+	t.refused.Replace(refused)
+	held := map[derive.Name]*mcv1alpha1.ClusterInfo{}
+	for id, info := range v.Imported {
+		held[derive.Name(id)] = info
+	}
+	t.held.Replace(held)
+}
+
+func replace[T metav1.Object, F any](s *derive.Source[derive.Object, F], list []T, key func(metav1.Object) derive.Object, facts func(T) F) {
+	rows := map[derive.Object]F{}
+	for _, o := range list {
+		rows[key(o)] = facts(o)
+	}
+	s.Replace(rows)
+	s.Loaded()
+}
+
+// late notes which exports have been nobody's for too long.
+func (t *tables) late(now time.Time) {
+	rows := map[derive.Object]time.Time{}
+	for _, row := range t.orphans.All() {
+		if now.Sub(row.Value) > orphanAfter {
+			rows[row.Key] = row.Value
 		}
-		for _, re := range list {
-			since, orphan := orphanSince(re)
-			if fromMember(re) && (re.DeletionTimestamp != nil || orphan && p.Now.Sub(since) > orphanAfter) {
-				p.dismiss(re)
-			}
+	}
+	t.overdue.Replace(rows)
+}
+
+// desired reads the tables.
+func (t *tables) desired(now time.Time) Desired {
+	d := Desired{
+		Imports: map[string]*mcv1alpha1.ResourceImport{}, Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
+		FreeExports: map[string]bool{}, Bind: map[string]string{},
+	}
+	if row, ok := t.setSteps.Get(one); ok && row.Want != nil {
+		d.ClusterSet = row.at(now)
+	}
+	add := func(ri *mcv1alpha1.ResourceImport) {
+		if ri != nil {
+			ri = ri.DeepCopy()
+			setTimes(&ri.Status, now)
+			d.Imports[ri.Name] = ri
 		}
 	}
-	slices.Sort(p.desired.DeleteExports)
-}
-
-// fromMember reports whether an export is of a kind that members make. Policies, for one, are an
-// administrator's, who is no member.
-func fromMember(re *mcv1alpha1.ResourceExport) bool {
-	switch re.Spec.Kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
-		return true
+	c, _ := t.claims.Get(one)
+	for _, ri := range c.Imports {
+		add(ri)
 	}
-	return false
-}
-
-// dismiss deletes an export whose member is no longer there.
-func (p *planner) dismiss(re *mcv1alpha1.ResourceExport) {
-	if re.DeletionTimestamp == nil {
-		p.desired.DeleteExports = append(p.desired.DeleteExports, re.Name)
-		return
+	for _, from := range []*derive.Table[derive.Object, joint]{t.endpoints, t.services} {
+		for _, row := range from.All() {
+			add(row.Value.Import)
+		}
 	}
-	p.desired.FreeExports[re.Name] = true
-}
-
-func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
-	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
-}
-
-// expired reports whether a member has been silent for too long. This controller believes its own
-// eyes first: when the announcement was touched while it watched. Of the time before, it has the
-// announcement's time stamp, by the member's clock. One in the future is bounded by when the
-// announcement was first seen, and by when a leader found the member disconnected, which the
-// ClusterSet's status keeps over restarts. One that is long past may come from a clock that is
-// behind, so the member gets some time to touch it again.
-func (p *planner) expired(a *mcv1alpha1.MemberClusterAnnounce) bool {
-	seen, ok := p.Seen[a.Name]
-	if !ok {
-		return false
+	for _, row := range t.conditions.All() {
+		have, _ := t.written.Get(row.Key)
+		d.Conditions[row.Key.Name] = conditionAt(row.Value, have.Conditions, now)
 	}
-	if !seen.Touched.IsZero() {
-		return p.Now.Sub(seen.Touched) > expireAfter
-	}
-	last := a.CreationTimestamp.Time // without a readable time stamp
-	if t, err := time.Parse(time.RFC3339, a.Annotations[multicluster.AnnotationTouchTimestamp]); err == nil {
-		last = t
-	}
-	if last.After(seen.First) {
-		last = seen.First
-	}
-	if since, ok := p.disconnectedSince(a); ok && last.After(since) {
-		last = since
-	}
-	return p.Now.Sub(last) > expireAfter && p.Now.Sub(seen.First) > listenFor
-}
-
-// disconnectedSince is when the ClusterSet's status says that a member fell silent. What it says
-// of an older announcement of the same cluster does not count.
-func (p *planner) disconnectedSince(a *mcv1alpha1.MemberClusterAnnounce) (time.Time, bool) {
-	for _, set := range p.ClusterSets {
-		for _, s := range set.Status.ClusterStatuses {
-			for _, c := range s.Conditions {
-				if s.ClusterID == a.ClusterID && c.Type == mcv1alpha2.ClusterReady && c.Status == corev1.ConditionFalse {
-					return c.LastTransitionTime.Time, !a.CreationTimestamp.After(c.LastTransitionTime.Time)
-				}
+	for _, row := range t.exportSteps.All() {
+		switch row.Value.Verb {
+		case remove:
+			d.DeleteExports = append(d.DeleteExports, row.Key.Name)
+		case release:
+			d.ReleaseExports = append(d.ReleaseExports, row.Key.Name)
+			if row.Value.All {
+				d.FreeExports[row.Key.Name] = true
 			}
 		}
 	}
-	return time.Time{}, false
+	for _, row := range t.announceSteps.All() {
+		list := map[verb]*[]string{hold: &d.HoldAnnounces, remove: &d.DeleteAnnounces, release: &d.ReleaseAnnounces}[row.Value.Verb]
+		*list = append(*list, row.Key.Name)
+	}
+	for _, row := range t.accountSteps.All() {
+		d.Bind[row.Key.Name] = row.Value.ID
+	}
+	return d
 }
 
-// clusterSet decides the cluster's ID and the status.
-func (p *planner) clusterSet() {
-	sets := inOrder(p.ClusterSets)
-	if len(sets) == 0 {
-		return
-	}
-	for _, extra := range sets[1:] {
-		p.problem(problem.Object{Kind: "ClusterSet", Namespace: extra.Namespace, Name: extra.Name}, "metadata.name", "MultipleClusterSets",
-			"ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
-	}
-	set := sets[0].DeepCopy()
-	if set.Spec.ClusterID == "" {
-		for _, claim := range inOrder(p.ClusterClaims) {
-			if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
-				set.Spec.ClusterID = claim.Value
-				break
-			}
+// conditionAt fills in the time of a condition: of one that stays it stays.
+func conditionAt(c mcv1alpha1.ResourceExportCondition, have []mcv1alpha1.ResourceExportCondition, now time.Time) mcv1alpha1.ResourceExportCondition {
+	c.LastTransitionTime = metav1.NewTime(now)
+	for _, old := range have {
+		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
+		if same && !old.LastTransitionTime.After(now) {
+			c.LastTransitionTime = old.LastTransitionTime
 		}
 	}
-	object := problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name}
-	switch {
-	case set.Spec.ClusterID == "":
-		p.problem(object, "spec.clusterID", "ClusterIDMissing",
-			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set spec.clusterID to this cluster's ID",
-			multicluster.ClusterClaimClusterID, set.Namespace)
-		return
-	case len(set.Spec.Leaders) == 0 || set.Spec.Leaders[0].ClusterID != set.Spec.ClusterID:
-		p.problem(object, "spec.leaders", "NotLeader",
-			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the ClusterSet where the member controller runs",
-			set.Spec.ClusterID, set.Name)
-		return
-	}
-	p.status(set)
-	p.desired.ClusterSet = set
+	return c
 }
 
-// status writes the members' state into the ClusterSet's status.
-func (p *planner) status(set *mcv1alpha2.ClusterSet) {
-	old := map[string][]mcv1alpha2.ClusterCondition{}
-	for _, s := range set.Status.ClusterStatuses {
-		old[s.ClusterID] = s.Conditions
+// at fills in the times of what is new in a ClusterSet's status.
+func (s setStep) at(now time.Time) *mcv1alpha2.ClusterSet {
+	set := s.Want.DeepCopy()
+	fill := func(t *metav1.Time) {
+		if t.IsZero() {
+			*t = metav1.NewTime(now)
+		}
 	}
-	status := mcv1alpha2.ClusterSetStatus{Conditions: set.Status.Conditions, ObservedGeneration: set.Generation}
-	var silent []string
-	announces := slices.Clone(p.Announces)
-	slices.SortFunc(announces, func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
-	for _, a := range announces {
-		if a.DeletionTimestamp != nil || p.rivals[a.Name] != nil {
-			continue
-		}
-		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}
-		seen := p.Seen[a.Name]
-		// After a restart of this controller a member that was disconnected stays so until it is
-		// seen to touch its announcement.
-		_, disconnected := p.disconnectedSince(a)
-		if p.Now.Sub(seen.Changed) > disconnectAfter || disconnected && seen.Touched.IsZero() {
-			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
-			c.Message = "No MemberClusterAnnounce update after " + seen.Changed.UTC().Format(time.UnixDate)
-			silent = append(silent, a.ClusterID)
-		} else {
-			status.ReadyClusters++
-		}
-		c.LastTransitionTime = metav1.NewTime(p.Now)
-		for _, o := range old[a.ClusterID] {
-			if o.Type == c.Type && o.Status == c.Status {
-				c.LastTransitionTime = o.LastTransitionTime
-				if c.Status == corev1.ConditionFalse {
-					c.Message = o.Message // since when it is silent does not change
-				}
-			}
-		}
-		status.TotalClusters++
-		status.ClusterStatuses = append(status.ClusterStatuses, mcv1alpha2.ClusterStatus{ClusterID: a.ClusterID, Conditions: []mcv1alpha2.ClusterCondition{c}})
+	for i := range set.Status.Conditions {
+		fill(&set.Status.Conditions[i].LastTransitionTime)
 	}
+	for i := range set.Status.ClusterStatuses {
+		for j := range set.Status.ClusterStatuses[i].Conditions {
+			fill(&set.Status.ClusterStatuses[i].Conditions[j].LastTransitionTime)
+		}
+	}
+	return set
+}
 
-	all := mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady}
-	switch {
-	case status.TotalClusters == 0:
-		all.Status, all.Reason, all.Message = corev1.ConditionUnknown, "NoReadyCluster", "No member cluster has joined"
-	case status.ReadyClusters == status.TotalClusters:
-		all.Status = corev1.ConditionTrue
-	case status.ReadyClusters == 0:
-		all.Status, all.Reason, all.Message = corev1.ConditionFalse, "NoReadyCluster", "No member cluster is connected"
-	default:
-		all.Status, all.Reason = corev1.ConditionFalse, "ClustersDisconnected"
-		all.Message = "Disconnected: " + strings.Join(silent, ", ")
-	}
-	all.LastTransitionTime = metav1.NewTime(p.Now)
-	for _, o := range status.Conditions {
-		if o.Type == all.Type && o.Status == all.Status {
-			all.LastTransitionTime = o.LastTransitionTime
+func setTimes(s *mcv1alpha1.ResourceImportStatus, now time.Time) {
+	s.ClusterStatuses = slices.Clone(s.ClusterStatuses)
+	for i := range s.ClusterStatuses {
+		s.ClusterStatuses[i].Conditions = slices.Clone(s.ClusterStatuses[i].Conditions)
+		for j := range s.ClusterStatuses[i].Conditions {
+			s.ClusterStatuses[i].Conditions[j].LastTransitionTime = metav1.NewTime(now)
 		}
 	}
-	status.Conditions = []mcv1alpha2.ClusterSetCondition{all}
-	set.Status = status
 }

@@ -105,13 +105,13 @@ func TestRules(t *testing.T) {
 			service("east", "default", "web", time.Minute, 80), endpoints("east", "default", "web", "10.96.0.1")}, want: []string{
 			"default-web-endpoints of default/web 10.96.0.1 10.97.0.1 +east +west",
 			"default-web-service of default/web [TCP/80] +east +west"}},
-		{name: "who disagrees about ports stays out with its addresses", now: exports{
+		{name: "an export with other ports stays out with its addresses", now: exports{
 			east80, endpoints("east", "default", "web", "10.96.0.1"), west81, endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
 			"default-web-endpoints of default/web 10.96.0.1 +east",
 			"default-web-service of default/web [TCP/80] +east",
 			"west-default-web-endpoints fails: the Service export of cluster west has not been converged",
 			"west-default-web-service fails: ports [TCP/81] differ from [TCP/80] as exported by cluster east; make the Services' ports equal (name, protocol, number, order)"}},
-		{name: "who is imported stays, although an older export came back", before: exports{west81}, now: exports{east80, west81}, want: []string{
+		{name: "an import stays although an older export came back", before: exports{west81}, now: exports{east80, west81}, want: []string{
 			"default-web-service of default/web [TCP/81] +west",
 			"east-default-web-service fails: ports [TCP/80] differ from [TCP/81] as exported by cluster west; make the Services' ports equal (name, protocol, number, order)"}},
 		{name: "the sole exporter changes ports", before: exports{service("east", "default", "web", time.Hour, 8080)}, now: exports{east80}, want: []string{
@@ -419,9 +419,6 @@ func TestExpiry(t *testing.T) {
 
 // TestSighting reads announcements one after the other.
 func TestSighting(t *testing.T) {
-	a := announced("east")[0]
-	a.UID, a.ResourceVersion = "1", "1"
-	a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: "once"}
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
 	var s sighting
 	for _, step := range []struct {
@@ -437,8 +434,7 @@ func TestSighting(t *testing.T) {
 		{"unchanged again", 4, "1", "3", "twice", 0, 3, 3},
 		{"deleted and announced again between two looks", 5, "2", "9", "twice", 5, 5, -1},
 	} {
-		a.UID, a.ResourceVersion, a.Annotations[multicluster.AnnotationTouchTimestamp] = types.UID(step.uid), step.version, step.touched
-		s = s.see(a, at(step.minute))
+		s.see(announce{UID: types.UID(step.uid), Version: step.version, Touched: step.touched}, at(step.minute))
 		want := Sighting{First: at(step.first), Changed: at(step.changed)}
 		if step.touches >= 0 {
 			want.Touched = at(step.touches)

@@ -2,15 +2,17 @@ package leader
 
 import (
 	"context"
-	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -22,170 +24,235 @@ const (
 	remedy            = "allow it in the leader cluster (the controller's Role, admission policies and webhooks, quotas), or change what it is made from"
 )
 
-// writes are the difference between the view and the plan, in order. The finalizer of a deleted
-// export is removed only when its import is written: until then the import may still hold it.
-func (c *controller) writes(v View, d Desired) []retry.Write {
-	w := &writes{to: c.client}
-	w.bindings(v, d) // before what members may do only with them
-	imports := w.imports(v, d)
-	exports, announces := byName(v.ResourceExports), byName(v.Announces)
-	const export, announce = "ResourceExport", "MemberClusterAnnounce"
-	for _, name := range d.HoldAnnounces {
-		w.patch("hold", announce, announces[name], finalizersField, "", func(o client.Object) {
-			controllerutil.AddFinalizer(o, announceFinalizer(announces[name]))
-		})
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Conditions)) {
-		re := exports[name].DeepCopy()
-		if condition := d.Conditions[name]; !sameConditions(re.Status.Conditions, condition) {
-			w.updateStatus(export, re, "", func() { re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition} })
+// verb is what is done to an object.
+type verb string
+
+const (
+	create       verb = "create"
+	update       verb = "update"
+	updateStatus verb = "update the status of"
+	remove       verb = "delete"
+	handOver     verb = "hand over" // delete what has the name of something else
+	release      verb = "release"   // take finalizers off
+	hold         verb = "hold"      // add the finalizer
+	bind         verb = "give its cluster ID to"
+)
+
+// earlyFor is how long a condition waits that is likely to be another one in a moment.
+const earlyFor = 2 * time.Second
+
+// importKey begins the keys of offers of ResourceImports; their Namespace and name follow.
+const importKey = "ResourceImport "
+
+// writer offers steps to a queue.
+type writer struct {
+	to    client.Client
+	queue *retry.Queue
+	now   func() time.Time
+}
+
+// watch offers the steps of tables as they change.
+func (w *writer) watch(t *tables) {
+	offer(t.importSteps, w, (*writer).importOffer)
+	offer(t.exportSteps, w, (*writer).exportOffer)
+	offer(t.announceSteps, w, (*writer).announceOffer)
+	offer(t.accountSteps, w, (*writer).accountOffer)
+	t.setSteps.Watch(func(changes []derive.Change[derive.Name, setStep]) {
+		for _, c := range changes {
+			if c.Old.Have != nil && (c.New.Have == nil || c.Old.Have.Name != c.New.Have.Name) {
+				w.queue.Set(w.setOffer(setStep{Have: c.Old.Have, Want: c.Old.Have}))
+			}
+			if c.New.Have != nil {
+				w.queue.Set(w.setOffer(c.New))
+			}
+		}
+	})
+}
+
+// again offers the steps that are still to be done: a queue forgets what it has done, and somebody may have
+// undone that before a watch showed it. The evaluating goroutine calls it, or no pass may run meanwhile.
+func (w *writer) again(t *tables) {
+	offerAll(t.importSteps, w, (*writer).importOffer)
+	offerAll(t.exportSteps, w, (*writer).exportOffer)
+	offerAll(t.announceSteps, w, (*writer).announceOffer)
+	offerAll(t.accountSteps, w, (*writer).accountOffer)
+	for _, row := range t.setSteps.All() {
+		if row.Value.Have != nil {
+			w.queue.Set(w.setOffer(row.Value))
 		}
 	}
-	for _, name := range d.DeleteExports {
-		w.remove("delete", export, exports[name])
+}
+
+func offerAll[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*writer, derive.Object, S) retry.Offer) {
+	for _, row := range steps.All() {
+		w.queue.Set(of(w, row.Key, row.Value))
 	}
-	for _, name := range d.ReleaseExports {
-		w.patch("release", export, exports[name], finalizersField, imports[importName(exports[name])], func(o client.Object) {
-			if d.FreeExports[name] {
+}
+
+func offer[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*writer, derive.Object, S) retry.Offer) {
+	steps.Watch(func(changes []derive.Change[derive.Object, S]) {
+		for _, c := range changes {
+			w.queue.Set(of(w, c.Key, c.New))
+		}
+	})
+}
+
+// offer is of one write; without do of none.
+func (w *writer) offer(kind string, key derive.Object, group string, v verb, field string, do func(context.Context) error) retry.Offer {
+	object := problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
+	o := retry.Offer{Key: object.String(), Group: group}
+	if do != nil {
+		o.Writes = []retry.Write{{
+			What:  string(v) + " " + object.String(),
+			Blame: problem.Problem{Object: object, Field: field, Reason: reasonWriteFailed, Message: remedy}, Do: do,
+		}}
+	}
+	return o
+}
+
+func (w *writer) importOffer(key derive.Object, s importStep) retry.Offer {
+	field, group := "", "import "
+	var do func(context.Context) error
+	switch s.Verb {
+	case create:
+		do = func(ctx context.Context) error { return w.to.Create(ctx, s.Want.DeepCopy()) }
+	case update:
+		do = func(ctx context.Context) error {
+			o := s.Have.DeepCopy()
+			o.Spec = s.Want.Spec
+			return w.to.Update(ctx, o)
+		}
+	case updateStatus:
+		field = statusField
+		do = func(ctx context.Context) error {
+			o := s.Have.DeepCopy()
+			o.Status = *s.Want.Status.DeepCopy()
+			setTimes(&o.Status, w.now())
+			return w.to.Status().Update(ctx, o)
+		}
+	case remove, handOver:
+		do = w.delete(s.Have)
+	}
+	if s.Want != nil {
+		group += s.Want.Spec.Namespace
+	} else if s.Have != nil {
+		group += s.Have.Spec.Namespace
+	}
+	o := w.offer("ResourceImport", key, group, s.Verb, field, do)
+	o.Late = s.Verb == updateStatus
+	return o
+}
+
+func (w *writer) exportOffer(key derive.Object, s *exportStep) retry.Offer {
+	if s == nil {
+		return w.offer("ResourceExport", key, "", "", "", nil)
+	}
+	var do func(context.Context) error
+	field := ""
+	have := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name,
+		UID: s.Have.UID, ResourceVersion: s.Have.Version, Finalizers: s.Export.Finalizers}}
+	switch s.Verb {
+	case updateStatus:
+		field = statusField
+		do = func(ctx context.Context) error {
+			o := have.DeepCopy() // without a spec: a status is written by itself
+			o.Status.Conditions = []mcv1alpha1.ResourceExportCondition{conditionAt(s.Condition, s.Have.Conditions, w.now())}
+			return w.to.Status().Update(ctx, o)
+		}
+	case remove:
+		do = w.delete(have)
+	case release:
+		if s.Waits {
+			break
+		}
+		field = finalizersField
+		do = w.patch(have, func(o client.Object) {
+			if s.All {
 				o.SetFinalizers(nil)
 			}
 			controllerutil.RemoveFinalizer(o, multicluster.ResourceExportFinalizer)
 			controllerutil.RemoveFinalizer(o, multicluster.ResourceExportFinalizerOld)
 		})
 	}
-	for _, name := range d.DeleteAnnounces {
-		w.remove("after a day of silence delete", announce, announces[name])
+	o := w.offer("ResourceExport", key, s.Export.ClusterID, s.Verb, field, do)
+	if o.Late = s.Verb == updateStatus; o.Late && s.Condition.Type == mcv1alpha1.ResourceExportSucceeded {
+		// That it is imported is said when it is.
+		o.After = importKey + derive.Object{Namespace: key.Namespace, Name: importName(s.Export)}.String()
 	}
-	for _, name := range d.ReleaseAnnounces {
-		w.patch("release", announce, announces[name], finalizersField, "", func(o client.Object) { o.SetFinalizers(nil) })
+	if s.Early {
+		o.Wait = earlyFor
 	}
-	w.clusterSet(v, d)
-	return w.list
+	return o
 }
 
-// writes collects writes in the order to do them. Its methods return what a write is called,
-// for one that comes after it.
-type writes struct {
-	to   client.Client
-	list []retry.Write
+func (w *writer) announceOffer(key derive.Object, s announceStep) retry.Offer {
+	if s.Verb == "" {
+		return w.offer("MemberClusterAnnounce", key, "", "", "", nil)
+	}
+	have := s.Have.Fact.DeepCopy()
+	have.UID, have.ResourceVersion = s.Have.UID, s.Have.Version
+	field := finalizersField
+	var do func(context.Context) error
+	switch s.Verb {
+	case hold:
+		do = w.patch(have, func(o client.Object) { controllerutil.AddFinalizer(o, announceFinalizer(have)) })
+	case release:
+		do = w.patch(have, func(o client.Object) { o.SetFinalizers(nil) })
+	case remove:
+		field, do = "", w.delete(have)
+	}
+	return w.offer("MemberClusterAnnounce", key, have.ClusterID, s.Verb, field, do)
 }
 
-func (w *writes) add(verb, kind string, o client.Object, field, after string, do func(context.Context) error) string {
-	object := problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}
-	what := verb + " " + object.String()
-	w.list = append(w.list, retry.Write{
-		What: what, After: after, Do: do,
-		Blame: problem.Problem{Object: object, Field: field, Reason: reasonWriteFailed, Message: remedy},
-	})
-	return what
+// accountOffer writes what was decided about an account. The lock keeps what an operator writes at
+// the same time.
+func (w *writer) accountOffer(key derive.Object, s accountStep) retry.Offer {
+	var do func(context.Context) error
+	if s.ID != "" {
+		do = w.patch(s.Have, func(o client.Object) {
+			o.SetAnnotations(map[string]string{multicluster.AnnotationClusterID: s.ID})
+		})
+	}
+	return w.offer("ServiceAccount", key, s.ID, bind, "metadata.annotations", do)
 }
 
-func (w *writes) create(kind string, o client.Object) string {
-	return w.add("create", kind, o, "", "", func(ctx context.Context) error { return w.to.Create(ctx, o) })
+func (w *writer) setOffer(s setStep) retry.Offer {
+	key := derive.Object{Namespace: s.Have.Namespace, Name: s.Have.Name}
+	const kind = "ClusterSet"
+	switch {
+	case s.Have.Spec.ClusterID != s.Want.Spec.ClusterID:
+		return w.offer(kind, key, "", update, "", func(ctx context.Context) error {
+			o := s.Have.DeepCopy()
+			o.Spec.ClusterID = s.Want.Spec.ClusterID
+			return w.to.Update(ctx, o)
+		})
+	case !equality.Semantic.DeepEqual(s.Have.Status, s.Want.Status):
+		return w.offer(kind, key, "", updateStatus, statusField, func(ctx context.Context) error {
+			return w.to.Status().Update(ctx, s.at(w.now()))
+		})
+	}
+	return w.offer(kind, key, "", "", "", nil)
 }
 
-func (w *writes) update(kind string, o client.Object) string {
-	return w.add("update", kind, o, "", "", func(ctx context.Context) error { return w.to.Update(ctx, o) })
-}
-
-// updateStatus has the status set just before it is written: o may be what an earlier write
-// gets back from the server.
-func (w *writes) updateStatus(kind string, o client.Object, after string, set func()) {
-	w.add("update the status of", kind, o, statusField, after, func(ctx context.Context) error {
-		set()
-		return w.to.Status().Update(ctx, o)
-	})
-}
-
-func (w *writes) patch(verb, kind string, have client.Object, field, after string, change func(client.Object)) {
-	w.add(verb, kind, have, field, after, func(ctx context.Context) error {
+func (w *writer) patch(have client.Object, change func(client.Object)) func(context.Context) error {
+	return func(ctx context.Context) error {
 		o := have.DeepCopyObject().(client.Object)
 		change(o)
 		return w.to.Patch(ctx, o, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{}))
-	})
+	}
 }
 
-func (w *writes) remove(verb, kind string, have client.Object) string {
-	return w.add(verb, kind, have, "", "", func(ctx context.Context) error {
+func (w *writer) delete(have client.Object) func(context.Context) error {
+	return func(ctx context.Context) error {
 		// What has changed since it was seen is judged again: this replica may have hung for a while.
 		uid, version := have.GetUID(), have.GetResourceVersion()
 		return client.IgnoreNotFound(w.to.Delete(ctx, have.DeepCopyObject().(client.Object), client.Preconditions{UID: &uid, ResourceVersion: &version}))
-	})
-}
-
-// imports creates, updates and deletes ResourceImports, and returns what writes them, by name.
-func (w *writes) imports(v View, d Desired) map[string]string {
-	const kind = "ResourceImport"
-	by, have := map[string]string{}, byName(v.ResourceImports)
-	for _, name := range slices.Sorted(maps.Keys(d.Imports)) {
-		want, current := d.Imports[name], have[name]
-		o := want.DeepCopy()
-		switch {
-		case current == nil:
-			by[name] = w.create(kind, o)
-		case current.Spec.Namespace != want.Spec.Namespace || current.Spec.Name != want.Spec.Name || current.Spec.Kind != want.Spec.Kind:
-			// Of another Service with the same derived name. Members find what they made for that
-			// one by its import's deletion; the next plan creates the new one.
-			by[name] = w.remove("hand over", kind, current)
-			continue
-		case !equality.Semantic.DeepEqual(current.Spec, want.Spec):
-			o = current.DeepCopy()
-			o.Spec = want.Spec
-			by[name] = w.update(kind, o)
-		case !sameStatus(current.Status, want.Status):
-			o = current.DeepCopy()
-		default:
-			continue
-		}
-		w.updateStatus(kind, o, by[name], func() { o.Status = want.Status })
-	}
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if _, ok := d.Imports[name]; !ok && kept(have[name].Spec.Kind) {
-			by[name] = w.remove("delete", kind, have[name])
-		}
-	}
-	return by
-}
-
-func (w *writes) clusterSet(v View, d Desired) {
-	const kind = "ClusterSet"
-	want := d.ClusterSet
-	if want == nil {
-		return
-	}
-	current := byName(v.ClusterSets)[want.Name]
-	set, after := current.DeepCopy(), ""
-	if current.Spec.ClusterID != want.Spec.ClusterID {
-		set.Spec.ClusterID = want.Spec.ClusterID
-		after = w.update(kind, set)
-	}
-	if !equality.Semantic.DeepEqual(current.Status, want.Status) {
-		w.updateStatus(kind, set, after, func() { set.Status = want.Status })
 	}
 }
 
-// refusedImports picks the ResourceImports whose exports do not arrive, by name.
-func refusedImports(problems []problem.Problem) map[string]string {
-	refused := map[string]string{}
-	for _, p := range problems {
-		if p.Kind == "ResourceImport" && p.Field != statusField {
-			refused[p.Name] = p.Message
-		}
-	}
-	return refused
-}
-
-func byName[T client.Object](list []T) map[string]T {
-	m := make(map[string]T, len(list))
-	for _, o := range list {
-		m[o.GetName()] = o
-	}
-	return m
-}
-
-// sameConditions compares everything but a time in the past.
+// sameConditions compares everything but the time.
 func sameConditions(have []mcv1alpha1.ResourceExportCondition, want mcv1alpha1.ResourceExportCondition) bool {
-	if len(have) != 1 || have[0].LastTransitionTime.After(want.LastTransitionTime.Time) {
+	if len(have) != 1 {
 		return false
 	}
 	c := have[0]

@@ -2,35 +2,46 @@ package member
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 const reasonWriteFailed = "WriteFailed"
 
-// retried are the writes as a retry.Writer does them.
-func retried(to client.Client, writes []Write) []retry.Write {
-	out := make([]retry.Write, len(writes))
-	for i, w := range writes {
-		out[i] = retry.Write{
-			What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
-			Do: func(ctx context.Context) error { return write(ctx, to, w) },
-		}
+// offer is a write as a retry.Queue does it. to is asked for the client when it is done.
+func offer(w Write, to func() client.Client) retry.Offer {
+	group := w.Object.GetNamespace()
+	if w.About.Namespace != "" {
+		group = w.About.Namespace // exports are of a Namespace here, and all in one there
 	}
-	return out
+	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Writes: []retry.Write{{
+		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
+		Do: func(ctx context.Context) error {
+			if c := to(); c != nil {
+				return write(ctx, c, w)
+			}
+			return nil // what it was for is gone
+		},
+	}}}
 }
+
+// late says that no other cluster and no traffic waits for a write.
+func (w Write) late() bool { return w.Verb == UpdateStatus || w.Kind == "ServiceImport" }
 
 func writeFailedReason(w Write) string {
 	if w.Kind == "ResourceExport" {
@@ -40,38 +51,78 @@ func writeFailedReason(w Write) string {
 }
 
 func write(ctx context.Context, to client.Client, w Write) error {
-	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
-	defer cancel()
 	// The client fills in what the server answers, and the plan's objects are not to change.
 	o := w.Object.DeepCopyObject().(client.Object)
+	now := metav1.Now()
+	switch o := o.(type) {
+	case *mcsv1alpha1.ServiceExport:
+		stamp(o.Status.Conditions, now)
+	case *mcv1alpha2.ClusterSet:
+		stampClusterSet(o, now)
+	}
 	switch w.Verb {
 	case Create:
 		return to.Create(ctx, o)
 	case Update:
-		return to.Update(ctx, o)
+		return to.Patch(ctx, o, patch{w.Have, w.Version})
 	case UpdateStatus:
-		return to.Status().Update(ctx, o)
+		return to.Status().Patch(ctx, o, patch{w.Have, w.Version})
 	case Delete:
-		uid, version := o.GetUID(), o.GetResourceVersion()
-		return client.IgnoreNotFound(to.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version}))
+		uid := o.GetUID()
+		only := client.Preconditions{UID: &uid}
+		if w.Version != "" {
+			only.ResourceVersion = &w.Version
+		}
+		return client.IgnoreNotFound(to.Delete(ctx, o, only))
 	}
 	return fmt.Errorf("%s: unknown verb", w)
+}
+
+// patch is the difference to an object that was seen. It meets no other object of the same name, and no other version: it
+// replaces whole lists, and another replica may have written since this one hung.
+type patch struct {
+	have    client.Object
+	version string
+}
+
+// Type is that of a patch as RFC 7386 has it.
+func (patch) Type() types.PatchType { return types.MergePatchType }
+
+// Data returns the patch.
+func (p patch) Data(want client.Object) ([]byte, error) {
+	data, err := client.MergeFrom(p.have).Data(want)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	meta, ok := fields["metadata"].(map[string]any)
+	if !ok {
+		meta = map[string]any{}
+	}
+	meta["uid"] = p.have.GetUID()
+	if p.version != "" {
+		meta["resourceVersion"] = p.version
+	}
+	fields["metadata"] = meta
+	return json.Marshal(fields)
 }
 
 // reporter turns Problems into Events on their objects, once for as long as they last.
 type reporter struct {
 	recorder events.EventRecorder
 	log      *slog.Logger
+	find     func(problem.Object) *corev1.ObjectReference
 	active   map[problem.Problem]bool // true once there was an object to write the Event on
 }
 
-func newReporter(recorder events.EventRecorder, log *slog.Logger) *reporter {
-	return &reporter{recorder: recorder, log: log, active: map[problem.Problem]bool{}}
-}
-
-func (r *reporter) report(v View, problems []problem.Problem) {
+// report says what is new. It returns false when an object for an Event is not known yet.
+func (r *reporter) report(list []problem.Problem) bool {
 	now := map[problem.Problem]bool{}
-	for _, p := range problems {
+	all := true
+	for _, p := range list {
 		if _, twice := now[p]; twice {
 			continue
 		}
@@ -83,51 +134,50 @@ func (r *reporter) report(v View, problems []problem.Problem) {
 		if !known {
 			r.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
 		}
-		// An object that this very round makes is in the next round's view.
-		if ref := reference(v, p.Object); ref != nil {
-			now[p] = true
-			note := p.Message
-			if p.Field != "" {
-				note = p.Field + ": " + note
-			}
-			if len(note) > 1024 { // the API's limit
-				note = strings.ToValidUTF8(note[:1021], "") + "..."
-			}
-			r.recorder.Eventf(ref, nil, corev1.EventTypeWarning, p.Reason, "Plan", "%s", note)
+		ref := r.find(p.Object)
+		if ref == nil {
+			all = false // an object that was just made is known in a moment
+			continue
 		}
+		now[p] = true
+		note := p.Message
+		if p.Field != "" {
+			note = p.Field + ": " + note
+		}
+		if len(note) > 1024 { // the API's limit
+			note = strings.ToValidUTF8(note[:1021], "") + "..."
+		}
+		r.recorder.Eventf(ref, nil, corev1.EventTypeWarning, p.Reason, "Plan", "%s", note)
 	}
 	r.active = now
+	return all
 }
 
 // reference finds the object a Problem names, with its UID, by which Events are shown.
-func reference(v View, o problem.Object) *corev1.ObjectReference {
+func (t *tables) reference(o problem.Object) *corev1.ObjectReference {
 	switch o.Kind {
 	case "ClusterSet":
-		return find(v.ClusterSets, o, mcv1alpha2.GroupVersion.String())
+		return find(t.clusterSets.Get, o, mcv1alpha2.GroupVersion.String())
 	case "ServiceExport":
-		return find(v.ServiceExports, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.serviceExports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ServiceImport":
-		return find(v.ServiceImports, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.serviceImports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ClusterInfoImport":
-		return find(v.ClusterInfoImports, o, mcv1alpha1.GroupVersion.String())
+		return find(t.clusterInfoImports.Get, o, mcv1alpha1.GroupVersion.String())
 	case "Service":
-		return find(v.Services, o, corev1.SchemeGroupVersion.String())
+		return find(t.services.Get, o, corev1.SchemeGroupVersion.String())
 	case "Endpoints":
-		return find(v.Endpoints, o, corev1.SchemeGroupVersion.String())
+		return find(t.endpoints.Get, o, corev1.SchemeGroupVersion.String())
 	case "Node":
-		return find(v.Nodes, o, corev1.SchemeGroupVersion.String())
+		return find(t.nodes.Get, o, corev1.SchemeGroupVersion.String())
 	}
 	return nil
 }
 
-func find[T metav1.Object](objects []T, name problem.Object, version string) *corev1.ObjectReference {
-	for _, o := range objects {
-		if o.GetNamespace() == name.Namespace && o.GetName() == name.Name {
-			return &corev1.ObjectReference{
-				APIVersion: version, Kind: name.Kind,
-				Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
-			}
-		}
+func find[T metav1.Object](get func(derive.Object) (T, bool), name problem.Object, version string) *corev1.ObjectReference {
+	o, ok := get(derive.Object{Namespace: name.Namespace, Name: name.Name})
+	if !ok {
+		return nil
 	}
-	return nil
+	return &corev1.ObjectReference{APIVersion: version, Kind: name.Kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"sync"
 	"time"
 
@@ -13,13 +14,12 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const (
@@ -27,34 +27,44 @@ const (
 	leaveFor      = 2 * time.Minute // how long leaving is tried when the leader is away
 )
 
-// commonArea is a connection to a leader's Namespace: a cache of its ResourceImports and of
-// this cluster's ResourceExports, and a client for the writes.
+// commonArea is a connection to a leader's Namespace: watches of its ResourceImports and of
+// this cluster's ResourceExports, announcements, and a client for the writes.
 type commonArea struct {
-	area          Area
-	client        client.Client // reads are live
-	cache         cache.Cache
-	cancel        context.CancelFunc
-	http, watches *http.Client // for requests, and for the cache
-	broken        error        // why there is neither cache nor client
+	area    Area
+	number  int           // of the connection
+	client  client.Client // reads are live
+	http    *http.Client
+	watcher *watch.Watcher
+	broken  error // why there is neither watcher nor client
+
+	cancel  context.CancelFunc // ends the watches and the announcements
+	running sync.WaitGroup
 
 	mu           sync.Mutex
-	synced       bool
 	announcement Announcement
 }
 
-// connect starts a connection to an area, and rings whenever something in it changes. It does
-// not wait for the leader to answer.
-func connect(ctx context.Context, area Area, signal func(), log *slog.Logger) (*commonArea, error) {
-	config := &rest.Config{
-		Host: area.Server, BearerToken: area.Token, QPS: 100, Burst: 200,
-		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(area.CA)},
-		UserAgent:       "tombolo-member/" + area.ClusterID,
+// newArea prepares a connection to an area. One that cannot even be tried, as when the CA is not PEM, says so in its
+// announcement, and is never synced.
+func newArea(area Area, number int, c *controller) *commonArea {
+	a := &commonArea{area: area, number: number, cancel: func() {}, http: &http.Client{}}
+	if err := a.prepare(c); err != nil {
+		a.broken = fmt.Errorf("connect to %s: %w", area, err)
 	}
+	return a
+}
+
+func (a *commonArea) prepare(c *controller) error {
+	config := kubeclient.WithWarnings(&rest.Config{
+		Host: a.area.Server, BearerToken: a.area.Token, QPS: -1, // the leader's API server decides what is fair
+		TLSClientConfig: rest.TLSClientConfig{CAData: []byte(a.area.CA)},
+		UserAgent:       "tombolo-member/" + a.area.ClusterID,
+	}, c.log)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", area, err)
+		return err
 	}
-	scheme := Scheme()
+	a.http = httpClient
 	// A mapper of our own needs no discovery, so the connection can be made while the leader
 	// is away.
 	mapper := apimeta.NewDefaultRESTMapper(nil)
@@ -62,95 +72,80 @@ func connect(ctx context.Context, area Area, signal func(), log *slog.Logger) (*
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
-	watches, err := kubeclient.ForWatches(config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", area, err)
+	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: Scheme(), Mapper: mapper}); err != nil {
+		return err
 	}
-	a := &commonArea{area: area, http: httpClient, watches: watches}
-	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}); err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", area, err)
-	}
-	a.cache, err = cache.New(config, cache.Options{
-		HTTPClient: watches, Scheme: scheme, Mapper: mapper,
-		DefaultNamespaces: map[string]cache.Config{area.Namespace: {}},
-		DefaultTransform:  cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&mcv1alpha1.ResourceExport{}: {Label: labels.SelectorFromSet(labels.Set{multicluster.LabelSourceClusterID: area.ClusterID})},
-		},
-		DefaultWatchErrorHandler: func(_ context.Context, _ *toolscache.Reflector, err error) {
-			log.Debug("watch of the leader interrupted", "area", area.String(), "error", err)
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", area, err)
-	}
+	in := watch.In(a.area.Namespace)
+	own := watch.Selecting(labels.SelectorFromSet(labels.Set{multicluster.LabelSourceClusterID: a.area.ClusterID}))
+	a.watcher, err = watch.New(config, c.log.With("area", a.area.String()),
+		watch.Of(c.tables.resourceImports, resourceImportFacts, in),
+		watch.Both(c.tables.Engine, c.tables.resourceExports, resourceExportFacts, c.tables.versions["ResourceExport"], version, in, own))
+	return err
+}
+
+// start watches the area and announces this cluster in it, until stop, disconnect or the end of ctx.
+func (a *commonArea) start(ctx context.Context, c *controller) {
 	ctx, a.cancel = context.WithCancel(ctx)
-	for _, o := range []client.Object{&mcv1alpha1.ResourceImport{}, &mcv1alpha1.ResourceExport{}} {
-		if err := watch(ctx, a.cache, o, signal); err != nil {
-			a.cancel()
-			return nil, fmt.Errorf("connect to %s: %w", area, err)
-		}
+	if a.broken == nil {
+		a.watcher.OnChange(func() { c.heard(a) })
+		a.running.Go(func() { a.watcher.Run(ctx) })
 	}
-	go func() {
-		if err := a.cache.Start(ctx); err != nil {
-			log.Error("cache of the leader stopped", "area", area.String(), "error", err)
-		}
-	}()
-	go func() {
-		if a.cache.WaitForCacheSync(ctx) {
-			a.mu.Lock()
-			a.synced = true
-			a.mu.Unlock()
-			signal()
-		}
-	}()
-	return a, nil
+	a.running.Go(func() { a.heartbeat(ctx, c) })
 }
 
-// brokenArea stands for a connection that cannot even be tried, as when the CA is not PEM. It
-// says so in its announcement, and never becomes synced.
-func brokenArea(area Area, err error) *commonArea {
-	return &commonArea{area: area, cancel: func() {}, http: &http.Client{}, watches: &http.Client{}, broken: err}
+// heartbeat announces this cluster. The answer is written to the connection; as long as that is the same nothing is evaluated.
+func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
+	for {
+		before, after := a.announce(ctx, announcementTo(a.area))
+		if ctx.Err() != nil {
+			return
+		}
+		if before.Error != after.Error {
+			if after.Error != "" {
+				c.log.Error("disconnected from the leader", "error", after.Error)
+			} else {
+				c.log.Info("connected to the leader again", "area", a.area.String())
+			}
+		}
+		c.heard(a)
+		timer := time.NewTimer(time.Until(after.next()))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
 }
 
-// watch rings for every event of a kind in a cache.
-func watch(ctx context.Context, c cache.Cache, o client.Object, signal func()) error {
-	informer, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watch %T: %w", o, err)
+// heard writes how a connection stands, if it is the present one.
+func (c *controller) heard(a *commonArea) {
+	last := a.state()
+	now := connectionOf(a.number, a.area, a.broken == nil && a.watcher.Listed(), last)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.area == a {
+		c.tables.connection.Set(here, now)
+		c.holdWrites()
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { signal() },
-		UpdateFunc: func(any, any) { signal() },
-		DeleteFunc: func(any) { signal() },
-	})
-	if err != nil {
-		return fmt.Errorf("watch %T: %w", o, err)
-	}
-	return nil
+}
+
+func (a *commonArea) state() Announcement {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.announcement
+}
+
+// disconnect ends the watches and the announcements, and waits until they have ended.
+func (a *commonArea) disconnect() {
+	a.cancel()
+	a.running.Wait()
 }
 
 // stop ends the connection.
 func (a *commonArea) stop() {
-	a.cancel()
+	a.disconnect()
 	a.http.CloseIdleConnections()
-	a.watches.CloseIdleConnections()
-}
-
-// leader is what a View holds of the leader.
-func (a *commonArea) leader(ctx context.Context) (Leader, error) {
-	a.mu.Lock()
-	l := Leader{Area: a.area, Announcement: a.announcement, Synced: a.synced}
-	a.mu.Unlock()
-	if !l.Synced {
-		return l, nil
-	}
-	var err error
-	if l.ResourceImports, err = list(ctx, a.cache, &mcv1alpha1.ResourceImportList{}, func(l *mcv1alpha1.ResourceImportList) []mcv1alpha1.ResourceImport { return l.Items }); err != nil {
-		return l, err
-	}
-	l.ResourceExports, err = list(ctx, a.cache, &mcv1alpha1.ResourceExportList{}, func(l *mcv1alpha1.ResourceExportList) []mcv1alpha1.ResourceExport { return l.Items })
-	return l, err
 }
 
 // announce creates this cluster's announcement, or touches it, and keeps how that went.
@@ -162,14 +157,30 @@ func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberCluste
 	before = a.announcement
 	a.announcement.Tried, a.announcement.Error = now, ""
 	if err != nil {
-		a.announcement.Error = fmt.Sprintf("announce cluster %s to %s: %v", a.area.ClusterID, a.area, err)
+		text := fmt.Sprintf("announce cluster %s to %s: %v", a.area.ClusterID, a.area, err)
 		if rejected := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err); rejected {
-			a.announcement.Error += "; check that ca.crt and token of the ClusterSet's Secret are those of a ServiceAccount with the member role there"
+			text += "; check that ca.crt and token of the ClusterSet's Secret are those of a ServiceAccount with the member role there"
 		}
+		a.announcement.Error = steady(before.Error, text)
 	} else {
 		a.announcement.Done, a.announcement.Found = now, found
 	}
 	return before, a.announcement
+}
+
+var (
+	ownPort = regexp.MustCompile(`\S+:\d+->`) // of a connection that was made for this try
+	numbers = regexp.MustCompile(`\d+`)
+)
+
+// steady is a text for an error, which is the text before for an error of the same kind: it goes into the ClusterSet's
+// status, and errors of connections name ports and numbers of streams that differ each time.
+func steady(before, now string) string {
+	now = ownPort.ReplaceAllString(now, "")
+	if numbers.ReplaceAllString(before, "") == numbers.ReplaceAllString(now, "") {
+		return before
+	}
+	return now
 }
 
 func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAnnounce, now time.Time) (found bool, err error) {

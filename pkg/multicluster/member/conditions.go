@@ -4,16 +4,17 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
 
 // setClusterCondition returns the conditions with one replaced or added. The transition time
-// changes only when the status does.
-func setClusterCondition(have []mcv1alpha2.ClusterCondition, c condition, now metav1.Time) []mcv1alpha2.ClusterCondition {
+// stays when the status does; otherwise it is left to stampClusterSet.
+func setClusterCondition(have []mcv1alpha2.ClusterCondition, c condition) []mcv1alpha2.ClusterCondition {
 	conditions := slices.Clone(have)
 	want := mcv1alpha2.ClusterCondition{
-		Type: mcv1alpha2.ClusterConditionType(c.kind), Status: c.status, LastTransitionTime: now, Reason: c.reason, Message: c.message,
+		Type: mcv1alpha2.ClusterConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message,
 	}
 	for i, old := range conditions {
 		if old.Type == want.Type {
@@ -28,10 +29,10 @@ func setClusterCondition(have []mcv1alpha2.ClusterCondition, c condition, now me
 }
 
 // setClusterSetCondition is setClusterCondition for the conditions of the set as a whole.
-func setClusterSetCondition(have []mcv1alpha2.ClusterSetCondition, c condition, now metav1.Time) []mcv1alpha2.ClusterSetCondition {
+func setClusterSetCondition(have []mcv1alpha2.ClusterSetCondition, c condition) []mcv1alpha2.ClusterSetCondition {
 	conditions := slices.Clone(have)
 	want := mcv1alpha2.ClusterSetCondition{
-		Type: mcv1alpha2.ClusterSetConditionType(c.kind), Status: c.status, LastTransitionTime: now, Reason: c.reason, Message: c.message,
+		Type: mcv1alpha2.ClusterSetConditionType(c.kind), Status: c.status, Reason: c.reason, Message: c.message,
 	}
 	for i, old := range conditions {
 		if old.Type == want.Type {
@@ -43,4 +44,45 @@ func setClusterSetCondition(have []mcv1alpha2.ClusterSetCondition, c condition, 
 		}
 	}
 	return append(conditions, want)
+}
+
+// withCondition is a ServiceExport with one condition replaced or added. The transition time stays when the status does;
+// otherwise it is left to stamp.
+func withCondition(have *mcsv1alpha1.ServiceExport, c metav1.Condition) *mcsv1alpha1.ServiceExport {
+	want := have.DeepCopy()
+	i := slices.IndexFunc(want.Status.Conditions, func(old metav1.Condition) bool { return old.Type == c.Type })
+	if i < 0 {
+		want.Status.Conditions = append(want.Status.Conditions, c)
+		return want
+	}
+	if old := want.Status.Conditions[i]; old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	want.Status.Conditions[i] = c
+	return want
+}
+
+// stamp gives conditions that are new their time.
+func stamp(conditions []metav1.Condition, now metav1.Time) {
+	for i := range conditions {
+		if conditions[i].LastTransitionTime.IsZero() {
+			conditions[i].LastTransitionTime = now
+		}
+	}
+}
+
+// stampClusterSet gives conditions that are new their time.
+func stampClusterSet(cs *mcv1alpha2.ClusterSet, now metav1.Time) {
+	for i := range cs.Status.Conditions {
+		if c := &cs.Status.Conditions[i]; c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = now
+		}
+	}
+	for i := range cs.Status.ClusterStatuses {
+		for j := range cs.Status.ClusterStatuses[i].Conditions {
+			if c := &cs.Status.ClusterStatuses[i].Conditions[j]; c.LastTransitionTime.IsZero() {
+				c.LastTransitionTime = now
+			}
+		}
+	}
 }

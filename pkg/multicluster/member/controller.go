@@ -4,37 +4,40 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
-	"github.com/tombolo-net/tombolo/pkg/runner"
+	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const (
-	settle           = 50 * time.Millisecond  // events that come together are planned together
-	resync           = 5 * time.Minute        // even if nothing has happened
-	retryMin         = 200 * time.Millisecond // after a failed write
-	retryMost        = 30 * time.Second
-	kindsRetry       = 5 * time.Second  // a kind is not served yet
-	discoverEvery    = 30 * time.Second // retries of the Service range
-	secretPoll       = 5 * time.Second  // reads of the Secrets that ClusterSets name
-	clusterClaimWait = 30 * time.Second // looks for the optional kind ClusterClaim
+	retryMin      = 200 * time.Millisecond // after a failed write
+	retryMost     = 30 * time.Second
+	writers       = 16               // writes to one API server at the same time
+	offerEvery    = 30 * time.Second // what is still to be written although it was
+	discoverEvery = 30 * time.Second // retries of the Service range
+	secretPoll    = 5 * time.Second  // reads of the Secrets that ClusterSets name
+	reportAgain   = time.Second      // looks for objects that Events are to be written on
 )
 
 // Scheme knows every kind the member controller reads and writes.
@@ -48,205 +51,316 @@ func Scheme() *runtime.Scheme {
 }
 
 // SetupWithManager adds the member controller to a manager. namespace is the controller's own;
-// its ClusterSet is taken from there. The controller brings its own cache, restricted to what
+// its ClusterSet is taken from there. The controller brings its own watches, restricted to what
 // it needs, and runs only while the manager is elected.
 func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) error {
 	if namespace == "" {
 		return fmt.Errorf("set up the member controller: its Namespace is unknown; set POD_NAMESPACE")
 	}
-	scheme := Scheme()
-	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
-	watches, err := kubeclient.ForWatches(mgr.GetConfig())
-	if err != nil {
-		return fmt.Errorf("set up the member controller's cache: %w", err)
-	}
-	local, err := cache.New(mgr.GetConfig(), cache.Options{
-		Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: watches,
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&mcv1alpha2.ClusterSet{}:        own,
-			&mcv1alpha2.ClusterClaim{}:      own,
-			&mcv1alpha1.Gateway{}:           own,
-			&mcv1alpha1.ClusterInfoImport{}: own,
-			&Endpoints{}:                    {Transform: stripForeignEndpoints},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("set up the member controller's cache: %w", err)
-	}
-	writer, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	// What is written is bounded by the number of writers and by the API server's own fairness.
+	log := slog.Default().With("controller", "member")
+	unlimited := kubeclient.WithWarnings(mgr.GetConfig(), log)
+	unlimited.QPS = -1
+	writer, err := client.New(unlimited, client.Options{Scheme: Scheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
 		return fmt.Errorf("set up the member controller's client: %w", err)
 	}
-	log := slog.Default().With("controller", "member")
-	times := runner.Options{Settle: settle, Resync: resync, RetryMin: retryMin, RetryMost: retryMost, Failed: func(err error, retry time.Duration) {
-		log.Error("read the cluster's state; trying again", "in", retry, "error", err)
-	}}
-	return mgr.Add(&controller{
-		namespace: namespace, config: cfg, log: log, mapper: mgr.GetRESTMapper(),
-		cache: local, client: writer,
-		local: runner.New(times), leader: runner.New(times),
-		localWriter: retry.New(retryMin, retryMost, log), leaderWriter: retry.New(retryMin, retryMost, log),
-		localReport:  newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
-		leaderReport: newReporter(mgr.GetEventRecorder("antrea-mc-controller"), log),
-		serviceCIDR:  cfg.ServiceCIDR, secrets: map[string]*corev1.Secret{},
-	})
+	c := newController(namespace, cfg, writer, log)
+	c.kube = mgr.GetConfig()
+	c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), log: c.log, find: c.tables.reference, active: map[problem.Problem]bool{}}
+	return mgr.Add(c)
 }
 
-// controller is the shell around Plan: it watches, and applies.
+// newController returns a controller whose tables are empty, and whose writes to the leader wait for a connection.
+func newController(namespace string, cfg config.Config, to client.Client, log *slog.Logger) *controller {
+	c := &controller{
+		tables: newTables(namespace, cfg), config: cfg, log: log, client: to,
+		connecting: make(chan struct{}, 1), reporting: make(chan struct{}, 1), polling: make(chan struct{}, 1),
+		connected: make(chan int, 1), leaving: map[*commonArea]context.CancelFunc{},
+	}
+	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log, Reported: func(string, *problem.Problem) { signal(c.reporting) }}
+	c.figures, c.writes, c.hops = metrics.NewTables(c.tables.Engine), metrics.NewWrites(), metrics.NewPropagation()
+	options.Wrote, options.Done = c.writes.To("cluster"), c.done
+	c.localWrites = retry.NewQueue(options)
+	options.Wrote = c.writes.To("leader")
+	c.leaderWrites = retry.NewQueue(options)
+	c.leaderWrites.Hold()
+	c.hand()
+	return c
+}
+
+// done measures how long exports and imports take, where traffic waits for them.
+func (c *controller) done(o retry.Offer, took time.Duration) {
+	switch kind, _, _ := strings.Cut(o.Key, " "); kind {
+	case "ResourceExport":
+		c.hops.Took(metrics.ServiceToExport, took)
+	case "Service", "Endpoints":
+		c.hops.Took(metrics.ImportToService, took)
+	}
+}
+
+// controller is the shell around the tables: it fills the sources, does the writes, and keeps the connection to the leader.
 type controller struct {
-	namespace string
-	config    config.Config
-	log       *slog.Logger
-	mapper    apimeta.RESTMapper
-	cache     cache.Cache
-	client    client.Client // reads are live
+	tables *tables
+	config config.Config
+	kube   *rest.Config
+	log    *slog.Logger
+	client client.Client // reads are live
 
-	local, leader             *runner.Runner // of the rounds that write here, and there
-	localWriter, leaderWriter *retry.Writer
-	localReport, leaderReport *reporter
+	localWrites, leaderWrites *retry.Queue
+	reporter                  *reporter
+	figures                   *metrics.Tables
+	writes                    *metrics.Writes
+	hops                      *metrics.Propagation
 
-	mu               sync.Mutex // for what follows
-	area             *commonArea
-	leaving          map[*commonArea]context.CancelFunc
-	secrets          map[string]*corev1.Secret // that ClusterSets name, as last read; nil for one that does not exist
-	claims           bool                      // ClusterClaims are watched
-	claimsTried      time.Time
-	serviceCIDR      string
-	serviceCIDRError string
-	discoverTried    time.Time
+	connecting chan struct{} // the membership has changed
+	connected  chan int      // a pass has seen the connection of this number
+	reporting  chan struct{} // Problems have changed
+	polling    chan struct{} // ClusterSets have changed
+
+	number int // of the last connection
+
+	mu      sync.Mutex // for what follows
+	area    *commonArea
+	leaving map[*commonArea]context.CancelFunc
 }
 
-func (c *controller) signal() {
-	c.local.Trigger()
-	c.leader.Trigger()
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// hand has everything handed on that comes out of the tables.
+func (c *controller) hand() {
+	t := c.tables
+	for _, table := range t.local {
+		table.Watch(func(changes []derive.Change[derive.Object, *Write]) {
+			c.localWrites.Set(offers(changes, c.localClient)...)
+		})
+	}
+	t.leader.Watch(func(changes []derive.Change[derive.Object, *Write]) {
+		c.leaderWrites.Set(offers(changes, c.leaderClient())...)
+	})
+	t.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
+	t.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
+	t.connection.Watch(func(changes []derive.Change[derive.Name, connection]) {
+		select {
+		case <-c.connected:
+		default:
+		}
+		c.connected <- changes[0].New.Number
+	})
+	t.WatchProblems(func(_, _ []problem.Problem) { signal(c.reporting) })
+}
+
+// offers are what a queue is told of the changes of a pass, together: their order is that of their keys, not of After.
+func offers(changes []derive.Change[derive.Object, *Write], to func() client.Client) []retry.Offer {
+	out := make([]retry.Offer, len(changes))
+	for i, change := range changes {
+		if change.New != nil {
+			out[i] = offer(*change.New, to)
+		} else {
+			out[i] = retry.Offer{Key: jobObject(change.Old.Kind, change.Old.Object)}
+		}
+	}
+	return out
+}
+
+// offerAgain offers what is still to be written: a queue forgets what it has done, and somebody may have undone that before
+// a watch showed it. The evaluating goroutine calls it, so that it does not bring back what a pass withdraws.
+func (c *controller) offerAgain() {
+	all := func(q *retry.Queue, table *derive.Table[derive.Object, *Write], to func() client.Client) {
+		var out []retry.Offer
+		for _, row := range table.All() {
+			out = append(out, offer(*row.Value, to))
+		}
+		q.Set(out...)
+	}
+	for _, table := range c.tables.local {
+		all(c.localWrites, table, c.localClient)
+	}
+	all(c.leaderWrites, c.tables.leader, c.leaderClient())
+}
+
+// again calls offerAgain from time to time.
+func (c *controller) again(ctx context.Context) {
+	tick := time.NewTicker(offerEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !c.tables.Do(ctx, c.offerAgain) {
+			return
+		}
+	}
+}
+
+func (c *controller) localClient() client.Client { return c.client }
+
+// leaderClient finds, when a write is done, the client of the connection that the write was decided for: that of this pass.
+// It is nil once there is another connection, be it to a Namespace of the same name.
+func (c *controller) leaderClient() func() client.Client {
+	decided, _ := c.tables.connection.Get(here)
+	return func() client.Client {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.area == nil || c.area.number != decided.Number {
+			return nil
+		}
+		return c.area.client
+	}
+}
+
+// holdWrites keeps writes to the leader back unless it has answered the last announcement: what is withdrawn
+// while it is away is never done, and the rest goes on as soon as it is back. c.mu is held.
+func (c *controller) holdWrites() {
+	if c.area == nil || c.area.broken != nil || c.area.state().Error != "" {
+		c.leaderWrites.Hold()
+	} else {
+		c.leaderWrites.Resume()
+	}
 }
 
 // Start runs the controller until ctx ends. The manager calls it.
 func (c *controller) Start(ctx context.Context) error {
-	for _, o := range []client.Object{
-		&mcv1alpha2.ClusterSet{}, &mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{},
-		&mcsv1alpha1.ServiceExport{}, &mcsv1alpha1.ServiceImport{},
-		&corev1.Service{}, &Endpoints{}, &discoveryv1.EndpointSlice{},
-		&corev1.Node{}, &corev1.Namespace{},
+	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
+	t := c.tables
+	in := watch.In(t.namespace)
+	watcher, err := watch.New(c.kube, c.log,
+		watch.Both(t.Engine, t.clusterSets, clusterSetFacts, t.versions["ClusterSet"], version, in),
+		watch.Of(t.clusterClaims, clusterClaimFacts, in, watch.Believed()),
+		watch.Both(t.Engine, t.gateways, gatewayFacts, t.versions["Gateway"], version, in),
+		watch.Both(t.Engine, t.clusterInfoImports, clusterInfoImportFacts, t.versions["ClusterInfoImport"], version, in),
+		watch.Of(t.namespaces, namespaceFacts),
+		watch.Of(t.nodes, nodeFacts),
+		watch.Both(t.Engine, t.services, serviceFacts, t.versions["Service"], importedVersion),
+		watch.Both(t.Engine, t.endpoints, endpointsFacts, t.versions["Endpoints"], importedVersion),
+		watch.Of(t.slices, sliceFacts(c.config.EndpointIPType)),
+		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
+		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
+	)
+	if err != nil {
+		return err
+	}
+	// What is here never waits for the leader: of its area nothing is known yet.
+	t.connection.Loaded()
+	t.resourceImports.Loaded()
+	t.resourceExports.Loaded()
+	t.versions["ResourceExport"].Loaded()
+	t.secrets.Loaded()
+	var running sync.WaitGroup
+	for _, f := range []func(context.Context){
+		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again,
+		c.localWrites.Run, c.leaderWrites.Run,
 	} {
-		for {
-			err := watch(ctx, c.cache, o, c.signal)
-			if err == nil {
-				break
-			}
-			c.log.Error("a kind cannot be watched yet; install the member's custom resource definitions", "error", err)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(kindsRetry):
-			}
+		running.Go(func() { f(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// report writes Events about Problems.
+func (c *controller) report(ctx context.Context) {
+	again := time.NewTimer(reportAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.reporting:
+		case <-again.C:
+		}
+		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems())) {
+			again.Reset(reportAgain)
 		}
 	}
-	done := make(chan error, 1)
-	go func() { done <- c.cache.Start(ctx) }()
-	if !c.cache.WaitForCacheSync(ctx) {
-		return <-done
-	}
-	var runners sync.WaitGroup
-	runners.Go(func() { c.pollSecrets(ctx) })
-	runners.Go(func() { c.local.Run(ctx, c.localRound) })
-	runners.Go(func() { c.leader.Run(ctx, c.leaderRound) })
-	runners.Wait()
-	return <-done
 }
 
-// localRound brings this cluster in line with the plan.
-func (c *controller) localRound(ctx context.Context) (time.Time, error) {
-	v, err := c.view(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	d, problems := Plan(v)
-	c.reconnect(ctx, d)
-	again, failures, lost := c.localWriter.Round(ctx, retried(c.client, Diff(v, d).Local))
-	c.tell(ctx, lost)
-	c.localReport.report(v, append(problems, failures...))
-	return again, nil
-}
-
-// leaderRound brings the leader in line with the plan.
-func (c *controller) leaderRound(ctx context.Context) (time.Time, error) {
-	c.mu.Lock()
-	area := c.area
-	c.mu.Unlock()
-	if area == nil {
-		return time.Time{}, nil
-	}
-	v, err := c.view(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if v.Leader.Area != area.area {
-		return time.Now(), nil // it has been replaced meanwhile
-	}
-	d, _ := Plan(v)
-	if d.Announce != nil {
-		before, after := area.announce(ctx, d.Announce)
-		if before.Error != after.Error {
-			c.leaderWriter.Forget()
-			if after.Error != "" {
-				c.log.Error("disconnected from the leader", "error", after.Error)
-			} else {
-				c.log.Info("connected to the leader again", "area", area.area.String())
+// connect keeps the connection to the leader the one that the membership wants.
+func (c *controller) connect(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			c.mu.Lock()
+			area := c.area
+			c.mu.Unlock()
+			if area != nil {
+				area.stop()
 			}
+			return
+		case <-c.connecting:
 		}
-		c.local.Trigger()
-		return time.Now(), nil
-	}
-	if v.Leader.Announcement.Error != "" {
-		return d.Again, nil // the next announcement finds out when the leader is back
-	}
-	again, failures, lost := c.leaderWriter.Round(ctx, retried(area.client, Diff(v, d).Leader))
-	c.tell(ctx, lost)
-	c.leaderReport.report(v, failures)
-	return earlier(again, d.Again), nil
-}
-
-// tell logs that an API server could not be reached, which is none of the objects' fault.
-func (c *controller) tell(ctx context.Context, lost error) {
-	if lost != nil && ctx.Err() == nil {
-		c.log.Error("write", "error", lost)
+		if m, ok := c.tables.membership.Get(here); ok {
+			c.reconnect(ctx, m)
+		}
 	}
 }
 
-// reconnect makes the connection to the leader the one that the plan wants.
-func (c *controller) reconnect(ctx context.Context, d Desired) {
+func (c *controller) reconnect(ctx context.Context, m membership) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	old := c.area
 	switch {
-	case d.Leave && old != nil:
+	case m.Leave && old != nil:
 		c.area = nil
-		c.leave(ctx, old)
-		return
-	case d.Area == nil || (old != nil && old.area == *d.Area):
+		c.holdWrites()
+	case m.Area == nil || (old != nil && old.area == *m.Area):
+		c.mu.Unlock()
 		return
 	}
-	area, err := connect(ctx, *d.Area, c.signal, c.log)
-	if err != nil {
-		area = brokenArea(*d.Area, err)
+	c.mu.Unlock()
+	if m.Leave {
+		if old != nil {
+			old.disconnect()
+			c.tables.connection.Delete(here)
+			c.leave(ctx, old)
+		}
+		return
 	}
-	for other, cancel := range c.leaving {
-		if sameMembership(other.area, *d.Area) {
+	for other, cancel := range c.leavingAreas() {
+		if sameMembership(other.area, *m.Area) {
 			cancel() // it is back before it has left
 		}
 	}
 	if old != nil {
-		if sameMembership(old.area, *d.Area) {
+		old.disconnect()
+		if sameMembership(old.area, *m.Area) {
 			old.stop()
 		} else {
 			c.leave(ctx, old)
 		}
 	}
+	c.number++
+	area := newArea(*m.Area, c.number, c)
+	c.mu.Lock()
 	c.area = area
-	c.log.Info("joining", "cluster", d.Area.ClusterID, "clusterSet", d.Area.ClusterSet, "area", d.Area.String())
-	c.signal()
+	c.holdWrites()
+	c.mu.Unlock()
+	c.log.Info("joining", "cluster", m.Area.ClusterID, "clusterSet", m.Area.ClusterSet, "area", m.Area.String())
+	// What is read of the new area must not meet a pass that takes it for the old one's.
+	c.tables.connection.Set(here, connection{Number: area.number, Area: *m.Area})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case seen := <-c.connected:
+			if seen != area.number {
+				continue
+			}
+		}
+		break
+	}
+	area.start(ctx, c)
+}
+
+func (c *controller) leavingAreas() map[*commonArea]context.CancelFunc {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.leaving)
 }
 
 // sameMembership says whether two areas are the same one reached in different ways.
@@ -254,13 +368,12 @@ func sameMembership(a, b Area) bool {
 	return a.ClusterSet == b.ClusterSet && a.ClusterID == b.ClusterID && a.LeaderID == b.LeaderID && a.Namespace == b.Namespace
 }
 
-// leave leaves an area in the background; c.mu is held.
+// leave leaves an area in the background.
 func (c *controller) leave(ctx context.Context, area *commonArea) {
-	if c.leaving == nil {
-		c.leaving = map[*commonArea]context.CancelFunc{}
-	}
 	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
 	c.leaving[area] = cancel
+	c.mu.Unlock()
 	go func() {
 		area.leave(ctx, c.log)
 		cancel()
@@ -268,12 +381,4 @@ func (c *controller) leave(ctx context.Context, area *commonArea) {
 		delete(c.leaving, area)
 		c.mu.Unlock()
 	}()
-}
-
-// earlier is the earlier of two times, of which either may be zero for never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
 }

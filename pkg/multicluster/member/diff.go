@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,7 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -33,8 +34,13 @@ const (
 type Write struct {
 	Verb   Verb
 	Kind   string
-	Object client.Object  // complete for Create and Update; what was seen for Delete
+	Object client.Object  // as it should be; for Delete as it is
+	Have   client.Object  // for Update and UpdateStatus: as it is
 	About  problem.Object // the object to blame when it fails
+	After  string         // an object, as jobObject names it, whose write comes first; empty for none
+	// Version is the resourceVersion of what is there: what has changed since is judged again. Empty for Create, and where
+	// it is not known.
+	Version string
 }
 
 // String reads "create Service default/antrea-mc-web".
@@ -42,115 +48,264 @@ func (w Write) String() string {
 	return fmt.Sprintf("%s %s", w.Verb, object(w.Kind, w.Object.GetNamespace(), w.Object.GetName()))
 }
 
-// Change is what turns the View into what is desired: in this cluster and in the leader, each
-// in the order to do it.
+// jobObject names an object to a retry.Queue.
+func jobObject(kind string, o metav1.Object) string {
+	return object(kind, o.GetNamespace(), o.GetName()).String()
+}
+
+// Change is what turns the View into what is desired: in this cluster and in the leader. The writes of a kind are
+// ordered by their objects, deletions first.
 type Change struct {
 	Local  []Write
 	Leader []Write
 }
 
-// Diff compares what a plan wants with the view it was made for. Objects that already say what
-// is wanted are not written, and fields that the plan does not speak of keep their values.
-func Diff(v View, d Desired) Change {
-	var c Change
-	set := problem.Object{Kind: "ClusterSet", Namespace: v.Namespace}
-	if d.ClusterSet != nil {
-		set = object("ClusterSet", d.ClusterSet.Namespace, d.ClusterSet.Name)
-		c.Local = append(c.Local, diffClusterSet(v.ClusterSets, d.ClusterSet)...)
-	}
-	c.Local = append(c.Local, kindDiff[*mcv1alpha1.Gateway]{
-		kind: "Gateway", about: set, keep: d.KeepGateways, merge: mergeGateway,
-	}.writes(v.Gateways, d.Gateways)...)
-	c.Local = append(c.Local, kindDiff[*mcv1alpha1.ClusterInfoImport]{
-		kind: "ClusterInfoImport", about: set, keep: d.KeepImports, merge: mergeClusterInfoImport,
-	}.writes(v.ClusterInfoImports, d.ClusterInfoImports)...)
-	c.Local = append(c.Local, kindDiff[*corev1.Service]{
-		kind: "Service", about: set, keep: d.KeepImports, mine: isImported[*corev1.Service], merge: mergeService,
-	}.writes(v.Services, d.Services)...)
-	c.Local = append(c.Local, kindDiff[*Endpoints]{
-		kind: "Endpoints", about: set, keep: d.KeepImports, mine: isImported[*Endpoints], merge: mergeEndpoints,
-	}.writes(v.Endpoints, d.Endpoints)...)
-	c.Local = append(c.Local, kindDiff[*mcsv1alpha1.ServiceImport]{
-		kind: "ServiceImport", about: set, keep: d.KeepImports, mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport,
-	}.writes(v.ServiceImports, d.ServiceImports)...)
-	there := byKey(v.ServiceExports)
-	for _, want := range d.ServiceExports {
-		have := there[key{Namespace: want.Namespace, Name: want.Name}]
-		if have != nil && !equality.Semantic.DeepEqual(have.Status, want.Status) {
-			about := object("ServiceExport", want.Namespace, want.Name)
-			c.Local = append(c.Local, Write{Verb: UpdateStatus, Kind: "ServiceExport", Object: want, About: about})
+// change are the rows of the tables of writes.
+func (t *tables) change() Change {
+	list := func(table *derive.Table[derive.Object, *Write]) []Write {
+		var out []Write
+		for _, w := range values(table.All()) {
+			out = append(out, *w)
 		}
+		slices.SortStableFunc(out, func(a, b Write) int { return deletions(b) - deletions(a) })
+		return out
 	}
-	c.Leader = kindDiff[*mcv1alpha1.ResourceExport]{
-		kind: "ResourceExport", about: set, keep: d.KeepExports, mine: isOwnExport, same: sameSource, merge: mergeResourceExport,
-	}.writes(v.Leader.ResourceExports, d.ResourceExports)
-	for i := range c.Leader {
-		re := c.Leader[i].Object.(*mcv1alpha1.ResourceExport)
-		if re.Spec.Kind != multicluster.ClusterInfoKind {
-			c.Leader[i].About = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
-		}
+	c := Change{Leader: list(t.leader)}
+	for _, table := range t.local {
+		c.Local = append(c.Local, list(table)...)
 	}
 	return c
 }
 
-// diffClusterSet writes the spec first; the status follows when the spec has been seen.
-func diffClusterSet(have []*mcv1alpha2.ClusterSet, want *mcv1alpha2.ClusterSet) []Write {
-	about := object("ClusterSet", want.Namespace, want.Name)
-	for _, h := range have {
-		switch {
-		case h.Name != want.Name || h.Namespace != want.Namespace:
-		case !equality.Semantic.DeepEqual(h.Spec, want.Spec):
-			return []Write{{Verb: Update, Kind: "ClusterSet", Object: want, About: about}}
-		case !equality.Semantic.DeepEqual(h.Status, want.Status):
-			return []Write{{Verb: UpdateStatus, Kind: "ClusterSet", Object: want, About: about}}
-		}
+func deletions(w Write) int {
+	if w.Verb == Delete {
+		return 1
+	}
+	return 0
+}
+
+// writes adds the tables that compare what is desired with what is there. Objects that already say what is wanted are
+// not written, and fields that nobody speaks of keep their values.
+func (t *tables) writes() {
+	e := t.Engine
+	add := func(name string, f func(derive.Object, *derive.Reader) *Write, keys ...derive.Keys[derive.Object]) *derive.Table[derive.Object, *Write] {
+		return derive.NewTable(e, name, func(k derive.Object, r *derive.Reader) (*Write, []problem.Problem) {
+			w := f(k, r)
+			if w != nil && w.Verb != Create { // else a new version is no fact
+				w.Version, _ = derive.Get(r, t.versions[w.Kind], k)
+			}
+			return w, nil
+		}, keys...)
+	}
+	t.local = []*derive.Table[derive.Object, *Write]{
+		add("write-clusterset", t.writeClusterSet, derive.KeysOf(t.clusterSet)),
+		add("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.gatewayByName)),
+		add("write-clusterinfoimports", t.writeClusterInfoImport, derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.infosByName)),
+	}
+	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
+		return []derive.Object{keyOf(i.Service)}
+	})
+	t.local = append(t.local,
+		add("write-services", t.writeService, derive.KeysOf(t.services), derive.KeysOfIndex(service)),
+		add("write-endpoints", t.writeEndpoints, derive.KeysOf(t.endpoints), derive.KeysOfIndex(service)),
+		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
+		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
+	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName), derive.KeysOfIndex(t.ownInfoByName))
+}
+
+// writeClusterSet writes the spec first; the status follows when the spec has been seen.
+func (t *tables) writeClusterSet(k derive.Object, r *derive.Reader) *Write {
+	want, _ := derive.Get(r, t.clusterSet, k)
+	have, ok := derive.Get(r, t.clusterSets, k)
+	w := &Write{Kind: "ClusterSet", Have: have, Object: want, About: object("ClusterSet", k.Namespace, k.Name)}
+	switch {
+	case !ok:
+	case !equality.Semantic.DeepEqual(have.Spec, want.Spec):
+		w.Verb = Update
+		return w
+	case !equality.Semantic.DeepEqual(have.Status, want.Status):
+		w.Verb = UpdateStatus
+		return w
 	}
 	return nil
 }
 
-// kindDiff compares the objects of one kind.
-type kindDiff[T client.Object] struct {
-	kind  string
-	about problem.Object
-	keep  bool         // leave the kind alone altogether
-	mine  func(T) bool // may we delete it? nil: always
+func (t *tables) writeGateway(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.membership, here)
+	if !m.Leave && m.ID == "" {
+		return nil
+	}
+	have, _ := derive.Get(r, t.gateways, k)
+	var want *mcv1alpha1.Gateway
+	for _, row := range derive.List(r, t.gatewayByName, k) {
+		want = row.Value
+	}
+	w := kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
+	if w != nil && w.Verb == Create { // a Gateway goes before its successor comes
+		for _, other := range derive.All(r, t.gateways) {
+			if other.Value.DeletionTimestamp == nil { // it is to be deleted: there is one at a time
+				w.After = jobObject("Gateway", other.Value)
+			}
+		}
+	}
+	return w
+}
+
+func (t *tables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.membership, here)
+	if m.keepsImports() {
+		return nil
+	}
+	have, _ := derive.Get(r, t.clusterInfoImports, k)
+	var want *mcv1alpha1.ClusterInfoImport
+	for _, row := range derive.List(r, t.infosByName, k) {
+		for _, cii := range row.Value {
+			if keyOf(cii) == k {
+				want = cii
+			}
+		}
+	}
+	return kindDiff[*mcv1alpha1.ClusterInfoImport]{kind: "ClusterInfoImport", merge: mergeClusterInfoImport}.write(have, want, t.about(m))
+}
+
+// importOfService is what is imported as the Service of this key.
+func (t *tables) importOfService(k derive.Object, r *derive.Reader) *importedService {
+	name, ok := strings.CutPrefix(k.Name, multicluster.ImportedPrefix)
+	if !ok {
+		return nil
+	}
+	i, _ := derive.Get(r, t.imports, derive.Object{Namespace: k.Namespace, Name: name})
+	return i
+}
+
+func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.services, k)
+	var want *corev1.Service
+	if i := t.importOfService(k, r); i != nil {
+		want = i.Service
+	}
+	return writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], merge: mergeService}, have, want)
+}
+
+func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.endpoints, k)
+	var want *Endpoints
+	if i := t.importOfService(k, r); i != nil {
+		want = i.Endpoints
+	}
+	return writeImported(t, r, kindDiff[*Endpoints]{kind: "Endpoints", mine: isImported[*Endpoints], merge: mergeEndpoints}, have, want)
+}
+
+func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.serviceImports, k)
+	var want *mcsv1alpha1.ServiceImport
+	if i, ok := derive.Get(r, t.imports, k); ok {
+		want = i.ServiceImport
+	}
+	return writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport}, have, want)
+}
+
+// writeImported is for the kinds that imports are made of. Of the many objects that are users' own nothing more is read.
+func writeImported[T interface {
+	comparable
+	client.Object
+}](t *tables, r *derive.Reader, d kindDiff[T], have, want T) *Write {
+	var none T
+	if want == none && (have == none || !d.mine(have)) {
+		return nil
+	}
+	m, _ := derive.Get(r, t.membership, here)
+	if m.keepsImports() {
+		return nil
+	}
+	return d.write(have, want, t.about(m))
+}
+
+func (t *tables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
+	have, ok := derive.Get(r, t.serviceExports, k)
+	condition, _ := derive.Get(r, t.validity, k)
+	if !ok {
+		return nil
+	}
+	want := withCondition(have, *condition)
+	if equality.Semantic.DeepEqual(have.Status, want.Status) {
+		return nil
+	}
+	return &Write{Verb: UpdateStatus, Kind: "ServiceExport", Have: have, Object: want, About: object("ServiceExport", k.Namespace, k.Name)}
+}
+
+func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.membership, here)
+	if !m.Joined {
+		return nil
+	}
+	have, _ := derive.Get(r, t.resourceExports, k)
+	var want *mcv1alpha1.ResourceExport
+	for _, row := range derive.List(r, t.ownInfoByName, k) {
+		want = row.Value
+	}
+	for _, row := range derive.List(r, t.exportsByName, k) {
+		want = row.Value.Service
+		if want.Name != k.Name {
+			want = row.Value.Endpoints
+		}
+	}
+	about := t.about(m)
+	for _, re := range []*mcv1alpha1.ResourceExport{have, want} {
+		if re != nil && re.Spec.Kind != multicluster.ClusterInfoKind {
+			about = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
+		}
+	}
+	return kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
+}
+
+// about is the object to blame for writes of which there is no better one.
+func (t *tables) about(m membership) problem.Object {
+	if m.Leave {
+		return problem.Object{Kind: "ClusterSet", Namespace: t.namespace}
+	}
+	return m.set()
+}
+
+// keepsImports says that not enough is known to decide about what is imported.
+func (m membership) keepsImports() bool { return !m.Leave && !m.Joined }
+
+// kindDiff compares objects of one kind.
+type kindDiff[T interface {
+	comparable
+	client.Object
+}] struct {
+	kind string
+	mine func(T) bool // may we delete it? nil: always
 	// same says whether an object is the desired one and not another's of that name, which is
 	// deleted first; nil: always.
 	same  func(have, want T) bool
 	merge func(into, want T)
 }
 
-// writes lists removals first: a Gateway goes before its successor comes.
-func (k kindDiff[T]) writes(have, want []T) []Write {
-	if k.keep {
+// write is what turns have into want, either of which may be nil; nil for nothing.
+func (d kindDiff[T]) write(have, want T, about problem.Object) *Write {
+	var none T
+	keep := want != none && (have == none || d.same == nil || d.same(have, want))
+	switch {
+	case have == none && want == none:
+		return nil
+	case have == none:
+		return &Write{Verb: Create, Kind: d.kind, Object: want, About: about}
+	case have.GetDeletionTimestamp() != nil: // made anew when it is gone
+		return nil
+	case !keep:
+		if d.mine != nil && !d.mine(have) {
+			return nil
+		}
+		return &Write{Verb: Delete, Kind: d.kind, Object: have, About: about}
+	}
+	merged := have.DeepCopyObject().(T)
+	d.merge(merged, want)
+	if equality.Semantic.DeepEqual(have, merged) {
 		return nil
 	}
-	there, wanted := byKey(have), byKey(want)
-	var writes []Write
-	for _, h := range inOrder(have) {
-		want, keep := wanted[client.ObjectKeyFromObject(h)]
-		keep = keep && (k.same == nil || k.same(h, want))
-		if keep || h.GetDeletionTimestamp() != nil || (k.mine != nil && !k.mine(h)) {
-			continue
-		}
-		writes = append(writes, Write{Verb: Delete, Kind: k.kind, Object: h, About: k.about})
-	}
-	for _, w := range inOrder(want) {
-		h, ok := there[client.ObjectKeyFromObject(w)]
-		if !ok {
-			writes = append(writes, Write{Verb: Create, Kind: k.kind, Object: w, About: k.about})
-			continue
-		}
-		if h.GetDeletionTimestamp() != nil || k.same != nil && !k.same(h, w) {
-			continue // made anew when it is gone
-		}
-		merged := h.DeepCopyObject().(T)
-		k.merge(merged, w)
-		if !equality.Semantic.DeepEqual(h, merged) {
-			writes = append(writes, Write{Verb: Update, Kind: k.kind, Object: merged, About: k.about})
-		}
-	}
-	return writes
+	return &Write{Verb: Update, Kind: d.kind, Have: have, Object: merged, About: about}
 }
 
 func isImported[T metav1.Object](o T) bool { return imported(o) }

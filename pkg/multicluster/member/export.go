@@ -7,14 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Reasons of a ServiceExport's condition Valid.
@@ -31,80 +32,111 @@ const (
 	reasonResourceExportFailed = "ResourceExportFailed"
 )
 
-// exports plans a Service and an Endpoints ResourceExport for every ServiceExport whose
-// Service can be exported, and the condition that tells how it stands. A Service that cannot
-// be exported any more, whatever the reason, has no ResourceExports.
-func (p *planner) exports() {
-	services := byKey(p.Services)
-	slicesOf := p.slicesOf(p.ServiceExports)
-	there := byKey(p.Leader.ResourceExports)
-	p.desired.KeepExports = !p.joined
-	taken := map[string]key{}
+// exportable is what a ServiceExport asks for, or why that cannot be.
+type exportable struct {
+	Name     string // of the Service's ResourceExport
+	Ports    []corev1.ServicePort
+	Subsets  []subset
+	Refusal  string // the reason; empty for none
+	Message  string
+	Observed int64 // generation of the ServiceExport
+}
 
-	// Those that hold their ResourceExports already come first, so that a newcomer with the
-	// same derived name does not take them over.
-	exports := inOrder(p.ServiceExports)
-	slices.SortStableFunc(exports, func(a, b *mcsv1alpha1.ServiceExport) int {
-		return p.holds(b, there) - p.holds(a, there)
+func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	export, ok := derive.Get(r, t.serviceExports, k)
+	if m.ID == "" || !ok || !export.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	service, _ := derive.Get(r, t.services, k)
+	endpointSlices := slices.DeleteFunc(values(derive.List(r, t.slicesByService, k)), func(s *discoveryv1.EndpointSlice) bool {
+		return !s.DeletionTimestamp.IsZero()
 	})
-	for _, export := range exports {
-		if !export.DeletionTimestamp.IsZero() {
-			continue
-		}
-		k := key{Namespace: export.Namespace, Name: export.Name}
-		service := services[k]
-		subsets, refusal := p.exportable(service, slicesOf[k])
-		name := p.exportName(k, multicluster.ServiceKind)
-		if refusal.Reason == "" {
-			if other, ok := taken[name]; ok {
-				refusal = metav1.Condition{Reason: reasonNameConflict, Message: fmt.Sprintf(
-					"ResourceExport name %s is taken by Service %s; rename one of the two Services", name, other)}
-			} else if errs := validation.IsDNS1123Subdomain(p.exportName(k, multicluster.EndpointsKind)); len(errs) > 0 {
-				refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
-					"ResourceExport name %s is not valid: %s; rename the Service", name, errs[0])}
-			}
-		}
-		if refusal.Reason != "" {
-			p.validity(export, metav1.ConditionFalse, refusal.Reason, refusal.Message)
-			continue
-		}
-		taken[name] = k
-		serviceExport := p.resourceExport(k, multicluster.ServiceKind)
-		serviceExport.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: service.Spec.Ports}}
-		endpointsExport := p.resourceExport(k, multicluster.EndpointsKind)
-		endpointsExport.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: subsets}
-		p.desired.ResourceExports = append(p.desired.ResourceExports, serviceExport, endpointsExport)
-
-		// Succeed is said once the leader has it; until then the condition stays as it is.
-		have := there[key{Namespace: serviceExport.Namespace, Name: serviceExport.Name}]
-		if have != nil && !sameSource(have, serviceExport) {
-			p.validity(export, metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
-				"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
-				name, have.Spec.Namespace, have.Spec.Name))
-		} else if have != nil && have.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have.Spec, serviceExport.Spec) {
-			p.validity(export, metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully")
-		}
-		for _, want := range []*mcv1alpha1.ResourceExport{serviceExport, endpointsExport} {
-			if have := there[key{Namespace: want.Namespace, Name: want.Name}]; have != nil && sameSource(have, want) {
-				p.leaderVerdict(export, have)
-			}
+	x := &exportable{Name: exportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
+	subsets, refusal := t.endpointsOf(service, endpointSlices)
+	if refusal.Reason == "" {
+		if errs := validation.IsDNS1123Subdomain(exportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
+			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
+				"ResourceExport name %s is not valid: %s; rename the Service", x.Name, errs[0])}
 		}
 	}
-}
-
-// holds is 1 if the ServiceExport's Service ResourceExport is in the leader already, else 0.
-func (p *planner) holds(export *mcsv1alpha1.ServiceExport, there map[key]*mcv1alpha1.ResourceExport) int {
-	name := p.exportName(key{Namespace: export.Namespace, Name: export.Name}, multicluster.ServiceKind)
-	re := there[key{Namespace: p.set.Spec.Namespace, Name: name}]
-	if re != nil && re.Spec.Namespace == export.Namespace && re.Spec.Name == export.Name {
-		return 1
+	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
+		x.Ports, x.Subsets = service.Spec.Ports, subsets
 	}
-	return 0
+	return x, nil
 }
 
-// exportable returns the endpoints to export for a Service, or the reason and message why it
+// holderOf decides which Service has the derived name of a ResourceExport: the one whose it is
+// already, so that a newcomer does not take it over, else the first by Namespace and name.
+func (t *tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	rows := derive.List(r, t.exportableByName, name)
+	if re, ok := derive.Get(r, t.resourceExports, derive.Object{Namespace: m.Common, Name: string(name)}); ok {
+		of := derive.Object{Namespace: re.Spec.Namespace, Name: re.Spec.Name}
+		if slices.ContainsFunc(rows, func(row derive.Row[derive.Object, *exportable]) bool { return row.Key == of }) {
+			return of, nil
+		}
+	}
+	return rows[0].Key, nil
+}
+
+// exported are the two ResourceExports of a Service. A Service that cannot be exported any more, whatever the reason, has none.
+type exported struct{ Service, Endpoints *mcv1alpha1.ResourceExport }
+
+func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
+	x, ok := derive.Get(r, t.exportable, k)
+	if !ok || x.Refusal != "" {
+		return nil, nil
+	}
+	if holder, _ := derive.Get(r, t.holders, derive.Name(x.Name)); holder != k {
+		return nil, nil
+	}
+	m, _ := derive.Get(r, t.membership, here)
+	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind), Endpoints: resourceExport(m, k, multicluster.EndpointsKind)}
+	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
+	out.Endpoints.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: x.Subsets}
+	return out, nil
+}
+
+// validityOf is the condition Valid of a ServiceExport. Succeed is said once the leader has it; until
+// then the condition stays as it is.
+func (t *tables) validityOf(k derive.Object, r *derive.Reader) (*metav1.Condition, []problem.Problem) {
+	x, ok := derive.Get(r, t.exportable, k)
+	if !ok {
+		return nil, nil
+	}
+	valid := func(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
+		return &metav1.Condition{Type: string(mcsv1alpha1.ServiceExportConditionValid), Status: status, Reason: reason, Message: message, ObservedGeneration: x.Observed}
+	}
+	if x.Refusal != "" {
+		return valid(metav1.ConditionFalse, x.Refusal, x.Message), nil
+	}
+	if holder, _ := derive.Get(r, t.holders, derive.Name(x.Name)); holder != k {
+		return valid(metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
+			"ResourceExport name %s is taken by Service %s; rename one of the two Services", x.Name, holder)), nil
+	}
+	want, _ := derive.Get(r, t.exports, k)
+	var ps faults
+	for _, re := range []*mcv1alpha1.ResourceExport{want.Service, want.Endpoints} {
+		if have, ok := derive.Get(r, t.resourceExports, keyOf(re)); ok && sameSource(have, re) {
+			leaderVerdict(k, have, &ps)
+		}
+	}
+	have, ok := derive.Get(r, t.resourceExports, keyOf(want.Service))
+	switch {
+	case ok && !sameSource(have, want.Service):
+		return valid(metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
+			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
+			x.Name, have.Spec.Namespace, have.Spec.Name)), ps
+	case ok && have.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have.Spec, want.Service.Spec):
+		return valid(metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully"), ps
+	}
+	return nil, ps
+}
+
+// endpointsOf returns the endpoints to export for a Service, or the reason and message why it
 // cannot be exported. The order of the checks is part of the contract.
-func (p *planner) exportable(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
+func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
 		return nil, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
@@ -114,7 +146,7 @@ func (p *planner) exportable(service *corev1.Service, endpointSlices []*discover
 		return nil, metav1.Condition{Reason: reasonImportedService, Message: "The Service is imported from other clusters and may not be exported again"}
 	}
 	pods := podSubsets(endpointSlices)
-	if p.Config.EndpointIPType == config.EndpointIPTypePodIP {
+	if t.config.EndpointIPType == config.EndpointIPTypePodIP {
 		if len(pods) == 0 {
 			return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready IPv4 Endpoints"}
 		}
@@ -137,65 +169,40 @@ func (p *planner) exportable(service *corev1.Service, endpointSlices []*discover
 }
 
 // resourceExport begins the ResourceExport of one kind for a Service.
-func (p *planner) resourceExport(service key, kind string) *mcv1alpha1.ResourceExport {
+func resourceExport(m membership, service derive.Object, kind string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.set.Spec.Namespace,
-			Name:      p.exportName(service, kind),
+			Namespace: m.Common,
+			Name:      exportName(m.ID, service, kind),
 			Labels: map[string]string{
 				multicluster.LabelSourceKind:      kind,
-				multicluster.LabelSourceClusterID: p.id,
+				multicluster.LabelSourceClusterID: m.ID,
 				multicluster.LabelSourceNamespace: service.Namespace,
 				multicluster.LabelSourceName:      service.Name,
 			},
 			Finalizers: []string{multicluster.ResourceExportFinalizer},
 		},
-		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: p.id, Kind: kind, Namespace: service.Namespace, Name: service.Name},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: m.ID, Kind: kind, Namespace: service.Namespace, Name: service.Name},
 	}
 }
 
 // exportName is the derived name of a Service's ResourceExport of one kind.
-func (p *planner) exportName(service key, kind string) string {
+func exportName(id string, service derive.Object, kind string) string {
 	suffix := multicluster.ServiceSuffix
 	if kind == multicluster.EndpointsKind {
 		suffix = multicluster.EndpointsSuffix
 	}
-	return multicluster.ResourceExportName(p.id, service.Namespace, service.Name, suffix)
-}
-
-// validity desires the condition Valid of a ServiceExport.
-func (p *planner) validity(export *mcsv1alpha1.ServiceExport, status metav1.ConditionStatus, reason, message string) {
-	want := export.DeepCopy()
-	apimeta.SetStatusCondition(&want.Status.Conditions, metav1.Condition{
-		Type: string(mcsv1alpha1.ServiceExportConditionValid), Status: status, Reason: reason, Message: message,
-		ObservedGeneration: export.Generation, LastTransitionTime: metav1.NewTime(p.Now),
-	})
-	p.desired.ServiceExports = append(p.desired.ServiceExports, want)
+	return multicluster.ResourceExportName(id, service.Namespace, service.Name, suffix)
 }
 
 // leaderVerdict reports why the leader does not import a ResourceExport.
-func (p *planner) leaderVerdict(export *mcsv1alpha1.ServiceExport, have *mcv1alpha1.ResourceExport) {
+func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *faults) {
 	for _, c := range have.Status.Conditions {
-		if c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse {
-			p.problem(object("ServiceExport", export.Namespace, export.Name), "", reasonConvergeFailure, fmt.Sprintf(
+		if refuses(c) {
+			ps.add(object("ServiceExport", export.Namespace, export.Name), "", reasonConvergeFailure, fmt.Sprintf(
 				"the leader refuses ResourceExport %s/%s: %s", have.Namespace, have.Name, c.Message))
 		}
 	}
-}
-
-// slicesOf returns the EndpointSlices of the exported Services only.
-func (p *planner) slicesOf(exports []*mcsv1alpha1.ServiceExport) map[key][]*discoveryv1.EndpointSlice {
-	m := make(map[key][]*discoveryv1.EndpointSlice, len(exports))
-	for _, e := range exports {
-		m[key{Namespace: e.Namespace, Name: e.Name}] = nil
-	}
-	for _, s := range inOrder(p.EndpointSlices) {
-		k := key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
-		if _, ok := m[k]; ok && s.DeletionTimestamp.IsZero() {
-			m[k] = append(m[k], s)
-		}
-	}
-	return m
 }
 
 // ready says whether an endpoint takes traffic; unknown counts as ready, as the API defines.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 const (
@@ -20,27 +22,34 @@ const (
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 )
 
-// gateways chooses the Gateway Node: a Ready one with the gateway annotation and usable
+// gatewayOf chooses the Gateway Node: a Ready one with the gateway annotation and usable
 // addresses. The present one stays as long as it is that; otherwise the first by name follows.
 // While no candidate is Ready the present one stays: that the control plane does not hear from
 // a Node says nothing about its traffic, and without a Gateway there would be none.
-func (p *planner) gateways() {
-	present := slices.Clone(p.Gateways)
+func (t *tables) gatewayOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Gateway, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	if m.ID == "" {
+		return nil, nil
+	}
+	env, _ := derive.Get(r, t.environment, here)
+	present := values(derive.All(r, t.gateways))
+	nodes := values(derive.All(r, t.nodes))
+	var ps faults
 	slices.SortFunc(present, func(a, b *mcv1alpha1.Gateway) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	candidates := p.candidates(nodeReady)
+	candidates := t.candidates(nodes, &ps, nodeReady)
 	if len(candidates) == 0 {
-		candidates = p.candidates(func(node *corev1.Node) bool {
+		candidates = t.candidates(nodes, &ps, func(node *corev1.Node) bool {
 			return slices.ContainsFunc(present, func(g *mcv1alpha1.Gateway) bool { return g.Name == node.Name })
 		})
 		for _, g := range candidates {
-			p.problem(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
+			ps.add(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
 				"the Node is not Ready and stays the Gateway, since no other Node with the annotation "+multicluster.AnnotationGateway+" is Ready: annotate another Node to have it take over")
 		}
 	}
 	if len(candidates) == 0 {
-		return
+		return nil, ps
 	}
 	chosen := candidates[0]
 	for _, have := range present {
@@ -50,26 +59,25 @@ func (p *planner) gateways() {
 			break
 		}
 	}
-	chosen.ServiceCIDR = p.ServiceCIDR
-	if p.ServiceCIDR == "" {
-		p.problem(object("ClusterSet", p.set.Namespace, p.set.Name), "", reasonServiceCIDRUnknown,
-			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+p.ServiceCIDRError)
+	chosen.ServiceCIDR = env.ServiceCIDR
+	if env.ServiceCIDR == "" {
+		ps.add(m.set(), "", reasonServiceCIDRUnknown,
+			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+env.ServiceCIDRError)
 		if i := slices.IndexFunc(present, func(g *mcv1alpha1.Gateway) bool { return g.Name == chosen.Name }); i >= 0 {
 			chosen.ServiceCIDR = present[i].ServiceCIDR
 		}
 	}
-	p.gateway = chosen
-	p.desired.Gateways = []*mcv1alpha1.Gateway{chosen}
+	return chosen, ps
 }
 
 // candidates are the Gateways that the Nodes of a selection would be, in the order of their names.
-func (p *planner) candidates(selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
+func (t *tables) candidates(nodes []*corev1.Node, ps *faults, selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
-	for _, node := range inOrder(p.Nodes) {
+	for _, node := range nodes {
 		if _, ok := node.Annotations[multicluster.AnnotationGateway]; !ok || !node.DeletionTimestamp.IsZero() || !selected(node) {
 			continue
 		}
-		if g := p.candidate(node); g != nil {
+		if g := t.candidate(node, ps); g != nil {
 			out = append(out, g)
 		}
 	}
@@ -77,72 +85,77 @@ func (p *planner) candidates(selected func(*corev1.Node) bool) []*mcv1alpha1.Gat
 }
 
 // candidate is the Gateway a Node would be, or nil if it has no usable address for it.
-func (p *planner) candidate(node *corev1.Node) *mcv1alpha1.Gateway {
+func (t *tables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
 	name := object("Node", "", node.Name)
 	internal := nodeAddress(node, corev1.NodeInternalIP)
 	if internal == "" {
-		p.problem(name, "status.addresses", reasonGatewayIP, "the Node cannot be a Gateway: it has no IPv4 InternalIP")
+		ps.add(name, "status.addresses", reasonGatewayIP, "the Node cannot be a Gateway: it has no IPv4 InternalIP")
 		return nil
 	}
 	gateway := internal
-	if p.Config.GatewayIPPrecedence == config.PrecedencePublic || p.Config.GatewayIPPrecedence == config.PrecedenceExternal {
+	if t.config.GatewayIPPrecedence == config.PrecedencePublic || t.config.GatewayIPPrecedence == config.PrecedenceExternal {
 		gateway = nodeAddress(node, corev1.NodeExternalIP)
 	}
 	if ip, ok := node.Annotations[multicluster.AnnotationGatewayIP]; ok {
 		if !isTunnelEnd(ip) {
-			p.problem(name, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
+			ps.add(name, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
 				"the Node cannot be a Gateway: %q is not an IPv4 address that other clusters can reach; correct or remove the annotation", ip))
 			return nil
 		}
 		gateway = ip
 	}
 	if gateway == "" {
-		p.problem(name, "status.addresses", reasonGatewayIP, fmt.Sprintf(
+		ps.add(name, "status.addresses", reasonGatewayIP, fmt.Sprintf(
 			"the Node cannot be a Gateway: gatewayIPPrecedence is %s but it has no IPv4 ExternalIP; set the annotation %s to the address other clusters reach it by",
-			p.Config.GatewayIPPrecedence, multicluster.AnnotationGatewayIP))
+			t.config.GatewayIPPrecedence, multicluster.AnnotationGatewayIP))
 		return nil
 	}
 	return &mcv1alpha1.Gateway{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: node.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: node.Name},
 		GatewayIP:  gateway,
 		InternalIP: internal,
 	}
 }
 
-// clusterInfo plans the ResourceExport that tells other clusters how to reach this one. There
+// ownInfoOf is the ResourceExport by which other clusters reach this one. There
 // is none without a Gateway.
-func (p *planner) clusterInfo() {
-	if p.gateway == nil || p.gateway.ServiceCIDR == "" {
-		return
+func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	if m.ID == "" {
+		return nil, nil
+	}
+	name := m.ID + multicluster.ClusterInfoSuffix
+	ps := t.ownInfoVerdict(m, derive.Object{Namespace: m.Common, Name: name}, r)
+	gateway, ok := derive.Get(r, t.gateway, here)
+	if !ok || gateway.ServiceCIDR == "" {
+		return nil, ps
 	}
 	info := &mcv1alpha1.ClusterInfo{
-		ClusterID:    p.id,
-		ServiceCIDR:  p.gateway.ServiceCIDR,
-		PodCIDRs:     p.Config.PodCIDRs,
-		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: p.gateway.GatewayIP}},
+		ClusterID:    m.ID,
+		ServiceCIDR:  gateway.ServiceCIDR,
+		PodCIDRs:     t.config.PodCIDRs,
+		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gateway.GatewayIP}},
 	}
-	for _, g := range p.Gateways {
-		if g.Name == p.gateway.Name && g.WireGuard != nil {
-			info.WireGuard = g.WireGuard.DeepCopy() // the agent on the Gateway Node writes its key there
-		}
+	if g, ok := derive.Get(r, t.gateways, keyOf(gateway)); ok && g.WireGuard != nil {
+		info.WireGuard = g.WireGuard.DeepCopy() // the agent on the Gateway Node writes its key there
 	}
-	p.desired.ResourceExports = append(p.desired.ResourceExports, &mcv1alpha1.ResourceExport{
+	return &mcv1alpha1.ResourceExport{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.set.Spec.Namespace,
-			Name:      p.id + multicluster.ClusterInfoSuffix,
+			Namespace: m.Common,
+			Name:      name,
 			Labels: map[string]string{
 				multicluster.LabelSourceKind:      multicluster.ClusterInfoKind,
-				multicluster.LabelSourceClusterID: p.id,
+				multicluster.LabelSourceClusterID: m.ID,
 			},
 			Finalizers: []string{multicluster.ResourceExportFinalizer},
 		},
 		Spec: mcv1alpha1.ResourceExportSpec{
-			ClusterID: p.id, Kind: multicluster.ClusterInfoKind, Namespace: p.Namespace, Name: p.id, ClusterInfo: info,
+			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.namespace, Name: m.ID, ClusterInfo: info,
 		},
-	})
+	}, ps
 }
 
-// isTunnelEnd says whether other clusters may be told to tunnel to an address. Their agents refuse
+// isTunnelEnd says whether an address may be announced as a tunnel end. Their agents refuse
 // those of which it is certain that nothing is there.
 func isTunnelEnd(text string) bool {
 	ip, err := netip.ParseAddr(text)

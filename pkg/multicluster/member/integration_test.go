@@ -24,6 +24,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -55,6 +56,36 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	if err != nil {
 		w.t.Fatalf("%s: %v", what, errors.Join(last, err))
 	}
+}
+
+// writes is how many writes the member has tried, once it has tried none for a second.
+func (w *world) writes() int {
+	w.t.Helper()
+	count := func() (n int) {
+		families, err := ctrlmetrics.Registry.Gather()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "tombolo_write_seconds" {
+				for _, m := range f.GetMetric() {
+					n += int(m.GetHistogram().GetSampleCount())
+				}
+			}
+		}
+		return n
+	}
+	last, since := count(), time.Now()
+	w.eventually("the member rests", func(context.Context) error {
+		if n := count(); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < time.Second {
+			return errors.New("it writes")
+		}
+		return nil
+	})
+	return last
 }
 
 func (w *world) create(to client.Client, objects ...client.Object) {

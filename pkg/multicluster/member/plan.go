@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -11,8 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Desired is what should be there. A kind whose Keep flag is set is not touched at all in this
-// round, because the View does not know enough to decide about it.
+// Desired is what should be there, and what is to be written for that.
 type Desired struct {
 	// Area is the Common Area to be connected to. Nil leaves the connection as it is, since
 	// what it takes is not known at the moment.
@@ -26,92 +26,70 @@ type Desired struct {
 	// ServiceExports are those whose conditions are known, with these conditions.
 	ServiceExports []*mcsv1alpha1.ServiceExport
 
-	KeepImports        bool // of Services, Endpoints, ServiceImports and ClusterInfoImports
 	Services           []*corev1.Service
 	Endpoints          []*Endpoints
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
-
-	KeepGateways bool
-	Gateways     []*mcv1alpha1.Gateway
+	Gateways           []*mcv1alpha1.Gateway
 
 	// Announce is the announcement to send to the leader now; nil if none is due.
 	Announce        *mcv1alpha1.MemberClusterAnnounce
-	KeepExports     bool
 	ResourceExports []*mcv1alpha1.ResourceExport
+
+	// Change is what turns the View into this. What the View does not know enough about is not in it.
+	Change Change
 
 	// Again is when to plan again even if nothing changes; zero for never.
 	Again time.Time
 }
 
-// Plan says what this cluster should have, in itself and in the leader, for a view. What it
-// cannot do for one object becomes a Problem of that object and does not stop the others.
+// Plan says what this cluster should have, in itself and in the leader, for a view: the tables
+// made from nothing. What it cannot do for one object becomes a Problem of that object and does
+// not stop the others.
 func Plan(v View) (Desired, []problem.Problem) {
-	set, problems := chooseClusterSet(v)
-	if set == nil {
-		return Desired{Leave: true}, problems // nothing desired: leftovers go
+	t := newTables(v.Namespace, v.Config)
+	t.load(v)
+	t.Pass()
+	now := metav1.NewTime(v.Now)
+	m, _ := t.membership.Get(here)
+	d := Desired{Area: m.Area, Leave: m.Leave, Change: t.change()}
+	for _, row := range t.clusterSet.All() {
+		d.ClusterSet = row.Value.DeepCopy()
+		stampClusterSet(d.ClusterSet, now)
 	}
-	p := planner{View: v, set: set, problems: problems}
-	p.join()
-	if p.id == "" {
-		p.keepAll()
-		return p.desired, p.problems
+	for _, row := range t.validity.All() {
+		have, _ := t.serviceExports.Get(row.Key)
+		want := withCondition(have, *row.Value)
+		stamp(want.Status.Conditions, now)
+		d.ServiceExports = append(d.ServiceExports, want)
 	}
-	p.configured()
-	p.gateways()
-	p.imports()
-	p.exports()
-	p.clusterInfo()
-	p.clusterInfoVerdict()
-	return p.desired, p.problems
-}
-
-// planner carries a plan in the making.
-type planner struct {
-	View
-	set      *mcv1alpha2.ClusterSet // the one this cluster is in
-	id       string                 // this cluster's ID; empty if it has none
-	joined   bool                   // the leader has accepted this cluster and all of its state has been read
-	gateway  *mcv1alpha1.Gateway    // the desired one; nil if none
-	desired  Desired
-	problems []problem.Problem
-}
-
-func (p *planner) problem(object problem.Object, field, reason, message string) {
-	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: message})
-}
-
-func (p *planner) keepAll() {
-	p.desired.KeepImports, p.desired.KeepGateways, p.desired.KeepExports = true, true, true
-}
-
-// again asks for a new plan at a time, or earlier.
-func (p *planner) again(at time.Time) {
-	if p.desired.Again.IsZero() || at.Before(p.desired.Again) {
-		p.desired.Again = at
-	}
-}
-
-// chooseClusterSet returns the ClusterSet this cluster is in: the oldest, since a Namespace
-// may have only one. It returns nil if there is none, or only ones being deleted.
-func chooseClusterSet(v View) (*mcv1alpha2.ClusterSet, []problem.Problem) {
-	var chosen *mcv1alpha2.ClusterSet
-	for _, cs := range inOrder(v.ClusterSets) {
-		if cs.DeletionTimestamp.IsZero() && (chosen == nil || cs.CreationTimestamp.Before(&chosen.CreationTimestamp)) {
-			chosen = cs
+	for _, row := range t.imports.All() {
+		d.Services = append(d.Services, row.Value.Service)
+		if row.Value.Endpoints != nil {
+			d.Endpoints = append(d.Endpoints, row.Value.Endpoints)
+		}
+		if row.Value.ServiceImport != nil {
+			d.ServiceImports = append(d.ServiceImports, row.Value.ServiceImport)
 		}
 	}
-	var problems []problem.Problem
-	for _, cs := range inOrder(v.ClusterSets) {
-		if cs != chosen && cs.DeletionTimestamp.IsZero() {
-			problems = append(problems, problem.Problem{
-				Object: object("ClusterSet", cs.Namespace, cs.Name), Reason: "MultipleClusterSets",
-				Message: "ignored: Namespace " + cs.Namespace + " already has ClusterSet " + chosen.Name +
-					" and a cluster can be in only one; delete one of the two",
-			})
+	d.ClusterInfoImports, _ = t.infos.Get(here)
+	if g, ok := t.gateway.Get(here); ok {
+		d.Gateways = []*mcv1alpha1.Gateway{g}
+	}
+	for _, row := range t.exports.All() {
+		d.ResourceExports = append(d.ResourceExports, row.Value.Service, row.Value.Endpoints)
+	}
+	if info, ok := t.ownInfo.Get(here); ok {
+		d.ResourceExports = append(d.ResourceExports, info)
+	}
+	if m.Area != nil && v.Leader.Area == *m.Area {
+		if due := v.Leader.Announcement.next(); v.Now.Before(due) {
+			d.Again = due
+		} else {
+			d.Announce = announcementTo(*m.Area)
 		}
 	}
-	return chosen, problems
+	return d, t.Problems()
 }
 
 // object names an object for Problems; ns is empty for cluster-scoped kinds.

@@ -217,7 +217,7 @@ func TestPlanImports(t *testing.T) {
 				row.change(&v)
 			}
 			d, ps := Plan(v)
-			expect(t, "writes", writes(Diff(v, d).Local), row.writes)
+			expect(t, "writes", writes(d.Change.Local), row.writes)
 			expect(t, "problems", problems(ps), row.problems)
 		})
 	}

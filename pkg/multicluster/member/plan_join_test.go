@@ -144,7 +144,7 @@ func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 	expect(t, "ClusterInfo", d.ResourceExports[0].Spec.ClusterInfo, &mcv1alpha1.ClusterInfo{
 		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"},
 		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}}, WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
-	for _, w := range Diff(v, d).Local {
+	for _, w := range d.Change.Local {
 		if g, ok := w.Object.(*mcv1alpha1.Gateway); ok {
 			expect(t, "the Gateway keeps its key", g.WireGuard, &mcv1alpha1.WireGuardInfo{PublicKey: "k"})
 		}
@@ -268,7 +268,7 @@ func TestPlanClusterID(t *testing.T) {
 			if d.Leave {
 				t.Error("a ClusterSet with an error is no reason to leave")
 			}
-			change := Diff(v, d).Local
+			change := d.Change.Local
 			if written := len(change) > 0 && change[0].Verb == Update; written != (v.ClusterSets[0].Spec.ClusterID != row.want) {
 				t.Errorf("cluster ID written back: %v", written)
 			}

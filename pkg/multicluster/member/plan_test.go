@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -112,9 +113,10 @@ func expect(t *testing.T, what string, have, want any) {
 
 func exportNames(d Desired) []string {
 	var names []string
-	for _, re := range inOrder(d.ResourceExports) {
+	for _, re := range d.ResourceExports {
 		names = append(names, re.Name)
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -243,20 +245,20 @@ func TestPlanServicesWithTheSameDerivedName(t *testing.T) {
 	v.ServiceExports[0].Status = d.ServiceExports[0].Status
 	const serviceExport, endpointsExport = "ResourceExport antrea-multicluster/east-a-b-c-service", "ResourceExport antrea-multicluster/east-a-b-c-endpoints"
 	d, _ = Plan(v)
-	expect(t, "hand over", writes(Diff(v, d).Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
+	expect(t, "hand over", writes(d.Change.Leader), []string{"delete " + endpointsExport, "delete " + serviceExport})
 	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Message, "ResourceExport name east-a-b-c-service is still taken by Service a-b/c, "+
 		"which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport")
 	for _, re := range v.Leader.ResourceExports {
 		re.DeletionTimestamp = &metav1.Time{Time: now}
 	}
 	d, _ = Plan(v)
-	expect(t, "while the leader holds them", writes(Diff(v, d).Leader), []string(nil))
+	expect(t, "while the leader holds them", writes(d.Change.Leader), []string(nil))
 	v.Leader.ResourceExports = nil
 	d, _ = Plan(v)
-	expect(t, "when they are gone", writes(Diff(v, d).Leader), []string{"create " + endpointsExport, "create " + serviceExport})
+	expect(t, "when they are gone", writes(d.Change.Leader), []string{"create " + endpointsExport, "create " + serviceExport})
 	withOwnExports(&v)
 	d, _ = Plan(v)
-	expect(t, "in the end", writes(Diff(v, d).Leader), []string(nil))
+	expect(t, "in the end", writes(d.Change.Leader), []string(nil))
 	expect(t, "reason", d.ServiceExports[0].Status.Conditions[0].Reason, "Succeed")
 }
 
@@ -274,7 +276,7 @@ func TestPlanIsDoneWhenApplied(t *testing.T) {
 	v.Nodes = []*corev1.Node{node("node-1", "192.168.78.101")}
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
 	d, _ := Plan(v)
-	if c := Diff(v, d); len(c.Local) == 0 || len(c.Leader) != 3 {
+	if c := d.Change; len(c.Local) == 0 || len(c.Leader) != 3 {
 		t.Fatalf("first change: %v", c)
 	}
 	// What the API servers would hold after the writes.
@@ -289,7 +291,7 @@ func TestPlanIsDoneWhenApplied(t *testing.T) {
 	v.Now = v.Now.Add(time.Second)
 	d, ps := Plan(v)
 	expect(t, "problems", problems(ps), []string(nil))
-	if c := Diff(v, d); len(c.Local)+len(c.Leader) != 0 {
+	if c := d.Change; len(c.Local)+len(c.Leader) != 0 {
 		t.Errorf("there is still a change: %v", c)
 	}
 }

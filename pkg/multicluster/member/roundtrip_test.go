@@ -13,6 +13,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
@@ -62,7 +63,7 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w.exportIs("antrea-mc-web", "ImportedService")
 
 	// Another member was first with other ports: the leader refuses ours, and its user is told.
-	other := (&planner{id: "west", set: set}).resourceExport(key{Namespace: "default", Name: "db"}, "Service")
+	other := resourceExport(membership{ID: "west", Common: area}, derive.Object{Namespace: "default", Name: "db"}, "Service")
 	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
 	w.create(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
 		ClusterID: "west", ClusterSetID: "set", LeaderClusterID: "north"}, other)

@@ -126,6 +126,49 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		}
 		return nil
 	})
+	ri := importOf("default", "db")
+	w.update(w.leader, ri, func() { ri.Spec.ServiceImport.Spec.Ports[0].Port = 5433 })
+	w.eventually("another port is imported", func(ctx context.Context) error {
+		service, si := &corev1.Service{}, &mcsv1alpha1.ServiceImport{}
+		if err := errors.Join(w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, service),
+			w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "db"}, si)); err != nil {
+			return err
+		}
+		if service.Spec.Ports[0].Port != 5433 || si.Spec.Ports[0].Port != 5433 {
+			return fmt.Errorf("have %v and %v", service.Spec.Ports, si.Spec.Ports)
+		}
+		return nil
+	})
+	// Events without a fact cost no write: a change of an import costs the same after some of them.
+	change := func(port int32) int {
+		before := w.writes()
+		w.update(w.leader, ri, func() { ri.Spec.ServiceImport.Spec.Ports[0].Port = port })
+		w.eventually("the changed port is imported", func(ctx context.Context) error {
+			service := &corev1.Service{}
+			if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, service); err != nil || service.Spec.Ports[0].Port != port {
+				return fmt.Errorf("have %v: %w", service.Spec.Ports, err)
+			}
+			return nil
+		})
+		return w.writes() - before
+	}
+	alone := change(5434)
+	before := w.writes()
+	slice := web("web")[1]
+	exported := &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "web")}
+	for i := range 5 {
+		for _, o := range []client.Object{service, slice, exported} {
+			w.update(w.member, o, func() { o.SetAnnotations(map[string]string{"example.org/event": fmt.Sprint(i)}) })
+		}
+		w.update(w.leader, ri, func() { ri.Annotations = map[string]string{"example.org/event": fmt.Sprint(i)} })
+	}
+	if n := w.writes() - before; n != 0 {
+		t.Errorf("%d writes after events without a fact, want none", n)
+	}
+	if n := change(5435); alone == 0 || n != alone {
+		t.Errorf("a change of an import costs %d writes after events without a fact, %d before", n, alone)
+	}
+
 	// An import that the API server refuses is reported, and does not stop the next one. Of one
 	// that is partly invalid the rest is imported.
 	long := strings.Repeat("b", 60)

@@ -18,11 +18,10 @@ import (
 //nolint:staticcheck // deprecated in Kubernetes, but what users and the leader see
 type (
 	// Endpoints are those of an imported Service.
-	Endpoints     = corev1.Endpoints
-	endpointsList = corev1.EndpointsList
-	subset        = corev1.EndpointSubset
-	address       = corev1.EndpointAddress
-	port          = corev1.EndpointPort
+	Endpoints = corev1.Endpoints
+	subset    = corev1.EndpointSubset
+	address   = corev1.EndpointAddress
+	port      = corev1.EndpointPort
 )
 
 // podSubsets are the ready IPv4 addresses of EndpointSlices with their ports: one subset for

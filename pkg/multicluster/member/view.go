@@ -1,14 +1,11 @@
 package member
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -16,8 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
-// View is everything the member's decisions depend on, read from the caches. Plan treats all
-// objects in it as read-only: they are shared with the caches.
+// View is everything the member's decisions depend on, as objects. Plan treats them as read-only.
 type View struct {
 	Namespace string        // the controller's own: where ClusterSet, Gateways and ClusterInfoImports live
 	Now       time.Time     // for heartbeats and transition times
@@ -84,32 +80,4 @@ type Announcement struct {
 	Done  time.Time // when the last successful one was sent
 	Found bool      // the leader had this cluster's MemberClusterAnnounce already
 	Error string    // why the last one failed; empty if it did not
-}
-
-// key names a namespaced object.
-type key = types.NamespacedName
-
-// byKey indexes objects by Namespace and name.
-func byKey[T interface {
-	GetNamespace() string
-	GetName() string
-}](objects []T) map[key]T {
-	m := make(map[key]T, len(objects))
-	for _, o := range objects {
-		m[key{Namespace: o.GetNamespace(), Name: o.GetName()}] = o
-	}
-	return m
-}
-
-// inOrder returns the objects sorted by Namespace and name, so that a plan does not depend on
-// the order in which a cache lists.
-func inOrder[T interface {
-	GetNamespace() string
-	GetName() string
-}](objects []T) []T {
-	sorted := slices.Clone(objects)
-	slices.SortFunc(sorted, func(a, b T) int {
-		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-	})
-	return sorted
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // markAnnounce records in an announcement the account that makes it, and keeps the record
-// later, whoever writes. One of before this was recorded is taken to be of the account that
+// later, by any writer. One of before this was recorded is taken to be of the account that
 // touches it next; the judge below refuses an account that may not have it.
 func (h *handlers) markAnnounce(_ context.Context, req admission.Request) admission.Response {
 	var was, is mcv1alpha1.MemberClusterAnnounce
@@ -93,7 +93,10 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	if wrong := checkAnnounceMeta(&was, &is, len(req.Object.Raw)); wrong != "" {
 		return denied("MemberClusterAnnounce %s: %s", req.Name, wrong)
 	}
-	return h.admitAnnounce(ctx, req, name, &is)
+	if r := h.admitAnnounce(ctx, req, name, &is); !r.Allowed {
+		return r
+	}
+	return h.limits.admitAnnounce(req)
 }
 
 // checkAnnounceMeta says what a member may not write into its announcement's metadata, or nothing.
@@ -161,7 +164,7 @@ func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissio
 	switch record := binding.Announcer(is); record {
 	case name:
 	case "":
-		return fmt.Sprintf("MemberClusterAnnounce %s does not record who made it: apply the leader's manifest anew, which has the webhook for it, or %s", is.Name, remedy)
+		return fmt.Sprintf("MemberClusterAnnounce %s does not record its author: apply the leader's manifest anew, which has the webhook for it, or %s", is.Name, remedy)
 	default:
 		return fmt.Sprintf("MemberClusterAnnounce %s was made by ServiceAccount %s; %s too", is.Name, record, remedy)
 	}

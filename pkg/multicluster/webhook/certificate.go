@@ -36,7 +36,7 @@ const (
 	caKey  = "ca.crt"
 
 	// SecretName is the Secret that all replicas have their certificate from. The manifest makes
-	// it, empty: RBAC cannot restrict the creation of Secrets to one name, and whoever may create
+	// it, empty: RBAC cannot restrict the creation of Secrets to one name, and an account that may create
 	// Secrets can have tokens of every ServiceAccount in the Namespace.
 	SecretName = "antrea-mc-webhook-tls" //nolint:gosec // a name
 
@@ -126,7 +126,7 @@ func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 	secret := &corev1.Secret{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: SecretName}, secret)
 	if apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("Secret %s/%s is not there: apply the manifest of the %s again, which has it", c.Namespace, SecretName, c.Role)
+		return 0, fmt.Errorf("the Secret %s/%s is not there: apply the manifest of the %s again, which has it", c.Namespace, SecretName, c.Role)
 	} else if err != nil {
 		return 0, fmt.Errorf("get Secret %s/%s: %w", c.Namespace, SecretName, err)
 	}
@@ -173,14 +173,19 @@ func readStore(data map[string][]byte) store {
 		}
 		return &p
 	}
-	s := store{now: pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey), next: pair(nextCertKey, nextKeyKey)}
-	for rest := data[previousKey]; ; {
+	return store{now: pair(corev1.TLSCertKey, corev1.TLSPrivateKeyKey), next: pair(nextCertKey, nextKeyKey), previous: certificates(data[previousKey])}
+}
+
+// certificates reads what can be read of a PEM text.
+func certificates(text []byte) []*x509.Certificate {
+	var out []*x509.Certificate
+	for {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return s
+		if block, text = pem.Decode(text); block == nil {
+			return out
 		}
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-			s.previous = append(s.previous, cert)
+			out = append(out, cert)
 		}
 	}
 }
@@ -195,10 +200,16 @@ func (s store) step(host string, now time.Time, serving *tls.Certificate, publis
 	s.previous = slices.DeleteFunc(slices.Clone(s.previous), func(cert *x509.Certificate) bool { return !now.Before(cert.NotAfter) })
 	changed = left != len(s.previous)
 	switch {
-	case !valid(s.now):
-		if serving != nil && valid(serving) { // the Secret was emptied, and this one is in use
-			s.previous = append(s.previous, serving.Leaf)
+	case !valid(s.now) && valid(serving):
+		// The Secret was emptied or lost. API servers trust what this replica serves, and what
+		// others may serve, so both stay: anything new would be refused until they have seen its CA.
+		s.now, s.next, changed = serving, nil, true
+		for _, cert := range certificates(published) {
+			if !cert.Equal(serving.Leaf) && now.Before(cert.NotAfter) {
+				s.previous = append(s.previous, cert)
+			}
 		}
+	case !valid(s.now):
 		if s.now, err = issue(host, now); err != nil {
 			return s, false, fmt.Errorf("make the webhooks' certificate: %w", err)
 		}

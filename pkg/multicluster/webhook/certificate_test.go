@@ -164,15 +164,22 @@ func TestCertificateOfTheFirst(t *testing.T) {
 func TestCertificateLost(t *testing.T) {
 	r := newReplicas(t)
 	r.round(r.one, time.Now())
-	r.round(r.two, time.Now())
+	cas := r.round(r.two, time.Now())
 	old := r.serial(r.one)
 	r.secret.Data = map[string][]byte{corev1.TLSCertKey: []byte("garbage")}
 	if err := r.client.Update(t.Context(), r.secret); err != nil {
 		t.Fatal(err)
 	}
-	r.round(r.one, time.Now()) // trusts the second replica, which serves the old one
-	if r.serial(r.one) == old || r.serial(r.two) != old {
-		t.Error("the first replica makes a certificate, the second has the old one")
+	// What is in use stays: API servers would refuse a new one until they have seen its CA.
+	if again := r.round(r.one, time.Now()); again != cas || r.serial(r.one) != old {
+		t.Error("the replica replaces the certificate that it serves by another")
+	}
+	if cert := readStore(r.secret.Data).now; cert == nil || cert.Leaf.SerialNumber.Text(16) != old {
+		t.Error("the certificate that is served is not in the Secret again")
+	}
+	third := &Certificate{Client: r.client, Namespace: "area", Role: Leader}
+	if r.round(third, time.Now()) != cas || r.serial(third) != old {
+		t.Error("a replica that starts afterwards has another certificate")
 	}
 	if err := r.client.Delete(t.Context(), r.secret); err != nil {
 		t.Fatal(err)
@@ -182,6 +189,31 @@ func TestCertificateLost(t *testing.T) {
 	}
 	if r.one.Ready(nil) != nil {
 		t.Error("without the Secret the replica does not serve any more")
+	}
+}
+
+// TestCertificateLostInRenewal empties the Secret while one replica serves the successor and the
+// other the predecessor: both stay trusted.
+func TestCertificateLostInRenewal(t *testing.T) {
+	r := newReplicas(t)
+	now := time.Now()
+	r.round(r.one, now)
+	r.round(r.two, now)
+	due := now.Add(validFor - renewBefore + time.Minute)
+	r.round(r.one, due)
+	r.round(r.one, due.Add(settleFor))
+	if r.serial(r.one) == r.serial(r.two) {
+		t.Fatal("both replicas serve one certificate in the middle of a renewal")
+	}
+	r.secret.Data = nil
+	if err := r.client.Update(t.Context(), r.secret); err != nil {
+		t.Fatal(err)
+	}
+	successor := r.serial(r.one)
+	r.round(r.one, due.Add(settleFor+time.Second)) // checks that the API server trusts both
+	r.round(r.two, due.Add(settleFor+2*time.Second))
+	if r.serial(r.one) != successor || r.serial(r.two) != successor {
+		t.Error("the replicas do not agree on the successor")
 	}
 }
 

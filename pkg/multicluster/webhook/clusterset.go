@@ -97,7 +97,7 @@ func (h *handlers) decode(req admission.Request, was, is client.Object) error {
 	return h.decoder.DecodeRaw(req.Object, is)
 }
 
-// claimKind is which fact a claim tells, by its own name or by the top-level name of v1alpha1.
+// claimKind is which fact a claim states, by its own name or by the top-level name of v1alpha1.
 func claimKind(c *mcv1alpha2.ClusterClaim) string {
 	for _, name := range []string{c.ClaimName, c.Name} {
 		switch {

@@ -29,6 +29,10 @@ const (
 	// at once: each write is stored until the next compaction of etcd.
 	WriteBytesPerSecond = 1 << 20
 	MaxWrittenBytes     = 64 << 20
+	// AnnouncesPerSecond is how often a MemberClusterAnnounce may be written for long (members do
+	// every ten seconds), and MaxAnnounces how often at once.
+	AnnouncesPerSecond = 1
+	MaxAnnounces       = 60
 )
 
 // limits counts what each member has in the Common Area, from what the API server has stored:
@@ -39,6 +43,20 @@ type limits struct {
 	mu      sync.Mutex
 	exports map[types.NamespacedName]stored
 	members map[string]*usage // by cluster ID
+
+	announces map[types.NamespacedName]*bucket // writes of MemberClusterAnnounces
+}
+
+// bucket counts what was done lately: it leaks at a rate.
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// settle forgets what was done long ago.
+func (b *bucket) settle(now time.Time, perSecond float64) {
+	b.level = max(0, b.level-now.Sub(b.at).Seconds()*perSecond)
+	b.at = now
 }
 
 // stored is one ResourceExport.
@@ -50,12 +68,46 @@ type stored struct {
 // usage is what one member has, and how much it has written lately.
 type usage struct {
 	exports, bytes int
-	written        float64 // decreases by WriteBytesPerSecond
-	at             time.Time
+	written        bucket // bytes; leaks WriteBytesPerSecond
 }
 
 func newLimits(now func() time.Time) *limits {
-	return &limits{now: now, exports: map[types.NamespacedName]stored{}, members: map[string]*usage{}}
+	return &limits{now: now, exports: map[types.NamespacedName]stored{}, members: map[string]*usage{},
+		announces: map[types.NamespacedName]*bucket{}}
+}
+
+// admitAnnounce refuses to write an announcement that was written too often lately.
+func (l *limits) admitAnnounce(req admission.Request) admission.Response {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.announces[types.NamespacedName{Namespace: req.Namespace, Name: req.Name}]
+	if b == nil {
+		return admission.Allowed("")
+	}
+	if b.settle(l.now(), AnnouncesPerSecond); b.level >= MaxAnnounces {
+		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("MemberClusterAnnounce %s was written %d times at once: expected at most %d, and %d a second; try again later",
+			req.Name, int(b.level), MaxAnnounces, AnnouncesPerSecond))
+	}
+	return admission.Allowed("")
+}
+
+// announced counts one write of a MemberClusterAnnounce. What was deleted counts on: it may be made again.
+func (l *limits) announced(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	b := l.announces[key]
+	if b == nil {
+		for other, old := range l.announces {
+			if old.settle(now, AnnouncesPerSecond); old.level == 0 {
+				delete(l.announces, other)
+			}
+		}
+		b = &bucket{at: now}
+		l.announces[key] = b
+	}
+	b.settle(now, AnnouncesPerSecond)
+	b.level++
 }
 
 // admit refuses a write of a member that has too much already.
@@ -77,22 +129,16 @@ func (l *limits) admit(req admission.Request, id string) admission.Response {
 	tooMuch := func(format string, args ...any) admission.Response {
 		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("ResourceExport %s: cluster %s %s", req.Name, id, fmt.Sprintf(format, args...)))
 	}
-	u.settle(l.now())
+	u.written.settle(l.now(), WriteBytesPerSecond)
 	switch {
 	case req.Operation == admissionv1.Create && u.exports >= MaxExports:
 		return tooMuch("has %d ResourceExports: expected at most %d", u.exports, MaxExports)
 	case u.bytes-before+size > MaxExportBytes:
 		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, MaxExportBytes)
-	case u.written > MaxWrittenBytes:
-		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later", int(u.written), MaxWrittenBytes, WriteBytesPerSecond)
+	case u.written.level > MaxWrittenBytes:
+		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later", int(u.written.level), MaxWrittenBytes, WriteBytesPerSecond)
 	}
 	return admission.Allowed("")
-}
-
-// settle forgets what was written long ago.
-func (u *usage) settle(now time.Time) {
-	u.written = max(0, u.written-now.Sub(u.at).Seconds()*WriteBytesPerSecond)
-	u.at = now
 }
 
 // put counts a ResourceExport as the API server has it. written says that it was stored just now.
@@ -103,14 +149,14 @@ func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 	l.exports[key] = s
 	u := l.members[s.member]
 	if u == nil {
-		u = &usage{at: l.now()}
+		u = &usage{written: bucket{at: l.now()}}
 		l.members[s.member] = u
 	}
 	u.exports++
 	u.bytes += s.bytes
 	if written {
-		u.settle(l.now())
-		u.written += float64(s.bytes)
+		u.written.settle(l.now(), WriteBytesPerSecond)
+		u.written.level += float64(s.bytes)
 	}
 }
 
@@ -119,7 +165,7 @@ func (l *limits) remove(key types.NamespacedName) {
 	defer l.mu.Unlock()
 	l.forget(key)
 	for id, u := range l.members {
-		if u.settle(l.now()); u.exports == 0 && u.written == 0 {
+		if u.written.settle(l.now(), WriteBytesPerSecond); u.exports == 0 && u.written.level == 0 {
 			delete(l.members, id)
 		}
 	}
@@ -139,8 +185,14 @@ func (l *limits) forget(key types.NamespacedName) {
 // sizeAnnotation has the length of an object whose content is not kept in memory.
 const sizeAnnotation = "size"
 
-// measure replaces a ResourceExport by its name, its member and its length.
+// measure replaces a ResourceExport by its name, its member and its length, and an announcement by
+// its name.
 func measure(o any) (any, error) {
+	if a, ok := o.(*mcv1alpha1.MemberClusterAnnounce); ok {
+		small := &mcv1alpha1.MemberClusterAnnounce{TypeMeta: a.TypeMeta}
+		small.Namespace, small.Name, small.UID, small.ResourceVersion = a.Namespace, a.Name, a.UID, a.ResourceVersion
+		return small, nil
+	}
 	re, ok := o.(*mcv1alpha1.ResourceExport)
 	if !ok {
 		return o, nil
@@ -164,7 +216,7 @@ func sizeOf(re *mcv1alpha1.ResourceExport) stored {
 
 // watch keeps the counts while the manager runs, in every replica: each serves webhooks.
 func (l *limits) watch(mgr ctrl.Manager, namespace string) error {
-	watches, err := kubeclient.ForWatches(mgr.GetConfig())
+	watches, stop, err := kubeclient.ForWatches(mgr.GetConfig())
 	if err != nil {
 		return fmt.Errorf("count members' ResourceExports: %w", err)
 	}
@@ -176,13 +228,14 @@ func (l *limits) watch(mgr ctrl.Manager, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("count members' ResourceExports: %w", err)
 	}
-	return mgr.Add(counter{cache: counted, limits: l})
+	return mgr.Add(counter{cache: counted, limits: l, stop: stop})
 }
 
 // counter runs the cache that limits are counted from.
 type counter struct {
 	cache  cache.Cache
 	limits *limits
+	stop   func() // of connections that are being dialled
 }
 
 // NeedLeaderElection is false: every replica counts for the webhooks that it serves.
@@ -190,6 +243,7 @@ func (counter) NeedLeaderElection() bool { return false }
 
 // Start runs until ctx ends. The manager calls it.
 func (c counter) Start(ctx context.Context) error {
+	defer c.stop()
 	informer, err := c.cache.GetInformer(ctx, &mcv1alpha1.ResourceExport{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("count members' ResourceExports: %w", err)
@@ -221,6 +275,27 @@ func (c counter) Start(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("count members' ResourceExports: %w", err)
+	}
+	announces, err := c.cache.GetInformer(ctx, &mcv1alpha1.MemberClusterAnnounce{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("count members' announcements: %w", err)
+	}
+	_, err = announces.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, isInInitialList bool) {
+			if a, ok := o.(*mcv1alpha1.MemberClusterAnnounce); ok && !isInInitialList {
+				c.limits.announced(types.NamespacedName{Namespace: a.Namespace, Name: a.Name})
+			}
+		},
+		UpdateFunc: func(was, is any) {
+			old, okOld := was.(*mcv1alpha1.MemberClusterAnnounce)
+			a, ok := is.(*mcv1alpha1.MemberClusterAnnounce)
+			if ok && okOld && a.ResourceVersion != old.ResourceVersion {
+				c.limits.announced(types.NamespacedName{Namespace: a.Namespace, Name: a.Name})
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("count members' announcements: %w", err)
 	}
 	return c.cache.Start(ctx)
 }

@@ -3,12 +3,14 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,7 +69,7 @@ func TestLimitsWatch(t *testing.T) {
 			t.Fatalf("%s: have %+v: %v", what, have, err)
 		}
 	}
-	is("what was there before counts, but not as written", func(u usage) bool { return u.exports == 1 && u.bytes > 300 && u.written == 0 })
+	is("what was there before counts, but not as written", func(u usage) bool { return u.exports == 1 && u.bytes > 300 && u.written.level == 0 })
 
 	const long = 100_000
 	second := exported(multicluster.EndpointsKind, func(r *mcv1alpha1.ResourceExport) { r.Finalizers = nil })
@@ -84,7 +86,7 @@ func TestLimitsWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("updated", func(u usage) bool {
-		return u.exports == 2 && u.bytes > len(raw) && u.bytes < len(raw)+2000 && u.written > 0
+		return u.exports == 2 && u.bytes > len(raw) && u.bytes < len(raw)+2000 && u.written.level > 0
 	})
 	for _, o := range []client.Object{before, second} {
 		if err := admin.Delete(ctx, o); err != nil {
@@ -92,4 +94,24 @@ func TestLimitsWatch(t *testing.T) {
 		}
 	}
 	is("deleted", func(u usage) bool { return u.exports == 0 && u.bytes == 0 })
+
+	a := announcement("east")
+	if err := admin.Create(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	key := types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
+	touched := 0
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		touched++
+		a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: fmt.Sprint(touched)}
+		if err := admin.Update(ctx, a); err != nil {
+			return false, err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.announces[key] != nil && l.announces[key].level > 3, nil
+	})
+	if err != nil {
+		t.Fatalf("the writes of an announcement are not counted: %v", err)
+	}
 }

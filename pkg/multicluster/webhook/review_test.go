@@ -522,6 +522,34 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestAnnounceRate lets each announcement be written so often, and the others' go on.
+func TestAnnounceRate(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := newLimits(func() time.Time { return now })
+	ask := func(name string) admission.Response {
+		return l.admitAnnounce(admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: update, Namespace: "area", Name: name}})
+	}
+	write := func(name string) { l.announced(types.NamespacedName{Namespace: "area", Name: name}) }
+	for range MaxAnnounces {
+		check(t, ask("east"), "")
+		write("east")
+	}
+	check(t, ask("east"), "was written 60 times at once: expected at most 60, and 1 a second; try again later")
+	check(t, ask("west"), "")
+	now = now.Add(time.Second)
+	check(t, ask("east"), "")
+	for range 360 { // an hour of heartbeats
+		now = now.Add(10 * time.Second)
+		write("east")
+		check(t, ask("east"), "")
+	}
+	now = now.Add(time.Hour)
+	write("west")
+	if len(l.announces) != 1 {
+		t.Errorf("%d announcements are counted, want only the one that was written lately", len(l.announces))
+	}
+}
+
 func TestMarkResourceExport(t *testing.T) {
 	h := newHandlers(t, Leader)
 	policy := &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "strict"},

@@ -190,6 +190,20 @@ type leaderSide struct {
 
 func start(t *testing.T) leaderSide {
 	t.Helper()
+	s := installed(t)
+	mgr := s.manager(t, ctrl.Options{WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
+		Host: s.hooks.LocalServingHost, Port: s.hooks.LocalServingPort, CertDir: s.hooks.LocalServingCertDir})})
+	if err := webhook.SetupWithManager(mgr, s.admin.Scheme(), webhook.Leader, area); err != nil {
+		t.Fatal(err)
+	}
+	run(t, mgr)
+	eventually(t, "the webhook server has not started", func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
+	return s
+}
+
+// installed is the same while nobody serves the webhooks.
+func installed(t *testing.T) leaderSide {
+	t.Helper()
 	config := apiserver.Start(t, "../../../deploy/crds")
 	s := leaderSide{config: config, hooks: envtest.WebhookInstallOptions{Paths: []string{manifest}}}
 	if err := s.hooks.Install(config); err != nil {
@@ -212,13 +226,6 @@ func start(t *testing.T) leaderSide {
 		t.Fatal(err)
 	}
 	s.own = apiserver.Access(t, config, text)
-	mgr := s.manager(t, ctrl.Options{WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-		Host: s.hooks.LocalServingHost, Port: s.hooks.LocalServingPort, CertDir: s.hooks.LocalServingCertDir})})
-	if err := webhook.SetupWithManager(mgr, scheme, webhook.Leader, area); err != nil {
-		t.Fatal(err)
-	}
-	run(t, mgr)
-	eventually(t, "the webhook server has not started", func() bool { return mgr.GetWebhookServer().StartedChecker()(nil) == nil })
 	return s
 }
 
@@ -364,6 +371,39 @@ func TestMembersActAsThemselves(t *testing.T) {
 		{"delete the ClusterSet with members", func() error { return admin.Delete(ctx, clusterSet("set")) }, "still member clusters"},
 	})
 	priorityLevels(t, s.config, admin)
+}
+
+// TestEventsWithoutWebhook writes Events while nobody serves the webhooks: a member's are refused,
+// or it could fill etcd; others' do not wait.
+func TestEventsWithoutWebhook(t *testing.T) {
+	s := installed(t)
+	ctx := t.Context()
+	east := member(t, s.admin, s.config, "member-east")
+	as := func(user string) client.Client {
+		config := rest.CopyConfig(s.config)
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+		c, err := client.New(config, client.Options{Scheme: s.admin.Scheme()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	walk(t, []step{
+		{"an administrator", func() error { return s.admin.Create(ctx, event("admin", "east", 0)) }, ""},
+		{"another component", func() error {
+			return as("system:serviceaccount:kube-system:deployment-controller").Create(ctx, event("component", "east", 0))
+		}, ""},
+		{"the leader's controller", func() error {
+			return as("system:serviceaccount:"+area+":antrea-mc-controller").Create(ctx, event("leader", "east", 0))
+		}, ""},
+	})
+	// The API server has the configurations a moment after they are made.
+	names := 0
+	eventually(t, "a member's Event is stored that nobody has judged", func() bool {
+		names++
+		err := east.Create(ctx, event(fmt.Sprint("member-", names), "east", 0))
+		return err != nil && strings.Contains(err.Error(), "failed calling webhook")
+	})
 }
 
 // unchanged says whether there are other announcements than so many, or bound accounts.

@@ -1,0 +1,102 @@
+package claims
+
+import "net/netip"
+
+// tree finds numbers by the IPv4 range that they were added with: a bit of the address a level. What is
+// found costs what it is, not what there is.
+type tree struct {
+	nodes  []node // the first one is 0.0.0.0/0
+	values []value
+}
+
+// node is a range. Its numbers are places in nodes and values plus one; zero is none.
+type node struct {
+	halves [2]int32
+	values int32 // the one that was added last
+}
+
+type value struct {
+	of   int
+	next int32 // of the same range, added before
+}
+
+// bit is a bit of an address, the first one with number 0.
+func bit(ip [4]byte, n int) byte { return ip[n/8] >> (7 - n%8) & 1 }
+
+// at is the place of a range, which is made when there is none yet.
+func (t *tree) at(p netip.Prefix) *node {
+	if t.nodes == nil {
+		t.nodes = make([]node, 1, 64)
+	}
+	here, ip := int32(0), p.Addr().As4()
+	for n := range p.Bits() {
+		next := t.nodes[here].halves[bit(ip, n)]
+		if next == 0 {
+			t.nodes = append(t.nodes, node{})
+			next = int32(len(t.nodes))
+			t.nodes[here].halves[bit(ip, n)] = next
+		}
+		here = next - 1
+	}
+	return &t.nodes[here]
+}
+
+func (t *tree) add(p netip.Prefix, of int) {
+	at := t.at(p)
+	t.values = append(t.values, value{of: of, next: at.values})
+	at.values = int32(len(t.values))
+}
+
+// remove takes back the last add of a range.
+func (t *tree) remove(p netip.Prefix) {
+	if at := t.at(p); at.values != 0 {
+		at.values = t.values[at.values-1].next
+	}
+}
+
+// containing calls f with what was added with this range or one that contains it.
+func (t *tree) containing(p netip.Prefix, f func(int)) { t.path(p, f) }
+
+// overlapping calls f with what was added with a range that shares addresses with this one.
+func (t *tree) overlapping(p netip.Prefix, f func(int)) {
+	if at, ok := t.path(p, f); ok {
+		for _, half := range t.nodes[at].halves {
+			t.below(half, f)
+		}
+	}
+}
+
+// path calls f with what is on the way to a range, and returns the range's place if it has one.
+func (t *tree) path(p netip.Prefix, f func(int)) (at int32, ok bool) {
+	if t.nodes == nil {
+		return 0, false
+	}
+	ip := p.Addr().As4()
+	for n := 0; ; n++ {
+		t.each(at, f)
+		if n == p.Bits() {
+			return at, true
+		}
+		next := t.nodes[at].halves[bit(ip, n)]
+		if next == 0 {
+			return 0, false
+		}
+		at = next - 1
+	}
+}
+
+func (t *tree) below(half int32, f func(int)) {
+	if half == 0 {
+		return
+	}
+	t.each(half-1, f)
+	for _, next := range t.nodes[half-1].halves {
+		t.below(next, f)
+	}
+}
+
+func (t *tree) each(at int32, f func(int)) {
+	for v := t.nodes[at].values; v != 0; v = t.values[v-1].next {
+		f(t.values[v-1].of)
+	}
+}

@@ -1,0 +1,261 @@
+package leader
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+const (
+	// tick is how often the clock looks for what has become late: silence is no event.
+	tick = time.Second
+	// holdClaims is how long addresses stay with an announced member that has withdrawn them, or whose
+	// endpoints are not imported any more. A member that leaves gives them up at once.
+	holdClaims = 10 * time.Minute
+)
+
+// clock knows time, which tables do not. It writes to the tables what has become of it: members
+// that are silent or alive again, exports that have been nobody's for too long, claims that are over.
+type clock struct {
+	t *tables
+
+	mu     sync.Mutex
+	seen   map[derive.Object]*sighting         // announcements
+	claims map[derive.Name]claim               // by cluster ID
+	said   map[derive.Object]live              // as the tables have it
+	late   map[derive.Object]time.Time         // the same
+	infoOf map[derive.Object]derive.Name       // cluster IDs of ClusterInfo imports
+	used   map[derive.Object]map[use]time.Time // endpoints by the import, and until when; zero while they are imported
+	ending map[derive.Object]bool              // imports with endpoints that are not
+}
+
+// sighting is what was seen of a MemberClusterAnnounce, and as what it was seen last.
+type sighting struct {
+	Sighting
+	last announce
+}
+
+// claim is a ClusterInfo that was imported. until is zero while it is.
+type claim struct {
+	info  *mcv1alpha1.ClusterInfo
+	until time.Time
+}
+
+func newClock(t *tables) *clock {
+	return &clock{t: t, seen: map[derive.Object]*sighting{}, claims: map[derive.Name]claim{},
+		said: map[derive.Object]live{}, late: map[derive.Object]time.Time{}, infoOf: map[derive.Object]derive.Name{},
+		used: map[derive.Object]map[use]time.Time{}, ending: map[derive.Object]bool{}}
+}
+
+// watch has the clock see announcements and imports as they change.
+func (c *clock) watch(now func() time.Time) {
+	c.t.heard.Watch(func(changes []derive.Change[derive.Object, announce]) { c.announced(changes, now()) })
+	c.t.imports.Watch(func(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport]) { c.imported(changes, now()) })
+	c.t.exporters.Watch(func(changes []derive.Change[derive.Object, []use]) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, change := range changes {
+			c.use(change.Key, now())
+		}
+	})
+	c.t.members.Watch(c.left)
+}
+
+// see takes note of an announcement at a time.
+func (s *sighting) see(a announce, now time.Time) {
+	switch {
+	case s.last.UID != a.UID || s.First.IsZero():
+		s.Sighting = Sighting{First: now, Changed: now}
+	case s.last.Touched != a.Touched:
+		s.Changed, s.Touched = now, now
+	case s.last.Version != a.Version:
+		s.Changed = now
+	}
+	s.last = a
+}
+
+func (c *clock) announced(changes []derive.Change[derive.Object, announce], now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := silencesOf(values(c.t.sets.All())...)
+	for _, change := range changes {
+		if change.New.Fact == nil {
+			delete(c.seen, change.Key)
+			c.say(change.Key, live{})
+			continue
+		}
+		s := c.seen[change.Key]
+		if s == nil {
+			s = &sighting{}
+			c.seen[change.Key] = s
+		}
+		s.see(change.New, now)
+		c.judge(change.Key, s, before, now)
+	}
+}
+
+// judge writes to the tables what is known of a member.
+func (c *clock) judge(key derive.Object, s *sighting, before silences, now time.Time) {
+	var since time.Time
+	if s.Touched.IsZero() { // else this controller has seen for itself
+		if t, known := before.of(s.last.Fact); known {
+			since = t
+		}
+	}
+	c.say(key, liveOf(s.Sighting, s.last, since, now))
+}
+
+func (c *clock) say(key derive.Object, l live) {
+	if c.said[key] == l {
+		return
+	}
+	c.t.liveness.Set(key, l)
+	if c.said[key] = l; l == (live{}) {
+		delete(c.said, key)
+	}
+}
+
+// imported notes which ClusterInfos are in effect, and since when they are not.
+func (c *clock) imported(changes []derive.Change[derive.Object, *mcv1alpha1.ResourceImport], now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes {
+		ri := change.New
+		if c.used[change.Key] != nil {
+			c.use(change.Key, now)
+		}
+		id, was := c.infoOf[change.Key]
+		if ri != nil && ri.Spec.Kind == multicluster.ClusterInfoKind && ri.Spec.ClusterInfo != nil && ri.DeletionTimestamp == nil {
+			id = derive.Name(ri.Spec.ClusterInfo.ClusterID)
+			c.infoOf[change.Key] = id
+			c.claims[id] = claim{info: ri.Spec.ClusterInfo}
+			c.t.held.Set(id, ri.Spec.ClusterInfo)
+			continue
+		}
+		delete(c.infoOf, change.Key)
+		if held, ok := c.claims[id]; was && ok && held.until.IsZero() {
+			c.claims[id] = claim{held.info, now.Add(holdClaims)}
+		}
+	}
+}
+
+// left gives the claims of members free that are no members any more.
+func (c *clock) left(changes []derive.Change[derive.Name, member]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes {
+		if !change.New.Announced || change.New.Leaving {
+			c.release(change.Key)
+			for key, used := range c.used {
+				before := len(used)
+				maps.DeleteFunc(used, func(u use, _ time.Time) bool { return u.ID == string(change.Key) })
+				if len(used) < before {
+					c.tell(key)
+				}
+			}
+		}
+	}
+}
+
+// use notes which endpoints of an import are in use, and since when others are not. One that is still imported although
+// nobody exports it, because the import could not be written, stays its cluster's.
+func (c *clock) use(key derive.Object, now time.Time) {
+	used := c.used[key]
+	if used == nil {
+		used = map[use]time.Time{}
+		c.used[key] = used
+	}
+	imported, exported := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	if ri, _ := c.t.imports.Get(key); ri != nil && ri.DeletionTimestamp == nil && ri.Spec.Endpoints != nil {
+		for ip := range addresses(ri.Spec.Endpoints.Subsets) {
+			imported[ip] = true
+		}
+	}
+	exporters, _ := c.t.exporters.Get(key)
+	current := map[use]bool{}
+	for _, u := range exporters {
+		exported[u.IP], current[u] = true, true
+		used[u] = time.Time{}
+	}
+	for u, until := range used {
+		switch {
+		case current[u]:
+		case imported[u.IP] && !exported[u.IP]:
+			used[u] = time.Time{}
+		case until.IsZero():
+			used[u] = now.Add(holdClaims)
+			c.ending[key] = true
+		}
+	}
+	c.tell(key)
+}
+
+// tell writes the endpoints of an import to the tables.
+func (c *clock) tell(key derive.Object) {
+	used := c.used[key]
+	if len(used) == 0 {
+		delete(c.used, key)
+		delete(c.ending, key)
+	}
+	c.t.uses.Set(key, slices.SortedFunc(maps.Keys(used), use.compare))
+}
+
+func (c *clock) release(id derive.Name) {
+	if _, ok := c.claims[id]; ok {
+		delete(c.claims, id)
+		c.t.held.Delete(id)
+	}
+}
+
+// tick looks for what has become late.
+func (c *clock) tick(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := silencesOf(values(c.t.sets.All())...)
+	for key, s := range c.seen {
+		c.judge(key, s, before, now)
+	}
+	for id, claim := range c.claims {
+		if !claim.until.IsZero() && now.After(claim.until) {
+			c.release(id)
+		}
+	}
+	for key := range c.ending {
+		used := c.used[key]
+		before, ending := len(used), false
+		maps.DeleteFunc(used, func(_ use, until time.Time) bool {
+			over := !until.IsZero() && now.After(until)
+			ending = ending || !until.IsZero() && !over
+			return over
+		})
+		if !ending {
+			delete(c.ending, key)
+		}
+		if len(used) < before {
+			c.tell(key)
+		}
+	}
+	late := map[derive.Object]time.Time{}
+	for _, row := range c.t.orphans.All() {
+		if now.Sub(row.Value) > orphanAfter {
+			late[row.Key] = row.Value
+		}
+	}
+	for key := range c.late {
+		if _, still := late[key]; !still {
+			c.t.overdue.Delete(key)
+		}
+	}
+	for key, since := range late {
+		if !c.late[key].Equal(since) {
+			c.t.overdue.Set(key, since)
+		}
+	}
+	c.late = late
+}

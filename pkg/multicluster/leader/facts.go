@@ -1,0 +1,163 @@
+package leader
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// announce is what there is of a MemberClusterAnnounce. Decisions read Fact, which a heartbeat
+// leaves as it is.
+type announce struct {
+	Fact    *mcv1alpha1.MemberClusterAnnounce
+	UID     types.UID
+	Version string // resourceVersion
+	Touched string // its time stamp
+}
+
+func announceFacts(a *mcv1alpha1.MemberClusterAnnounce) announce {
+	fact := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: factsOfMeta(a.ObjectMeta), ClusterID: a.ClusterID}
+	if by, ok := a.Annotations[multicluster.AnnotationAnnouncedBy]; ok {
+		fact.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: by}
+	}
+	return announce{Fact: fact, UID: a.UID, Version: a.ResourceVersion, Touched: a.Annotations[multicluster.AnnotationTouchTimestamp]}
+}
+
+// export is what imports are made from: of a ResourceExport what the leader's own writes leave as it
+// is. There are many of them, so it is small.
+type export struct {
+	Key       derive.Object
+	ClusterID string
+	Kind      string
+	Of        object // what it is an export of
+	Created   int64  // seconds
+	Deleted   bool
+	// Finalizers are those of a deleted one.
+	Finalizers []string
+	// Missing says that the spec has no field for its kind; otherwise one of these is set.
+	Missing bool
+	Ports   []corev1.ServicePort
+	Subsets []corev1.EndpointSubset
+	Info    *mcv1alpha1.ClusterInfo
+}
+
+// written is what of a ResourceExport the leader writes, and what it needs for that.
+type written struct {
+	UID        types.UID
+	Version    string // resourceVersion
+	Conditions []mcv1alpha1.ResourceExportCondition
+}
+
+func exportFacts(re *mcv1alpha1.ResourceExport) *export {
+	e := &export{
+		Key: derive.Object{Namespace: re.Namespace, Name: re.Name}, ClusterID: re.Spec.ClusterID, Kind: re.Spec.Kind,
+		Of: object{re.Spec.Namespace, re.Spec.Name}, Created: re.CreationTimestamp.Unix(), Deleted: re.DeletionTimestamp != nil,
+	}
+	if e.Deleted {
+		e.Finalizers = re.Finalizers
+	}
+	switch re.Spec.Kind {
+	case multicluster.ServiceKind:
+		if e.Missing = re.Spec.Service == nil; !e.Missing {
+			e.Ports = re.Spec.Service.ServiceSpec.Ports
+		}
+	case multicluster.EndpointsKind:
+		if e.Missing = re.Spec.Endpoints == nil; !e.Missing {
+			e.Subsets = re.Spec.Endpoints.Subsets
+		}
+	case multicluster.ClusterInfoKind:
+		e.Info, e.Missing = re.Spec.ClusterInfo, re.Spec.ClusterInfo == nil
+	}
+	return e
+}
+
+func writtenFacts(re *mcv1alpha1.ResourceExport) written {
+	return written{UID: re.UID, Version: re.ResourceVersion, Conditions: re.Status.Conditions}
+}
+
+func factsOfMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Finalizers: m.Finalizers}
+}
+
+func accountFacts(a *corev1.ServiceAccount) *corev1.ServiceAccount {
+	fact := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, ResourceVersion: a.ResourceVersion}}
+	if id, ok := a.Annotations[multicluster.AnnotationClusterID]; ok {
+		fact.Annotations = map[string]string{multicluster.AnnotationClusterID: id}
+	}
+	return fact
+}
+
+// live is when this controller had a sign of life of a member. A member that is alive has no row until it
+// has touched its announcement.
+type live struct {
+	Heard   bool      // it has touched its announcement since this controller started
+	Silent  bool      // for longer than disconnectAfter
+	Since   time.Time // the last sign of life; only for one that is silent
+	Expired bool      // it has been silent for so long that it is removed
+}
+
+// liveOf decides from what was seen of an announcement. since is when the ClusterSet's status
+// says that the member fell silent, zero for never.
+func liveOf(seen Sighting, a announce, since, now time.Time) live {
+	l := live{Heard: !seen.Touched.IsZero(), Expired: expired(seen, a, since, now)}
+	if now.Sub(seen.Changed) > disconnectAfter {
+		l.Silent, l.Since = true, seen.Changed
+	}
+	return l
+}
+
+// expired reports whether a member has been silent for too long. This controller believes its own
+// eyes first: when the announcement was touched while it watched. Of the time before, it has the
+// announcement's time stamp, by the member's clock. One in the future is bounded by when the
+// announcement was first seen, and by when a leader found the member disconnected, which the
+// ClusterSet's status keeps over restarts. One that is long past may come from a clock that is
+// behind, so the member gets some time to touch it again.
+func expired(seen Sighting, a announce, since, now time.Time) bool {
+	if !seen.Touched.IsZero() {
+		return now.Sub(seen.Touched) > expireAfter
+	}
+	last := a.Fact.CreationTimestamp.Time // without a readable time stamp
+	if t, err := time.Parse(time.RFC3339, a.Touched); err == nil {
+		last = t
+	}
+	if last.After(seen.First) {
+		last = seen.First
+	}
+	if !since.IsZero() && last.After(since) {
+		last = since
+	}
+	return now.Sub(last) > expireAfter && now.Sub(seen.First) > listenFor
+}
+
+// inOrder sorts by age, then name: the order in which exports win conflicts.
+func inOrder[T metav1.Object](objects []T) []T {
+	sorted := slices.Clone(objects)
+	slices.SortFunc(sorted, func(a, b T) int {
+		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return sorted
+}
+
+// oldest sorts exports in the same way.
+func oldest(exports []*export) {
+	slices.SortFunc(exports, func(a, b *export) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+}
+
+// values are the values of rows.
+func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
+	out := make([]V, len(rows))
+	for i, r := range rows {
+		out[i] = r.Value
+	}
+	return out
+}

@@ -1,0 +1,318 @@
+package leader
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// announce leaves out what a heartbeat changes.
+func (t *tables) announce(key derive.Object, r *derive.Reader) (*mcv1alpha1.MemberClusterAnnounce, []problem.Problem) {
+	a, _ := derive.Get(r, t.heard, key)
+	return a.Fact, nil
+}
+
+// binding decides which accounts are bound to the cluster ID that they announced. Two members
+// that announced themselves at the same time with one account both passed admission: the first
+// has the account, the other is no member.
+func (t *tables) binding(_ derive.Name, r *derive.Reader) (binding.Decision, []problem.Problem) {
+	announces := values(derive.All(r, t.announces))
+	d := binding.Decide(values(derive.All(r, t.accounts)), announces)
+	var problems []problem.Problem
+	for _, a := range inOrder(announces) {
+		winner := d.Rivals[a.Name]
+		if winner == nil || a.DeletionTimestamp != nil {
+			continue
+		}
+		problems = append(problems, problem.Problem{
+			Object: problem.Object{Kind: "MemberClusterAnnounce", Namespace: a.Namespace, Name: a.Name},
+			Field:  "metadata.annotations", Reason: "AccountOfAnotherMember",
+			Message: fmt.Sprintf("it was made by ServiceAccount %s, which acts for cluster %s (MemberClusterAnnounce %s): cluster %s is left out of the ClusterSet; delete this MemberClusterAnnounce and give cluster %s a ServiceAccount of its own",
+				binding.Announcer(a), winner.ClusterID, winner.Name, a.ClusterID, a.ClusterID),
+		})
+	}
+	return d, problems
+}
+
+// member is a cluster that has announced itself.
+type member struct {
+	Announced bool
+	Leaving   bool
+	Why       string // its exports are not imported; empty for those of members
+}
+
+func (t *tables) member(id derive.Name, r *derive.Reader) (member, []problem.Problem) {
+	bindings, _ := derive.Get(r, t.bindings, one)
+	m := member{Announced: true}
+	for _, a := range inOrder(values(derive.List(r, t.announcesOf, id))) {
+		switch winner := bindings.Rivals[a.Name]; {
+		case a.DeletionTimestamp != nil:
+			m.Leaving, m.Why = true, fmt.Sprintf("cluster %s is leaving the ClusterSet", a.ClusterID)
+		case winner != nil:
+			m.Why = fmt.Sprintf("cluster %s is left out of the ClusterSet: its ServiceAccount %s acts for cluster %s; give it a ServiceAccount of its own",
+				a.ClusterID, binding.Announcer(a), winner.ClusterID)
+		}
+	}
+	return m, nil
+}
+
+// reasonNotAnnounced is why exports of a cluster that has not announced itself are not imported.
+// The transition time of that condition is when it was found.
+const reasonNotAnnounced = "MemberNotAnnounced"
+
+// orphan is since when an export of a cluster that has not announced itself is known as such.
+func (t *tables) orphan(key derive.Object, r *derive.Reader) (time.Time, []problem.Problem) {
+	e, _ := derive.Get(r, t.exports, key)
+	if e == nil || !fromMember(e.Kind) {
+		return time.Time{}, nil
+	}
+	if m, _ := derive.Get(r, t.members, derive.Name(e.ClusterID)); m.Announced {
+		return time.Time{}, nil
+	}
+	have, _ := derive.Get(r, t.written, key)
+	since, _ := notAnnounced(have)
+	return since, nil
+}
+
+// notAnnounced is since when an export's conditions say that its cluster has not announced itself.
+func notAnnounced(w written) (since time.Time, said bool) {
+	for _, c := range w.Conditions {
+		if c.Reason == reasonNotAnnounced {
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// standing says whether an export counts. The zero value is that of members' exports.
+type standing struct {
+	Why, Reason string // it is not imported
+	Dismissed   bool   // it is deleted, and all its finalizers removed: its member is no longer there
+}
+
+// standing is no table: most exports are those of members.
+func (t *tables) standing(r *derive.Reader, e *export) standing {
+	m, _ := derive.Get(r, t.members, derive.Name(e.ClusterID))
+	switch {
+	case m.Leaving:
+		return standing{Why: m.Why, Reason: reasonFailed, Dismissed: true}
+	case !fromMember(e.Kind):
+		return standing{}
+	case m.Announced && m.Why == "":
+		return standing{}
+	case m.Announced:
+		return standing{Why: m.Why, Reason: reasonFailed}
+	}
+	since, orphan := derive.Get(r, t.orphans, e.Key)
+	late, _ := derive.Get(r, t.overdue, e.Key)
+	return standing{
+		Why: fmt.Sprintf("cluster %s is not a member of the ClusterSet: it has no MemberClusterAnnounce; this ResourceExport is deleted after %s",
+			e.ClusterID, orphanAfter),
+		Reason: reasonNotAnnounced, Dismissed: e.Deleted || orphan && since.Equal(late),
+	}
+}
+
+// fromMember reports whether an export is of a kind that members make. Policies, for one, are an
+// administrator's and no member's.
+func fromMember(kind string) bool {
+	switch kind {
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+		return true
+	}
+	return false
+}
+
+func announceFinalizer(a *mcv1alpha1.MemberClusterAnnounce) string {
+	return multicluster.MemberClusterAnnounceFinalizerPrefix + a.ClusterID
+}
+
+// silences are when a ClusterSet's status says that members fell silent, by cluster ID.
+type silences map[string]time.Time
+
+func silencesOf(sets ...*mcv1alpha2.ClusterSet) silences {
+	out := silences{}
+	for _, set := range sets {
+		for _, s := range set.Status.ClusterStatuses {
+			for _, c := range s.Conditions {
+				if _, first := out[s.ClusterID]; !first && c.Type == mcv1alpha2.ClusterReady && c.Status == corev1.ConditionFalse {
+					out[s.ClusterID] = c.LastTransitionTime.Time
+				}
+			}
+		}
+	}
+	return out
+}
+
+// of is when a member fell silent. What the status says of an older announcement of the same
+// cluster does not count.
+func (s silences) of(a *mcv1alpha1.MemberClusterAnnounce) (time.Time, bool) {
+	since, ok := s[a.ClusterID]
+	return since, ok && !a.CreationTimestamp.After(since)
+}
+
+// setStep is what the ClusterSet should have: the times in it are those that are there already,
+// or zero for those that the writer fills in.
+type setStep struct {
+	Have *mcv1alpha2.ClusterSet
+	Want *mcv1alpha2.ClusterSet
+}
+
+// setStep decides the cluster's ID and the status.
+func (t *tables) setStep(_ derive.Name, r *derive.Reader) (setStep, []problem.Problem) {
+	sets := inOrder(values(derive.All(r, t.sets)))
+	if len(sets) == 0 {
+		return setStep{}, nil
+	}
+	var problems []problem.Problem
+	fault := func(set *mcv1alpha2.ClusterSet, field, reason, format string, args ...any) {
+		problems = append(problems, problem.Problem{Object: problem.Object{Kind: "ClusterSet", Namespace: set.Namespace, Name: set.Name},
+			Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	for _, extra := range sets[1:] {
+		fault(extra, "metadata.name", "MultipleClusterSets", "ClusterSet %s is older and in the same Namespace: delete one of them", sets[0].Name)
+	}
+	set := sets[0].DeepCopy()
+	if set.Spec.ClusterID == "" {
+		for _, claim := range inOrder(values(derive.All(r, t.clusterClaims))) {
+			if claim.Name == multicluster.ClusterClaimClusterID || claim.ClaimName == multicluster.ClusterClaimClusterID {
+				set.Spec.ClusterID = claim.Value
+				break
+			}
+		}
+	}
+	switch {
+	case set.Spec.ClusterID == "":
+		fault(set, "spec.clusterID", "ClusterIDMissing",
+			"'clusterID' is not set in the ClusterSet spec, and there is no ClusterClaim %s in Namespace %s; set spec.clusterID to this cluster's ID",
+			multicluster.ClusterClaimClusterID, set.Namespace)
+		return setStep{}, problems
+	case len(set.Spec.Leaders) == 0 || set.Spec.Leaders[0].ClusterID != set.Spec.ClusterID:
+		fault(set, "spec.leaders", "NotLeader",
+			"local cluster %s is not defined as leader in ClusterSet %s: set spec.leaders[0].clusterID to it, or create the ClusterSet where the member controller runs",
+			set.Spec.ClusterID, set.Name)
+		return setStep{}, problems
+	}
+	set.Status = t.status(set, r)
+	return setStep{Have: sets[0], Want: set}, problems
+}
+
+// status is the members' state.
+func (t *tables) status(set *mcv1alpha2.ClusterSet, r *derive.Reader) mcv1alpha2.ClusterSetStatus {
+	old := map[string][]mcv1alpha2.ClusterCondition{}
+	for _, s := range set.Status.ClusterStatuses {
+		old[s.ClusterID] = s.Conditions
+	}
+	bindings, _ := derive.Get(r, t.bindings, one)
+	status := mcv1alpha2.ClusterSetStatus{ObservedGeneration: set.Generation}
+	var silent []string
+	before := silencesOf(set)
+	announces := values(derive.All(r, t.announces))
+	slices.SortFunc(announces, func(a, b *mcv1alpha1.MemberClusterAnnounce) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
+	for _, a := range announces {
+		if a.DeletionTimestamp != nil || bindings.Rivals[a.Name] != nil {
+			continue
+		}
+		c := mcv1alpha2.ClusterCondition{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionTrue, Reason: "Connected", Message: "Member Connected"}
+		heard, _ := derive.Get(r, t.liveness, derive.Object{Namespace: a.Namespace, Name: a.Name})
+		// After a restart of this controller a member that was disconnected stays so until it is
+		// seen to touch its announcement.
+		since, disconnected := before.of(a)
+		if heard.Silent || disconnected && !heard.Heard {
+			c.Status, c.Reason = corev1.ConditionFalse, "Disconnected"
+			if heard.Silent {
+				since = heard.Since
+			}
+			c.Message = "No MemberClusterAnnounce update after " + since.UTC().Format(time.UnixDate)
+			silent = append(silent, a.ClusterID)
+		} else {
+			status.ReadyClusters++
+		}
+		for _, o := range old[a.ClusterID] {
+			if o.Type == c.Type && o.Status == c.Status {
+				c.LastTransitionTime = o.LastTransitionTime
+				if c.Status == corev1.ConditionFalse {
+					c.Message = o.Message // since when it is silent does not change
+				}
+			}
+		}
+		status.TotalClusters++
+		status.ClusterStatuses = append(status.ClusterStatuses, mcv1alpha2.ClusterStatus{ClusterID: a.ClusterID, Conditions: []mcv1alpha2.ClusterCondition{c}})
+	}
+
+	all := mcv1alpha2.ClusterSetCondition{Type: mcv1alpha2.ClusterSetReady}
+	switch {
+	case status.TotalClusters == 0:
+		all.Status, all.Reason, all.Message = corev1.ConditionUnknown, "NoReadyCluster", "No member cluster has joined"
+	case status.ReadyClusters == status.TotalClusters:
+		all.Status = corev1.ConditionTrue
+	case status.ReadyClusters == 0:
+		all.Status, all.Reason, all.Message = corev1.ConditionFalse, "NoReadyCluster", "No member cluster is connected"
+	default:
+		all.Status, all.Reason = corev1.ConditionFalse, "ClustersDisconnected"
+		all.Message = "Disconnected: " + strings.Join(silent, ", ")
+	}
+	for _, o := range set.Status.Conditions {
+		if o.Type == all.Type && o.Status == all.Status {
+			all.LastTransitionTime = o.LastTransitionTime
+		}
+	}
+	status.Conditions = []mcv1alpha2.ClusterSetCondition{all}
+	return status
+}
+
+// announceStep is what is to be done about an announcement.
+type announceStep struct {
+	Verb verb
+	Have announce
+}
+
+func (t *tables) announceStep(key derive.Object, r *derive.Reader) (announceStep, []problem.Problem) {
+	a, _ := derive.Get(r, t.announces, key)
+	if a == nil {
+		return announceStep{}, nil
+	}
+	heard, _ := derive.Get(r, t.liveness, key)
+	var do verb
+	switch {
+	case a.DeletionTimestamp != nil:
+		if len(a.Finalizers) > 0 && len(derive.List(r, t.exportsOf, derive.Name(a.ClusterID))) == 0 {
+			do = release
+		}
+	case heard.Expired:
+		do = remove
+	case !slices.Contains(a.Finalizers, announceFinalizer(a)):
+		do = hold
+	}
+	if do == "" {
+		return announceStep{}, nil
+	}
+	have, _ := derive.Get(r, t.heard, key) // of what is written, the newest: a heartbeat may come between
+	return announceStep{do, have}, nil
+}
+
+// accountStep is the cluster ID that an account is to be bound to.
+type accountStep struct {
+	Have *corev1.ServiceAccount
+	ID   string
+}
+
+func (t *tables) accountStep(key derive.Object, r *derive.Reader) (accountStep, []problem.Problem) {
+	bindings, _ := derive.Get(r, t.bindings, one)
+	a := bindings.Unbound[key.Name]
+	account, _ := derive.Get(r, t.accounts, key)
+	if a == nil || a.DeletionTimestamp != nil || account == nil {
+		return accountStep{}, nil
+	}
+	return accountStep{account, a.ClusterID}, nil
+}

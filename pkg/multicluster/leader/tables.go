@@ -1,0 +1,187 @@
+package leader
+
+import (
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
+)
+
+// tables are the leader's decisions, key by key.
+//
+//	heard ─► announces ─► bindings ─► members ─┐
+//	exports ───────────────────────────────────┼─► services ─► endpoints ─► steps of imports
+//	imports, held ─► claims ─► ranges ─────────┘      └─► verdicts ◄┘
+//	                                                          │
+//	written ──────────────────────────────────────────► steps of exports
+//
+// Steps are what has to be written: an object that is as it should be has none.
+type tables struct {
+	engine *derive.Engine
+
+	// What the API server has.
+	sets          *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
+	clusterClaims *derive.Source[derive.Object, *mcv1alpha2.ClusterClaim]
+	accounts      *derive.Source[derive.Object, *corev1.ServiceAccount]
+	heard         *derive.Source[derive.Object, announce]
+	exports       *derive.Source[derive.Object, *export]
+	written       *derive.Source[derive.Object, written] // of exports; both are written together
+	imports       *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
+	// What this controller has seen, by its own clock.
+	liveness *derive.Source[derive.Object, live]                  // of announcements
+	overdue  *derive.Source[derive.Object, time.Time]             // exports that have been nobody's for orphanAfter, and since when
+	held     *derive.Source[derive.Name, *mcv1alpha1.ClusterInfo] // imported, or until a short while ago, by cluster ID
+	uses     *derive.Source[derive.Object, []use]                 // the same of endpoints, by the import
+	refused  *derive.Source[derive.Object, string]                // why ResourceImports could not be written
+
+	announces *derive.Table[derive.Object, *mcv1alpha1.MemberClusterAnnounce]
+	bindings  *derive.Table[derive.Name, binding.Decision]
+	members   *derive.Table[derive.Name, member]
+	orphans   *derive.Table[derive.Object, time.Time] // exports of nobody, and since when
+	exporters *derive.Table[derive.Object, []use]     // of imported endpoints, by the import
+	pins      *derive.Table[derive.Name, claims.Pins]
+	claims    *derive.Table[derive.Name, claimed]
+	ranges    *derive.Table[derive.Name, []netip.Prefix]            // by cluster ID
+	allRanges *derive.Table[derive.Name, map[string][]netip.Prefix] // one row
+	services  *derive.Table[derive.Object, joint]                   // by the import's name without suffix
+	endpoints *derive.Table[derive.Object, joint]                   // the same
+
+	serviceVerdicts, endpointsVerdicts *derive.Table[derive.Object, verdict] // by the import's name without suffix
+
+	importSteps   *derive.Table[derive.Object, importStep]
+	exportSteps   *derive.Table[derive.Object, *exportStep]
+	conditions    *derive.Table[derive.Object, mcv1alpha1.ResourceExportCondition] // nil in the controller
+	announceSteps *derive.Table[derive.Object, announceStep]
+	accountSteps  *derive.Table[derive.Object, accountStep]
+	setSteps      *derive.Table[derive.Name, setStep]
+
+	announcesOf *derive.Index[derive.Name, derive.Object, *mcv1alpha1.MemberClusterAnnounce] // by cluster ID
+	exportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
+	servicesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name without suffix
+	endpointsOf *derive.Index[derive.Object, derive.Object, *export]                         // the same
+	infos       *derive.Index[derive.Name, derive.Object, *export]                           // ClusterInfos, all under one name
+	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]        // the same
+	exportsTo   *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name
+	usesIn      *derive.Index[derive.Object, derive.Object, []use]                           // by the /8 of the addresses and the cluster ID
+}
+
+// one is the key of tables that have one row.
+const one = derive.Name("")
+
+func newTables() *tables {
+	e := derive.New()
+	t := &tables{
+		engine:        e,
+		sets:          derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "ClusterSets"),
+		clusterClaims: derive.NewSource[derive.Object, *mcv1alpha2.ClusterClaim](e, "ClusterClaims"),
+		accounts:      derive.NewSource[derive.Object, *corev1.ServiceAccount](e, "ServiceAccounts"),
+		heard:         derive.NewSource[derive.Object, announce](e, "MemberClusterAnnounces"),
+		exports:       derive.NewSource[derive.Object, *export](e, "ResourceExports"),
+		written:       derive.NewSource[derive.Object, written](e, "status of ResourceExports"),
+		imports:       derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "ResourceImports"),
+		liveness:      derive.NewSource[derive.Object, live](e, "liveness"),
+		overdue:       derive.NewSource[derive.Object, time.Time](e, "overdue"),
+		held:          derive.NewSource[derive.Name, *mcv1alpha1.ClusterInfo](e, "held claims"),
+		uses:          derive.NewSource[derive.Object, []use](e, "held endpoints"),
+		refused:       derive.NewSource[derive.Object, string](e, "refused imports"),
+	}
+	t.liveness.Loaded()
+	t.overdue.Loaded()
+	t.held.Loaded()
+	t.uses.Loaded()
+	t.refused.Loaded()
+
+	// The one table that a heartbeat evaluates: its result is as before.
+	t.announces = derive.NewTable(e, "announces", t.announce, derive.KeysOf(t.heard))
+	t.announcesOf = derive.NewIndex(t.announces, "cluster", func(_ derive.Object, a *mcv1alpha1.MemberClusterAnnounce) []derive.Name {
+		return []derive.Name{derive.Name(a.ClusterID)}
+	})
+	everything := derive.NewIndex(t.sets, "all", func(derive.Object, *mcv1alpha2.ClusterSet) []derive.Name { return []derive.Name{one} })
+	anyAnnounce := derive.NewIndex(t.announces, "all", func(derive.Object, *mcv1alpha1.MemberClusterAnnounce) []derive.Name { return []derive.Name{one} })
+	t.bindings = derive.NewTable(e, "bindings", t.binding, derive.KeysOfIndex(anyAnnounce))
+	t.members = derive.NewTable(e, "members", t.member, derive.KeysOfIndex(t.announcesOf))
+
+	t.indexExports()
+	said := derive.NewIndex(t.written, "not announced", func(k derive.Object, w written) []derive.Object {
+		if _, said := notAnnounced(w); !said {
+			return nil
+		}
+		return []derive.Object{k}
+	})
+	t.orphans = derive.NewTable(e, "orphans", t.orphan, derive.KeysOfIndex(said))
+
+	t.exporters = derive.NewTable(e, "exporters of endpoints", t.exportersOf, derive.KeysOf(t.imports))
+	t.pins = derive.NewTable(e, "pins", t.pinned, derive.KeysOfIndex(everything))
+	t.infoImports = derive.NewIndex(t.imports, "ClusterInfo", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Name {
+		if ri.Spec.Kind != multicluster.ClusterInfoKind {
+			return nil
+		}
+		return []derive.Name{one}
+	})
+	t.claims = derive.NewTable(e, "claims", t.claim, derive.KeysOfIndex(t.infos))
+	t.ranges = derive.NewTable(e, "ranges", t.rangesOf, derive.KeysOf(t.members))
+	t.allRanges = derive.NewTable(e, "all ranges", t.everyRange, derive.KeysOf(t.claims))
+	t.services = derive.NewTable(e, "services", t.service, derive.KeysOfIndex(t.servicesOf))
+	t.endpoints = derive.NewTable(e, "endpoints", t.jointEndpoints, derive.KeysOfIndex(t.endpointsOf))
+
+	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.verdictOf(t.services, multicluster.ServiceSuffix), derive.KeysOf(t.services))
+	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.verdictOf(t.endpoints, multicluster.EndpointsSuffix), derive.KeysOf(t.endpoints))
+
+	t.importSteps = derive.NewTable(e, "steps of imports", t.importStep, derive.KeysOf(t.imports), derive.KeysOfIndex(t.exportsTo))
+	t.exportSteps = derive.NewTable(e, "steps of exports", t.exportStep, derive.KeysOf(t.exports))
+	t.announceSteps = derive.NewTable(e, "steps of announces", t.announceStep, derive.KeysOf(t.announces))
+	t.accountSteps = derive.NewTable(e, "steps of accounts", t.accountStep, derive.KeysOf(t.accounts))
+	t.setSteps = derive.NewTable(e, "steps of the ClusterSet", t.setStep, derive.KeysOfIndex(everything))
+	return t
+}
+
+// indexExports finds exports by what they are part of.
+func (t *tables) indexExports() {
+	base := func(kind string) func(derive.Object, *export) []derive.Object {
+		return func(_ derive.Object, e *export) []derive.Object {
+			if e.Kind != kind {
+				return nil
+			}
+			return []derive.Object{baseOf(e)}
+		}
+	}
+	t.exportsOf = derive.NewIndex(t.exports, "cluster", func(_ derive.Object, e *export) []derive.Name { return []derive.Name{derive.Name(e.ClusterID)} })
+	t.servicesOf = derive.NewIndex(t.exports, "Service", base(multicluster.ServiceKind))
+	t.endpointsOf = derive.NewIndex(t.exports, "Endpoints", base(multicluster.EndpointsKind))
+	t.infos = derive.NewIndex(t.exports, "ClusterInfo", func(_ derive.Object, e *export) []derive.Name {
+		if e.Kind != multicluster.ClusterInfoKind {
+			return nil
+		}
+		return []derive.Name{one}
+	})
+	t.exportsTo = derive.NewIndex(t.exports, "import", func(k derive.Object, e *export) []derive.Object {
+		if !fromMember(e.Kind) {
+			return nil
+		}
+		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
+	})
+	t.usesIn = derive.NewIndex(t.uses, "addresses", func(_ derive.Object, uses []use) []derive.Object { return blocksOf(uses) })
+}
+
+// loaded declares what comes from the API server loaded: for tables that are filled by hand.
+func (t *tables) loaded() {
+	t.sets.Loaded()
+	t.clusterClaims.Loaded()
+	t.accounts.Loaded()
+	t.heard.Loaded()
+	t.exports.Loaded()
+	t.written.Loaded()
+	t.imports.Loaded()
+}
+
+// baseOf is the name of an export's import without the suffix of its kind.
+func baseOf(e *export) derive.Object {
+	return derive.Object{Namespace: e.Key.Namespace, Name: multicluster.ResourceImportName(e.Of.namespace, e.Of.name, "")}
+}

@@ -1,0 +1,587 @@
+package leader
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of TestWalk")
+	walkSteps = flag.Int("walk.steps", 3000, "steps of TestWalk")
+)
+
+// area is a Common Area whose tables go from one state to the next, with a clock.
+type area struct {
+	*tables
+	clock *clock
+	now   time.Time
+}
+
+func newArea() *area {
+	a := &area{tables: newTables()}
+	a.tellConditions()
+	a.clock = newClock(a.tables)
+	a.clock.watch(func() time.Time { return a.now })
+	return a
+}
+
+// is makes a view the present state, and returns what is desired then.
+func (a *area) is(v View) Desired {
+	a.now = v.Now
+	fillArea(a.tables, v)
+	a.settle()
+	return a.desired(v.Now)
+}
+
+// settle has the clock and the tables hear of each other until nothing changes.
+func (a *area) settle() {
+	for range 5 {
+		a.engine.Pass()
+		a.clock.tick(a.now)
+	}
+	a.engine.Pass()
+}
+
+// fillArea writes what the API server has of a view.
+func fillArea(t *tables, v View) {
+	other := newTables()
+	other.fill(v)
+	other.engine.Pass()
+	copyRows(t.sets, other.sets)
+	copyRows(t.clusterClaims, other.clusterClaims)
+	copyRows(t.accounts, other.accounts)
+	copyRows(t.heard, other.heard)
+	copyRows(t.exports, other.exports)
+	copyRows(t.written, other.written)
+	copyRows(t.imports, other.imports)
+}
+
+func copyRows[K derive.Key[K], V any](to, from *derive.Source[K, V]) {
+	rows := map[K]V{}
+	for _, row := range from.All() {
+		rows[row.Key] = row.Value
+	}
+	to.Replace(rows)
+	to.Loaded()
+}
+
+// again are new tables with the same sources.
+func (t *tables) again() *tables {
+	n := newTables()
+	n.tellConditions()
+	copyRows(n.sets, t.sets)
+	copyRows(n.clusterClaims, t.clusterClaims)
+	copyRows(n.accounts, t.accounts)
+	copyRows(n.heard, t.heard)
+	copyRows(n.exports, t.exports)
+	copyRows(n.written, t.written)
+	copyRows(n.imports, t.imports)
+	copyRows(n.liveness, t.liveness)
+	copyRows(n.overdue, t.overdue)
+	copyRows(n.held, t.held)
+	copyRows(n.uses, t.uses)
+	copyRows(n.refused, t.refused)
+	n.engine.Pass()
+	return n
+}
+
+// state is everything that the tables say.
+type state struct {
+	Imports    []derive.Row[derive.Object, importStep]
+	Exports    []derive.Row[derive.Object, *exportStep]
+	Announces  []derive.Row[derive.Object, announceStep]
+	Accounts   []derive.Row[derive.Object, accountStep]
+	Sets       []derive.Row[derive.Name, setStep]
+	Conditions []derive.Row[derive.Object, mcv1alpha1.ResourceExportCondition]
+	Services   []derive.Row[derive.Object, joint]
+	Endpoints  []derive.Row[derive.Object, joint]
+	Claims     []derive.Row[derive.Name, claimed]
+	Problems   string
+}
+
+func (t *tables) state() state {
+	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
+		t.services.All(), t.endpoints.All(), t.claims.All(), fmt.Sprint(t.engine.Problems())}
+}
+
+var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+
+// walker changes an area at random.
+type walker struct {
+	*area
+	rand    *rand.Rand
+	version int
+}
+
+func (w *walker) pick(list ...string) string { return list[w.rand.IntN(len(list))] }
+
+func (w *walker) meta(name string) metav1.ObjectMeta {
+	w.version++
+	m := metav1.ObjectMeta{Namespace: "area", Name: name, UID: types.UID(fmt.Sprint(w.version)), ResourceVersion: fmt.Sprint(w.version),
+		CreationTimestamp: metav1.NewTime(noon.Add(-time.Duration(w.rand.IntN(5)) * time.Minute))}
+	if w.rand.IntN(6) == 0 {
+		m.DeletionTimestamp = &metav1.Time{Time: w.now}
+	}
+	return m
+}
+
+// step changes one thing.
+func (w *walker) step() {
+	id := w.pick("east", "west", "south", "flat")
+	key := func(name string) derive.Object { return derive.Object{Namespace: "area", Name: name} }
+	switch w.rand.IntN(12) {
+	case 0, 1, 2, 3:
+		w.export(id)
+	case 4: // the API server does what the leader wants
+		w.obey()
+	case 5:
+		w.obey()
+	case 6:
+		a := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: w.meta(multicluster.AnnounceName(id)), ClusterID: id}
+		a.Annotations = map[string]string{multicluster.AnnotationAnnouncedBy: w.pick("one", "two", id)}
+		if w.rand.IntN(2) == 0 {
+			a.Finalizers = []string{announceFinalizer(a)}
+		}
+		w.heard.Set(key(a.Name), announceFacts(a))
+	case 7:
+		w.heard.Delete(key(multicluster.AnnounceName(id)))
+	case 8: // a heartbeat
+		if a, ok := w.heard.Get(key(multicluster.AnnounceName(id))); ok {
+			w.version++
+			a.Version, a.Touched = fmt.Sprint(w.version), fmt.Sprint(w.version)
+			w.heard.Set(key(multicluster.AnnounceName(id)), a)
+		}
+	case 9:
+		w.now = w.now.Add(time.Duration(w.rand.IntN(3)) * []time.Duration{time.Second, time.Minute, time.Hour, 13 * time.Hour}[w.rand.IntN(4)])
+		w.clock.tick(w.now)
+	case 10:
+		account := serviceAccount(w.pick("one", "two"), w.pick("", "", "east", "west"))
+		w.accounts.Set(key(account.Name), accountFacts(account))
+	case 11:
+		s := set("set", "north", "north")
+		s.Annotations = map[string]string{multicluster.AnnotationRangesPrefix + id: w.pick("10.0.0.0/8", "10.1.0.0/16", "x")}
+		w.sets.Set(key("set"), s)
+		w.refused.Set(key("default-web-service"), w.pick("", "too many"))
+	}
+}
+
+// export writes or deletes an export of a member.
+func (w *walker) export(id string) {
+	namespace, name := w.pick("default", "a", "a-b"), w.pick("web", "b-c", "c")
+	var re *mcv1alpha1.ResourceExport
+	switch w.rand.IntN(5) {
+	case 0, 1:
+		re = service(id, namespace, name, 0, int32(80+w.rand.IntN(2)))
+	case 2, 3:
+		re = endpoints(id, namespace, name, w.pick("10.1.0.1", "10.2.0.1", "127.0.0.1", "10.2.0.2"))
+	case 4:
+		re = clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16"))
+	}
+	key := derive.Object{Namespace: "area", Name: re.Name}
+	if w.rand.IntN(4) == 0 {
+		w.exports.Delete(key)
+		w.written.Delete(key)
+		return
+	}
+	finalizers := re.Finalizers
+	re.ObjectMeta = w.meta(re.Name)
+	re.Finalizers = finalizers
+	now := writtenFacts(re)
+	if old, ok := w.written.Get(key); ok {
+		now.Conditions = old.Conditions
+	}
+	w.exports.Set(key, exportFacts(re))
+	w.written.Set(key, now)
+}
+
+// obey does what some steps ask for.
+func (w *walker) obey() { w.obeySome(func() bool { return w.rand.IntN(2) == 0 }) }
+
+func (w *walker) obeySome(chosen func() bool) {
+	for _, row := range w.importSteps.All() {
+		if !chosen() {
+			continue
+		}
+		w.version++
+		switch row.Value.Verb {
+		case remove, handOver:
+			w.imports.Delete(row.Key)
+		default:
+			ri := row.Value.Want.DeepCopy()
+			ri.ResourceVersion = fmt.Sprint(w.version)
+			setTimes(&ri.Status, w.now)
+			w.imports.Set(row.Key, ri)
+		}
+	}
+	for _, row := range w.exportSteps.All() {
+		if !chosen() {
+			continue
+		}
+		w.version++
+		now := row.Value.Have
+		now.Version = fmt.Sprint(w.version)
+		if row.Value.Waits {
+			continue
+		}
+		switch row.Value.Verb {
+		case remove, release:
+			w.exports.Delete(row.Key)
+			w.written.Delete(row.Key)
+		default:
+			now.Conditions = []mcv1alpha1.ResourceExportCondition{conditionAt(row.Value.Condition, now.Conditions, w.now)}
+			w.written.Set(row.Key, now)
+		}
+	}
+	for _, row := range w.setSteps.All() {
+		w.sets.Set(derive.Object{Namespace: "area", Name: row.Value.Want.Name}, row.Value.at(w.now))
+	}
+}
+
+// obeyAll does everything that the steps ask for.
+func (w *walker) obeyAll() {
+	for _, row := range w.announceSteps.All() {
+		a := row.Value.Have
+		w.version++
+		a.Version = fmt.Sprint(w.version)
+		if row.Value.Verb == hold {
+			a.Fact = a.Fact.DeepCopy()
+			a.Fact.Finalizers = append(a.Fact.Finalizers, announceFinalizer(a.Fact))
+			w.heard.Set(row.Key, a)
+		} else {
+			w.heard.Delete(row.Key)
+		}
+	}
+	for _, row := range w.accountSteps.All() {
+		w.accounts.Set(row.Key, accountFacts(serviceAccount(row.Key.Name, row.Value.ID)))
+	}
+	w.obeySome(func() bool { return true })
+}
+
+// converge obeys until nothing is left to do.
+func (w *walker) converge(t *testing.T) {
+	t.Helper()
+	for range 20 {
+		w.obeyAll()
+		w.settle()
+	}
+	s := w.state()
+	left := len(s.Imports) + len(s.Exports) + len(s.Announces) + len(s.Accounts)
+	for _, row := range s.Sets {
+		if diff := cmp.Diff(row.Value.Have, row.Value.at(w.now)); diff != "" {
+			t.Errorf("the ClusterSet is still to be written:\n%s", diff)
+		}
+	}
+	if left > 0 {
+		t.Errorf("%d steps are left when everything that they ask for is done again and again:\n%+v\n%+v\n%+v\n%+v", left, s.Imports, s.Exports, s.Announces, s.Accounts)
+	}
+}
+
+// sound fails for a function that has failed.
+func (w *walker) sound(t *testing.T) {
+	t.Helper()
+	for _, p := range w.engine.Problems() {
+		if p.Reason == derive.ReasonEvaluationFailed {
+			t.Fatalf("a function failed: %s", p)
+		}
+	}
+}
+
+func newWalker(seed uint64) *walker {
+	w := &walker{area: newArea(), rand: rand.New(rand.NewPCG(seed, 0))}
+	w.now = noon
+	w.loaded()
+	return w
+}
+
+// TestConverges changes a Common Area at random, and then does what is asked for until nothing is left to do.
+func TestConverges(t *testing.T) {
+	for seed := range uint64(150) {
+		w := newWalker(*walkSeed + seed)
+		for range 60 {
+			w.step()
+			w.engine.Pass()
+		}
+		if w.converge(t); t.Failed() {
+			t.Fatalf("-walk.seed %d", *walkSeed+seed)
+		}
+		w.sound(t)
+	}
+}
+
+// TestWalk changes a Common Area at random; after each step the tables are those of an evaluation
+// from nothing, and nothing is left to do once everything that they ask for is done.
+func TestWalk(t *testing.T) {
+	w := newWalker(*walkSeed)
+	for step := range *walkSteps {
+		w.step()
+		w.engine.Pass()
+		w.engine.Pass() // what the clock has said
+		if want, have := w.again().state(), w.state(); !reflect.DeepEqual(want, have) {
+			t.Fatalf("step %d of seed %d: from nothing (-), step by step (+):\n%s", step, *walkSeed, cmp.Diff(want, have, diffable))
+		}
+		w.sound(t)
+	}
+	w.converge(t)
+}
+
+// counted is how often each table was evaluated.
+func (t *tables) counted() map[string]uint64 {
+	out := map[string]uint64{}
+	_, _, tables := t.engine.Stats()
+	for _, s := range tables {
+		out[s.Name] = s.Evaluated
+	}
+	return out
+}
+
+// TestHeartbeat touches an announcement: no table but that of the announcements is evaluated, and
+// nothing is written, in any of a hundred rounds.
+func TestHeartbeat(t *testing.T) {
+	a := newArea()
+	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}, Announces: announced("east", "west"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.96.0.1"), clusterInfo("east", "10.96.0.0/16")}}
+	beat := func(n int) {
+		for i, m := range v.Announces {
+			m.ResourceVersion = fmt.Sprint(1000*i + n)
+			m.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: fmt.Sprint(n)}
+		}
+	}
+	beat(0)
+	a.is(v)
+	beat(1) // the first one is a fact: they are heard
+	v.Now = v.Now.Add(10 * time.Second)
+	a.is(v)
+	before, steps := a.counted(), a.state()
+	for n := range 100 {
+		v.Now = v.Now.Add(10 * time.Second)
+		beat(2 + n)
+		a.is(v)
+	}
+	after := a.counted()
+	for name, n := range after {
+		switch {
+		case name == "announces" && n-before[name] != 200:
+			t.Errorf("announces were evaluated %d times, want once for each of 200 heartbeats", n-before[name])
+		case name != "announces" && n != before[name]:
+			t.Errorf("table %s was evaluated %d times by heartbeats, want never", name, n-before[name])
+		}
+	}
+	if diff := cmp.Diff(steps, a.state(), diffable); diff != "" {
+		t.Errorf("heartbeats change what is to be written:\n%s", diff)
+	}
+	// Silence is a fact, of the ClusterSet's status alone.
+	a.now = v.Now.Add(time.Minute)
+	a.settle()
+	row, _ := a.setSteps.Get(one)
+	if n := row.Want.Status.ReadyClusters; n != 0 {
+		t.Errorf("%d members are ready after a minute of silence, want 0", n)
+	}
+	silent := a.counted()
+	for _, name := range []string{"services", "endpoints", "claims", "conditions", "steps of exports", "steps of imports"} {
+		if silent[name] != after[name] {
+			t.Errorf("table %s was evaluated %d times when members fell silent, want never", name, silent[name]-after[name])
+		}
+	}
+}
+
+// TestCost counts what is evaluated when one of 200 exports of a Service and its Endpoints changes:
+// what it is part of, and none of the other exports as long as nothing is wrong.
+func TestCost(t *testing.T) {
+	a := newArea()
+	v := View{Namespace: "area", Now: noon, ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}}
+	for i := range 100 {
+		id := fmt.Sprintf("c%02d", i)
+		v.Announces = append(v.Announces, announced(id)...)
+		v.ResourceExports = append(v.ResourceExports, service(id, "default", "web", time.Hour, 80),
+			endpoints(id, "default", "web", fmt.Sprintf("10.%d.0.1", i)), clusterInfo(id, fmt.Sprintf("10.%d.0.0/16", i)))
+	}
+	w := &walker{area: a, rand: rand.New(rand.NewPCG(1, 0))}
+	a.is(v)
+	for len(a.importSteps.All())+len(a.exportSteps.All()) > 0 {
+		w.obey()
+		a.settle()
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*mcv1alpha1.ResourceExport)
+		which  int
+		want   string
+	}{
+		{"a label", func(re *mcv1alpha1.ResourceExport) { re.Labels = map[string]string{"a": "b"} }, 0, "map[steps of exports:1]"},
+		{"Endpoints", func(re *mcv1alpha1.ResourceExport) { re.Spec.Endpoints.Subsets[0].Addresses[0].IP = "10.7.0.2" }, 22,
+			"map[endpoints:1 steps of exports:1 steps of imports:1 verdicts on Endpoints:1]"},
+		// Whoever is refused has the other exports of that Service looked at.
+		{"ports that others do not have", func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Port = 81 }, 21,
+			"map[endpoints:1 services:1 steps of exports:200 steps of imports:2 verdicts on Endpoints:1 verdicts on Services:1]"},
+	} {
+		before := a.counted()
+		re := v.ResourceExports[row.which].DeepCopy()
+		re.Namespace = "area"
+		have, _ := a.written.Get(keyOf(re))
+		row.change(re)
+		now := writtenFacts(re)
+		now.Version, now.Conditions = "changed by "+row.name, have.Conditions
+		a.exports.Set(keyOf(re), exportFacts(re))
+		a.written.Set(keyOf(re), now)
+		a.engine.Pass()
+		counted := map[string]uint64{}
+		for name, n := range a.counted() {
+			if n > before[name] && name != "conditions" {
+				counted[name] = n - before[name]
+			}
+		}
+		if have := fmt.Sprint(counted); have != row.want {
+			t.Errorf("%s evaluates %s, want %s", row.name, have, row.want)
+		}
+	}
+}
+
+// TestNoWriteWithoutFact has a controller see events that change nothing that it decides from: it
+// writes nothing.
+func TestNoWriteWithoutFact(t *testing.T) {
+	c := newController(nil, slog.New(slog.DiscardHandler))
+	c.tables.tellConditions()
+	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
+	fillArea(c.tables, v)
+	c.tables.engine.Pass()
+	if n := c.queue.Len(); n != 2 { // the import and the condition
+		t.Fatalf("%d objects have to be written, want 2", n)
+	}
+	row, _ := c.tables.importSteps.Get(derive.Object{Namespace: "area", Name: "default-web-service"})
+	ri := row.Want.DeepCopy()
+	setTimes(&ri.Status, v.Now)
+	v.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
+	condition, _ := c.tables.conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
+	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition}
+	fillArea(c.tables, v)
+	c.tables.engine.Pass()
+	if n := c.queue.Len(); n != 0 {
+		t.Fatalf("%d objects have to be written when all is as it should be", n)
+	}
+	for i := range 10 {
+		v.ResourceExports[0].ResourceVersion = fmt.Sprint(i)
+		v.ResourceExports[0].Labels = map[string]string{"x": fmt.Sprint(i)}
+		v.ResourceExports[0].Spec.Service.ServiceSpec.ClusterIP = fmt.Sprintf("10.96.0.%d", i)
+		ri = ri.DeepCopy() // the tables hold the one before
+		ri.ResourceVersion = fmt.Sprint(i)
+		v.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
+		v.Announces[0].ResourceVersion = fmt.Sprint(i)
+		fillArea(c.tables, v)
+		c.tables.engine.Pass()
+	}
+	if n := c.queue.Len(); n != 0 {
+		t.Errorf("%d objects have to be written after events without a fact, want none", n)
+	}
+}
+
+// forgetful accepts what is created, and nobody sees it: it is deleted before a watch shows it.
+type forgetful struct {
+	client.Client
+	created chan string
+}
+
+func (f forgetful) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	f.created <- o.GetName()
+	return nil
+}
+
+// TestUndoneBeforeSeen writes an import again that was written and is not there.
+func TestUndoneBeforeSeen(t *testing.T) {
+	created := make(chan string)
+	c := newController(forgetful{created: created}, slog.New(slog.DiscardHandler))
+	c.tables.tellConditions()
+	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
+	v.ResourceExports[0].Status.Conditions = nil
+	fillArea(c.tables, v)
+	c.tables.engine.Pass()
+	condition, _ := c.tables.conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
+	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition} // leaves the import to be written
+	fillArea(c.tables, v)
+	c.tables.engine.Pass()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.queue.Run(ctx)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	is := func() {
+		t.Helper()
+		select {
+		case name := <-created:
+			if name != "default-web-service" {
+				t.Fatalf("%s is created, want default-web-service", name)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("nothing is created within a minute")
+		}
+	}
+	for range 3 {
+		is()
+		within(t, time.Minute, "the queue has forgotten it", func(context.Context) bool { return c.queue.Len() == 0 })
+		c.writer.again(c.tables)
+	}
+	is()
+}
+
+// TestOfferedAgainBetweenPasses offers again what is to be done while a pass runs: that waits for the pass, which may be
+// about to withdraw it.
+func TestOfferedAgainBetweenPasses(t *testing.T) {
+	c := newController(nil, slog.New(slog.DiscardHandler))
+	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
+		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), service("east", "default", "db", time.Hour, 80)}}
+	fillArea(c.tables, v)
+	c.tables.engine.Pass()
+	for _, row := range c.tables.importSteps.All() {
+		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // as if it were done
+	}
+	before := c.queue.Len()
+	running, told := make(chan struct{}), make(chan struct{})
+	c.tables.exports.Watch(func([]derive.Change[derive.Object, *export]) {
+		close(running)
+		<-told
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { c.tables.engine.Run(ctx) })
+	c.tables.exports.Delete(derive.Object{Namespace: "area", Name: "east-default-db-service"})
+	<-running
+	offered := make(chan struct{})
+	go func() {
+		defer close(offered)
+		c.offerAgain(ctx)
+	}()
+	time.Sleep(50 * time.Millisecond) // for it to be offered, if it did not wait
+	if n := c.queue.Len(); n != before {
+		t.Errorf("%d objects are offered in the middle of a pass, want the %d of before", n, before)
+	}
+	close(told)
+	<-offered
+	if n := len(c.tables.importSteps.All()); n != 1 || c.queue.Len() == 0 {
+		t.Errorf("%d imports are to be written, %d objects are offered: want one, and some", n, c.queue.Len())
+	}
+	stop()
+	ended.Wait()
+}

@@ -1,0 +1,167 @@
+package member
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+)
+
+// What decisions read of an object is an object of the same kind with only that in it, so that
+// an event that changes nothing else ends in its source. An update is the difference of two such
+// objects, and leaves what they do not have as it is.
+
+// metaFacts are those of any object. The UID is for Events, and so that a write meets no other object of the name.
+func metaFacts(o metav1.Object, annotations ...string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), DeletionTimestamp: o.GetDeletionTimestamp()}
+	for _, key := range annotations {
+		if value, ok := o.GetAnnotations()[key]; ok {
+			if m.Annotations == nil {
+				m.Annotations = map[string]string{}
+			}
+			m.Annotations[key] = value
+		}
+	}
+	return m
+}
+
+// version of an object is kept beside its facts: it is read for what is to be written alone, so that an event without a
+// fact evaluates nothing else.
+func version[T metav1.Object](o T) string { return o.GetResourceVersion() }
+
+// importedVersion is for kinds of which only what is imported is written.
+func importedVersion[T metav1.Object](o T) string {
+	if !imported(o) {
+		return ""
+	}
+	return o.GetResourceVersion()
+}
+
+func clusterSetFacts(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
+	m := metaFacts(o)
+	m.CreationTimestamp, m.Generation = o.CreationTimestamp, o.Generation
+	return &mcv1alpha2.ClusterSet{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
+}
+
+func clusterClaimFacts(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim {
+	return &mcv1alpha2.ClusterClaim{ObjectMeta: metaFacts(o), ClaimName: o.ClaimName, Value: o.Value}
+}
+
+func namespaceFacts(o *corev1.Namespace) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metaFacts(o)}
+}
+
+// nodeFacts leave out the time of the last heartbeat, by which a Node's status changes every few seconds.
+func nodeFacts(o *corev1.Node) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metaFacts(o, multicluster.AnnotationGateway, multicluster.AnnotationGatewayIP),
+		Spec:       corev1.NodeSpec{PodCIDRs: o.Spec.PodCIDRs},
+		Status:     corev1.NodeStatus{Addresses: o.Status.Addresses},
+	}
+	if nodeReady(o) {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	}
+	return n
+}
+
+func serviceFacts(o *corev1.Service) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService),
+		Spec: corev1.ServiceSpec{
+			Type: o.Spec.Type, Selector: o.Spec.Selector, Ports: o.Spec.Ports, ClusterIP: o.Spec.ClusterIP, ClusterIPs: o.Spec.ClusterIPs,
+		},
+	}
+}
+
+// endpointsFacts of Endpoints that are not imported say only that they exist.
+func endpointsFacts(o *Endpoints) *Endpoints {
+	e := &Endpoints{ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService)}
+	if imported(o) {
+		e.Subsets = o.Subsets
+	}
+	return e
+}
+
+// sliceFacts are, where Services are exported by their ClusterIP, no more than whether an endpoint is ready.
+func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metaFacts(o), AddressType: o.AddressType}
+		s.UID = ""
+		s.Labels = map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]}
+		pods := types == config.EndpointIPTypePodIP
+		if pods {
+			s.Ports = o.Ports
+		}
+		for _, e := range o.Endpoints {
+			switch {
+			case !ready(e):
+			case pods:
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses})
+			default:
+				s.Endpoints = []discoveryv1.Endpoint{{}}
+			}
+		}
+		return s
+	}
+}
+
+func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport {
+	m := metaFacts(o)
+	m.Generation = o.Generation
+	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Status: o.Status}
+}
+
+func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport {
+	return &mcsv1alpha1.ServiceImport{ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService), Spec: o.Spec}
+}
+
+func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
+	m := metaFacts(o)
+	m.CreationTimestamp = o.CreationTimestamp
+	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard}
+}
+
+func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
+	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: metaFacts(o), Spec: o.Spec}
+}
+
+func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
+	m := metaFacts(o)
+	m.CreationTimestamp = o.CreationTimestamp
+	return &mcv1alpha1.ResourceImport{ObjectMeta: m, Spec: o.Spec}
+}
+
+func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
+	m := metaFacts(o)
+	m.Labels, m.Finalizers = o.Labels, o.Finalizers
+	re := &mcv1alpha1.ResourceExport{ObjectMeta: m, Spec: o.Spec}
+	for _, c := range o.Status.Conditions {
+		if refuses(c) { // that it was accepted, and when, nobody reads
+			re.Status.Conditions = append(re.Status.Conditions, mcv1alpha1.ResourceExportCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return re
+}
+
+// refuses says whether a condition is the leader's word against an export.
+func refuses(c mcv1alpha1.ResourceExportCondition) bool {
+	return c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse
+}
+
+// credentials are what a Secret has that a ClusterSet names.
+type credentials struct {
+	Exists    bool
+	CA, Token string
+}
+
+func secretFacts(o *corev1.Secret) *credentials {
+	if o == nil {
+		return &credentials{}
+	}
+	return &credentials{Exists: true, CA: string(o.Data[corev1.ServiceAccountRootCAKey]), Token: string(o.Data[corev1.ServiceAccountTokenKey])}
+}

@@ -1,0 +1,259 @@
+package member
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// here is the key of what this cluster has one of.
+const here = derive.Name("here")
+
+// environment is what is known of this cluster beside its objects.
+type environment struct {
+	Known            bool // true in every row
+	ServiceCIDR      string
+	ServiceCIDRError string
+}
+
+// connection is how the connection to a Common Area stands. Another answer of the area changes nothing in it.
+type connection struct {
+	Number int // of the connection; zero for none
+	Area   Area
+	Synced bool // all of the area was read once
+	// What became of announcements: of the last one, and whether one has succeeded.
+	Tried, Done, Found bool
+	Error              string
+}
+
+// tables are the member's state: sources of facts, what is desired, and the writes that are missing. All functions are
+// pure; the controller fills the sources and does the writes.
+type tables struct {
+	*derive.Engine
+	namespace string
+	config    config.Config
+
+	// connection is the first source: one that takes what was written before it, takes what was read from the area before.
+	connection  *derive.Source[derive.Name, connection]
+	environment *derive.Source[derive.Name, environment]
+
+	clusterSets        *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
+	clusterClaims      *derive.Source[derive.Object, *mcv1alpha2.ClusterClaim]
+	secrets            *derive.Source[derive.Object, *credentials] // that ClusterSets name, as far as they were read
+	namespaces         *derive.Source[derive.Object, *corev1.Namespace]
+	nodes              *derive.Source[derive.Object, *corev1.Node]
+	services           *derive.Source[derive.Object, *corev1.Service]
+	endpoints          *derive.Source[derive.Object, *Endpoints]
+	slices             *derive.Source[derive.Object, *discoveryv1.EndpointSlice]
+	serviceExports     *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
+	serviceImports     *derive.Source[derive.Object, *mcsv1alpha1.ServiceImport]
+	gateways           *derive.Source[derive.Object, *mcv1alpha1.Gateway]
+	clusterInfoImports *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
+	resourceExports    *derive.Source[derive.Object, *mcv1alpha1.ResourceExport]
+	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
+
+	slicesByService *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice]
+	importsByName   *derive.Index[derive.Object, derive.Object, *mcv1alpha1.ResourceImport]
+	importsByKind   *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]
+
+	membership *derive.Table[derive.Name, membership]
+	clusterSet *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
+	gateway    *derive.Table[derive.Name, *mcv1alpha1.Gateway]
+	own        *derive.Table[derive.Name, ownRanges]
+	infos      *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	reachable  *derive.Table[derive.Name, *reach]
+	imports    *derive.Table[derive.Object, *importedService] // by the Service's name in the ClusterSet
+	exportable *derive.Table[derive.Object, *exportable]      // by the Service's name
+	holders    *derive.Table[derive.Name, derive.Object]      // which Service has a ResourceExport's name
+	exports    *derive.Table[derive.Object, *exported]        // by the Service's name
+	validity   *derive.Table[derive.Object, *metav1.Condition]
+	ownInfo    *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+
+	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
+	infosByName      *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	gatewayByName    *derive.Index[derive.Object, derive.Name, *mcv1alpha1.Gateway]
+	exportsByName    *derive.Index[derive.Object, derive.Object, *exported]
+	ownInfoByName    *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
+
+	local  []*derive.Table[derive.Object, *Write] // here, in the order of their kinds
+	leader *derive.Table[derive.Object, *Write]
+}
+
+func newTables(namespace string, cfg config.Config) *tables {
+	e := derive.New()
+	t := &tables{Engine: e, namespace: namespace, config: cfg}
+	t.connection = derive.NewSource[derive.Name, connection](e, "connection")
+	t.environment = derive.NewSource[derive.Name, environment](e, "environment")
+	t.clusterSets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
+	t.clusterClaims = derive.NewSource[derive.Object, *mcv1alpha2.ClusterClaim](e, "clusterclaims")
+	t.secrets = derive.NewSource[derive.Object, *credentials](e, "secrets")
+	t.namespaces = derive.NewSource[derive.Object, *corev1.Namespace](e, "namespaces")
+	t.nodes = derive.NewSource[derive.Object, *corev1.Node](e, "nodes")
+	t.services = derive.NewSource[derive.Object, *corev1.Service](e, "services")
+	t.endpoints = derive.NewSource[derive.Object, *Endpoints](e, "endpoints")
+	t.slices = derive.NewSource[derive.Object, *discoveryv1.EndpointSlice](e, "endpointslices")
+	t.serviceExports = derive.NewSource[derive.Object, *mcsv1alpha1.ServiceExport](e, "serviceexports")
+	t.serviceImports = derive.NewSource[derive.Object, *mcsv1alpha1.ServiceImport](e, "serviceimports")
+	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
+	t.clusterInfoImports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
+	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
+	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
+	t.versions = map[string]*derive.Source[derive.Object, string]{}
+	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "ResourceExport"} {
+		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
+	}
+
+	t.slicesByService = derive.NewIndex(t.slices, "service", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
+		return []derive.Object{{Namespace: k.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}}
+	})
+	t.importsByName = derive.NewIndex(t.resourceImports, "name", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
+		if ri.Spec.Kind != multicluster.ServiceImportKind && ri.Spec.Kind != multicluster.EndpointsKind {
+			return nil
+		}
+		return []derive.Object{{Namespace: ri.Spec.Namespace, Name: ri.Spec.Name}}
+	})
+	t.importsByKind = derive.NewIndex(t.resourceImports, "kind", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Name {
+		if ri.Spec.Kind != multicluster.ClusterInfoKind {
+			return nil // of the others nobody wants a list
+		}
+		return []derive.Name{multicluster.ClusterInfoKind}
+	})
+
+	once := derive.KeysOf(t.environment)
+	t.membership = derive.NewTable(e, "membership", t.membershipOf, once)
+	t.clusterSet = derive.NewTable(e, "clusterset", t.clusterSetOf, derive.KeysOf(t.clusterSets))
+	t.gateway = derive.NewTable(e, "gateway", t.gatewayOf, once)
+	t.gatewayByName = derive.NewIndex(t.gateway, "name", func(_ derive.Name, g *mcv1alpha1.Gateway) []derive.Object {
+		return []derive.Object{keyOf(g)}
+	})
+	t.own = derive.NewTable(e, "own-ranges", t.ownOf, once)
+	t.infos = derive.NewTable(e, "clusterinfos", t.infosOf, once)
+	t.infosByName = derive.NewIndex(t.infos, "name", func(_ derive.Name, list []*mcv1alpha1.ClusterInfoImport) []derive.Object {
+		keys := make([]derive.Object, len(list))
+		for i, cii := range list {
+			keys[i] = keyOf(cii)
+		}
+		return keys
+	})
+	t.reachable = derive.NewTable(e, "reachable", t.reachableOf, once)
+	t.imports = derive.NewTable(e, "imports", t.importOf, derive.KeysOfIndex(t.importsByName))
+	t.exportable = derive.NewTable(e, "exportable", t.exportableOf, derive.KeysOf(t.serviceExports))
+	t.exportableByName = derive.NewIndex(t.exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
+		if x.Refusal != "" {
+			return nil
+		}
+		return []derive.Name{derive.Name(x.Name)}
+	})
+	t.holders = derive.NewTable(e, "export-names", t.holderOf, derive.KeysOfIndex(t.exportableByName))
+	t.exports = derive.NewTable(e, "exports", t.exportOf, derive.KeysOf(t.exportable))
+	t.exportsByName = derive.NewIndex(t.exports, "name", func(_ derive.Object, x *exported) []derive.Object {
+		return []derive.Object{keyOf(x.Service), keyOf(x.Endpoints)}
+	})
+	t.validity = derive.NewTable(e, "validity", t.validityOf, derive.KeysOf(t.exportable))
+	t.ownInfo = derive.NewTable(e, "own-clusterinfo", t.ownInfoOf, once)
+	t.ownInfoByName = derive.NewIndex(t.ownInfo, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
+		return []derive.Object{keyOf(re)}
+	})
+	t.writes()
+	return t
+}
+
+// connectionOf is how a connection stands after an announcement. When that was is not in it.
+func connectionOf(number int, area Area, synced bool, last Announcement) connection {
+	return connection{Number: number, Area: area, Synced: synced,
+		Tried: !last.Tried.IsZero(), Done: !last.Done.IsZero(), Found: last.Found, Error: last.Error}
+}
+
+// keyOf is an object's key.
+func keyOf(o metav1.Object) derive.Object {
+	return derive.Object{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// values are those of rows, in the order of their keys.
+func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {
+	out := make([]V, len(rows))
+	for i, row := range rows {
+		out[i] = row.Value
+	}
+	return out
+}
+
+// faults are the Problems that a function reports.
+type faults []problem.Problem
+
+func (p *faults) add(object problem.Object, field, reason, message string) {
+	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: message})
+}
+
+// load fills the sources with a view.
+func (t *tables) load(v View) {
+	t.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR, ServiceCIDRError: v.ServiceCIDRError})
+	t.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
+	fill(t.clusterSets, v.ClusterSets, clusterSetFacts)
+	fill(t.clusterClaims, v.ClusterClaims, clusterClaimFacts)
+	secrets := map[derive.Object]*credentials{}
+	for _, cs := range v.ClusterSets {
+		for _, leader := range cs.Spec.Leaders {
+			secrets[derive.Object{Namespace: cs.Namespace, Name: leader.Secret}] = secretFacts(nil)
+		}
+	}
+	for _, s := range v.Secrets {
+		secrets[keyOf(s)] = secretFacts(s)
+	}
+	t.secrets.Replace(secrets)
+	fill(t.namespaces, v.Namespaces, namespaceFacts)
+	fill(t.nodes, v.Nodes, nodeFacts)
+	fill(t.services, v.Services, serviceFacts)
+	fill(t.endpoints, v.Endpoints, endpointsFacts)
+	fill(t.slices, v.EndpointSlices, sliceFacts(t.config.EndpointIPType))
+	fill(t.serviceExports, v.ServiceExports, serviceExportFacts)
+	fill(t.serviceImports, v.ServiceImports, serviceImportFacts)
+	fill(t.gateways, v.Gateways, gatewayFacts)
+	fill(t.clusterInfoImports, v.ClusterInfoImports, clusterInfoImportFacts)
+	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
+	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
+	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
+		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.resourceImports, t.resourceExports} {
+		source.Loaded()
+	}
+	fillVersions(t, "ClusterSet", v.ClusterSets, version)
+	fillVersions(t, "Gateway", v.Gateways, version)
+	fillVersions(t, "ClusterInfoImport", v.ClusterInfoImports, version)
+	fillVersions(t, "Service", v.Services, importedVersion)
+	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
+	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
+	fillVersions(t, "ServiceExport", v.ServiceExports, version)
+	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
+}
+
+func fillVersions[T metav1.Object](t *tables, kind string, objects []T, of func(T) string) {
+	all := map[derive.Object]string{}
+	for _, o := range slices.Backward(objects) {
+		all[keyOf(o)] = of(o)
+	}
+	t.versions[kind].Replace(all)
+	t.versions[kind].Loaded()
+}
+
+// fill makes a source hold the facts of some objects.
+func fill[T interface {
+	comparable
+	metav1.Object
+}](source *derive.Source[derive.Object, T], objects []T, facts func(T) T) {
+	all := make(map[derive.Object]T, len(objects))
+	for _, o := range slices.Backward(objects) { // of several of a name the first counts
+		all[keyOf(o)] = facts(o)
+	}
+	source.Replace(all)
+}

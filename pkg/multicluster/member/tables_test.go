@@ -1,0 +1,340 @@
+package member
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+var (
+	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk")
+	walkSteps = flag.Int("walk.steps", 3000, "steps of the random walk")
+)
+
+// update gives a source the objects of a view one by one, as watches do.
+func update[T interface {
+	comparable
+	metav1.Object
+}](source *derive.Source[derive.Object, T], objects []T, facts func(T) T) {
+	there := map[derive.Object]bool{}
+	for _, o := range objects {
+		there[keyOf(o)] = true
+		source.Set(keyOf(o), facts(o))
+	}
+	for _, row := range source.All() {
+		if !there[row.Key] {
+			source.Delete(row.Key)
+		}
+	}
+}
+
+func (t *tables) update(v View) {
+	t.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR, ServiceCIDRError: v.ServiceCIDRError})
+	t.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
+	update(t.clusterSets, v.ClusterSets, clusterSetFacts)
+	update(t.clusterClaims, v.ClusterClaims, clusterClaimFacts)
+	k := derive.Object{Namespace: "kube-system", Name: "token"}
+	t.secrets.Set(k, secretFacts(nil))
+	for _, s := range v.Secrets {
+		t.secrets.Set(k, secretFacts(s))
+	}
+	if len(v.ClusterSets) == 0 && len(v.Secrets) == 0 {
+		t.secrets.Delete(k)
+	}
+	update(t.namespaces, v.Namespaces, namespaceFacts)
+	update(t.nodes, v.Nodes, nodeFacts)
+	update(t.services, v.Services, serviceFacts)
+	update(t.endpoints, v.Endpoints, endpointsFacts)
+	update(t.slices, v.EndpointSlices, sliceFacts(t.config.EndpointIPType))
+	update(t.serviceExports, v.ServiceExports, serviceExportFacts)
+	update(t.serviceImports, v.ServiceImports, serviceImportFacts)
+	update(t.gateways, v.Gateways, gatewayFacts)
+	update(t.clusterInfoImports, v.ClusterInfoImports, clusterInfoImportFacts)
+	update(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
+	update(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
+	fillVersions(t, "ClusterSet", v.ClusterSets, version)
+	fillVersions(t, "Gateway", v.Gateways, version)
+	fillVersions(t, "ClusterInfoImport", v.ClusterInfoImports, version)
+	fillVersions(t, "Service", v.Services, importedVersion)
+	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
+	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
+	fillVersions(t, "ServiceExport", v.ServiceExports, version)
+	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
+}
+
+// put replaces or adds an object, or removes it when there is a coin for that.
+func put[T metav1.Object](r *rand.Rand, list []T, o T) []T {
+	list = slices.DeleteFunc(slices.Clone(list), func(x T) bool { return keyOf(x) == keyOf(o) })
+	if r == nil || r.IntN(4) > 0 {
+		list = append(list, o)
+	}
+	return list
+}
+
+// written is a list of objects after a write.
+func written[T client.Object](list []T, w Write) []T {
+	o, ok := w.Object.(T)
+	if !ok {
+		return list
+	}
+	if w.Verb == Delete {
+		return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return keyOf(x) == keyOf(o) })
+	}
+	return put(nil, list, o)
+}
+
+// applied counts what was written: each write makes a new version.
+var applied int
+
+// apply is a view after a write that an API server has taken.
+func apply(v View, w Write) View {
+	applied++
+	w.Object = w.Object.DeepCopyObject().(client.Object)
+	w.Object.SetResourceVersion(fmt.Sprint(applied))
+	if s, ok := w.Object.(*corev1.Service); ok && s.Spec.ClusterIP == "" {
+		s.Spec.ClusterIP = "10.97.9.9"
+	}
+	v.ClusterSets, v.Gateways = written(v.ClusterSets, w), written(v.Gateways, w)
+	v.ClusterInfoImports, v.Services = written(v.ClusterInfoImports, w), written(v.Services, w)
+	v.Endpoints, v.ServiceImports = written(v.Endpoints, w), written(v.ServiceImports, w)
+	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
+	return v
+}
+
+// step changes something of a view.
+func step(r *rand.Rand, v View, c Change) View {
+	pick := func(from ...string) string { return from[r.IntN(len(from))] }
+	deleted := func(o metav1.Object) {
+		if r.IntN(8) == 0 {
+			o.SetDeletionTimestamp(&metav1.Time{Time: now})
+		}
+	}
+	ns, name := pick("default", "a", "a-b"), pick("web", "db", "b-c", "c")
+	mark := func(m metav1.ObjectMeta) metav1.ObjectMeta {
+		if r.IntN(2) == 0 {
+			m.Annotations = marked(m.Namespace, m.Name).Annotations
+		}
+		return m
+	}
+	switch r.IntN(18) {
+	case 0, 1, 2: // what was to be written is
+		if list := append(slices.Clone(c.Local), c.Leader...); len(list) > 0 {
+			return apply(v, list[r.IntN(len(list))])
+		}
+	case 3:
+		s := webService()
+		s.ObjectMeta = mark(meta(ns, pick("", "antrea-mc-")+name))
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = pick("10.97.0.9", "None", ""), nil
+		s.Spec.Type = corev1.ServiceType(pick("ClusterIP", "ClusterIP", "ExternalName"))
+		deleted(s)
+		v.Services = put(r, v.Services, s)
+	case 4:
+		e := webSlice(r.IntN(2) == 0, r.IntN(2) == 0)
+		e.ObjectMeta = metav1.ObjectMeta{Namespace: ns, Name: name + pick("-1", "-2"), Labels: map[string]string{discoveryv1.LabelServiceName: name}}
+		deleted(e)
+		v.EndpointSlices = put(r, v.EndpointSlices, e)
+	case 5, 6:
+		se := &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Generation: int64(r.IntN(3))}}
+		deleted(se)
+		v.ServiceExports = put(r, v.ServiceExports, se)
+	case 7:
+		v.ServiceImports = put(r, v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: mark(meta(ns, name))})
+	case 8:
+		v.Endpoints = put(r, v.Endpoints, &Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
+	case 9:
+		v.Namespaces = put(r, v.Namespaces, &corev1.Namespace{ObjectMeta: meta("", ns)})
+	case 10:
+		n := node(pick("node-1", "node-2"), pick("10.0.0.1", "10.0.0.2", "fd00::1"))
+		if r.IntN(3) == 0 {
+			notReady(n)
+		}
+		n.Spec.PodCIDRs = []string{pick("10.20.0.0/24", "10.98.3.0/24")}
+		v.Nodes = put(r, v.Nodes, n)
+	case 11:
+		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", pick("node-1", "node-2"))}
+		deleted(g)
+		v.Gateways = put(r, v.Gateways, g)
+	case 12, 13:
+		ri := importOf(ns, name)
+		switch r.IntN(5) {
+		case 0, 1:
+			ri = endpointsOf(ns, name, pick("10.98.0.7", "127.0.0.1", "10.30.0.1"))
+		case 2:
+			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
+			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
+		case 3:
+			ri.Spec.ClusterIDs = []string{pick("east", "west")}
+		}
+		deleted(ri)
+		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
+	case 14:
+		re := resourceExport(membership{ID: "east", Common: "antrea-multicluster"}, derive.Object{Namespace: ns, Name: name}, pick("Service", "Endpoints"))
+		if r.IntN(2) == 0 {
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Message: pick("x", "y")}}
+		}
+		deleted(re)
+		v.Leader.ResourceExports = put(r, v.Leader.ResourceExports, re)
+	case 15:
+		joined := joinedView().Leader
+		v.Leader.Area, v.Leader.Synced, v.Leader.Announcement = joined.Area, r.IntN(4) > 0, joined.Announcement
+		v.Leader.Announcement.Error = pick("", "", "refused")
+	case 16:
+		v.Secrets = put(r, v.Secrets, joinedView().Secrets[0])
+		v.ServiceCIDR = pick("10.97.0.0/16", "10.97.0.0/16", "")
+	case 17:
+		cs := joinedView().ClusterSets[0].DeepCopy()
+		cs.Name = pick("set", "set", "set", "other")
+		cs.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(2)) * time.Second)}
+		deleted(cs)
+		v.ClusterSets = put(r, v.ClusterSets, cs)
+	}
+	return v
+}
+
+// rows are all that tables derive.
+func (t *tables) rows() map[string]any {
+	out := map[string]any{
+		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateway": t.gateway.All(), "infos": t.infos.All(), "imports": t.imports.All(),
+		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
+		"leader": t.leader.All(), "problems": t.Problems(),
+	}
+	for i, table := range t.local {
+		out[fmt.Sprint("local ", i)] = table.All()
+	}
+	return out
+}
+
+// TestWalk holds tables that follow a random walk against tables made from nothing after each step.
+func TestWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(*walkSeed, 0))
+	v := exportingView()
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+	have := newTables(v.Namespace, v.Config)
+	have.load(v)
+	have.Pass()
+	wrote := 0
+	for n := range *walkSteps {
+		c := have.change()
+		wrote += len(c.Local) + len(c.Leader)
+		v = step(r, v, c)
+		have.update(v)
+		have.Pass()
+		want := newTables(v.Namespace, v.Config)
+		want.load(v)
+		want.Pass()
+		if diff := cmp.Diff(want.rows(), have.rows()); diff != "" {
+			t.Fatalf("-walk.seed %d, step %d: tables from nothing and those that followed differ (-want +have):\n%s", *walkSeed, n, diff)
+		}
+		for _, p := range have.Problems() {
+			if p.Reason == "EvaluationFailed" {
+				t.Fatalf("-walk.seed %d, step %d: %v", *walkSeed, n, p)
+			}
+		}
+	}
+	if wrote < *walkSteps/2 {
+		t.Errorf("%d writes in %d steps: the walk shows nothing", wrote, *walkSteps)
+	}
+}
+
+// TestEventsWithoutFacts evaluates nothing for heartbeats and for what nobody reads of an object.
+func TestEventsWithoutFacts(t *testing.T) {
+	v := exportingView()
+	withOwnExports(&v)
+	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
+	tables := newTables(v.Namespace, v.Config)
+	tables.load(v)
+	tables.Pass()
+	evaluated := func() uint64 {
+		sum := uint64(0)
+		_, _, all := tables.Stats()
+		for _, s := range all {
+			sum += s.Evaluated
+		}
+		return sum
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*View)
+	}{
+		{"heartbeat of a member", func(v *View) {
+			v.Leader.Announcement = Announcement{Tried: now.Add(9 * time.Second), Done: now.Add(9 * time.Second), Found: true}
+		}},
+		{"heartbeat of a Node", func(v *View) {
+			n := v.Nodes[0].DeepCopy()
+			n.Status.Conditions[0].LastHeartbeatTime, n.ResourceVersion = metav1.Time{Time: now}, "9"
+			v.Nodes = []*corev1.Node{n}
+		}},
+		{"an annotation of a Service that nobody reads", func(v *View) {
+			s := v.Services[0].DeepCopy()
+			s.Annotations, s.ResourceVersion = map[string]string{"x": "y"}, "9"
+			v.Services = []*corev1.Service{s}
+		}},
+		{"another endpoint of a Service that is exported by its ClusterIP", func(v *View) {
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(true, false, true)}
+		}},
+		{"the leader has taken an export", func(v *View) {
+			re := v.Leader.ResourceExports[0].DeepCopy()
+			re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}}
+			re.ResourceVersion = "9"
+			v.Leader.ResourceExports = put(nil, v.Leader.ResourceExports, re)
+		}},
+		{"the leader counts exporters of an import", func(v *View) {
+			ri := v.Leader.ResourceImports[0].DeepCopy()
+			ri.Status.ClusterStatuses = []mcv1alpha1.ResourceImportClusterStatus{{ClusterID: "west"}}
+			v.Leader.ResourceImports = put(nil, v.Leader.ResourceImports, ri)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			before := evaluated()
+			row.change(&v)
+			tables.update(v)
+			tables.Pass()
+			if after := evaluated(); after != before {
+				t.Errorf("%d keys were evaluated", after-before)
+			}
+		})
+	}
+	v.ClusterSets = []*mcv1alpha2.ClusterSet{}
+	tables.update(v)
+	if tables.Pass(); evaluated() == 0 {
+		t.Error("evaluations are not counted")
+	}
+}
+
+// TestOneExportEvaluatesItsOwnKeys counts what one of many exports costs.
+func TestOneExportEvaluatesItsOwnKeys(t *testing.T) {
+	v := joinedView()
+	for i := range 500 {
+		name := fmt.Sprintf("web-%d", i)
+		s, e := webService(), webSlice(true)
+		s.Name, e.Name, e.Labels = name, name+"-1", map[string]string{discoveryv1.LabelServiceName: name}
+		v.Services, v.EndpointSlices = append(v.Services, s), append(v.EndpointSlices, e)
+		v.ServiceExports = append(v.ServiceExports, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", name)})
+	}
+	withOwnExports(&v)
+	last := v.ServiceExports[499]
+	v.ServiceExports = v.ServiceExports[:499]
+	tables := newTables(v.Namespace, v.Config)
+	tables.load(v)
+	tables.Pass()
+	tables.serviceExports.Set(keyOf(last), serviceExportFacts(last))
+	tables.Pass()
+	if pass, _, _ := tables.Stats(); pass.Evaluated == 0 || pass.Evaluated > 12 {
+		t.Errorf("%d keys were evaluated, want the few of one export", pass.Evaluated)
+	}
+}

@@ -1,0 +1,269 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// recorder is an API server that takes every write.
+type recorder struct {
+	client.Client
+	mu    sync.Mutex
+	wrote []string
+}
+
+func (r *recorder) note(verb string, o client.Object) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrote = append(r.wrote, verb+" "+o.GetName())
+	return nil
+}
+
+func (r *recorder) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return r.note("create", o)
+}
+
+func (r *recorder) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+	return r.note("delete", o)
+}
+
+func (r *recorder) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return r.note("patch", o)
+}
+
+func (r *recorder) taken() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.wrote)
+}
+
+// joinedController is one that is connected to a leader, with a view in its tables, and does its writes to the leader.
+func joinedController(t *testing.T, v View) (*controller, *recorder) {
+	t.Helper()
+	to := &recorder{}
+	c := newController(v.Namespace, v.Config, nil, slog.New(slog.DiscardHandler))
+	c.area = &commonArea{area: v.Leader.Area, number: 1, client: to}
+	c.tables.load(v)
+	c.tables.Pass()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.leaderWrites.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return c, to
+}
+
+func (c *controller) answers(text string) {
+	c.area.mu.Lock()
+	c.area.announcement.Error = text
+	c.area.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holdWrites()
+}
+
+// settled waits until nothing is left to be written to the leader.
+func (c *controller) settled(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); c.leaderWrites.Len() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d objects are still to be written", c.leaderWrites.Len())
+		}
+	}
+}
+
+// TestWithdrawnWhileAway has a Service lose its endpoints for a moment while the leader is away: its exports are not deleted
+// when the leader is back.
+func TestWithdrawnWhileAway(t *testing.T) {
+	v := exportingView()
+	withOwnExports(&v)
+	c, to := joinedController(t, v)
+	c.answers("connection refused")
+	without := v
+	without.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
+	c.tables.update(without)
+	c.tables.Pass()
+	if n := c.leaderWrites.Len(); n != 2 {
+		t.Fatalf("%d objects are to be written, want the two exports of a Service without endpoints", n)
+	}
+	time.Sleep(50 * time.Millisecond) // for a writer to take one, if it did
+	c.tables.update(v)
+	c.tables.Pass()
+	c.answers("")
+	c.settled(t)
+	if wrote := to.taken(); len(wrote) > 0 {
+		t.Errorf("written when the leader is back: %v, want nothing", wrote)
+	}
+	// What is still to be done is done.
+	c.answers("connection refused")
+	c.tables.update(without)
+	c.tables.Pass()
+	c.answers("")
+	c.settled(t)
+	want := []string{"delete east-default-web-endpoints", "delete east-default-web-service"}
+	wrote := to.taken()
+	if slices.Sort(wrote); !slices.Equal(wrote, want) {
+		t.Errorf("written: %v, want %v", wrote, want)
+	}
+}
+
+// TestWriteOfAnotherConnection moves to another leader with a Namespace of the same name: a write that was decided for
+// the one before is not done there.
+func TestWriteOfAnotherConnection(t *testing.T) {
+	v := exportingView()
+	c, to := joinedController(t, v)
+	if n := c.leaderWrites.Len(); n != 2 {
+		t.Fatalf("%d objects are to be written, want two exports", n)
+	}
+	other := &recorder{}
+	c.mu.Lock()
+	c.area = &commonArea{area: v.Leader.Area, number: 2, client: other}
+	c.holdWrites()
+	c.mu.Unlock()
+	c.settled(t)
+	if wrote := append(to.taken(), other.taken()...); len(wrote) > 0 {
+		t.Errorf("written: %v, want nothing", wrote)
+	}
+}
+
+// TestServiceWithEndpoints exports a Service: neither export waits for the other, since a leader that sees the
+// Endpoints first waits for the Service before it says that it is missing.
+func TestServiceWithEndpoints(t *testing.T) {
+	c, to := joinedController(t, exportingView())
+	c.answers("")
+	c.settled(t)
+	want := []string{"create east-default-web-endpoints", "create east-default-web-service"}
+	wrote := to.taken()
+	if slices.Sort(wrote); !slices.Equal(wrote, want) {
+		t.Errorf("written: %v, want %v", wrote, want)
+	}
+}
+
+// TestGatewayAfterItsPredecessor has the new Gateway wait for the deletion of the one before, not for one that is
+// deleted already.
+func TestGatewayAfterItsPredecessor(t *testing.T) {
+	v := joinedView()
+	v.Nodes = []*corev1.Node{node("node-3", "192.168.78.3")}
+	v.ServiceCIDR = "10.97.0.0/16"
+	old, going := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")}, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-2")}
+	going.DeletionTimestamp = &metav1.Time{Time: now}
+	v.Gateways = []*mcv1alpha1.Gateway{old, going}
+	d, _ := Plan(v)
+	after := "none is created"
+	for _, w := range d.Change.Local {
+		if w.Kind == "Gateway" && w.Verb == Create {
+			after = w.After
+		}
+	}
+	if after != "Gateway kube-system/node-1" {
+		t.Errorf("after %q, want after node-1, which is to be deleted", after)
+	}
+}
+
+// TestVersionsAreRead has a write be of the version that was seen, and an event without a fact evaluate nothing but what is
+// to be written.
+func TestVersionsAreRead(t *testing.T) {
+	v := joinedView()
+	old := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old")}
+	old.ResourceVersion = "5"
+	v.Services = []*corev1.Service{old}
+	tables := newTables(v.Namespace, v.Config)
+	tables.load(v)
+	tables.Pass()
+	versions := func() (out []string) {
+		for _, w := range tables.change().Local {
+			if w.Kind == "Service" {
+				out = append(out, fmt.Sprint(w.Verb, w.Version))
+			}
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"delete5"}, versions()); diff != "" {
+		t.Errorf("writes (-want +have):\n%s", diff)
+	}
+	old = old.DeepCopy()
+	old.ResourceVersion = "6"
+	v.Services = []*corev1.Service{old}
+	tables.update(v)
+	tables.Pass()
+	if diff := cmp.Diff([]string{"delete6"}, versions()); diff != "" {
+		t.Errorf("writes after an event without a fact (-want +have):\n%s", diff)
+	}
+	if pass, _, _ := tables.Stats(); pass.Evaluated != 1 {
+		t.Errorf("%d keys were evaluated, want the one that is to be written", pass.Evaluated)
+	}
+}
+
+// TestStaleReplica has a replica write what it decided from before another one wrote: an API server refuses it.
+func TestStaleReplica(t *testing.T) {
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
+	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	if err := to.Create(t.Context(), seen); err != nil {
+		t.Fatal(err)
+	}
+	now := seen.DeepCopy()
+	now.Annotations["x"] = "another replica was here"
+	if err := to.Update(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	have := serviceFacts(seen)
+	want := have.DeepCopy()
+	want.Spec.Ports[0].Port = 81
+	for _, w := range []Write{
+		{Verb: Delete, Kind: "Service", Object: have},
+		{Verb: Update, Kind: "Service", Have: have, Object: want},
+	} {
+		w.Version = seen.ResourceVersion
+		if err := write(t.Context(), to, w); !apierrors.IsConflict(err) {
+			t.Errorf("%s of an old version: %v, want a conflict", w, err)
+		}
+		w.Version = now.ResourceVersion
+		if w.Verb == Delete {
+			continue
+		}
+		if err := write(t.Context(), to, w); err != nil {
+			t.Errorf("%s of the present version: %v", w, err)
+		}
+	}
+}
+
+// TestSteadyErrors keeps the text of an error as long as its kind stays.
+func TestSteadyErrors(t *testing.T) {
+	reset := "announce: read tcp 10.0.0.1:%d->192.0.2.1:6443: read: connection reset by peer"
+	first := steady("", fmt.Sprintf(reset, 40001))
+	if want := "announce: read tcp 192.0.2.1:6443: read: connection reset by peer"; first != want {
+		t.Errorf("have %q, want %q", first, want)
+	}
+	if again := steady(first, fmt.Sprintf(reset, 40002)); again != first {
+		t.Errorf("have %q, want %q", again, first)
+	}
+	away := "announce: http2: server sent GOAWAY and closed the connection; LastStreamID=%d, ErrCode=NO_ERROR"
+	if have := steady(fmt.Sprintf(away, 7), fmt.Sprintf(away, 19)); have != fmt.Sprintf(away, 7) {
+		t.Errorf("have %q", have)
+	}
+	if have := steady(first, "Unauthorized"); have != "Unauthorized" {
+		t.Errorf("have %q, want the new error", have)
+	}
+}

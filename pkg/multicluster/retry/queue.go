@@ -1,0 +1,533 @@
+package retry
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Offer is what one object of an API server needs.
+type Offer struct {
+	// Key names the object. One offer of a key is worked on at a time.
+	Key string
+	// Group takes turns with other groups: a member's cluster ID, a Namespace.
+	Group string
+	// After is a key whose writes have to be done before; empty for none. One that nothing is
+	// offered for is done. What is given to one call of Set may be in any order.
+	After string
+	// Late is for what nobody waits for, as a status that tells of other writes: those of other offers go first.
+	Late bool
+	// Wait is how long an offer waits for one that replaces it. It is for what is likely to be over in a moment.
+	Wait time.Duration
+	// Writes are done in this order, each when the one before has succeeded.
+	Writes []Write
+}
+
+// Options are those of a Queue.
+type Options struct {
+	// Least is waited for after a write's first failure, and twice as long after each further one,
+	// up to Most.
+	Least, Most time.Duration
+	Parallel    int // writes at the same time
+	Log         *slog.Logger
+	// Reported is called when a key's Problem comes, changes or ends (nil), by the goroutine of the
+	// write or the caller of Set, in the order in which that happens: with the Queue locked, so it must
+	// not call the Queue. It may be nil.
+	Reported func(key string, p *problem.Problem)
+	// Wrote is called after each try; it may be nil.
+	Wrote func(took time.Duration, err error)
+	// Done is called when all writes of an offer have succeeded, with the time since the object needed them: waits and
+	// failures included. It is called by the goroutine of the write, and must not call the Queue. It may be nil.
+	Done func(o Offer, took time.Duration)
+}
+
+// How often one object is written that changes all the time: this many offers at once, then so many
+// a second. An object that another controller, or an admission webhook, makes different each time costs no
+// more than that.
+const (
+	objectBurst = 20
+	objectRate  = rate.Limit(5)
+)
+
+// writeLimit is for one write. An API server gives an admission webhook up to 10 seconds in most
+// configurations, and answers then: that answer says more than that time has passed.
+const writeLimit = 15 * time.Second
+
+// silentKeys is how many keys in a row get no answer before the server counts as away. A connection that
+// cannot be made, or breaks, says so at once.
+const silentKeys = 3
+
+// fewBrakes is how many limiters of objects are kept without throwing away those at rest.
+const fewBrakes = 1000
+
+// Queue does writes to one API server in parallel: in order for each object, in turns between
+// groups, each with its own back-off. It is level-triggered: Set says what an object needs now,
+// and that it needs nothing any more.
+//
+//	Set ──► ready, by lane and group ──► running ──► done: forgotten
+//	 │          ▲                           │ failed
+//	 └──────────┴──────── waiting ◄─────────┘
+//
+// A server that gives no answer pauses all of it; a write that gets none where others do is that object's matter.
+type Queue struct {
+	o Options
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	items  map[string]*item               // by key; none for what is done
+	after  map[string]map[string]struct{} // keys that wait for a key
+	lanes  [2]lane                        // the second one of late offers
+	takes  uint                           // from lanes so far
+	held   bool                           // by Hold
+	paused bool                           // the server gives no answer
+	pause  *time.Timer                    // ends that
+	delay  time.Duration                  // of the last pause
+	silent map[string]struct{}            // keys that got no answer since another one did
+	ended  bool
+	brakes map[string]*rate.Limiter // of the keys that were written lately
+	sweep  int                      // how many brakes there may be before those at rest go
+}
+
+// item is a key's offer and where it is.
+type item struct {
+	offer   Offer
+	state   state
+	next    *Offer // set while it was running; one without writes withdraws
+	timer   *time.Timer
+	failure failure
+	what    string // the write that failed
+	stale   bool   // the failure may come from an old view of the object
+	silent  bool   // the failure is that there was no answer
+	early   bool   // it waits because its offer says so
+
+	since, nextSince time.Time // the object needs something, and what it needs next
+}
+
+// lane has the items that are ready, in turns between groups.
+type lane struct {
+	ready map[string][]*item // by group, the first to be offered first
+	turns []string           // groups with ready items, the next one first
+}
+
+// lateTurn is after how many takes one is from the lane of late offers, so that those come too.
+const lateTurn = 8
+
+type state int
+
+const (
+	blocked state = iota // by After
+	ready
+	running
+	waiting // after a failure, for the brake, or for another offer
+)
+
+// NewQueue returns a Queue that does nothing until Run.
+func NewQueue(o Options) *Queue {
+	q := &Queue{o: o, items: map[string]*item{}, after: map[string]map[string]struct{}{},
+		silent: map[string]struct{}{}, brakes: map[string]*rate.Limiter{}, sweep: fewBrakes}
+	for i := range q.lanes {
+		q.lanes[i].ready = map[string][]*item{}
+	}
+	q.wake = sync.NewCond(&q.mu)
+	return q
+}
+
+// Set replaces what was offered for some keys. Without writes the object needs nothing any more; what
+// runs already is not interrupted. None is begun before all are known. Any goroutine may call it.
+func (q *Queue) Set(offers ...Offer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range offers {
+		q.set(o)
+	}
+}
+
+func (q *Queue) set(o Offer) {
+	it := q.items[o.Key]
+	switch {
+	case it == nil && len(o.Writes) == 0:
+	case it == nil:
+		it = &item{offer: o, since: time.Now()}
+		q.items[o.Key] = it
+		q.start(it)
+	case it.state == running:
+		if it.next == nil {
+			it.nextSince = time.Now()
+		}
+		it.next = &o
+	case len(o.Writes) == 0:
+		if it.failure.reported != nil {
+			q.report(o.Key, nil)
+		}
+		q.drop(it)
+	case it.state == ready && it.offer.Group == o.Group && it.offer.Late == o.Late:
+		it.offer = o // its turn stays
+	default:
+		q.leave(it)
+		it.offer = o
+		// What failed because it came from an old view need not wait: this is a newer one.
+		if it.state != waiting || (it.stale || it.early && o.Wait == 0) && it.timer.Stop() {
+			it.early = false
+			q.admit(it)
+		}
+	}
+}
+
+// Hold has nothing begun until Resume: offers are taken in, and what was withdrawn meanwhile is never done. Writes
+// that run go on.
+func (q *Queue) Hold() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = true
+}
+
+// Resume goes on after Hold, at once also with what got no answer before.
+func (q *Queue) Resume() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.held {
+		return
+	}
+	if q.paused {
+		q.pause.Stop()
+	}
+	q.held, q.paused, q.delay = false, false, 0
+	clear(q.silent)
+	for _, key := range slices.Sorted(maps.Keys(q.items)) {
+		if it := q.items[key]; it.state == waiting && it.silent && it.timer.Stop() {
+			it.failure.delay = 0
+			q.admit(it)
+		}
+	}
+	q.wake.Broadcast()
+}
+
+// Len is how many objects need something.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items)
+}
+
+// Problems are those of writes that were refused, or keep failing, ordered by object.
+func (q *Queue) Problems() []problem.Problem {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []problem.Problem
+	for _, it := range q.items {
+		if it.failure.reported != nil {
+			out = append(out, *it.failure.reported)
+		}
+	}
+	slices.SortFunc(out, func(a, b problem.Problem) int { return cmp.Compare(a.String(), b.String()) })
+	return out
+}
+
+// Run does what is offered until ctx ends, and returns when no write runs any more.
+func (q *Queue) Run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.ended = true
+		for _, it := range q.items {
+			if it.timer != nil {
+				it.timer.Stop()
+			}
+		}
+		q.wake.Broadcast()
+	})
+	defer stop()
+	var workers sync.WaitGroup
+	for range q.o.Parallel {
+		workers.Go(func() {
+			for {
+				it, ok := q.take()
+				if !ok {
+					return
+				}
+				q.done(it, q.do(ctx, it.offer))
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// failed is a write of an offer that failed, and how.
+type failed struct {
+	write Write
+	err   error
+}
+
+// do does the writes of one offer, up to the first that fails.
+func (q *Queue) do(ctx context.Context, o Offer) *failed {
+	for _, w := range o.Writes {
+		start := time.Now()
+		limited, cancel := context.WithTimeout(ctx, writeLimit)
+		err := w.Do(limited)
+		cancel()
+		if q.o.Wrote != nil {
+			q.o.Wrote(time.Since(start), err)
+		}
+		if err != nil {
+			return &failed{w, err}
+		}
+		q.o.Log.Info("wrote", "what", w.What)
+	}
+	return nil
+}
+
+// take waits for the next offer whose turn it is; ok is false at the end.
+func (q *Queue) take() (_ *item, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		for !q.ended && (q.paused || q.held || len(q.lanes[0].turns)+len(q.lanes[1].turns) == 0) {
+			q.wake.Wait()
+		}
+		if q.ended {
+			return nil, false
+		}
+		q.takes++
+		from := &q.lanes[0]
+		if late := &q.lanes[1]; len(from.turns) == 0 || q.takes%lateTurn == 0 && len(late.turns) > 0 {
+			from = late
+		}
+		it := from.take()
+		if q.comesAfter(it) { // that was offered later
+			q.block(it)
+			continue
+		}
+		it.state = running
+		return it, true
+	}
+}
+
+func (l *lane) take() *item {
+	group := l.turns[0]
+	l.turns = l.turns[1:]
+	it := l.ready[group][0]
+	if l.ready[group] = l.ready[group][1:]; len(l.ready[group]) > 0 {
+		l.turns = append(l.turns, group)
+	} else {
+		delete(l.ready, group)
+	}
+	return it
+}
+
+// done takes note of what became of an offer.
+func (q *Queue) done(it *item, f *failed) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key, before := it.offer.Key, it.failure.reported
+	next := it.next
+	it.next = nil
+	if f == nil || answered(f.err) {
+		q.delay = 0
+		clear(q.silent)
+	}
+	if f == nil {
+		it.failure, it.what, it.stale, it.silent = failure{}, "", false, false
+		q.brake(key)
+		if q.o.Done != nil {
+			q.o.Done(it.offer, time.Since(it.since))
+		}
+		it.since = it.nextSince // what comes next, if anything, is of a later change
+	} else {
+		q.fails(it, *f)
+	}
+	now := it.failure.reported
+	switch {
+	case next == nil && f == nil, next != nil && len(next.Writes) == 0:
+		now = nil
+		q.drop(it)
+	case next != nil && (f == nil || it.stale):
+		it.offer = *next
+		q.start(it)
+	default:
+		if next != nil {
+			it.offer = *next
+		}
+		q.wait(it, time.Until(it.failure.until))
+	}
+	if (before == nil) != (now == nil) || before != nil && *before != *now {
+		q.report(key, now)
+	}
+}
+
+// wait admits an item later.
+func (q *Queue) wait(it *item, d time.Duration) {
+	it.state = waiting
+	key := it.offer.Key
+	it.timer = time.AfterFunc(d, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.items[key] == it && it.state == waiting {
+			it.early = false
+			q.admit(it)
+		}
+	})
+	if q.ended {
+		it.timer.Stop()
+	}
+}
+
+// brake counts what was written of a key.
+func (q *Queue) brake(key string) {
+	l := q.brakes[key]
+	if l == nil {
+		if len(q.brakes) >= q.sweep {
+			maps.DeleteFunc(q.brakes, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= objectBurst })
+			q.sweep = max(fewBrakes, 2*len(q.brakes)) // so that the sweeps cost in proportion
+		}
+		l = rate.NewLimiter(objectRate, objectBurst)
+		q.brakes[key] = l
+	}
+	l.Reserve()
+}
+
+// rest is how long a key that was written too often has to wait.
+func (q *Queue) rest(key string) time.Duration {
+	if l := q.brakes[key]; l != nil {
+		return time.Duration(max(0, 1-l.Tokens()) / float64(objectRate) * float64(time.Second))
+	}
+	return 0
+}
+
+// fails notes one more failure of an item.
+func (q *Queue) fails(it *item, f failed) {
+	if it.what != f.write.What {
+		it.failure, it.what = failure{}, f.write.What
+	}
+	it.stale, it.silent = stale(f.err), !answered(f.err)
+	if it.silent {
+		q.silent[it.offer.Key] = struct{}{}
+	}
+	away := it.silent && (lost(f.err) || len(q.silent) >= silentKeys)
+	it.failure = it.failure.again(f.write, f.err, away, q.o.Least, q.o.Most)
+	q.o.Log.Debug("write is tried again", "what", f.write.What, "in", it.failure.delay, "error", f.err)
+	if !away || q.paused || q.ended {
+		return
+	}
+	q.delay = min(max(2*q.delay, q.o.Least), q.o.Most)
+	q.paused = true
+	q.o.Log.Error("the API server gives no answer; trying again", "in", q.delay, "what", f.write.What, "error", f.err)
+	var pause *time.Timer
+	pause = time.AfterFunc(q.delay, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.pause == pause {
+			q.paused = false
+			q.wake.Broadcast()
+		}
+	})
+	q.pause = pause
+}
+
+func (q *Queue) report(key string, p *problem.Problem) {
+	if q.o.Reported != nil {
+		q.o.Reported(key, p)
+	}
+}
+
+// start admits an item, at once or when its offer has waited.
+func (q *Queue) start(it *item) {
+	if it.early = it.offer.Wait > 0; it.early {
+		q.wait(it, it.offer.Wait)
+	} else {
+		q.admit(it)
+	}
+}
+
+// admit makes an item ready, or has it wait for the one that it comes after.
+func (q *Queue) admit(it *item) {
+	if q.comesAfter(it) {
+		q.block(it)
+		return
+	}
+	if d := q.rest(it.offer.Key); d > 0 {
+		q.wait(it, d)
+		return
+	}
+	it.state = ready
+	l, group := q.lane(it), it.offer.Group
+	if len(l.ready[group]) == 0 {
+		l.turns = append(l.turns, group)
+	}
+	l.ready[group] = append(l.ready[group], it)
+	q.wake.Signal()
+}
+
+// comesAfter says whether an item has to wait for another, which does not wait for it.
+func (q *Queue) comesAfter(it *item) bool {
+	first := q.items[it.offer.After]
+	for other := first; other != nil; other = q.items[other.offer.After] {
+		if other == it {
+			return false
+		}
+		if other.state != blocked {
+			break
+		}
+	}
+	return first != nil
+}
+
+func (q *Queue) block(it *item) {
+	it.state = blocked
+	if q.after[it.offer.After] == nil {
+		q.after[it.offer.After] = map[string]struct{}{}
+	}
+	q.after[it.offer.After][it.offer.Key] = struct{}{}
+}
+
+// leave takes an item out of those that wait for their turn, or for another.
+func (q *Queue) leave(it *item) {
+	switch it.state {
+	case ready:
+		q.unready(it)
+	case blocked:
+		keys := q.after[it.offer.After]
+		if delete(keys, it.offer.Key); len(keys) == 0 {
+			delete(q.after, it.offer.After)
+		}
+	}
+}
+
+// unready takes an item out of those that wait for their turn.
+func (q *Queue) unready(it *item) {
+	l, group := q.lane(it), it.offer.Group
+	l.ready[group] = slices.DeleteFunc(l.ready[group], func(other *item) bool { return other == it })
+	if len(l.ready[group]) == 0 {
+		delete(l.ready, group)
+		l.turns = slices.DeleteFunc(l.turns, func(other string) bool { return other == group })
+	}
+}
+
+func (q *Queue) lane(it *item) *lane {
+	if it.offer.Late {
+		return &q.lanes[1]
+	}
+	return &q.lanes[0]
+}
+
+// drop forgets an item, and goes on with those that come after it.
+func (q *Queue) drop(it *item) {
+	q.leave(it)
+	if it.timer != nil {
+		it.timer.Stop()
+	}
+	delete(q.items, it.offer.Key)
+	delete(q.silent, it.offer.Key)
+	blockedBy := q.after[it.offer.Key]
+	delete(q.after, it.offer.Key)
+	for _, key := range slices.Sorted(maps.Keys(blockedBy)) {
+		q.admit(q.items[key])
+	}
+}
