@@ -95,9 +95,9 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestEqualResultsEndThere has two Services share an address: as long as the first holds it
+// TestEqualResultCutOff has two Services share an address: as long as the first holds it
 // nothing changes behind the table of addresses.
-func TestEqualResultsEndThere(t *testing.T) {
+func TestEqualResultCutOff(t *testing.T) {
 	w := newWorld()
 	w.services.Set(service("a"), "10.96.0.1")
 	w.services.Set(service("b"), "10.96.0.1")
@@ -116,7 +116,7 @@ func TestEqualResultsEndThere(t *testing.T) {
 	}
 }
 
-func TestNothingBeforeEverySourceIsLoaded(t *testing.T) {
+func TestPassWaitsForSources(t *testing.T) {
 	e := New()
 	a, b := NewSource[Name, int](e, "a"), NewSource[Name, int](e, "b")
 	sum := NewTable(e, "sum", func(n Name, r *Reader) (int, []problem.Problem) {
@@ -188,25 +188,87 @@ func TestPanicIsOfItsKey(t *testing.T) {
 	if v, _ := half.Get("c"); v != 50 || len(e.Problems()) != 0 {
 		t.Errorf("c is %d with problems %v, want 50 and none", v, e.Problems())
 	}
+	// What is made from a key is not removed by a defect: the value stays, and is called stale.
+	changes := 0
+	half.Watch(func([]Change[Name, int]) { changes++ })
+	in.Set("c", 3)
+	e.Pass()
+	if v, _ := half.Get("c"); v != 50 || changes != 0 || len(e.Problems()) != 1 || !strings.Contains(e.Problems()[0].Message, "stale") {
+		t.Errorf("c is %d after %d changes, with problems %v, want the 50 that it was, and one problem", v, changes, e.Problems())
+	}
+	in.Delete("c")
+	e.Pass()
+	if _, ok := half.Get("c"); ok || changes != 1 || len(e.Problems()) != 0 {
+		t.Errorf("c is there: %v after %d changes, with problems %v, want it gone", ok, changes, e.Problems())
+	}
+}
+
+// TestReplaceBut leaves rows that nothing is known of as they are, or are about to be.
+func TestReplaceBut(t *testing.T) {
+	e := New()
+	in := NewSource[Name, int](e, "in")
+	in.Loaded()
+	for _, n := range []Name{"row", "gone", "pending", "replaced"} {
+		in.Set(n, 1)
+	}
+	e.Pass()
+	in.Set("pending", 2)
+	in.Replace(map[Name]int{"new": 3}, "row", "pending", "never")
+	in.Replace(map[Name]int{"new": 4}, "row", "pending", "replaced")
+	e.Pass()
+	have := in.All()
+	if want := []Row[Name, int]{{"new", 4}, {"pending", 2}, {"row", 1}}; !slices.Equal(have, want) {
+		t.Errorf("rows %v, want %v", have, want)
+	}
+	in.Replace(nil)
+	if e.Pass(); len(in.All()) != 0 {
+		t.Errorf("rows %v after another list, want none", in.All())
+	}
+}
+
+// TestDo runs between passes, so that what is read is what the watches were told, and not at all once ctx has ended.
+func TestDo(t *testing.T) {
+	e := New()
+	in := NewSource[Name, int](e, "in")
+	in.Loaded()
+	told := 0
+	in.Watch(func(changes []Change[Name, int]) { told = changes[0].New })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Run(ctx)
+	}()
+	go func() {
+		for i := range 5000 {
+			in.Set("x", i+1)
+		}
+		cancel()
+	}()
+	for e.Do(ctx, func() {
+		if v, _ := in.Get("x"); v != told {
+			t.Errorf("the row is %d when its watch was told of %d", v, told)
+		}
+	}) {
+	}
+	<-ended
 }
 
 func TestNumbers(t *testing.T) {
-	start := func(kept map[Name]uint32, first, last uint32) (*Engine, *Source[Name, int], *Numbers[Name]) {
+	start := func(first, last uint32) (*Engine, *Source[Name, int], *Numbers[Name]) {
 		e := New()
-		names, k := NewSource[Name, int](e, "names"), NewSource[Name, uint32](e, "kept")
-		n := NewNumbers(e, "numbers", first, last, k, KeysOf(names))
-		k.Replace(kept)
+		names := NewSource[Name, int](e, "names")
+		n := NewNumbers(e, "numbers", first, last, KeysOf(names))
 		names.Loaded()
-		k.Loaded()
 		return e, names, n
 	}
 	t.Run("depends on the name alone", func(t *testing.T) {
-		e, names, one := start(nil, 1, 1<<24)
+		e, names, one := start(1, 1<<24)
 		names.Set("a", 1)
 		e.Pass()
 		names.Set("b", 1)
 		e.Pass()
-		e, names, other := start(nil, 1, 1<<24)
+		e, names, other := start(1, 1<<24)
 		names.Set("b", 1)
 		e.Pass()
 		names.Set("a", 1)
@@ -215,18 +277,30 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("the numbers depend on the order of events:\n%s", diff)
 		}
 	})
-	t.Run("what was kept comes first", func(t *testing.T) {
-		e, names, n := start(map[Name]uint32{"z": 2, "y": 99, "gone": 1}, 1, 3)
-		for _, k := range []Name{"a", "b", "z"} {
-			names.Set(k, 1)
-		}
-		e.Pass()
-		if v, _ := n.Get("z"); v != 2 || len(n.All()) != 3 {
-			t.Errorf("numbers %v, want z to keep 2", n.All())
+	t.Run("collisions, in every order", func(t *testing.T) {
+		var want []Row[Name, uint32]
+		for _, order := range [][]Name{{"a", "b", "c", "d"}, {"d", "c", "b", "a"}, {"b", "d", "a", "c"}, {"c", "a", "d", "b"}} {
+			e, names, n := start(1, 5)
+			for i, k := range append(order, "gone") {
+				names.Set(k, 1)
+				if i == 2 {
+					names.Set("other", 1) // one too many, for a while
+				}
+				e.Pass()
+			}
+			names.Delete("gone")
+			names.Delete("other")
+			e.Pass()
+			if want == nil {
+				want = n.All()
+			}
+			if diff := gocmp.Diff(want, n.All()); diff != "" || len(want) != 4 {
+				t.Errorf("%v: other numbers:\n%s", order, diff)
+			}
 		}
 	})
 	t.Run("too few", func(t *testing.T) {
-		e, names, n := start(nil, 5, 6)
+		e, names, n := start(5, 6)
 		for _, k := range []Name{"a", "b", "c"} {
 			names.Set(k, 1)
 		}
@@ -237,17 +311,57 @@ func TestNumbers(t *testing.T) {
 		}
 		names.Delete("a")
 		e.Pass()
-		a, b := before[0].Value, before[1].Value
-		if diff := gocmp.Diff([]Row[Name, uint32]{{"b", b}, {"c", a}}, n.All()); diff != "" || len(e.Problems()) != 0 {
+		_, others, other := start(5, 6)
+		others.Set("c", 1)
+		others.Set("b", 1)
+		other.engine.Pass()
+		if diff := gocmp.Diff(other.All(), n.All()); diff != "" || len(n.All()) != 2 || len(e.Problems()) != 0 {
 			t.Errorf("problems %v; numbers (-want +have):\n%s", e.Problems(), diff)
 		}
-		names.Delete("c")
-		names.Set("c", 1)
-		e.Pass()
-		if v, _ := n.Get("c"); v != a {
-			t.Errorf("c has %d now, had %d", v, a)
-		}
 	})
+}
+
+// TestNoPassForNothing writes what is there: nothing is pending then.
+func TestNoPassForNothing(t *testing.T) {
+	e := New()
+	names := NewSource[Name, int](e, "names")
+	names.Loaded()
+	names.Set("a", 1)
+	e.Pass()
+	wakes := func() bool {
+		select {
+		case <-e.wake:
+			return true
+		default:
+			return false
+		}
+	}
+	wakes()
+	for _, row := range []struct {
+		name   string
+		write  func()
+		passes bool
+		want   int
+	}{
+		{"the same", func() { names.Set("a", 1) }, false, 1},
+		{"what is absent goes", func() { names.Delete("b") }, false, 1},
+		{"another, and back", func() { names.Set("a", 2); names.Set("a", 1) }, true, 1},
+		{"another", func() { names.Set("a", 2) }, true, 2},
+		{"all are replaced, then the same", func() { names.Replace(nil); names.Set("a", 2) }, true, 2},
+		{"it goes, and comes", func() { names.Delete("a"); names.Set("a", 2) }, true, 2},
+	} {
+		row.write()
+		if woken := wakes(); woken != row.passes {
+			t.Errorf("%s: a pass is due: %t", row.name, woken)
+		}
+		e.Pass()
+		if v, _ := names.Get("a"); v != row.want {
+			t.Errorf("%s: have %d, want %d", row.name, v, row.want)
+		}
+	}
+	if _, _, tables := e.Stats(); tables[0].Ignored < 2 {
+		t.Errorf("%d writes were ignored", tables[0].Ignored)
+	}
 }
 
 // TestRun writes from several goroutines while the engine runs, and reads beside it.
@@ -284,9 +398,9 @@ func TestRun(t *testing.T) {
 	running.Wait()
 }
 
-// TestFirstEventIsTakenAtOnce measures with the clock of a bubble, which stands still while
+// TestFirstEventAtOnce measures with the clock of a bubble, which stands still while
 // anything runs: a pass after quiet is made without waiting.
-func TestFirstEventIsTakenAtOnce(t *testing.T) {
+func TestFirstEventAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		var seen []time.Time
@@ -363,5 +477,50 @@ func BenchmarkChange(b *testing.B) {
 		i++
 		w.slices.Set(service("web5000-x"), slice{service("web5000"), fmt.Sprint(i)})
 		w.engine.Pass()
+	}
+}
+
+// TestTogether moves a name from one source to another while passes run: no pass sees it in both or
+// in neither.
+func TestTogether(t *testing.T) {
+	e := New()
+	left, right := NewSource[Name, int](e, "left"), NewSource[Name, int](e, "right")
+	left.Set("x", 1)
+	left.Loaded()
+	right.Loaded()
+	passes, wrong := 0, 0
+	e.WatchPasses(func(s PassStats) {
+		_, l := left.Get("x")
+		_, r := right.Get("x")
+		passes++
+		if l == r {
+			wrong++
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 2000 {
+			e.Together(func() {
+				if i%2 == 0 {
+					right.Set("x", 1)
+					left.Delete("x")
+				} else {
+					left.Set("x", 1)
+					right.Delete("x")
+				}
+			})
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		e.Pass()
+	}
+	if passes == 0 || wrong > 0 {
+		t.Errorf("%d of %d passes saw half a move", wrong, passes)
 	}
 }

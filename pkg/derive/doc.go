@@ -16,17 +16,19 @@
 //
 //   - A function depends on nothing but its key and what it reads through its Reader: no clock,
 //     no client, no variable that changes. Time comes in as rows of a Source ("east is
-//     expired"), written by whoever has a timer.
+//     expired"), written by the owner of a timer.
 //   - A table may only read tables that were made before it, so there are no cycles. A function
-//     that breaks this rule gets a Problem instead of a value, and so does one that panics.
+//     that breaks this rule fails as one that panics does: it gets a Problem, and its key keeps the
+//     value that it had, which the Problem calls stale. A defect must not look like a removal.
 //   - Values are never changed after they were handed over, by anybody.
 //   - A zero value (nil, "", an empty struct) means that the key has no value: it is not a row
 //     of the table.
 //
 // # What is guaranteed
 //
-//   - After each pass every table holds what a new engine with the same sources would hold. The
-//     tests of every user of this package hold it to that, step by step, on a random walk.
+//   - After each pass every table holds what a new engine with the same sources would hold, but for
+//     keys whose function panics. The tests of every user of this package hold it to that, step by
+//     step, on a random walk.
 //   - No pass runs before each Source was declared Loaded once: nothing is removed because
 //     something is not known yet.
 //   - One goroutine evaluates. No lock is held while a function or a Watch runs. Sources may be

@@ -13,7 +13,10 @@ type Engine struct {
 	wake  chan struct{}
 	calls chan func() // from other goroutines, for the evaluating one
 
-	tables []table // in the order in which they were made, which is that of evaluation
+	tables  []table // in the order in which they were made, which is that of evaluation
+	sources []interface{ take() }
+
+	together sync.Mutex // held while what belongs to one pass is written or taken
 
 	mu       sync.Mutex
 	waiting  map[string]bool // sources that were not declared loaded yet
@@ -21,6 +24,7 @@ type Engine struct {
 	last     PassStats
 	passes   uint64
 	watchers []func(added, removed []problem.Problem)
+	passed   []func(PassStats)
 
 	// Of the running pass; used by the evaluating goroutine only.
 	changed   map[problem.Problem]int // by how much the count of each problem differs
@@ -75,6 +79,19 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
+// Do has f called by the evaluating goroutine, between two passes: what it reads of tables is what
+// their watches were last told. It returns when f has, or false when ctx ended before; f was not called then.
+func (e *Engine) Do(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	select {
+	case e.calls <- func() { defer close(done); f() }:
+		<-done
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func (e *Engine) signal() {
 	select {
 	case e.wake <- struct{}{}:
@@ -104,6 +121,11 @@ func (e *Engine) Pass() bool {
 	}
 	stats := PassStats{Started: time.Now()}
 	e.evaluated = 0
+	e.together.Lock()
+	for _, s := range e.sources {
+		s.take()
+	}
+	e.together.Unlock()
 	for _, t := range e.tables {
 		before := t.describe().Changed
 		t.step()
@@ -123,8 +145,22 @@ func (e *Engine) Pass() bool {
 	e.last = stats
 	e.passes++
 	e.mu.Unlock()
+	for _, f := range e.passed {
+		f(stats)
+	}
 	return true
 }
+
+// Together has everything that f writes to sources taken by the same pass.
+func (e *Engine) Together(f func()) {
+	e.together.Lock()
+	defer e.together.Unlock()
+	f()
+}
+
+// WatchPasses has f called, by the evaluating goroutine, at the end of each pass, when all other
+// watches have been called.
+func (e *Engine) WatchPasses(f func(PassStats)) { e.passed = append(e.passed, f) }
 
 // settleProblems takes the pass's differences over.
 func (e *Engine) settleProblems() (added, removed []problem.Problem) {

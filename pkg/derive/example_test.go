@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Greetings of people, who live in houses: the smallest program with a source, an index and a
+// Door signs of houses with the names of their residents: the smallest program with a source, an index and a
 // derived table. The function says what it needs by reading it.
 func Example() {
 	e := derive.New()

@@ -36,22 +36,17 @@ func (f Fact) String() string {
 // object "default/web", say. It fails when ctx ends before the evaluating goroutine has time.
 func (e *Engine) Explain(ctx context.Context, key string) ([]Explanation, error) {
 	var out []Explanation
-	done := make(chan struct{})
-	call := func() {
-		defer close(done)
+	called := e.Do(ctx, func() {
 		for _, t := range e.tables {
 			if x, ok := t.explain(key); ok {
 				out = append(out, x)
 			}
 		}
-	}
-	select {
-	case e.calls <- call:
-		<-done
-		return out, nil
-	case <-ctx.Done():
+	})
+	if !called {
 		return nil, fmt.Errorf("explain %s: the engine is busy: %w", key, ctx.Err())
 	}
+	return out, nil
 }
 
 // explain is the part of an Explanation that is the same for all kinds of tables.

@@ -1,19 +1,24 @@
 package derive
 
+import (
+	"maps"
+	"slices"
+)
+
 // Index finds the rows of a table by something else than their key. A row may be found under
 // any number of keys.
 type Index[I Key[I], K Key[K], V any] struct {
 	of    *rows[K, V]
 	name  string
 	under func(K, V) []I
-	m     map[I]map[K]struct{}
+	m     map[I]members[K]
 	byKey map[I]*readers
 	feeds []func(I)
 }
 
 // NewIndex adds an index to a table. under must depend on the row alone.
 func NewIndex[I Key[I], K Key[K], V any](of Readable[K, V], name string, under func(K, V) []I) *Index[I, K, V] {
-	x := &Index[I, K, V]{of: of.store(), name: name, under: under, m: map[I]map[K]struct{}{}, byKey: map[I]*readers{}}
+	x := &Index[I, K, V]{of: of.store(), name: name, under: under, m: map[I]members[K]{}, byKey: map[I]*readers{}}
 	x.of.indexes = append(x.of.indexes, x.update)
 	x.of.listed = append(x.of.listed, func(k K, v V) []Fact {
 		var out []Fact
@@ -25,7 +30,7 @@ func NewIndex[I Key[I], K Key[K], V any](of Readable[K, V], name string, under f
 	return x
 }
 
-// update moves a changed row, and marks who has listed it where it was or is.
+// update moves a changed row, and marks the cells that have listed it where it was or is.
 func (x *Index[I, K, V]) update(k K, old, now V) {
 	var before, after []I
 	if !absent(old) {
@@ -37,34 +42,85 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 	had := map[I]bool{} // before this change, by the keys that it touches
 	for _, list := range [2][]I{before, after} {
 		for _, i := range list {
-			had[i] = len(x.m[i]) > 0
+			_, had[i] = x.m[i]
 		}
 	}
 	for _, i := range before {
-		if _, there := x.m[i][k]; !there {
+		if in := x.m[i]; !in.has(k) {
 			continue // named twice
 		}
-		delete(x.m[i], k)
+		if in := x.m[i]; in.more == nil {
+			delete(x.m, i)
+		} else {
+			x.m[i] = in.without(k)
+		}
 		x.byKey[i].mark()
 	}
 	for _, i := range after {
-		if x.m[i] == nil {
-			x.m[i] = map[K]struct{}{}
+		in, any := x.m[i]
+		switch {
+		case !any:
+			in.one = k
+		case in.has(k): // named twice
+		default:
+			in = in.with(k)
 		}
-		x.m[i][k] = struct{}{}
+		x.m[i] = in
 		x.byKey[i].mark()
 	}
 	for i, had := range had {
-		has := len(x.m[i]) > 0
-		if !has {
-			delete(x.m, i)
-		}
-		if had != has {
+		if _, has := x.m[i]; had != has {
 			for _, feed := range x.feeds {
 				feed(i)
 			}
 		}
 	}
+}
+
+// members are the rows under one key of an index, at least one: under most there is one, and a map for that
+// would take several times as much.
+type members[K Key[K]] struct {
+	one  K              // where more is nil
+	more map[K]struct{} // two or more
+}
+
+func (m members[K]) has(k K) bool {
+	if m.more == nil {
+		return m.one == k
+	}
+	_, ok := m.more[k]
+	return ok
+}
+
+func (m members[K]) with(k K) members[K] {
+	if m.more == nil {
+		m.more = map[K]struct{}{m.one: {}}
+	}
+	m.more[k] = struct{}{}
+	return m
+}
+
+// without takes one of two or more away.
+func (m members[K]) without(k K) members[K] {
+	delete(m.more, k)
+	if len(m.more) == 1 {
+		for last := range m.more {
+			return members[K]{one: last}
+		}
+	}
+	return m
+}
+
+// sorted returns the keys in order; none for an index key that has no rows.
+func (x *Index[I, K, V]) sorted(i I) []K {
+	m, any := x.m[i]
+	switch {
+	case !any:
+		return nil
+	case m.more == nil:
+		return []K{m.one}
+	}
+	return slices.SortedFunc(maps.Keys(m.more), func(a, b K) int { return a.Compare(b) })
 }
 
 func (x *Index[I, K, V]) readersOf(i I) *readers {
@@ -83,6 +139,9 @@ func KeysOfIndex[I Key[I], K Key[K], V any](x *Index[I, K, V]) Keys[I] {
 
 type keysOfIndex[I Key[I], K Key[K], V any] struct{ *Index[I, K, V] }
 
-func (k keysOfIndex[I, K, V]) has(i I) bool { return len(k.m[i]) > 0 }
+func (k keysOfIndex[I, K, V]) has(i I) bool {
+	_, has := k.m[i]
+	return has
+}
 
 func (k keysOfIndex[I, K, V]) feed(f func(I)) { k.feeds = append(k.feeds, f) }

@@ -9,35 +9,31 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Numbers is a table that gives each key a number of its own, from first to last. A key keeps
-// its number as long as it is there. A new key gets
+// Numbers is a table that gives each key a number of its own, from first to last. Which one depends on
+// the set of keys alone, not on the order in which they came: the keys choose in their order,
+// each the number that its text hashes to, or the next free one. So a restart comes to the same
+// numbers. A key gets another number only when one that goes before it comes to the same place, or
+// one that had it goes.
 //
-//  1. the number that kept has for it: what was read back after a restart;
-//  2. else the number that its text hashes to;
-//  3. where that is taken, the next free one; of keys that come in one pass, the first in
-//     order chooses first.
-//
-// Without collisions a number therefore depends on the key alone. A key that finds no number
-// has no row, and gets one when there is one again.
+// A key that finds no number has no row, and gets one when there is one again.
 type Numbers[K Key[K]] struct {
 	*rows[K, uint32]
-	first, last uint32
-	keys        []Keys[K]
-	kept        *Source[K, uint32]
-	holder      map[uint32]K
-	dirty       map[K]bool
-	without     map[K]bool
+	first   uint32
+	size    uint64
+	keys    []Keys[K]
+	holder  map[uint64]K // by place: the number less the first
+	dirty   map[K]bool
+	without map[K]bool
 }
 
-// NewNumbers adds a table of numbers for these keys, from first (at least 1) to last. kept may
-// be nil.
-func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, kept *Source[K, uint32], keys ...Keys[K]) *Numbers[K] {
+// NewNumbers adds a table of numbers for these keys, from first (at least 1) to last.
+func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys[K]) *Numbers[K] {
 	if first == 0 || last < first {
 		panic(fmt.Sprintf("derive: numbers %s from %d to %d: want 1 or more, in order", name, first, last))
 	}
 	n := &Numbers[K]{
-		rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, kept: kept,
-		holder: map[uint32]K{}, dirty: map[K]bool{}, without: map[K]bool{},
+		rows: newRows[K, uint32](e, name), first: first, size: uint64(last-first) + 1, keys: keys,
+		holder: map[uint64]K{}, dirty: map[K]bool{}, without: map[K]bool{},
 	}
 	n.place = e.add(n, name)
 	for _, k := range keys {
@@ -46,8 +42,16 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, kept *Sour
 	return n
 }
 
+// wants is the place that a key chooses where it is free.
+func (n *Numbers[K]) wants(k K) uint64 {
+	h := fnv.New64a()
+	fmt.Fprint(h, k)
+	return h.Sum64() % n.size
+}
+
 func (n *Numbers[K]) step() {
 	var come []K
+	var left []uint64
 	for k := range n.dirty {
 		number, has := n.m[k]
 		wanted := slices.ContainsFunc(n.keys, func(keys Keys[K]) bool { return keys.has(k) })
@@ -55,60 +59,65 @@ func (n *Numbers[K]) step() {
 		case wanted && !has:
 			come = append(come, k)
 		case !wanted && has:
-			delete(n.holder, number)
+			place := uint64(number - n.first)
+			delete(n.holder, place)
+			left = append(left, place)
 			n.put(k, 0)
 		case !wanted:
 			n.found(k)
 		}
 	}
 	clear(n.dirty)
-	if len(n.holder) < int(n.last-n.first)+1 {
+	// The place may be wanted by those that stand right behind it.
+	for _, place := range left {
+		for at := n.next(place); ; at = n.next(at) {
+			k, taken := n.holder[at]
+			if !taken {
+				break
+			}
+			delete(n.holder, at)
+			come = append(come, k)
+		}
+	}
+	if uint64(len(n.holder)) < n.size {
 		come = slices.AppendSeq(come, maps.Keys(n.without))
 	}
 	slices.SortFunc(come, func(a, b K) int { return a.Compare(b) })
-	come = slices.Compact(come)
-	var rest []K
-	for _, k := range come { // what was kept first: a new key must not take it
-		if n.kept != nil {
-			if number := n.kept.m[k]; number >= n.first && number <= n.last && n.give(k, number) {
-				continue
-			}
+	placed := map[K]uint32{}
+	for _, k := range slices.Compact(come) {
+		n.evaluated.Add(1)
+		n.insert(k, placed)
+	}
+	for k, number := range placed {
+		if number > 0 {
+			n.found(k)
+		} else if !n.without[k] {
+			n.without[k] = true
+			n.engine.count(n.problem(k), +1)
 		}
-		rest = append(rest, k)
-	}
-	for _, k := range rest {
-		n.choose(k)
+		n.put(k, number)
 	}
 }
 
-// give gives a number to a key unless another one has it.
-func (n *Numbers[K]) give(k K, number uint32) bool {
-	if _, taken := n.holder[number]; taken {
-		return false
-	}
-	n.found(k)
-	n.holder[number] = k
-	n.put(k, number)
-	return true
-}
+func (n *Numbers[K]) next(place uint64) uint64 { return (place + 1) % n.size }
 
-// choose finds a number for a key, or notes that there is none.
-func (n *Numbers[K]) choose(k K) {
-	n.evaluated.Add(1)
-	size := uint64(n.last-n.first) + 1
-	if uint64(len(n.holder)) < size {
-		h := fnv.New64a()
-		fmt.Fprint(h, k)
-		for at := h.Sum64() % size; ; at = (at + 1) % size {
-			if n.give(k, n.first+uint32(at)) {
+// insert finds a place for a key. One that is before the holder of a place takes it, and that one goes on.
+// placed gets the numbers of those that have another one then, 0 for none.
+func (n *Numbers[K]) insert(k K, placed map[K]uint32) {
+	at := n.wants(k)
+	for tried := uint64(0); tried < n.size; tried++ {
+		other, taken := n.holder[at]
+		if !taken || k.Compare(other) < 0 {
+			n.holder[at], placed[k] = k, n.first+uint32(at)
+			if !taken {
 				return
 			}
+			k = other
+			tried = (at + n.size - n.wants(k)) % n.size
 		}
+		at = n.next(at)
 	}
-	if !n.without[k] {
-		n.without[k] = true
-		n.engine.count(n.problem(k), +1)
-	}
+	placed[k] = 0
 }
 
 // found ends the Problem of a key that had no number.
@@ -122,6 +131,6 @@ func (n *Numbers[K]) found(k K) {
 func (n *Numbers[K]) problem(k K) []problem.Problem {
 	return []problem.Problem{{
 		Object: problem.Object{Kind: n.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
-		Message: fmt.Sprintf("all %d numbers are taken, it is left out: remove something else", uint64(n.last-n.first)+1),
+		Message: fmt.Sprintf("all %d numbers are taken, it is left out: remove something else", n.size),
 	}}
 }

@@ -1,10 +1,6 @@
 package derive
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-)
+import "fmt"
 
 // Reader is how a table's function reads other tables. It is valid during that call only.
 type Reader struct {
@@ -115,7 +111,7 @@ func List[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) [
 	t := from.of
 	r.before(t.name, t.place)
 	r.note(from.readersOf(under))
-	keys := slices.SortedFunc(maps.Keys(from.m[under]), func(a, b K) int { return a.Compare(b) })
+	keys := from.sorted(under)
 	out := make([]Row[K, V], len(keys))
 	for i, k := range keys {
 		out[i] = Row[K, V]{k, t.m[k]}

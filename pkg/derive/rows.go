@@ -31,6 +31,14 @@ func (o Object) Compare(other Object) int {
 	return cmp.Or(cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name))
 }
 
+// ObjectOf is the key of an object of Kubernetes.
+func ObjectOf(o interface {
+	GetNamespace() string
+	GetName() string
+}) Object {
+	return Object{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
 // String returns "namespace/name".
 func (o Object) String() string { return o.Namespace + "/" + o.Name }
 
@@ -49,7 +57,7 @@ type Change[K Key[K], V any] struct {
 // Readable is a Source, Table or Numbers.
 type Readable[K Key[K], V any] interface{ store() *rows[K, V] }
 
-// rows are the rows of any table, with who has read what of them. Only the evaluating
+// rows are the rows of any table, with the cells that have read them. Only the evaluating
 // goroutine writes, so it reads without the lock.
 type rows[K Key[K], V any] struct {
 	engine *Engine
@@ -64,8 +72,8 @@ type rows[K Key[K], V any] struct {
 	byKey   map[K]*readers
 	whole   *readers
 	indexes []func(k K, old, new V) // keep an Index up to date
-	listed  []func(k K, v V) []Fact // say who has listed a row by an Index
-	feeds   []func(K)               // tell a derived table that a key came or went
+	listed  []func(k K, v V) []Fact // the cells that have listed a row by an Index
+	feeds   []func(K)               // called when a key came or went; for derived tables
 	watches []func([]Change[K, V])
 	changes map[K]V // what changed rows were before the pass, where there are watches
 
@@ -168,7 +176,7 @@ func (r *rows[K, V]) describe() TableStats {
 	}
 }
 
-// readersOf returns who reads a key, for one that is about to.
+// readersOf returns the readers of a key, for a cell that is about to become one.
 func (r *rows[K, V]) readersOf(k K) *readers {
 	w := r.byKey[k]
 	if w == nil {

@@ -10,7 +10,12 @@ type Source[K Key[K], V any] struct {
 
 	mu      sync.Mutex
 	pending map[K]V
-	replace bool // what is not in pending goes
+	replace bool           // what is not in pending goes
+	except  map[K]struct{} // but for these
+
+	taken         map[K]V // by the pass, until it has stepped
+	takenReplaces bool
+	takenExcept   map[K]struct{}
 }
 
 // NewSource adds a source. A pass waits until it is declared Loaded.
@@ -18,15 +23,35 @@ func NewSource[K Key[K], V any](e *Engine, name string) *Source[K, V] {
 	s := &Source[K, V]{rows: newRows[K, V](e, name), pending: map[K]V{}}
 	s.place = e.add(s, name)
 	e.waiting[name] = true
+	e.sources = append(e.sources, s)
 	return s
 }
 
-// Set writes a row. A zero value deletes it.
+// Set writes a row. A zero value deletes it. What is there already makes no pass.
 func (s *Source[K, V]) Set(k K, v V) {
 	s.mu.Lock()
+	if s.there(k, v) {
+		s.mu.Unlock()
+		s.ignored.Add(1)
+		return
+	}
 	s.pending[k] = v
 	s.mu.Unlock()
 	s.engine.signal()
+}
+
+// there reports whether a row is as written, and nothing that is pending or under way changes it; s.mu is held.
+func (s *Source[K, V]) there(k K, v V) bool {
+	if s.replace || s.takenReplaces { // the pass may be writing to taken
+		return false
+	}
+	_, written := s.pending[k]
+	_, taken := s.taken[k]
+	if written || taken {
+		return false
+	}
+	now, has := s.Get(k)
+	return has == !absent(v) && (!has || s.equal(now, v))
 }
 
 // Delete removes a row.
@@ -35,14 +60,24 @@ func (s *Source[K, V]) Delete(k K) {
 	s.Set(k, none)
 }
 
-// Replace makes these the only rows. Later writes come on top of them.
-func (s *Source[K, V]) Replace(all map[K]V) {
+// Replace makes these the only rows, beside those of the keys that are named after them, which stay
+// as they are. Later writes come on top of them.
+func (s *Source[K, V]) Replace(all map[K]V, stay ...K) {
 	s.mu.Lock()
-	clear(s.pending)
-	for k, v := range all {
-		s.pending[k] = v
+	pending, except := make(map[K]V, len(all)), map[K]struct{}{}
+	for _, k := range stay {
+		if v, ok := s.pending[k]; ok {
+			pending[k] = v
+			continue
+		}
+		if _, stays := s.except[k]; stays || !s.replace {
+			except[k] = struct{}{}
+		}
 	}
-	s.replace = true
+	for k, v := range all {
+		pending[k] = v
+	}
+	s.pending, s.except, s.replace = pending, except, true
 	s.mu.Unlock()
 	s.engine.signal()
 }
@@ -55,22 +90,34 @@ func (s *Source[K, V]) Loaded() {
 	s.engine.signal()
 }
 
-func (s *Source[K, V]) step() {
+// take makes what is pending that of the pass.
+func (s *Source[K, V]) take() {
 	s.mu.Lock()
-	pending, replace := s.pending, s.replace
-	s.pending, s.replace = map[K]V{}, false
-	s.mu.Unlock()
-	if replace {
+	defer s.mu.Unlock()
+	s.taken, s.takenReplaces, s.takenExcept = nil, s.replace, s.except
+	if len(s.pending) > 0 || s.replace {
+		s.taken, s.pending = s.pending, map[K]V{}
+	}
+	s.replace, s.except = false, nil
+}
+
+func (s *Source[K, V]) step() {
+	taken := s.taken
+	if s.takenReplaces {
 		var none V
 		for k := range s.m {
-			if _, kept := pending[k]; !kept {
-				pending[k] = none
+			_, kept := taken[k]
+			if _, stays := s.takenExcept[k]; !kept && !stays {
+				taken[k] = none
 			}
 		}
 	}
-	for k, v := range pending {
+	for k, v := range taken {
 		if !s.put(k, v) {
 			s.ignored.Add(1)
 		}
 	}
+	s.mu.Lock()
+	s.taken, s.takenReplaces = nil, false
+	s.mu.Unlock()
 }

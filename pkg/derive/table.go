@@ -7,6 +7,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// ReasonEvaluationFailed is that of the Problem of a key whose function panics.
+const ReasonEvaluationFailed = "EvaluationFailed"
+
 // Table is a derived table.
 type Table[K Key[K], V any] struct {
 	*rows[K, V]
@@ -79,9 +82,10 @@ func (t *Table[K, V]) step() {
 		old := c.deps
 		c.deps = nil
 		wanted := slices.ContainsFunc(t.keys, func(k Keys[K]) bool { return k.has(c.key) })
+		failed := false
 		c.round++
 		if wanted {
-			v, problems = t.evaluate(c)
+			v, problems, failed = t.evaluate(c)
 		}
 		for _, d := range old {
 			if d.roundOf(c) != c.round {
@@ -94,25 +98,32 @@ func (t *Table[K, V]) step() {
 		if !wanted {
 			delete(t.cells, c.key)
 		}
-		t.put(c.key, v)
+		if !failed { // else the row stays as it is
+			t.put(c.key, v)
+		}
 	}
 }
 
-// evaluate calls the function. A panic becomes a Problem, and the key has no value: a fault of
-// one key stays its own.
-func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem) {
+// evaluate calls the function. A panic becomes a Problem, and the key keeps the value that it had: a fault of
+// one key stays its own, and takes nothing away that was made from the key.
+func (t *Table[K, V]) evaluate(c *cell[K, V]) (v V, problems []problem.Problem, failed bool) {
 	t.evaluated.Add(1)
 	t.engine.evaluated++
 	defer func() {
 		if p := recover(); p != nil {
-			var none V
-			v, problems = none, []problem.Problem{{
-				Object: problem.Object{Kind: t.name, Name: fmt.Sprint(c.key)}, Reason: "EvaluationFailed",
-				Message: fmt.Sprintf("the function of this table failed, its key has no value: %v; report this as a defect", p),
+			value := "its key has no value"
+			if _, had := t.m[c.key]; had {
+				value = "its key keeps the value that it had, which is stale"
+			}
+			problems = []problem.Problem{{
+				Object: problem.Object{Kind: t.name, Name: fmt.Sprint(c.key)}, Reason: ReasonEvaluationFailed,
+				Message: fmt.Sprintf("the function of this table failed, %s: %v; report this as a defect", value, p),
 			}}
+			failed = true
 		}
 	}()
-	return t.f(c.key, &Reader{reader: c, round: c.round, place: t.place, deps: &c.deps})
+	v, problems = t.f(c.key, &Reader{reader: c, round: c.round, place: t.place, deps: &c.deps})
+	return v, problems, false
 }
 
 // count notes Problems that came (+1) or went (-1) in this pass.

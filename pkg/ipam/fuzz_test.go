@@ -28,7 +28,7 @@ func FuzzFile(f *testing.F) {
 		}
 		checkHolders(t, s)
 		k := Key{ContainerID: "new", IfName: "eth0"}
-		ips, err := s.Allocate(k, "default/new", ranges)
+		ips, err := s.Allocate(k, "default/new", Interface{}, ranges)
 		if err != nil {
 			t.Fatalf("allocate: %v", err)
 		}

@@ -1,4 +1,4 @@
-// Package ipam gives out addresses of the Node's ranges and keeps a record of who holds
+// Package ipam gives out addresses of the Node's ranges and keeps a record of the holders of
 // them that survives a crash at any moment.
 package ipam
 
@@ -17,9 +17,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// Key says who holds addresses: one interface of one container.
+// Key names a holder of addresses: one interface of one container.
 type Key struct {
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifName"`
@@ -68,10 +70,10 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("address %s is held by %s since %s", e.IP, e.Holder.who(), e.Holder.Since.Format(time.TimeOnly))
+	return fmt.Sprintf("address %s is held by %s since %s", e.IP, e.Holder.name(), e.Holder.Since.Format(time.TimeOnly))
 }
 
-func (r Record) who() string {
+func (r Record) name() string {
 	if r.Owner != "" {
 		return r.Owner
 	}
@@ -115,7 +117,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 
 // Open reads the record at path, or starts an empty one when there is no file. It makes
 // the directory. A file that cannot be understood is moved aside, and Corrupt returns what
-// was wrong: who holds what is then rebuilt by Rebuild.
+// was wrong: Rebuild then restores the holders.
 func Open(path string) (*Store, error) {
 	s := &Store{path: path}
 	s.clear()
@@ -167,7 +169,7 @@ func (s *Store) decode(b []byte) error {
 			return fmt.Errorf("record %d names no container or no interface", i)
 		}
 		if slices.ContainsFunc(r.IPs, func(p netip.Prefix) bool { return !p.IsValid() }) {
-			return fmt.Errorf("the record of %s has an empty address", r.who())
+			return fmt.Errorf("the record of %s has an empty address", r.name())
 		}
 		if err := s.put(r); err != nil {
 			return err
@@ -206,8 +208,8 @@ func (s *Store) drop(k Key) (Record, bool) {
 
 // Allocate gives a Key one address of each range. A Key that already holds addresses of
 // these ranges keeps them; one whose addresses are of other ranges (the Node's podCIDR has
-// changed) gets new ones. owner is for people.
-func (s *Store) Allocate(k Key, owner string, ranges []Range) ([]netip.Prefix, error) {
+// changed) gets new ones. owner is for people, i for those who rebuild what was lost.
+func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]netip.Prefix, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("allocate address: no range given: the Node has no podCIDR; see --allocate-node-cidrs of kube-controller-manager")
 	}
@@ -215,11 +217,11 @@ func (s *Store) Allocate(k Key, owner string, ranges []Range) ([]netip.Prefix, e
 	defer s.mu.Unlock()
 	old, had := s.records[k]
 	if had && fits(old.IPs, ranges) {
-		return slices.Clone(old.IPs), nil
+		return slices.Clone(old.IPs), s.describe(old, i)
 	}
 	lastBefore := maps.Clone(s.last)
 	s.drop(k)
-	r := Record{Key: k, Owner: owner, Since: time.Now().UTC().Truncate(time.Second)}
+	r := Record{Key: k, Owner: owner, Since: time.Now().UTC().Truncate(time.Second), Interface: i}
 	err := func() error {
 		for _, rg := range ranges {
 			ip, err := s.next(rg)
@@ -266,7 +268,7 @@ func (s *Store) next(r Range) (netip.Addr, error) {
 	if l, ok := s.last[p]; ok && l.Compare(first) >= 0 && l.Less(last) {
 		start = l.Next()
 	}
-	// At most everyone who holds an address, and every reserved one, is passed over.
+	// At most all held and all reserved addresses are passed over.
 	for i, ip := 0, start; i <= len(s.held)+len(r.Reserved); i++ {
 		if _, taken := s.held[ip]; !taken && !slices.Contains(r.Reserved, ip) {
 			return ip, nil
@@ -330,7 +332,7 @@ func (s *Store) Get(k Key) (Record, bool) {
 	return r, ok
 }
 
-// Keys lists who holds addresses, in order.
+// Keys lists the holders of addresses, in order.
 func (s *Store) Keys() []Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -375,7 +377,7 @@ func (s *Store) Rebuild(attached []Record) error {
 			r.Since = time.Now().UTC().Truncate(time.Second)
 		}
 		if err := s.put(r); err != nil {
-			errs = append(errs, fmt.Errorf("rebuild address record of %s: %w", r.who(), err))
+			errs = append(errs, fmt.Errorf("rebuild address record of %s: %w", r.name(), err))
 			continue
 		}
 		changed = true
@@ -384,6 +386,35 @@ func (s *Store) Rebuild(attached []Record) error {
 		errs = append(errs, s.save())
 	}
 	return errors.Join(errs...)
+}
+
+// Restore records what an attachment holds that was found late, when others may have got addresses.
+// An address that another Key holds by now is an error.
+func (s *Store) Restore(r Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, ok := s.records[r.Key]
+	if ok && slices.Equal(have.IPs, r.IPs) && have.Interface == r.Interface {
+		return nil
+	}
+	if r.Since = have.Since; r.Since.IsZero() {
+		r.Since = time.Now().UTC().Truncate(time.Second)
+	}
+	if ok {
+		s.drop(r.Key)
+	}
+	err := s.put(r)
+	if err == nil {
+		err = s.save()
+	}
+	if err != nil {
+		s.drop(r.Key)
+		if ok {
+			err = errors.Join(err, s.put(have))
+		}
+		return fmt.Errorf("restore the address record of %s: %w", r.name(), err)
+	}
+	return nil
 }
 
 // Describe adds to a Key's record what its attachment is rebuilt from. A Key that holds
@@ -395,14 +426,18 @@ func (s *Store) Describe(k Key, i Interface) error {
 	if !ok {
 		return fmt.Errorf("describe the interface %s of container %s: it holds no address", k.IfName, k.ContainerID)
 	}
+	return s.describe(old, i)
+}
+
+func (s *Store) describe(old Record, i Interface) error {
 	if old.Interface == i {
 		return nil
 	}
 	r := old
 	r.Interface = i
-	s.records[k] = r
+	s.records[r.Key] = r
 	if err := s.save(); err != nil {
-		s.records[k] = old
+		s.records[r.Key] = old
 		return err
 	}
 	return nil
@@ -444,8 +479,9 @@ func (s *Store) GC(keep func(Key) bool) ([]Record, error) {
 	return freed, nil
 }
 
-// save writes the file under another name, makes sure that it is on the disk, and renames
-// it into place: whoever reads sees the old record or the new one.
+// save writes the file under another name and renames it into place: a reader sees the old record
+// or the new one, whenever this process ends. It does not wait for the disk. No Pod outlives the
+// machine, and a record that a power failure has spoilt is rebuilt (Open).
 func (s *Store) save() (err error) {
 	f := file{Version: version, Last: s.last}
 	for _, k := range slices.SortedFunc(maps.Keys(s.records), compare) {
@@ -460,24 +496,27 @@ func (s *Store) save() (err error) {
 			err = fmt.Errorf("write address record %s: %w; is the disk full or read-only?", s.path, err)
 		}
 	}()
-	dir := filepath.Dir(s.path)
-	tmp, err := os.CreateTemp(dir, "."+filepath.Base(s.path)+"-*")
+	tmp, err := os.CreateTemp(filepath.Dir(s.path), "."+filepath.Base(s.path)+"-*")
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(append(b, '\n'))
-	if err == nil {
-		err = tmp.Sync()
-	}
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
-	if err := os.Rename(tmp.Name(), s.path); err != nil {
+	if err := replace(tmp.Name(), s.path); err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
+	return nil
+}
+
+// replace gives a file the name of another one, which goes. The two are exchanged first where the file
+// system can: ext4 begins to write a file to the disk that is renamed over another (auto_da_alloc in ext4(5)),
+// and whoever writes the next record waits for it.
+func replace(from, to string) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE); err != nil {
+		return os.Rename(from, to) // the first record, or it cannot exchange
 	}
-	return errors.Join(d.Sync(), d.Close())
+	_ = os.Remove(from) // what stays is removed by Open
+	return nil
 }

@@ -31,7 +31,7 @@ func open(t *testing.T, path string) *Store {
 
 func allocate(t *testing.T, s *Store, k Key, ranges []Range) string {
 	t.Helper()
-	ips, err := s.Allocate(k, "default/"+k.ContainerID, ranges)
+	ips, err := s.Allocate(k, "default/"+k.ContainerID, Interface{}, ranges)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestExhausted(t *testing.T) {
 				}
 				seen[got] = true
 			}
-			_, err := s.Allocate(key(999), "", node(row.cidr))
+			_, err := s.Allocate(key(999), "", Interface{}, node(row.cidr))
 			var exhausted *ExhaustedError
 			if !errors.As(err, &exhausted) || exhausted.Held != row.held || !strings.Contains(err.Error(), fmt.Sprintf("address range %s exhausted: %d held; ", row.cidr, row.held)) {
 				t.Fatalf("error: %v", err)
@@ -197,7 +197,7 @@ func TestFailedWrite(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Allocate(key(1), "", node("10.10.1.0/24")); err == nil {
+	if _, err := s.Allocate(key(1), "", Interface{}, node("10.10.1.0/24")); err == nil {
 		t.Error("Allocate succeeded")
 	}
 	if _, err := s.Release(key(0)); err == nil {
@@ -239,7 +239,7 @@ func TestConcurrent(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			if _, err := s.Allocate(key(i), "", node("10.10.1.0/24")); err != nil {
+			if _, err := s.Allocate(key(i), "", Interface{}, node("10.10.1.0/24")); err != nil {
 				t.Error(err)
 			}
 		})

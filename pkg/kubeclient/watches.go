@@ -26,25 +26,33 @@ const (
 // The dialer retries until the server is back, so callers resume at once: an outage of
 // a minute costs a minute, not two. Requests that write must not use this client: they should
 // fail at once, so that their failure can be reported.
-func ForWatches(config *rest.Config) (*http.Client, error) {
+//
+// A connection that is being dialled outlives the request that asked for it (net/http.Transport): stop ends
+// those, and all later ones.
+func ForWatches(config *rest.Config) (_ *http.Client, stop func(), _ error) {
 	config = rest.CopyConfig(config)
 	dial := config.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
-	config.Dial = redial(dial)
+	life, stop := context.WithCancel(context.Background())
+	config.Dial = redial(life, dial)
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("prepare the connection to %s: %w", config.Host, err)
+		stop()
+		return nil, nil, fmt.Errorf("prepare the connection to %s: %w", config.Host, err)
 	}
-	return c, nil
+	return c, stop, nil
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// redial dials until it succeeds, its context ends, or redialUntil is over.
-func redial(dial dialFunc) dialFunc {
+// redial dials until it succeeds, its context or life ends, or redialUntil is over.
+func redial(life context.Context, dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(life, cancel)()
 		end := time.Now().Add(redialUntil)
 		for {
 			conn, err := dial(ctx, network, address)

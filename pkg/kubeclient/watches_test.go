@@ -15,16 +15,18 @@ import (
 
 var errRefused = errors.New("refused")
 
-func TestPatient(t *testing.T) {
+func TestRedial(t *testing.T) {
 	for _, row := range []struct {
 		name           string
 		back, cancelAt time.Duration // the server is back, the context ends; zero is never
+		stopAt         time.Duration // the client is stopped
 		least, most    time.Duration
 		ok             bool
 	}{
 		{name: "at once", back: 1, ok: true, most: 2 * time.Second},
 		{name: "after a minute", back: time.Minute, ok: true, least: time.Minute, most: time.Minute + 2*time.Second},
 		{name: "given up by the caller", back: time.Minute, cancelAt: 10 * time.Second, least: 10 * time.Second, most: 10 * time.Second},
+		{name: "stopped", stopAt: 10 * time.Second, least: 10 * time.Second, most: 10 * time.Second},
 		{name: "never", least: redialUntil - 2*redialAfter, most: redialUntil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -32,12 +34,17 @@ func TestPatient(t *testing.T) {
 				start := time.Now()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
+				life, stop := context.WithCancel(t.Context())
+				defer stop()
 				if row.cancelAt > 0 {
 					time.AfterFunc(row.cancelAt, cancel)
 				}
+				if row.stopAt > 0 {
+					time.AfterFunc(row.stopAt, stop)
+				}
 				here, there := net.Pipe()
 				defer there.Close()
-				conn, err := redial(func(context.Context, string, string) (net.Conn, error) {
+				conn, err := redial(life, func(context.Context, string, string) (net.Conn, error) {
 					if row.back == 0 || time.Since(start) < row.back {
 						return nil, errRefused
 					}
@@ -65,10 +72,11 @@ func TestForWatches(t *testing.T) {
 	if err := reserved.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ForWatches(&rest.Config{Host: "http://" + address})
+	c, stop, err := ForWatches(&rest.Config{Host: "http://" + address})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer stop()
 	first := make(chan struct{})
 	result := make(chan error, 1)
 	go func() {

@@ -30,6 +30,9 @@ const (
 	PathStatus = "/v1/status"
 	// PathTrace answers with Trace. Query: flow=FLOW, in ovs-ofctl's text.
 	PathTrace = "/v1/trace"
+	// PathExplain answers with Explanation. Query: key=KEY, what a row of a derived table is called:
+	// "default/web" for a Service, a port's or a Node's name, a cluster's ID.
+	PathExplain = "/v1/explain"
 )
 
 // Error is the body of every answer that is not 200.
@@ -127,6 +130,31 @@ type Status struct {
 	Role     string    `json:"role,omitempty"`     // None, Regular or Gateway
 	OpenFlow OpenFlow  `json:"openflow"`
 	Problems []Problem `json:"problems"`
+	LastPass *Pass     `json:"lastPass,omitempty"`
+}
+
+// Pass is what the agent did when something had changed last.
+type Pass struct {
+	Started   time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"`
+	Evaluated int       `json:"evaluated"` // rows of derived tables
+	Changed   int       `json:"changed"`   // rows that it changed
+	Passes    uint64    `json:"passes"`    // since the agent started
+}
+
+// Explanation is the answer of PathExplain: the rows with the key, table by table.
+type Explanation struct {
+	Key  string `json:"key"`
+	Rows []Row  `json:"rows"`
+}
+
+// Row is a row of a table, with what it comes from and what comes from it: "table[key]".
+type Row struct {
+	Table    string   `json:"table"`
+	Value    string   `json:"value"`
+	From     []string `json:"from,omitempty"`
+	To       []string `json:"to,omitempty"`
+	Problems []string `json:"problems,omitempty"`
 }
 
 // OpenFlow is the state of the connection to the switch.

@@ -1,0 +1,23 @@
+// Package rtnetlink asks the kernel for lists as a whole.
+package rtnetlink
+
+import (
+	"errors"
+
+	"github.com/vishvananda/netlink"
+)
+
+// attempts bounds how often a list is asked for that changes each time while it is read.
+const attempts = 20
+
+// List calls a function that lists links, addresses or routes until no change has come between:
+// the kernel gives a list in parts, and one that has changed meanwhile may lack entries
+// (NLM_F_DUMP_INTR, netlink.ErrDumpInterrupted).
+func List[T any](list func() (T, error)) (T, error) {
+	for range attempts - 1 {
+		if found, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return found, err
+		}
+	}
+	return list()
+}

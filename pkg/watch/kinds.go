@@ -1,0 +1,90 @@
+package watch
+
+import (
+	"fmt"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// A resource is how an API server calls a kind. It stands here and is not asked for, since
+// programs start while their API server is away, and before a definition is installed.
+type resource struct {
+	schema.GroupVersionResource
+	object client.Object
+	list   client.ObjectList
+}
+
+// resources is the one list of what Tombolo's programs watch; a new kind is one more line.
+var resources = byType(
+	resource{corev1.SchemeGroupVersion.WithResource("nodes"), &corev1.Node{}, &corev1.NodeList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("namespaces"), &corev1.Namespace{}, &corev1.NamespaceList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("pods"), &corev1.Pod{}, &corev1.PodList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), &corev1.ServiceAccount{}, &corev1.ServiceAccountList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{}, &corev1.ConfigMapList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("services"), &corev1.Service{}, &corev1.ServiceList{}},
+	resource{corev1.SchemeGroupVersion.WithResource("endpoints"), &corev1.Endpoints{}, &corev1.EndpointsList{}}, //nolint:staticcheck // the documented API is made of them
+	resource{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
+	resource{networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicyList{}},
+	resource{networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
+	resource{mcsGroup.WithResource("serviceexports"), &mcsv1alpha1.ServiceExport{}, &mcsv1alpha1.ServiceExportList{}},
+	resource{mcsGroup.WithResource("serviceimports"), &mcsv1alpha1.ServiceImport{}, &mcsv1alpha1.ServiceImportList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("gateways"), &mcv1alpha1.Gateway{}, &mcv1alpha1.GatewayList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("clusterinfoimports"), &mcv1alpha1.ClusterInfoImport{}, &mcv1alpha1.ClusterInfoImportList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("memberclusterannounces"), &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.MemberClusterAnnounceList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("resourceexports"), &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceExportList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("resourceimports"), &mcv1alpha1.ResourceImport{}, &mcv1alpha1.ResourceImportList{}},
+	resource{mcv1alpha2.GroupVersion.WithResource("clustersets"), &mcv1alpha2.ClusterSet{}, &mcv1alpha2.ClusterSetList{}},
+	resource{mcv1alpha2.GroupVersion.WithResource("clusterclaims"), &mcv1alpha2.ClusterClaim{}, &mcv1alpha2.ClusterClaimList{}},
+)
+
+var mcsGroup = schema.GroupVersion(mcsv1alpha1.GroupVersion)
+
+func byType(list ...resource) map[reflect.Type]resource {
+	m := make(map[reflect.Type]resource, len(list))
+	for _, r := range list {
+		m[reflect.TypeOf(r.object)] = r
+	}
+	return m
+}
+
+// resourceOf returns the entry of a type of object. A type that is not in the list is a mistake
+// in a program's wiring, which its first start shows.
+func resourceOf[T client.Object]() resource {
+	t := reflect.TypeFor[T]()
+	r, ok := resources[t]
+	if !ok {
+		panic(fmt.Sprintf("watch: %s is not in the list of watched kinds", t))
+	}
+	return r
+}
+
+// kind is the resource's kind, as in "Service".
+func (r resource) kind() string { return reflect.TypeOf(r.object).Elem().Name() }
+
+// empty returns a new list for the API server's answer.
+func (r resource) empty() runtime.Object {
+	return reflect.New(reflect.TypeOf(r.list).Elem()).Interface().(runtime.Object)
+}
+
+// scheme knows all of them.
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}()

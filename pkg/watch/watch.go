@@ -1,0 +1,452 @@
+// Package watch fills the sources of pkg/derive with what API servers say: one entry a kind
+// names the Source and the function that projects an object to the facts that decisions read.
+//
+//	watcher, err := watch.New(config, log,
+//		watch.Of(tables.Services, service.FactsOf),
+//		watch.Of(tables.Gateways, gatewayFacts, watch.In("kube-system"), watch.Optional()),
+//	)
+//	go watcher.Run(ctx)
+//
+// Objects are not kept: an event that changes no fact ends in the Source, and memory is that of
+// the facts. What is known stays while the API server is away.
+//
+// A Source is Loaded once the API server has listed all there is. An optional kind, whose
+// definition may not be installed, is also Loaded (empty) when the API server says so; an API server
+// that starts says it for some moments of every custom resource, so it counts only when
+// the server is ready and says it again; of a kind that it has listed before, for 20 seconds. Where nothing would be
+// removed at the start, once is enough (Believed).
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/kubeclient"
+)
+
+const (
+	// confirmAfter is how long an API server has to go on saying that it has no such kind before
+	// that counts.
+	confirmAfter = 2 * time.Second
+	// confirmListedAfter is the same for a kind that the API server has listed before: behind one
+	// address there may be several, of which one has no such version of the API yet, or no longer.
+	confirmListedAfter = 20 * time.Second
+	// retryAfter is the wait after a watch that failed, and while an absence is being confirmed.
+	retryAfter = time.Second
+	// slowAfter is when kinds that are not listed yet are named in the log.
+	slowAfter = 5 * time.Second
+	// lookAgain is how often a kind is looked for that is known to be absent: every Node does so.
+	lookAgain = 10 * time.Second
+)
+
+// Kind is one entry of a program's list of watched kinds.
+type Kind struct {
+	resource  resource
+	optional  bool
+	believed  bool
+	namespace string
+	selector  labels.Selector
+	// store returns what takes the objects; loaded is called after the first whole list.
+	store func(w *Watcher, loaded func()) toolscache.ReflectorStore
+	none  func() // makes the Source empty, and Loaded
+}
+
+// Option changes how a Kind is watched.
+type Option func(*Kind)
+
+// Optional is for kinds whose definition may not be installed.
+func Optional() Option { return func(k *Kind) { k.optional = true } }
+
+// Believed is for optional kinds of which nothing is removed when there are none of them at the start: a server that is
+// ready is believed at once then.
+func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
+
+// In watches one Namespace only.
+func In(namespace string) Option { return func(k *Kind) { k.namespace = namespace } }
+
+// Selecting watches the objects with these labels only.
+func Selecting(s labels.Selector) Option { return func(k *Kind) { k.selector = s } }
+
+// Of has the objects of a kind, of type T, written to a Source as facts says. facts must be pure; it may
+// keep the object, whose managed fields are removed. A zero value of F means that the object is
+// no row.
+func Of[T client.Object, F any](source *derive.Source[derive.Object, F], facts func(T) F, options ...Option) Kind {
+	return kindOf[T](sink[F]{source.Set, source.Delete, source.Replace, source.Loaded}, facts, options)
+}
+
+// pair are the facts of one object for two Sources.
+type pair[F, G any] struct {
+	f F
+	g G
+}
+
+// Both has objects written to two Sources of one engine, and an event's facts taken by one pass. It is for kinds
+// whose status is written: what other objects are made from is in the first Source, which that leaves as it is.
+func Both[T client.Object, F, G any](e *derive.Engine, first *derive.Source[derive.Object, F], facts func(T) F,
+	second *derive.Source[derive.Object, G], more func(T) G, options ...Option) Kind {
+	to := sink[pair[F, G]]{
+		set: func(k derive.Object, p pair[F, G]) {
+			e.Together(func() {
+				first.Set(k, p.f)
+				second.Set(k, p.g)
+			})
+		},
+		remove: func(k derive.Object) {
+			e.Together(func() {
+				first.Delete(k)
+				second.Delete(k)
+			})
+		},
+		replace: func(all map[derive.Object]pair[F, G], stay ...derive.Object) {
+			f, g := make(map[derive.Object]F, len(all)), make(map[derive.Object]G, len(all))
+			for k, p := range all {
+				f[k], g[k] = p.f, p.g
+			}
+			e.Together(func() {
+				first.Replace(f, stay...)
+				second.Replace(g, stay...)
+			})
+		},
+		loaded: func() {
+			first.Loaded()
+			second.Loaded()
+		},
+	}
+	return kindOf(to, func(o T) pair[F, G] { return pair[F, G]{facts(o), more(o)} }, options)
+}
+
+// sink is where facts go.
+type sink[F any] struct {
+	set     func(derive.Object, F)
+	remove  func(derive.Object)
+	replace func(all map[derive.Object]F, stay ...derive.Object)
+	loaded  func()
+}
+
+func kindOf[T client.Object, F any](to sink[F], facts func(T) F, options []Option) Kind {
+	k := Kind{resource: resourceOf[T]()}
+	for _, o := range options {
+		o(&k)
+	}
+	k.none = func() {
+		to.replace(nil)
+		to.loaded()
+	}
+	k.store = func(w *Watcher, loaded func()) toolscache.ReflectorStore {
+		return &store[T, F]{to: to, facts: facts, loaded: loaded, log: w.log}
+	}
+	return k
+}
+
+// Resource is what the kind is called in rules of access.
+func (k Kind) Resource() schema.GroupResource { return k.resource.GroupResource() }
+
+// Watcher watches kinds of one API server.
+type Watcher struct {
+	kinds  []Kind
+	client []rest.Interface // of each kind
+	http   *http.Client
+	stop   func() // of http's connections that are being dialled
+	log    *slog.Logger
+	// changed is called after each change of the Status.
+	changed func()
+
+	confirmListed time.Duration // confirmListedAfter
+
+	mu     sync.Mutex
+	states []Status
+}
+
+// Status is how the watch of a kind goes.
+type Status struct {
+	Kind string
+	// Listed says that all that there was is in the Source, or that the kind does not exist.
+	Listed bool
+	// Absent says that the API server has no such kind.
+	Absent bool
+	// Waiting is what is waited for; empty while the watch runs.
+	Waiting string
+}
+
+// New prepares to watch kinds of an API server. It does not connect.
+func New(config *rest.Config, log *slog.Logger, kinds ...Kind) (*Watcher, error) {
+	config = kubeclient.WithWarnings(config, log)
+	httpClient, stop, err := kubeclient.ForWatches(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare watches: %w", err)
+	}
+	w := &Watcher{kinds: kinds, http: httpClient, stop: stop, log: log, changed: func() {}, confirmListed: confirmListedAfter}
+	codecs := serializer.NewCodecFactory(scheme)
+	for _, k := range kinds {
+		gvk, err := apiutil.GVKForObject(k.resource.object, scheme)
+		if err != nil {
+			return nil, fmt.Errorf("prepare watches: %w", err)
+		}
+		c, err := apiutil.RESTClientForGVK(gvk, false, false, config, codecs, httpClient)
+		if err != nil {
+			return nil, fmt.Errorf("prepare the watch of %s: %w", k.Resource(), err)
+		}
+		w.client = append(w.client, c)
+		w.states = append(w.states, Status{Kind: k.resource.kind(), Waiting: fmt.Sprintf("the API server at %s has not listed them yet", config.Host)})
+	}
+	return w, nil
+}
+
+// OnChange has f called after each change of the Status. It must be called before Run.
+func (w *Watcher) OnChange(f func()) { w.changed = f }
+
+// Status returns how the watches go, in the order of the kinds.
+func (w *Watcher) Status() []Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.states)
+}
+
+// Listed reports whether every kind has been listed once.
+func (w *Watcher) Listed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.ContainsFunc(w.states, func(s Status) bool { return !s.Listed })
+}
+
+// Run watches until ctx ends. What was written to the Sources stays.
+func (w *Watcher) Run(ctx context.Context) {
+	slow := time.AfterFunc(slowAfter, func() {
+		for _, s := range w.Status() {
+			if !s.Listed {
+				w.log.Info("not watching yet", "kind", s.Kind, "error", s.Waiting)
+			}
+		}
+	})
+	defer slow.Stop()
+	var running sync.WaitGroup
+	for i := range w.kinds {
+		running.Go(func() { w.follow(ctx, i) })
+	}
+	running.Wait()
+	w.stop()
+	w.http.CloseIdleConnections()
+}
+
+// follow watches one kind: as long as it is served by one reflector, which resumes where a
+// watch broke, and from nothing after an absence.
+func (w *Watcher) follow(ctx context.Context, i int) {
+	k := w.kinds[i]
+	var since time.Time // when the API server, ready, first answered that it has no such kind
+	absent, confirm := false, confirmAfter
+	if k.believed {
+		confirm = 0
+	}
+	var reflector *toolscache.Reflector
+	for ctx.Err() == nil {
+		if reflector == nil {
+			reflector = toolscache.NewReflectorWithOptions(w.listWatch(i), k.resource.object, k.store(w, func() {
+				since, absent, confirm = time.Time{}, false, w.confirmListed
+				w.set(i, Status{Listed: true})
+			}), toolscache.ReflectorOptions{Name: "tombolo", Backoff: &wait.Backoff{Duration: retryAfter, Factor: 1.5, Jitter: 0.5, Steps: 5, Cap: 10 * time.Second}})
+		}
+		err := reflector.ListAndWatchWithContext(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := retryAfter
+		switch {
+		case err == nil: // the server ended the watch
+		case !apierrors.IsNotFound(err):
+			since = time.Time{}
+			w.waiting(i, err.Error())
+		case absent:
+			pause = lookAgain
+		case !k.optional:
+			w.waiting(i, "the API server has no such kind; install its definition")
+		default:
+			var text string
+			if since, text = w.doubt(ctx, i, since, confirm); text != "" {
+				w.waiting(i, text)
+				break
+			}
+			absent, confirm, reflector = true, confirmAfter, nil
+			k.none()
+			w.set(i, Status{Listed: true, Absent: true})
+			pause = lookAgain
+		}
+		if !sleep(ctx, wait.Jitter(pause, 0.2)) {
+			return
+		}
+	}
+}
+
+// doubt is called when the API server says that it has no such kind. It returns since when it
+// has said so while it was ready, and what is waited for, or nothing once it is confirmed.
+func (w *Watcher) doubt(ctx context.Context, i int, since time.Time, confirm time.Duration) (time.Time, string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	// A client that is refused here was allowed to list the kind, so the API server has loaded its roles:
+	// there will be no other answer.
+	err := w.client[i].Get().AbsPath("/readyz").Do(ctx).Error()
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return time.Time{}, fmt.Sprintf("the API server answers that it has no such kind, which is not believed before it is ready: %v", err)
+	}
+	if since.IsZero() {
+		since = time.Now()
+	}
+	if time.Since(since) < confirm {
+		return since, "the API server answers that it has no such kind; asking again to be sure"
+	}
+	return since, ""
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// waiting notes why a kind is not watched at the moment.
+func (w *Watcher) waiting(i int, text string) {
+	w.mu.Lock()
+	s := w.states[i]
+	w.mu.Unlock()
+	s.Waiting = text
+	w.set(i, s)
+}
+
+// set notes how the watch of a kind goes, and says so once.
+func (w *Watcher) set(i int, s Status) {
+	s.Kind = w.kinds[i].resource.kind()
+	w.mu.Lock()
+	before := w.states[i]
+	w.states[i] = s
+	w.mu.Unlock()
+	if s == before {
+		return
+	}
+	switch {
+	case s.Waiting != "":
+		w.log.Info("not watching yet", "kind", s.Kind, "error", s.Waiting)
+	case s.Absent && before.Listed && !before.Absent:
+		w.log.Warn("the API server no longer has this kind (its CustomResourceDefinition was deleted); its objects are gone", "kind", s.Kind)
+	case s.Absent:
+		w.log.Info("not watching: the API server has no such kind (its CustomResourceDefinition is not installed)", "kind", s.Kind)
+	default:
+		w.log.Info("watching", "kind", s.Kind)
+	}
+	w.changed()
+}
+
+var parameters = runtime.NewParameterCodec(scheme)
+
+// listWatch is how the reflector reads a kind.
+func (w *Watcher) listWatch(i int) *toolscache.ListWatch {
+	k := w.kinds[i]
+	request := func(o *metav1.ListOptions) *rest.Request {
+		if k.selector != nil {
+			o.LabelSelector = k.selector.String()
+		}
+		return w.client[i].Get().NamespaceIfScoped(k.namespace, k.namespace != "").Resource(k.resource.Resource).VersionedParams(o, parameters)
+	}
+	return &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := k.resource.empty()
+			return list, request(&o).Do(ctx).Into(list)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			o.Watch = true
+			return request(&o).Watch(ctx)
+		},
+	}
+}
+
+// store is where a reflector's objects go.
+type store[T client.Object, F any] struct {
+	to     sink[F]
+	facts  func(T) F
+	loaded func()
+	log    *slog.Logger
+}
+
+var errNotAnObject = errors.New("the API server sent something else than an object of the watched kind")
+
+// project returns the row of an object. A fault of the projection costs that object alone, whose row
+// stays as it is: a defect must not look like a deletion.
+func (s *store[T, F]) project(o any) (key derive.Object, f F, failed bool, err error) {
+	object, ok := o.(T)
+	if !ok {
+		return key, f, false, fmt.Errorf("%w: %T", errNotAnObject, o)
+	}
+	key = derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()}
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("what is known of an object stays as it is: reading it failed; report this as a defect", "object", key, "kind", fmt.Sprintf("%T", o), "error", p)
+			failed = true
+		}
+	}()
+	object.SetManagedFields(nil)
+	return key, s.facts(object), false, nil
+}
+
+func (s *store[T, F]) Add(o any) error {
+	key, f, failed, err := s.project(o)
+	if err == nil && !failed {
+		s.to.set(key, f)
+	}
+	return err
+}
+
+func (s *store[T, F]) Update(o any) error { return s.Add(o) }
+
+func (s *store[T, F]) Delete(o any) error {
+	object, ok := o.(T)
+	if !ok {
+		return fmt.Errorf("%w: %T", errNotAnObject, o)
+	}
+	s.to.remove(derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()})
+	return nil
+}
+
+func (s *store[T, F]) Replace(list []any, _ string) error {
+	all := make(map[derive.Object]F, len(list))
+	var stay []derive.Object
+	for _, o := range list {
+		key, f, failed, err := s.project(o)
+		switch {
+		case err != nil:
+			return err
+		case failed:
+			stay = append(stay, key)
+		default:
+			all[key] = f
+		}
+	}
+	s.to.replace(all, stay...)
+	s.to.loaded()
+	s.loaded()
+	return nil
+}
+
+func (s *store[T, F]) Resync() error { return nil }
