@@ -13,8 +13,8 @@ STAGE := . build/stage.sh; stage
 PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
-# What has goroutines of its own and does not take minutes to compile for the race detector.
-RACE := ./pkg/derive ./pkg/runner ./pkg/ipam ./pkg/cni ./pkg/openflow/ofconn ./pkg/openflow/flowsync ./pkg/ovs/bridge ./pkg/hostnet ./pkg/multicluster/retry
+# What the race detector runs over.
+RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
 .PHONY: help build images lab-binaries packages modules demo demo-down check test chaos bench generate verify
@@ -51,14 +51,15 @@ modules: # what compiling and testing everything downloads
 test: packages lab-binaries images modules ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos)$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
-	go test -count=1 -timeout 20m ./test/kernel # alone: what QEMU interprets is slow beside others
+	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
+	go test -count=1 -timeout 20m ./test/chaos
 
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
 	go test -count=1 -v -timeout $$(($(MINUTES) + 30))m ./test/chaos -chaos.minutes $(MINUTES) $(if $(SEED),-chaos.seed $(SEED))
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
-	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 30m ./test/bench | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
+	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
 
 generate: ## write generated files anew
 	go generate ./...

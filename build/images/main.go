@@ -4,7 +4,7 @@
 //
 //	images BIN OUTPUT [NAME...]
 //
-// BIN holds our compiled programs. build/*/Dockerfile say the same for those who have a
+// BIN holds our compiled programs. build/*/Dockerfile say the same for users of a
 // registry.
 package main
 

@@ -1,5 +1,5 @@
 // Command pause is the first process of each Pod: it holds the Pod's namespaces, reaps
-// orphans where it is process 1 of them, and ends when it is told to.
+// orphans where it is process 1 of them, and ends on SIGTERM or SIGINT.
 package main
 
 import (

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +20,10 @@ import (
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -52,7 +57,32 @@ func Start(t testing.TB, crds ...string) *rest.Config {
 	return New(t, Options{CRDs: crds}).Config
 }
 
-// admin is the administrator's token: whoever reaches the server is on this machine.
+// Uninstall deletes definitions and waits until they are gone: the server first deletes what was made by them, and
+// takes an update of a definition until then, to no effect.
+func Uninstall(t testing.TB, config *rest.Config, definitions []*apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	api, err := apiextensions.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := api.CustomResourceDefinitions()
+	for _, d := range definitions {
+		if err := all.Delete(t.Context(), d.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range definitions {
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			_, err := all.Get(ctx, d.Name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+		if err != nil {
+			t.Fatalf("%s is still there: %v", d.Name, err)
+		}
+	}
+}
+
+// admin is the administrator's token: only this machine reaches the server.
 const admin = "administrator"
 
 // New runs an API server until the test ends. Its processes die with the test's, however
@@ -85,7 +115,7 @@ func New(t testing.TB, o Options) *Server {
 	if len(o.CRDs) == 0 {
 		return s
 	}
-	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true}); err != nil {
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true, MaxTime: time.Minute}); err != nil {
 		t.Fatalf("install the resource definitions in %v (make generate): %v", o.CRDs, err)
 	}
 	return s
@@ -172,12 +202,21 @@ func kill(c *exec.Cmd) {
 	}
 }
 
+// freePort finds a port that nobody listens on. It is none of those that the kernel gives to
+// connections (net.ipv4.ip_local_port_range): one of them could have it before the server has, or
+// while the server is stopped.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var last error
+	for range 100 {
+		port := 10000 + mathrand.IntN(20000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+		last = err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal(last)
+	return 0
 }

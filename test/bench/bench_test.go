@@ -37,13 +37,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// profiled writes a CPU profile of a row's process into the directory TOMBOLO_BENCH_PROFILE.
+// profiled writes a CPU profile of a row's process, named by row and process, into the directory TOMBOLO_BENCH_PROFILE.
 func profiled(f func() error) error {
 	dir := os.Getenv("TOMBOLO_BENCH_PROFILE")
 	if dir == "" {
 		return f()
 	}
-	file, err := os.Create(filepath.Join(dir, os.Getenv(rowVariable)+".pprof"))
+	file, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", os.Getenv(rowVariable), os.Getpid())))
 	if err != nil {
 		return err
 	}

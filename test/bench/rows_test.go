@@ -74,8 +74,14 @@ func child(row, socket string) error {
 		return podRow(ctx, socket)
 	case "packets":
 		return packetRow(ctx, socket)
+	case "controller":
+		return controllerRow(ctx, socket)
+	case "leader":
+		return leaderRow(ctx)
+	case "policy":
+		return policyRow()
 	}
-	return fmt.Errorf("there is no such row")
+	return scaleChild(ctx, row, socket)
 }
 
 func start(ctx context.Context, socket string) *flowsync.Syncer {

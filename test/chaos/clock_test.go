@@ -121,7 +121,12 @@ func (c *clock) write(code []byte) error {
 		if err := unix.Kill(c.pid, unix.SIGSTOP); err != nil {
 			return err
 		}
+		// Threads stop when they are scheduled, which takes its time on a busy machine.
 		outside, err := c.nobodyInside()
+		for i := 0; i < 100 && err == nil && !outside; i++ {
+			time.Sleep(time.Millisecond)
+			outside, err = c.nobodyInside()
+		}
 		if err == nil && outside {
 			err = c.poke(code)
 		}

@@ -23,6 +23,8 @@ type loss int
 const (
 	// nothing: every request is answered.
 	nothing loss = iota
+	// delay: packets of connections wait until it is over, and none is lost for good.
+	delay
 	// packets: those under way at the time. Connections wait and go on; new ones may fail until the
 	// switch is back.
 	packets
@@ -44,7 +46,9 @@ func faults() []fault {
 		// The userspace datapath forwards in ovs-vswitchd itself, and its conntrack dies with it.
 		{"ovs-vswitchd killed", packets, killed("ovs-vswitchd", "")},
 		{"ovs-vswitchd paused", packets, paused("ovs-vswitchd", "")},
-		{"ovsdb-server killed", nothing, killed("ovsdb-server", "")},
+		// The userspace datapath forwards nothing while ovs-vswitchd has no connection to its database:
+		// its main loop waits for the database's lock. It tries again after 1, 2, 4, then 8 seconds.
+		{"ovsdb-server killed", delay, killed("ovsdb-server", "")},
 		{"ovsdb-server paused", nothing, paused("ovsdb-server", "")},
 		{"API server killed", nothing, apiServerKilled},
 		{"API server paused", nothing, apiServerPaused},
@@ -241,10 +245,40 @@ func clockOff(name, argument string) injection {
 		if err != nil {
 			return where, nil, err
 		}
+		before, err := connections(ctx, at)
+		if err != nil {
+			before = "" // another fault has ended one of the two
+		}
 		return where, func(ctx context.Context) error {
-			return errors.Join(seenOff(ctx, at, found[0], off), c.putRight())
+			return errors.Join(seenOff(ctx, at, found[0], off), keptConnection(ctx, at, before), c.putRight())
 		}, c.putOff(off)
 	}
+}
+
+// connections are the agent's connections to its switch so far, with both ends.
+func connections(ctx context.Context, at *lab.Node) (string, error) {
+	s, err := status(ctx, at)
+	if err != nil {
+		return "", err
+	}
+	ends, err := find(at, "ovs-vswitchd", "")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("agent since %s, switch %d: %d connections", s.Started, ends[0].PID, s.OpenFlow.Connections), nil
+}
+
+// keptConnection is an error when the agent has connected to the same switch again.
+func keptConnection(ctx context.Context, at *lab.Node, before string) error {
+	now, err := connections(ctx, at)
+	if before == "" || err != nil {
+		return nil //nolint:nilerr // another fault has ended one of the two
+	}
+	ends, _, _ := strings.Cut(before, ": ")
+	if strings.HasPrefix(now, ends+": ") && now != before {
+		return fmt.Errorf("the agent of %s gave up its connection when a clock was set: %s; now %s", at, before, now)
+	}
+	return nil
 }
 
 // seenOff waits until a member's announcement to the leader carries the wrong time: the fault has

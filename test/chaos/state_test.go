@@ -170,7 +170,7 @@ func node(ctx context.Context, n *lab.Node) (map[string][]string, map[string]int
 	}
 	for _, p := range processes {
 		name := p.Name()
-		if slices.Contains(probes, name) {
+		if slices.Contains(probes, name) || name == shim && slices.Contains([]string{"start", "delete"}, p.Args[len(p.Args)-1]) {
 			continue
 		}
 		lines[at("processes")] = append(lines[at("processes")], name)
@@ -206,7 +206,10 @@ var (
 // probes are programs that kubelet starts for a moment now and then, with what starts them.
 var probes = []string{"tombolo", "ovs-vsctl", "ovs-appctl", "runc", "sh", "exe", "runc:[1:CHILD]", "runc:[2:INIT]"}
 
-// withoutCookie takes out what tells one run of the agent from the next.
+// shim is the process that each Pod has; containerd executes it with "start" and "delete", too.
+const shim = "containerd-shim-runc-v2"
+
+// withoutCookie takes out what differs between runs of the agent.
 func withoutCookie(dump string) string { return cookie.ReplaceAllString(dump, "") }
 
 func firstOf(args []string) []string {
@@ -225,7 +228,7 @@ func firstWords(lines []string) []string {
 	return lines
 }
 
-// addresses lists who has which address in the IPAM record.
+// addresses lists the addresses in the IPAM record with their owners.
 func addresses(text string) string {
 	var record struct {
 		Records []struct {
@@ -298,10 +301,12 @@ func diagnose(t *testing.T) {
 		for _, n := range c.Nodes() {
 			s, err := status(ctx, n)
 			t.Logf("agent of %s (%v): %+v", n, err, s)
-			out, err := n.Exec(ctx, "sh", "-c", "tail -qn 12 /var/log/pods/kube-system_tombolo-agent-*/tombolo-agent/*.log")
-			t.Logf("its log (%v)", err)
-			for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
-				t.Log(lines.Text()[:min(len(lines.Text()), 300)])
+			for _, container := range []string{"tombolo-agent-*/tombolo-agent", "tombolo-ovs-*/ovs-vswitchd", "tombolo-ovs-*/ovsdb-server"} {
+				out, err := n.Exec(ctx, "sh", "-c", "tail -qn 12 /var/log/pods/kube-system_"+container+"/*.log")
+				t.Logf("log of %s (%v)", container, err)
+				for lines := bufio.NewScanner(strings.NewReader(out)); lines.Scan(); {
+					t.Log(lines.Text()[:min(len(lines.Text()), 300)])
+				}
 			}
 		}
 	}

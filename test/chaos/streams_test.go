@@ -182,7 +182,7 @@ func (s *stream) since(start time.Time) ([]request, error) {
 // step says when a step began, was healed, and had settled, and whether it may lose packets.
 type step struct {
 	start, healed, settled time.Time
-	mayLose                bool
+	mayLose                loss
 }
 
 // check waits until requests are answered again, and judges those of a step. It returns what was
@@ -219,12 +219,12 @@ func (s *stream) check(t *testing.T, step step) string {
 			continue
 		}
 		failed++
-		if !step.mayLose {
+		if step.mayLose != packets {
 			t.Errorf("%s: request at %s, %.1f s after the step began: %s after %s; want none lost", s.name, r.start.Format("15:04:05.000"), r.start.Sub(start).Seconds(), r.err, r.took)
 		}
 	}
 	limit := slowest
-	if step.mayLose {
+	if step.mayLose != nothing {
 		limit = 2*step.healed.Sub(start) + 45*time.Second // TCP's time-out has doubled meanwhile
 	}
 	if longest > limit {

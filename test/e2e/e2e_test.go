@@ -35,6 +35,7 @@ func TestClusterSet(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"InCluster", testInCluster},
+		{"Policies", testPolicies},
 		{"GuideOfV15", testGuideOfV15},
 		{"ThreeClusters", testThreeClusters},
 		{"Join", testJoin},
@@ -167,8 +168,7 @@ func nodeExec(t *testing.T, cluster, node string, args ...string) string {
 	return out
 }
 
-// diagnose prints what one would look at first, shortly: who reads the log of a failed run
-// may see only so much of it.
+// diagnose prints what to look at first, shortly: the log of a failed run may be cut.
 func diagnose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()

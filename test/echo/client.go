@@ -81,7 +81,7 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 // clock is how times of day are printed: as in the agents' logs, to be laid beside them.
 const clock = "15:04:05.000"
 
-// answer is who answered, and how far the request came.
+// answer is the server's name, and how far the request came.
 type answer struct{ server, way string }
 
 // askHTTP sends one request on a connection of its own.

@@ -1,5 +1,5 @@
-// Command echo is the tests' server and client in one: it says who answers, and counts who
-// did.
+// Command echo is the tests' server and client in one: answers name the server, and the client
+// counts answers by server.
 //
 //	echo serve [--http :8080] [--udp :8080]
 //	echo get URL [--count N] [--interval D] [--timeout D] [--port N]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// server says who it is: cluster, Node and Pod, from the environment.
+// server answers with its name: cluster, Node and Pod, from the environment.
 type server struct{ http, udp string }
 
 // identity is "cluster/node/pod", with "-" for what the environment does not say.
@@ -49,7 +49,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 }
 
-// hello answers with two lines: who answers, and from which address the request came.
+// hello answers with two lines: the server's name, and the address that the request came from.
 func hello(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Server", identity())
 	fmt.Fprintf(w, "%s\nclient %s\n", identity(), r.RemoteAddr)

@@ -64,6 +64,11 @@ func TestHostileMember(t *testing.T) {
 	admitted := 0
 	base := heap()
 	for beat := 1; len(taken) < *steps; beat++ {
+		// A third of the steps are taken while no gateway is reserved, and while one honest member announces nothing.
+		w.pin(r, beat%3 != 1)
+		if beat%3 == 1 {
+			w.withdraw()
+		}
 		for range min(batch, *steps-len(taken)) {
 			s := g.next()
 			if s.aim != nil {
@@ -105,6 +110,7 @@ func TestHostileMember(t *testing.T) {
 		t.Log("the steps:\n" + strings.Join(taken, "\n"))
 	}
 
+	w.pin(r, true)
 	w.expel()
 	err := eventually(ctx, time.Minute, func(ctx context.Context) error {
 		now, err := w.state(ctx)
@@ -124,7 +130,7 @@ func TestHostileMember(t *testing.T) {
 // settled says what the honest members still wait for before the first step.
 func (w *world) settled(s *state) error {
 	for _, h := range w.honest {
-		if len(s.peers[h.id+" node-1"]) != 2 {
+		if len(s.peers[h.id+" node-1"]) != 3 {
 			return fmt.Errorf("%s has peers %v", h.id, s.peers[h.id+" node-1"])
 		}
 		for _, name := range []string{"web", "quiet-" + h.id, "only-" + h.id} {
@@ -144,7 +150,11 @@ func (w *world) settled(s *state) error {
 				return fmt.Errorf("%s has no condition", key)
 			}
 		}
-		for _, other := range []string{"web", "quiet-" + w.other(h).id, "only-" + w.other(h).id} {
+		others := []string{"web", "quiet-" + w.other(h).id, "only-" + w.other(h).id}
+		for _, p := range w.plain {
+			others = append(others, p.exports...)
+		}
+		for _, other := range others {
 			for _, kind := range []string{"services default/antrea-mc-", "endpoints default/antrea-mc-", "serviceimports default/"} {
 				if key := h.id + " " + kind + other; s.objects[key] == nil {
 					return fmt.Errorf("%s is not there", key)

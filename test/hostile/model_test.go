@@ -138,7 +138,7 @@ func withoutTimes(v any) {
 
 func hostileAccount(name string) bool { return name == "member-aaa" || name == "member-mallory" }
 
-func honestID(id string) bool { return id == "east" || id == "west" }
+func honestID(id string) bool { return id == "east" || id == "west" || id == south || id == harbour }
 
 // derivePeers asks the agents' own function what traffic goes where, on the Gateway and on another Node.
 func (s *state) derivePeers(ctx context.Context, h *honest) error {
@@ -212,7 +212,7 @@ func isEndpoints(object map[string]any) bool {
 
 // changing is what the honest members themselves change; that it arrives is checked apart.
 func changing(key string) bool {
-	return strings.Contains(key, "marker-") || strings.Contains(key, "beat-")
+	return strings.Contains(key, "marker-") || strings.Contains(key, "beat-") || strings.HasSuffix(key, "/"+harbour+multicluster.ClusterInfoSuffix)
 }
 
 // onGatewayChange is what follows a member's Gateway.
@@ -232,10 +232,11 @@ type rules struct {
 	aims map[aim]bool
 }
 
-// keptRanges are the honest members' Services, Pods and Nodes.
+// keptRanges are the honest members' Services, Pods and Nodes, but of the one that announces none.
 var keptRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
 	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("192.168.77.0/24"), netip.MustParsePrefix("192.168.78.0/24"),
+	netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.70.0.0/16"),
 }
 
 // aim is a Service that an export is of.
@@ -271,7 +272,7 @@ func (r rules) violations(now *state) []string {
 	}
 	for node, was := range r.before.peers {
 		for id, peer := range was {
-			if is := now.peers[node][id]; is != peer {
+			if is := now.peers[node][id]; is != peer && id != harbour {
 				out = append(out, fmt.Sprintf("%s has other traffic to %q: was %s, is %s", node, id, peer, is))
 			}
 		}
@@ -373,6 +374,10 @@ func (r rules) left(now *state) []string {
 				out = append(out, fmt.Sprintf("%s is not as before (-was +is):\n%s", key, d))
 			}
 		}
+	}
+	for node := range now.peers {
+		delete(now.peers[node], harbour)
+		delete(r.before.peers[node], harbour)
 	}
 	if d := cmp.Diff(r.before.peers, now.peers); d != "" {
 		out = append(out, "the Nodes' peers are not as before (-was +is):\n"+d)

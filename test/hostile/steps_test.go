@@ -156,7 +156,7 @@ func (g *generator) clusterInfo(id string) object {
 // export is one that a member may write.
 func (g *generator) export(id string) object {
 	// Services that honest members export too, one whose derived name is another's, and such as nobody has.
-	namespace, name := "default", pick(g, "web", "web", "only-east", "only-west", "mine", "h1", "h2", "h3")
+	namespace, name := "default", pick(g, "web", "web", "only-east", "only-west", "only-south", "only-harbour", "mine", "h1", "h2", "h3")
 	switch g.IntN(8) {
 	case 0:
 		namespace, name = "default-only", "east"
@@ -194,11 +194,11 @@ func set(o object, value any, path ...string) {
 
 var badAddresses = []string{
 	"127.0.0.1", "169.254.169.254", "nonsense", "", "::1", "fe80::1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "10.101.0.5/24", "010.101.0.5",
-	"::ffff:10.97.0.1", "10.97.0.1", "10.98.0.1", "10.96.0.1", "192.168.77.101", "8.8.8.8", strings.Repeat("1", 3000),
+	"::ffff:10.97.0.1", "10.97.0.1", "10.98.0.1", "10.96.0.1", "192.168.77.101", "192.168.79.101", "10.95.0.10", "10.99.0.10", "8.8.8.8", strings.Repeat("1", 3000),
 }
 
 var badRanges = []string{
-	"10.97.0.0/16", "10.98.3.0/24", "10.96.0.0/12", "8.0.0.0/5", "0.0.0.0/0", "192.168.77.0/24", "10.20.0.0/16", "127.0.0.0/8", "nonsense", "", "::/0",
+	"10.97.0.0/16", "10.98.3.0/24", "10.96.0.0/12", "8.0.0.0/5", "0.0.0.0/0", "192.168.77.0/24", "10.20.0.0/16", "10.95.0.0/16", "10.95.0.0/24", "10.99.0.0/16", "10.70.0.0/16", "192.168.79.0/24", "127.0.0.0/8", "nonsense", "", "::/0",
 	"10.101.0.0/40", "fd00::/64",
 }
 
@@ -208,14 +208,14 @@ func (g *generator) text(n int) string {
 
 // spoil changes an object in one of many ways, and says in which.
 func (g *generator) spoil(a *account, o object) string {
-	victim := pick(g, "east", "west")
+	victim := pick(g, "east", "west", south, harbour)
 	meta := o["metadata"].(object)
 	_, isExport := o["spec"]
 	type change struct {
 		text string
 		do   func()
 	}
-	foreign := pick(g, "east", "west", "north", "", "EAST", "east-default", "mallory-2", strings.Repeat("a", 64), "../east", "zzz")
+	foreign := pick(g, "east", "west", south, harbour, "north", "", "EAST", "east-default", "mallory-2", strings.Repeat("a", 64), "../east", "zzz")
 	address, cidr := pick(g, badAddresses...), pick(g, badRanges...)
 	other := pick(g, "default", "kube-system", "nowhere", "")
 	size := pick(g, 1_000, 30_000, 200_000, 900_000, 1_600_000)
@@ -375,7 +375,7 @@ func (g *generator) ownExport(a *account) step {
 func (g *generator) announce(a *account) step {
 	id := a.id
 	if g.chance(25) {
-		id = pick(g, "east", "west", "mallory-2", "aaa", "mallory", "north", "zzz")
+		id = pick(g, "east", "west", south, harbour, "mallory-2", "aaa", "mallory", "north", "zzz")
 	}
 	o, spoilt := announcement(id), ""
 	if g.chance(60) {
@@ -386,7 +386,7 @@ func (g *generator) announce(a *account) step {
 
 // othersObject is aimed at what belongs to an honest member.
 func (g *generator) othersObject(a *account) step {
-	victim := pick(g, "east", "west")
+	victim := pick(g, "east", "west", south, harbour)
 	name := pick(g, "web", "only-"+victim, "quiet-"+victim, "marker-"+victim)
 	var o object
 	gvr := exports

@@ -53,11 +53,13 @@ const (
 	arrival = time.Minute
 )
 
-// world is a leader and two honest members, each with its own API server, and the accounts of hostile members.
+// world is a leader and two honest members, each with its own API server, honest members without clusters, and the
+// accounts of hostile members.
 type world struct {
 	t       *testing.T
 	leader  cluster
 	honest  []*honest
+	plain   []*plain
 	hostile []*account
 	slowest time.Duration // of the honest changes
 }
@@ -84,13 +86,12 @@ type account struct {
 	name string // of the ServiceAccount
 	id   string // its cluster ID
 	api  dynamic.Interface
-	raw  rest.Interface
 }
 
 func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s, err := leader.Scheme()
-	if err := errors.Join(err, mcsv1alpha1.AddToScheme(s)); err != nil {
+	if err := errors.Join(err, mcsv1alpha1.Install(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -123,6 +124,7 @@ func newWorld(t *testing.T) *world {
 		w.honest = append(w.honest, h)
 		w.startHonest(h)
 	}
+	w.startPlain()
 	// One account is bound by the administrator to an ID that sorts before all others, the other by its announcement.
 	w.hostile = []*account{w.account("member-aaa", "aaa", true), w.account("member-mallory", "mallory", false)}
 	return w
@@ -228,11 +230,33 @@ func (w *world) startLeader() {
 	}
 	w.run(mgr)
 	w.eventually("the webhooks are served", 30*time.Second, func(context.Context) error { return mgr.GetWebhookServer().StartedChecker()(nil) })
-	// A member that moves its Gateway finds the address free only if it is reserved: the first to announce it has it.
-	meta := metav1.ObjectMeta{Namespace: area, Name: clusterSet, Annotations: map[string]string{
-		multicluster.AnnotationGatewaysPrefix + "east": "192.168.77.0/24", multicluster.AnnotationGatewaysPrefix + "west": "192.168.78.0/24"}}
+	meta := metav1.ObjectMeta{Namespace: area, Name: clusterSet, Annotations: pins()}
 	w.create(w.leader, &mcv1alpha2.ClusterSet{ObjectMeta: meta, Spec: mcv1alpha2.ClusterSetSpec{
 		ClusterID: leaderID, Namespace: area, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID}}}})
+}
+
+// pins reserve the honest members' gateways for them. Without, a member that moves its Gateway to an address it had
+// before may find that another member has it: the first to announce it has it.
+func pins() map[string]string {
+	return map[string]string{multicluster.AnnotationGatewaysPrefix + "east": "192.168.77.0/24", multicluster.AnnotationGatewaysPrefix + "west": "192.168.78.0/24"}
+}
+
+// pin reserves the honest members' gateways, or not.
+func (w *world) pin(r *rules, on bool) {
+	w.t.Helper()
+	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: clusterSet}}
+	w.update(w.leader, set, func() {
+		set.Annotations = nil
+		if on {
+			set.Annotations = pins()
+		}
+	})
+	expected := r.before.objects["leader clustersets "+area+"/"+clusterSet]
+	if on {
+		_ = unstructured.SetNestedStringMap(expected, pins(), "metadata", "annotations")
+	} else {
+		unstructured.RemoveNestedField(expected, "metadata", "annotations")
+	}
 }
 
 // account makes a ServiceAccount with the members' Role.
@@ -384,6 +408,9 @@ func (w *world) beat(n int) error {
 			w.update(h.cluster, node, func() { node.Annotations[multicluster.AnnotationGatewayIP] = h.gatewayIP(n) })
 		}
 	}
+	if n%3 == 1 {
+		w.announceAgain(n)
+	}
 	started := time.Now()
 	err := eventually(w.t.Context(), arrival, func(ctx context.Context) error {
 		for i, h := range w.honest {
@@ -399,6 +426,9 @@ func (w *world) beat(n int) error {
 			}
 			if want := other.gatewayIP(n); len(info.Spec.GatewayInfos) != 1 || info.Spec.GatewayInfos[0].GatewayIP != want {
 				return fmt.Errorf("%s has gateways %v of %s, want %s", h.id, info.Spec.GatewayInfos, other.id, want)
+			}
+			if err := w.plainArrived(ctx, h, n); err != nil {
+				return err
 			}
 			if n == 0 {
 				continue

@@ -33,7 +33,7 @@ var suites = []struct {
 }{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts)$"},
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts)$"},
 	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
 	{pkg: "pkg/cni", run: "."},
 }

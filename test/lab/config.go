@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Config says which lab to make.
@@ -27,12 +28,18 @@ type Config struct {
 	Dir      string       // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
 	Clusters []string     // their names, in the order of their addresses
 	Nodes    int          // Nodes in each cluster, called node-1, node-2, ...
-	Progress func(string) `json:"-"` // told what happens; may be nil
+	Progress func(string) `json:"-"` // called with each step; may be nil
+	// NodeGrace is how long a Node may be silent before its Pods count as not ready;
+	// DefaultNodeGrace when zero.
+	NodeGrace time.Duration
 }
 
 const (
 	// DefaultName is the lab that is meant when none is named.
 	DefaultName = "demo"
+
+	// DefaultNodeGrace is short, so that tests in which a Node fails are.
+	DefaultNodeGrace = 16 * time.Second
 
 	stateRoot = "/var/lib/tombolo-lab"
 	maxLabs   = 16 // labs side by side: each has a /20 of 172.30.0.0/16
@@ -46,6 +53,9 @@ var nameForm = regexp.MustCompile(`^[a-z][a-z0-9]{0,15}$`)
 func (c *Config) check() error {
 	if c.Name == "" {
 		c.Name = DefaultName
+	}
+	if c.NodeGrace == 0 {
+		c.NodeGrace = DefaultNodeGrace
 	}
 	if c.Dir == "" {
 		c.Dir = filepath.Join(stateRoot, c.Name)

@@ -154,7 +154,7 @@ func (c *Cluster) controllerManagerFlags() []string {
 		"--node-cidr-mask-size=24",
 		"--flex-volume-plugin-dir=" + c.file("volumeplugins"), // the default is one of the machine's, and it makes it
 		"--node-monitor-period=2s",
-		"--node-monitor-grace-period=16s",
+		"--node-monitor-grace-period=" + c.lab.record.NodeGrace.String(),
 	}
 }
 

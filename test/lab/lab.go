@@ -159,7 +159,7 @@ func Open(name string) (*Lab, error) {
 	return newLab(r, nil), nil
 }
 
-// SetProgress says whom to tell what happens; for a lab that was opened.
+// SetProgress sets the function that is called with each step; for a lab that was opened.
 func (l *Lab) SetProgress(f func(string)) { l.progress = f }
 
 // network makes the router with a subnet for the host, etcd, the outside, and two for each

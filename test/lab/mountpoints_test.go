@@ -61,7 +61,7 @@ func tree(t *testing.T, root string) []string {
 	return dirs
 }
 
-func TestTheLastLabRemovesWhatLabsHaveMade(t *testing.T) {
+func TestLastLabCleansUp(t *testing.T) {
 	s, root := machineIn(t)
 	before := tree(t, root)
 	for _, name := range []string{"one", "two"} {
@@ -90,7 +90,7 @@ func TestTheLastLabRemovesWhatLabsHaveMade(t *testing.T) {
 	}
 }
 
-func TestWhatOthersPutThereStays(t *testing.T) {
+func TestForeignFilesKept(t *testing.T) {
 	s, root := machineIn(t)
 	if err := s.comes("one"); err != nil {
 		t.Fatal(err)
@@ -107,8 +107,8 @@ func TestWhatOthersPutThereStays(t *testing.T) {
 	}
 }
 
-// TestLabsComeAndGoAtOnce has the last lab go while others come: each finds its directories.
-func TestLabsComeAndGoAtOnce(t *testing.T) {
+// TestConcurrentLabs has the last lab go while others come: each finds its directories.
+func TestConcurrentLabs(t *testing.T) {
 	s, root := machineIn(t)
 	before := tree(t, root)
 	var all sync.WaitGroup

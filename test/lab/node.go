@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -236,13 +237,15 @@ type Process struct {
 // Name returns what the process was called as, without its folder.
 func (p Process) Name() string { return process{args: p.Args}.name() }
 
-// Processes returns everything that runs on the Node, in its Pods too.
+// Processes returns everything that runs on the Node, in its Pods too, without copies of processes
+// that were forked to execute something else.
 func (n *Node) Processes() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var found []Process
+	parents, args := map[int]int{}, map[int]string{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -256,9 +259,19 @@ func (n *Node) Processes() ([]Process, error) {
 		if err != nil || len(text) == 0 { // gone, or a zombie
 			continue
 		}
+		status, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
+		if err != nil {
+			continue
+		}
+		_, parent, _ := strings.Cut(string(status), "\nPPid:\t")
+		parent, _, _ = strings.Cut(parent, "\n")
+		if parents[pid], err = strconv.Atoi(parent); err != nil {
+			return nil, fmt.Errorf("/proc/%d/status: the parent is %q: %w", pid, parent, err)
+		}
+		args[pid] = string(text)
 		found = append(found, Process{pid, strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")})
 	}
-	return found, nil
+	return slices.DeleteFunc(found, func(p Process) bool { return args[p.PID] == args[parents[p.PID]] }), nil
 }
 
 // Signal sends a signal to all processes of that name on the Node itself or in its

@@ -110,7 +110,7 @@ func removeOwnDir(dir, lab string, made []string) error {
 	return os.Remove(dir)
 }
 
-// namespaceID tells one network namespace from all others. The kernel uses inodes again once
+// namespaceID identifies one network namespace. The kernel uses inodes again once
 // a namespace is gone, cookies never until it boots; kernels before 5.14 have no cookies.
 type namespaceID struct{ inode, cookie uint64 }
 

@@ -127,7 +127,7 @@ func testFlood(t *testing.T, c *cluster) {
 			return err
 		}
 		if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("want a refusal, got %v", err)
+			return fmt.Errorf("want a refusal, got %w", err)
 		}
 		return nil
 	})

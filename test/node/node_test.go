@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -136,7 +137,7 @@ type cluster struct {
 	client kubernetes.Interface
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{server: apiserver.New(t, apiserver.Options{CRDs: []string{"../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})}
 	var err error
@@ -156,7 +157,7 @@ func newCluster(t *testing.T) *cluster {
 
 // rig is one Node: a switch and, between start and stop, an agent.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *cluster
 	ovs     *ovstest.Switch
 	runDir  string // of Open vSwitch
@@ -167,7 +168,7 @@ type rig struct {
 	edit    func(*config.Config) // of the agent's configuration, where not nil
 }
 
-func newRig(t *testing.T, c *cluster) *rig {
+func newRig(t testing.TB, c *cluster) *rig {
 	t.Helper()
 	r := &rig{t: t, cluster: c, rest: rest.CopyConfig(c.server.Config), log: &buffer{}, stop: func() {}}
 	var err error
@@ -241,6 +242,15 @@ func (r *rig) status() (s api.Status, err error) {
 }
 
 func (r *rig) debug(path string, into any) error {
+	text, err := r.fetch(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+// fetch reads a page of the agent's debug API.
+func (r *rig) fetch(path string) ([]byte, error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", filepath.Join(r.dir, "run", "debug.sock"))
@@ -248,13 +258,13 @@ func (r *rig) debug(path string, into any) error {
 	defer client.CloseIdleConnections()
 	answer, err := client.Get("http://agent" + path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return errors.New(answer.Status)
+		return nil, errors.New(answer.Status)
 	}
-	return json.NewDecoder(answer.Body).Decode(into)
+	return io.ReadAll(answer.Body)
 }
 
 func (r *rig) eventually(what string, f func() error) {
@@ -404,8 +414,8 @@ func (p *pod) serve(t *testing.T, port int) {
 }
 
 // ask sends a word and returns the answer.
-func ask(c net.Conn, word string, patience time.Duration) (string, error) {
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+func ask(c net.Conn, word string, timeout time.Duration) (string, error) {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return "", err
 	}
 	if _, err := c.Write([]byte(word)); err != nil {

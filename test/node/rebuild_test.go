@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// testRebuild loses the records of who is attached while the agent is away. The running Pods keep
+// testRebuild loses the records of attachments while the agent is away. The running Pods keep
 // their interface, their addresses and their connection, and the ports come back with the
 // external_ids that they had.
 func testRebuild(t *testing.T, c *cluster) {

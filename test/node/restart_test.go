@@ -61,12 +61,45 @@ func (c *container) end(cmd **exec.Cmd) {
 	}
 	_ = (*cmd).Process.Signal(syscall.SIGTERM)
 	err := (*cmd).Wait()
-	_ = syscall.Kill(-(*cmd).Process.Pid, syscall.SIGKILL) // the script's timer, as the runtime kills what is left in a container
+	group := -(*cmd).Process.Pid
+	c.r.eventually("the script's timer ends with the daemon", func() error {
+		if err := syscall.Kill(group, 0); !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("processes of the container are left: %w", err)
+		}
+		return nil
+	})
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		c.r.t.Errorf("end of a daemon: %v", err)
 	}
 	*cmd = nil
+}
+
+// alone waits until nothing but the daemon itself is left in its container.
+func (c *container) alone() {
+	c.r.t.Helper()
+	c.r.eventually("the script's timer ends with the wait", func() error {
+		stats, err := filepath.Glob("/proc/[0-9]*/stat")
+		if err != nil {
+			return err
+		}
+		for _, path := range stats {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				continue // it has ended
+			}
+			_, after, _ := strings.Cut(string(text), ") ") // state, parent, group; proc(5)
+			var state string
+			var parent, group int
+			if _, err := fmt.Sscan(after, &state, &parent, &group); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if group == c.daemon.Process.Pid && path != fmt.Sprintf("/proc/%d/stat", group) {
+				return fmt.Errorf("there is %s", text)
+			}
+		}
+		return nil
+	})
 }
 
 // tool runs one of Open vSwitch's tools.
@@ -200,6 +233,11 @@ func testRestart(t *testing.T, cl *cluster) {
 	}
 
 	ours := stream(planned())
+	begin := time.Now()
+	c.alone()
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("the script's timer went on for %s after the agent had ended the wait", took)
+	}
 	lookups, misses := c.misses()
 	if lookups == 0 || misses > 0 {
 		t.Errorf("%d of %d packets met an empty table after the restart", misses, lookups)

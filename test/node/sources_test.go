@@ -95,6 +95,9 @@ var sources = []struct{ resource, group string }{
 	{"services", ""},
 	{"endpointslices", ""},
 	{"servicecidrs", "/apis/networking.k8s.io/v1"},
+	{"pods", ""},
+	{"namespaces", ""},
+	{"networkpolicies", "/apis/networking.k8s.io/v1"},
 	{"gateways", "/apis/multicluster.crd.antrea.io/v1alpha1"},
 	{"clusterinfoimports", "/apis/multicluster.crd.antrea.io/v1alpha1"},
 	{"clustersets", "/apis/multicluster.crd.antrea.io/v1alpha2"},
@@ -212,7 +215,7 @@ func testSources(t *testing.T, c *cluster) {
 			}
 			return nil
 		})
-		if _, err := envtest.InstallCRDs(c.server.Config, envtest.CRDInstallOptions{CRDs: definitions}); err != nil {
+		if _, err := envtest.InstallCRDs(c.server.Config, envtest.CRDInstallOptions{CRDs: definitions, MaxTime: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		populateMulticluster(t, c)
@@ -250,7 +253,7 @@ func (r *rig) flows() string {
 func (c *cluster) objects(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.AddToScheme, apiextensions.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install, apiextensions.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -332,14 +335,7 @@ func deleteDefinitions(t *testing.T, c *cluster) []*apiextensions.CustomResource
 			t.Fatal(err)
 		}
 		out = append(out, &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}, Spec: crd.Spec})
-		if err := objects.Delete(t.Context(), crd); err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(30 * time.Second); !apierrors.IsNotFound(objects.Get(t.Context(), key, crd)); <-time.After(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s is still there", key.Name)
-			}
-		}
 	}
+	apiserver.Uninstall(t, c.server.Config, out)
 	return out
 }

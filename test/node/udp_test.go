@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
+
+var measured = regexp.MustCompile(`(?m)^tombolo_propagation_seconds_count\{hop="endpoints_to_flows"\} [1-9]`)
 
 // testUDP takes an endpoint off a Service while a UDP client goes on sending from one port. The
 // endpoint's Pod would still answer, so that it does not is the flush's doing. The client's
@@ -55,6 +58,13 @@ func testUDP(t *testing.T, c *cluster) {
 			return fmt.Errorf("%d buckets", n)
 		}
 		return nil
+	})
+	r.eventually("the way from the Services to the switch was measured", func() error {
+		text, err := r.fetch("/metrics")
+		if err == nil && !measured.Match(text) {
+			err = fmt.Errorf("no count in %s", text)
+		}
+		return err
 	})
 	word := 0
 	from := func(conn net.Conn) string {

@@ -14,6 +14,8 @@ type Setup struct {
 	Name     string // the lab's name begins with it; the process ID follows
 	Clusters []string
 	Nodes    int
+	// NodeGrace is how long a Node may be silent; the lab's default when zero.
+	NodeGrace time.Duration
 	// Prepare changes the lab before Tombolo is installed; may be nil.
 	Prepare func(context.Context, *lab.Lab) error
 }
@@ -35,7 +37,7 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes,
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace,
 		Progress: func(line string) { say("%s", line) },
 	})
 	if l == nil {

@@ -62,7 +62,7 @@ type ClusterInfoImportStatus struct {
 	Conditions []ClusterInfoImportCondition `json:"conditions,omitempty"`
 }
 
-// ClusterInfoImport is what another cluster tells of its network.
+// ClusterInfoImport describes the network of another cluster.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -31,7 +31,7 @@ type WireGuardInfo struct {
 	PublicKey string `json:"publicKey,omitempty"`
 }
 
-// ClusterInfo is what a cluster tells of its network.
+// ClusterInfo describes the network of a cluster.
 type ClusterInfo struct {
 	// ClusterID of the cluster.
 	ClusterID string `json:"clusterID,omitempty"`

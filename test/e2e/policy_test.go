@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// reaches waits until a client's requests are answered, or until none is.
+func reaches(t *testing.T, client, url string, want bool) {
+	t.Helper()
+	eventually(t, 20*time.Second, func(ctx context.Context) error {
+		a, err := get(ctx, "west", client, url, 4, "--timeout", "500ms")
+		switch {
+		case want && (err != nil || a.ok != 4):
+			return fmt.Errorf("%s: %d of 4 answered: %w", client, a.ok, err)
+		case !want && a.ok > 0:
+			return fmt.Errorf("%s: %d of 4 answered, want none", client, a.ok)
+		}
+		return nil
+	})
+}
+
+// testPolicies applies NetworkPolicies of Kubernetes to a Deployment with a Pod on each Node, and to a client.
+func testPolicies(t *testing.T) {
+	ctx := testContext(t)
+	url := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
+	reaches(t, "client-1", url, true)
+	reaches(t, "client-2", url, true)
+	restarts := func() string {
+		return kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].lastTransitionTime}")
+	}
+	before := restarts()
+
+	t.Run("nobody but friends", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: friends, namespace: default}
+spec:
+  podSelector: {matchLabels: {app: nginx}}
+  ingress:
+    - from: [{podSelector: {matchLabels: {role: friend}}}]
+      ports: [{port: 8080}]
+`))
+		reaches(t, "client-1", url, false)
+		reaches(t, "client-2", url, false)
+	})
+	t.Run("a label makes a friend", func(t *testing.T) {
+		kubectl(t, "west", "label", "pod", "client-1", "-n", "default", "role=friend")
+		reaches(t, "client-1", url, true)
+		reaches(t, "client-2", url, false)
+		a := ask(t, "west", "client-1", url, 40)
+		for _, node := range []string{"node-1", "node-2"} {
+			if a.share("test-cluster-west/"+node) == 0 {
+				t.Errorf("40 requests, none answered on %s: %v", node, a.by)
+			}
+		}
+	})
+	t.Run("and takes it away", func(t *testing.T) {
+		kubectl(t, "west", "label", "pod", "client-1", "-n", "default", "role-")
+		kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "role=friend")
+		reaches(t, "client-2", url, true)
+		reaches(t, "client-1", url, false)
+	})
+	t.Run("egress", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: silent, namespace: default}
+spec:
+  podSelector: {matchLabels: {role: friend}}
+  policyTypes: [Egress]
+`))
+		reaches(t, "client-2", url, false)
+		kubectl(t, "west", "delete", "networkpolicy", "silent", "-n", "default")
+		reaches(t, "client-2", url, true)
+	})
+	if after := restarts(); after != before {
+		t.Errorf("the kubelet's probes of isolated Pods were not answered: Ready since %q, and now %q", before, after)
+	}
+	kubectl(t, "west", "delete", "networkpolicy", "friends", "-n", "default")
+	kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "role-")
+	reaches(t, "client-1", url, true)
+}
