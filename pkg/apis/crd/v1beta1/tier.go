@@ -1,0 +1,55 @@
+package v1beta1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// DefaultTiers are the Tiers that always exist, with their priorities. They cannot be changed or deleted.
+var DefaultTiers = map[string]int32{
+	"emergency":     50,
+	"securityops":   100,
+	"networkops":    150,
+	"platform":      200,
+	TierApplication: 250,
+	TierBaseline:    253,
+}
+
+// Default Tiers with a meaning of their own.
+const (
+	// TierApplication is the Tier of policies that name none.
+	TierApplication = "application"
+	// TierBaseline is decided after NetworkPolicies of Kubernetes.
+	TierBaseline = "baseline"
+)
+
+// MaxTiers is how many Tiers there may be, the default ones included.
+const MaxTiers = 20
+
+// TierSpec is what a Tier asks for.
+type TierSpec struct {
+	// Priority of the Tier: smaller ones decide first. 251, 252, 254 and 255 are reserved.
+	Priority int32 `json:"priority"`
+	// Description says what the Tier is for.
+	// +optional
+	Description string `json:"description,omitempty"`
+}
+
+// Tier is a stage of evaluation that policies are put in.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=tr
+// +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Smaller priorities decide first"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Tier struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec TierSpec `json:"spec"`
+}
+
+// TierList is a list of Tiers.
+//
+// +kubebuilder:object:root=true
+type TierList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Tier `json:"items"`
+}
