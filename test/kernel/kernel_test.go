@@ -90,7 +90,7 @@ func TestKernelDatapath(t *testing.T) {
 			t.Logf("%d tests passed; the guest was up for %s s then", len(passed.FindAllString(log, -1)), strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".uptime"))))
 			switch {
 			case status != "0":
-				t.Errorf("exit status %q in the guest:\n%s", status, log)
+				t.Errorf("exit status %q in the guest:\n%s", status, failing(log))
 			case *only == "" && !passed.MatchString(log):
 				t.Errorf("no test ran:\n%s", log)
 			case *verbose:
@@ -142,6 +142,67 @@ func TestHangingGuest(t *testing.T) {
 }
 
 var passed = regexp.MustCompile(`(?m)^--- PASS: `)
+
+// failing leaves out of the output of -test.v what passed: CI shows only so many lines of a failure. A test that
+// did not end, because of a panic or the time limit, has failed.
+func failing(log string) string {
+	var out, current []string
+	for line := range strings.Lines(log) {
+		switch {
+		case strings.HasPrefix(line, "=== RUN") && !strings.Contains(line, "/"):
+			out = append(out, current...)
+			current = []string{line}
+		case strings.HasPrefix(line, "--- PASS: "), strings.HasPrefix(line, "--- SKIP: "):
+			current = nil
+		case strings.HasPrefix(line, "--- FAIL: "):
+			out = append(append(out, current...), line)
+			current = nil
+		case strings.HasPrefix(line, "=== "), strings.HasPrefix(strings.TrimLeft(line, " "), "--- PASS: "):
+		case current != nil:
+			current = append(current, line)
+		case strings.HasPrefix(line, " "): // of subtests, after their test's last line
+			if len(out) > 0 {
+				out = append(out, line)
+			}
+		default:
+			out = append(out, line)
+		}
+	}
+	return strings.Join(append(out, current...), "")
+}
+
+// TestFailing holds failing against what go test prints.
+func TestFailing(t *testing.T) {
+	const log = `=== RUN   TestA
+    a_test.go:1: fine
+=== RUN   TestA/sub
+--- PASS: TestA (0.01s)
+    --- PASS: TestA/sub (0.00s)
+=== RUN   TestB
+    b_test.go:7: before
+=== RUN   TestB/good
+=== RUN   TestB/bad
+    b_test.go:9: broken
+--- FAIL: TestB (0.02s)
+    --- PASS: TestB/good (0.01s)
+    --- FAIL: TestB/bad (0.01s)
+=== RUN   TestC
+panic: test timed out
+FAIL
+`
+	const want = `=== RUN   TestB
+    b_test.go:7: before
+    b_test.go:9: broken
+--- FAIL: TestB (0.02s)
+    --- FAIL: TestB/bad (0.01s)
+=== RUN   TestC
+panic: test timed out
+FAIL
+`
+	if got := failing(log); got != want {
+		t.Errorf("failing returned\n%s\nwant\n%s", got, want)
+	}
+}
 
 func name(pkg string) string { return strings.ReplaceAll(pkg, "/", "-") }
 
