@@ -76,7 +76,7 @@ func command(name string) *cobra.Command {
 	}
 	n := &node{}
 	get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
-	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status())
+	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.policies(), n.rules(), n.identities())
 	all := []*cobra.Command{get, n.trace(), n.explain(), n.check()}
 	for _, c := range all {
 		c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")

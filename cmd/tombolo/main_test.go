@@ -119,6 +119,13 @@ func TestNodeCommands(t *testing.T) {
 			{Table: "frontends", Value: "[default/web 10.97.0.10:80/TCP]", From: []string{"services[default/web]"}, To: []string{"service-flows[default/web]"}},
 			{Table: "service-flows", Problems: []string{"Service default/web: not served"}},
 		}},
+		"/v1/policies":                   policies,
+		"/v1/rules":                      rulesOfAll,
+		"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
+		"/v1/identities": api.IdentityList{Identities: []api.Identity{
+			{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10, Addresses: 12},
+			{Number: 9000001, Labels: "ns:kubernetes.io/metadata.name=shop&pod:", Elsewhere: 1},
+		}},
 		"/v1/trace?flow=in_port%3D3%2Cip": api.Trace{Flow: "in_port=3,ip", Output: traced, Tables: map[string]string{"0": "Classify", "1": "Conntrack", "2": "Service", "12": "Output"}},
 	})
 	for _, row := range []struct {
@@ -135,6 +142,12 @@ func TestNodeCommands(t *testing.T) {
 		{"status.txt", []string{"tombolo", "get", "status"}},
 		{"explain.txt", []string{"tombolo", "explain", "default/web"}},
 		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
+		{"policies.txt", []string{"tombolo", "get", "policies"}},
+		{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},
+		{"rules.txt", []string{"tombolo", "get", "rules"}},
+		{"rules-one.json", []string{"tombolo", "get", "rules", "default/web", "-o", "json"}},
+		{"identities.txt", []string{"tombolo", "get", "identities"}},
+		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},
 	} {
 		t.Run(row.golden, func(t *testing.T) {
 			out, stderr, code := tombolo(t, append(row.words, "--socket", socket)...)
@@ -202,7 +215,7 @@ func TestNodeErrors(t *testing.T) {
 		{"junk", []string{"tombolo", "get", "peers", "--socket", socket}, "are this command and the agent of one version?"},
 		{"path unknown", []string{"tombolo", "get", "ports", "--socket", socket}, "answered 404 Not Found for /v1/ports"},
 		{"not ready", []string{"tombolo", "check", "--socket", socket}, "the network of Node node-1 is not ready: no connection to the OVSDB"},
-		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, peers, ports, status`},
+		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, identities, peers, policies, ports, rules, status`},
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
 		{"trace of nothing", []string{"kubectl-tombolo", "trace"}, "kubectl tombolo: trace takes one FLOW"},
 		{"antctl has no get", []string{"antctl", "get", "flows"}, "unknown command"},

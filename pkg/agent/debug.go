@@ -77,6 +77,9 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.debugTrace)
 	answer(api.PathExplain, a.debugExplain)
+	answer(api.PathPolicies, a.debugPolicies)
+	answer(api.PathRules, a.debugRules)
+	answer(api.PathIdentities, a.debugIdentities)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -38,14 +39,12 @@ type Dump struct {
 
 // Dump reads the switch.
 func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
-	s.mu.Lock()
-	conn := s.conn
-	s.mu.Unlock()
-	if conn == nil {
-		return Dump{}, errors.New("no connection to the switch: is ovs-vswitchd running?")
+	conn, err := s.connected()
+	if err != nil {
+		return Dump{}, err
 	}
-	var flows []ofp.FlowDesc
-	if err := eachFlow(ctx, conn, func(list []ofp.FlowDesc) { flows = append(flows, list...) }); err != nil {
+	var d Dump
+	if d.Flows, err = s.dumpFlows(ctx, conn, ofp.TableAll); err != nil {
 		return Dump{}, err
 	}
 	groups, err := readGroups(ctx, conn)
@@ -58,26 +57,8 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owner := func(id []byte) flow.Owner {
-		if sl := s.slots.get(id); sl != nil && sl.owner != nil {
-			return sl.owner.Owner
-		}
-		return flow.Owner{}
-	}
-	var d Dump
-	for _, f := range flows {
-		v := flow.FromStats(f)
-		out := DumpedFlow{
-			Flow: v, Packets: f.Stats.Packets, Bytes: f.Stats.Bytes,
-			Duration: time.Duration(f.Stats.DurationSec)*time.Second + time.Duration(f.Stats.DurationNsec),
-		}
-		if s.ours(v.Cookie) {
-			out.Owner = owner(appendIdent(nil, &v))
-		}
-		d.Flows = append(d.Flows, out)
-	}
 	for _, g := range groups {
-		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: owner([]byte(groupIdent(g.ID)))})
+		d.Groups = append(d.Groups, DumpedGroup{Group: g, Owner: s.ownerOf([]byte(groupIdent(g.ID)))})
 	}
 	for _, m := range meters {
 		out := DumpedMeter{Meter: m}
@@ -87,4 +68,62 @@ func (s *Syncer) Dump(ctx context.Context) (Dump, error) {
 		d.Meters = append(d.Meters, out)
 	}
 	return d, nil
+}
+
+// DumpTables reads the flows of some of the switch's tables.
+func (s *Syncer) DumpTables(ctx context.Context, tables ...ofp.Table) ([]DumpedFlow, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	var out []DumpedFlow
+	for _, t := range tables {
+		flows, err := s.dumpFlows(ctx, conn, t)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, flows...)
+	}
+	return out, nil
+}
+
+func (s *Syncer) connected() (*ofconn.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil, errors.New("no connection to the switch: is ovs-vswitchd running?")
+	}
+	return s.conn, nil
+}
+
+func (s *Syncer) dumpFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Table) ([]DumpedFlow, error) {
+	which := allFlows
+	which.Table = table
+	var flows []ofp.FlowDesc
+	if err := eachFlow(ctx, conn, which, func(list []ofp.FlowDesc) { flows = append(flows, list...) }); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []DumpedFlow
+	for _, f := range flows {
+		v := flow.FromStats(f)
+		d := DumpedFlow{
+			Flow: v, Packets: f.Stats.Packets, Bytes: f.Stats.Bytes,
+			Duration: time.Duration(f.Stats.DurationSec)*time.Second + time.Duration(f.Stats.DurationNsec),
+		}
+		if s.ours(v.Cookie) {
+			d.Owner = s.ownerOf(appendIdent(nil, &v))
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// ownerOf says who wants an entry; s.mu is held.
+func (s *Syncer) ownerOf(id []byte) flow.Owner {
+	if sl := s.slots.get(id); sl != nil && sl.owner != nil {
+		return sl.owner.Owner
+	}
+	return flow.Owner{}
 }

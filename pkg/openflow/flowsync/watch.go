@@ -254,10 +254,10 @@ func readGroups(ctx context.Context, conn *ofconn.Conn) ([]flow.Group, error) {
 // allFlows asks for all flows.
 var allFlows = ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny}}
 
-// eachFlow reads all flows of the switch, part by part.
-func eachFlow(ctx context.Context, conn *ofconn.Conn, take func([]ofp.FlowDesc)) error {
+// eachFlow reads flows of the switch, part by part.
+func eachFlow(ctx context.Context, conn *ofconn.Conn, which ofp.FlowDescRequest, take func([]ofp.FlowDesc)) error {
 	var strange error
-	err := conn.RequestParts(ctx, allFlows, func(p ofp.Message) {
+	err := conn.RequestParts(ctx, which, func(p ofp.Message) {
 		if reply, ok := p.(ofp.FlowDescReply); ok {
 			take(reply.Flows)
 		} else {

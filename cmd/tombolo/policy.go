@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+func (n *node) policies() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "policies",
+		Aliases: []string{"policy"},
+		Short:   "Policies that apply to Pods of this Node, and how often they were used",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list api.PolicyList
+			if err := n.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS", "PROBLEMS"}}
+				for _, p := range list.Policies {
+					priority := "-"
+					if p.Priority != nil {
+						priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
+					}
+					row := []string{p.Kind, or(p.Namespace, "-"), p.Name, or(p.Tier, "-"), priority, strconv.Itoa(len(p.Pods)), strconv.Itoa(p.Rules)}
+					problems := ""
+					if len(p.Problems) > 0 {
+						problems = strconv.Itoa(len(p.Problems))
+					}
+					t.add(append(append(row, counters(p.Counters)...), problems)...)
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+func counters(c api.Counters) []string {
+	return []string{strconv.FormatUint(c.Packets, 10), strconv.FormatUint(c.Bytes, 10), strconv.FormatUint(c.Connections, 10)}
+}
+
+func (n *node) rules() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:     "rules [POLICY]",
+		Aliases: []string{"rule"},
+		Short:   "Rules of policies that apply to Pods of this Node, and what the switch counted at each",
+		Long: "Show the rules of policies that apply to Pods of this Node, and what the switch counted at each.\n\n" +
+			"POLICY is its name, or namespace/name. Policies judge the packets that open a connection, and only those are counted: " +
+			"a packet is a connection, or an attempt that was repeated before it was answered.",
+		Example: "  tombolo get rules default/web",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := url.Values{}
+			if len(args) > 0 {
+				query.Set("policy", args[0])
+			}
+			var list api.RuleList
+			if err := n.ask(cmd.Context(), api.PathRules, query, &list); err != nil {
+				return err
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"POLICY", "RULE", "ACTION", "PODS", "PEERS", "PORTS", "PACKETS", "BYTES", "CONNECTIONS"}}
+				for _, r := range list.Rules {
+					name := r.Policy
+					if r.Namespace != "" {
+						name = r.Namespace + "/" + r.Policy
+					}
+					rule := fmt.Sprintf("%s[%d]", r.Direction, r.Index)
+					if r.Name != "" {
+						rule += " " + r.Name
+					}
+					row := []string{r.Kind + " " + name, rule, r.Action, or(some(r.Pods, ","), "-"), or(some(r.Peers, " or "), "any"), or(some(r.Ports, ","), "any")}
+					row = append(row, counters(r.Counters)...)
+					if r.SharesFlowOf != "" {
+						row = append(row, "counted at "+r.SharesFlowOf)
+					}
+					t.add(row...)
+				}
+				for _, d := range list.Denied {
+					t.add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+// some joins the first few of a list.
+func some(list []string, by string) string {
+	const few = 3
+	if len(list) > few+1 {
+		return strings.Join(list[:few], by) + fmt.Sprintf(" and %d more", len(list)-few)
+	}
+	return strings.Join(list, by)
+}
+
+func (n *node) identities() *cobra.Command {
+	var (
+		here bool
+		out  format
+	)
+	cmd := &cobra.Command{
+		Use:     "identities",
+		Aliases: []string{"identity"},
+		Short:   "Label sets that Pods share, by which policies select them",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var list api.IdentityList
+			if err := n.ask(cmd.Context(), api.PathIdentities, nil, &list); err != nil {
+				return err
+			}
+			if here {
+				kept := []api.Identity{}
+				for _, i := range list.Identities {
+					if i.Here > 0 {
+						kept = append(kept, i)
+					}
+				}
+				list.Identities = kept
+			}
+			return out.print(cmd.OutOrStdout(), list, func() error {
+				t := rows{{"NUMBER", "CLUSTERSET", "HERE", "ELSEWHERE", "ADDRESSES", "LABELS"}}
+				for _, i := range list.Identities {
+					set := "-"
+					if i.ClusterSet != 0 {
+						set = strconv.FormatUint(uint64(i.ClusterSet), 10)
+					}
+					t.add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere), strconv.Itoa(i.Addresses), i.Labels)
+				}
+				return t.write(cmd.OutOrStdout(), "  ", false)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&here, "here", false, "only those of Pods of this Node")
+	out.flag(cmd)
+	return cmd
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// kindNetworkPolicy is the kind of Kubernetes' own policies.
+const kindNetworkPolicy = "NetworkPolicy"
+
+// ruleCounts are the switch's counters by rule.
+type ruleCounts struct {
+	rules  map[policy.RuleKey]api.Counters
+	shares map[policy.RuleKey]policy.RuleKey // where packets of a rule are counted, if not at itself
+	denied map[policy.Direction]api.Counters // what no rule allows
+}
+
+// countRules reads the switch's counters of rules.
+func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
+	flows, err := a.flows.DumpTables(ctx, slices.Sorted(maps.Keys(datapath.RuleTables))...)
+	if err != nil {
+		return ruleCounts{}, fmt.Errorf("read the counters of rules: %w", err)
+	}
+	var owners map[flow.Owner][]policy.RuleKey
+	if err := a.ask(ctx, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
+		return ruleCounts{}, err
+	}
+	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.RuleKey]policy.RuleKey{}, map[policy.Direction]api.Counters{}}
+	for _, f := range flows {
+		count := api.Counters{Packets: f.Packets, Bytes: f.Bytes, Connections: f.Packets}
+		if f.Flow.Priority == 0 {
+			out.denied[datapath.RuleTables[f.Flow.Table]] = count
+			continue
+		}
+		for i, k := range owners[f.Owner] {
+			if i == 0 {
+				sum := out.rules[k]
+				sum.Add(count)
+				out.rules[k] = sum
+			} else {
+				out.shares[k] = owners[f.Owner][0]
+			}
+		}
+	}
+	return out, nil
+}
+
+// ask reads tables between two passes.
+func (a *Agent) ask(ctx context.Context, f func()) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if !a.tables.engine.Do(ctx, f) {
+		return errors.New("the agent does not look at its tables yet: is the OVSDB running?")
+	}
+	return nil
+}
+
+// standing are the policies that apply to Pods of this Node.
+func (a *Agent) standing(ctx context.Context) (list []policy.Standing, err error) {
+	err = a.ask(ctx, func() { list = a.tables.policies.Standing() })
+	return list, err
+}
+
+func (a *Agent) debugPolicies(r *http.Request) (any, error) {
+	standing, err := a.standing(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	counts, err := a.countRules(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	list := api.PolicyList{Policies: []api.Policy{}}
+	for _, s := range standing {
+		p := api.Policy{
+			Kind: kindNetworkPolicy, Namespace: s.Policy.Namespace, Name: s.Policy.Name,
+			Pods: texts(s.Pods), Rules: len(s.Rules), Problems: problemsOf(s.Problems),
+		}
+		for _, rule := range s.Rules {
+			p.Counters.Add(counts.rules[rule.Key])
+		}
+		list.Policies = append(list.Policies, p)
+	}
+	return list, nil
+}
+
+func problemsOf(list []problem.Problem) (out []api.Problem) {
+	for _, p := range list {
+		out = append(out, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
+	}
+	return out
+}
+
+func (a *Agent) debugRules(r *http.Request) (any, error) {
+	standing, err := a.standing(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	name := r.URL.Query().Get("policy")
+	if name != "" {
+		standing = slices.DeleteFunc(standing, func(s policy.Standing) bool { return !called(s.Policy, name) })
+		if len(standing) == 0 {
+			return nil, fmt.Errorf("no policy %q applies to Pods of Node %s: see `tombolo get policies` for those that do", name, a.options.NodeName)
+		}
+	}
+	counts, err := a.countRules(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	list := api.RuleList{Rules: []api.Rule{}, Denied: []api.Denied{}}
+	for _, s := range standing {
+		for _, rule := range s.Rules {
+			out := api.Rule{
+				Kind: kindNetworkPolicy, Namespace: s.Policy.Namespace, Policy: s.Policy.Name,
+				Direction: rule.Key.Direction.String(), Index: rule.Key.Index, Action: "Allow",
+				Pods: texts(rule.Pods), Applied: append([]uint32{}, rule.Applied...),
+				Peers: append([]string{}, rule.Peers...), Ports: append([]string{}, rule.Ports...),
+				Counters: counts.rules[rule.Key],
+			}
+			if at, ok := counts.shares[rule.Key]; ok {
+				out.SharesFlowOf = at.String()
+			}
+			list.Rules = append(list.Rules, out)
+		}
+	}
+	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
+		if name != "" {
+			break // they are of all policies
+		}
+		count := counts.denied[d]
+		list.Denied = append(list.Denied, api.Denied{Direction: d.String(), Packets: count.Packets, Bytes: count.Bytes})
+	}
+	return list, nil
+}
+
+// called says whether a policy is meant by NAME or NAMESPACE/NAME.
+func called(o derive.Object, name string) bool {
+	return name == o.Name || strings.TrimPrefix(o.String(), "/") == name
+}
+
+func (a *Agent) debugIdentities(r *http.Request) (any, error) {
+	list := api.IdentityList{Identities: []api.Identity{}}
+	err := a.ask(r.Context(), func() {
+		for _, u := range a.tables.policies.IdentityUses() {
+			list.Identities = append(list.Identities, api.Identity{
+				Number: u.Number, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere, Addresses: u.Addresses,
+			})
+		}
+	})
+	return list, err
+}

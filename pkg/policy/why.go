@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// What follows answers questions of people about the tables. It reads several of them: it is called between two
+// passes (derive.Engine.Do), so that they agree.
+
+// Standing is a policy that applies to Pods of this Node.
+type Standing struct {
+	Policy   derive.Object
+	Pods     []derive.Object // of this Node that it is applied to
+	Rules    []RuleText
+	Problems []problem.Problem
+}
+
+// RuleText is a rule in words.
+type RuleText struct {
+	Key     RuleKey
+	Pods    []derive.Object // of this Node that it is applied to
+	Applied []uint32        // their identities
+	Peers   []string        // any of them; empty is everybody
+	Ports   []string        // any of them; empty is every protocol and port
+}
+
+// Standing returns the policies that apply to Pods of this Node, in order, each with its rules in order.
+func (t *Tables) Standing() []Standing {
+	podsOf, identityOf := map[Identity][]derive.Object{}, map[uint32]Identity{}
+	for _, row := range t.here.All() {
+		podsOf[row.Value] = append(podsOf[row.Value], row.Key)
+		if n, ok := t.Numbers.Get(row.Value); ok {
+			identityOf[n] = row.Value
+		}
+	}
+	applied := map[derive.Object][]derive.Object{}
+	for _, row := range t.Applied.All() {
+		for _, policy := range slices.Concat(row.Value.Ingress, row.Value.Egress) {
+			applied[policy] = append(applied[policy], podsOf[row.Key]...)
+		}
+	}
+	var out []Standing
+	for _, row := range t.active.All() {
+		s := Standing{Policy: row.Key, Pods: inOrder(applied[row.Key]), Problems: row.Value.Problems}
+		keys := ruleKeys(row.Key, row.Value)
+		slices.SortFunc(keys, RuleKey.Compare)
+		for _, k := range keys {
+			text := row.Value.text(k)
+			rule, _ := t.Rules.Get(k)
+			text.Applied = rule.Applied
+			for _, n := range rule.Applied {
+				text.Pods = append(text.Pods, podsOf[identityOf[n]]...)
+			}
+			text.Pods = inOrder(text.Pods)
+			s.Rules = append(s.Rules, text)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func inOrder(pods []derive.Object) []derive.Object {
+	slices.SortFunc(pods, derive.Object.Compare)
+	return slices.Compact(pods)
+}
+
+// text says in words what a rule of the policy is about.
+func (f Facts) text(k RuleKey) RuleText {
+	d, out := f.Ingress, RuleText{Key: k}
+	if k.Direction == Egress {
+		d = f.Egress
+	}
+	if d == nil || k.Index >= len(d.Rules) {
+		return out
+	}
+	r := d.Rules[k.Index]
+	if !r.AnyPeer {
+		out.Peers = []string{}
+		for _, s := range r.Peers {
+			out.Peers = append(out.Peers, s.String())
+		}
+		for _, b := range r.Blocks {
+			out.Peers = append(out.Peers, b.String())
+		}
+		if len(out.Peers) == 0 {
+			out.Peers = append(out.Peers, "nobody")
+		}
+	}
+	if !r.AnyPort {
+		for _, p := range r.Ports {
+			out.Ports = append(out.Ports, p.String())
+		}
+		for _, p := range r.Named {
+			out.Ports = append(out.Ports, fmt.Sprintf("%s/%s", p.Protocol, p.Name))
+		}
+		if len(out.Ports) == 0 {
+			out.Ports = append(out.Ports, "none")
+		}
+	}
+	return out
+}
+
+// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol.
+func (p PortRange) String() string {
+	switch {
+	case p.From == 0 && p.To == 65535:
+		return string(p.Protocol)
+	case p.From == p.To:
+		return fmt.Sprintf("%s/%d", p.Protocol, p.From)
+	}
+	return fmt.Sprintf("%s/%d-%d", p.Protocol, p.From, p.To)
+}
+
+// IdentityUse says who has an identity.
+type IdentityUse struct {
+	Identity        Identity
+	Number          uint32
+	Here, Elsewhere int // Pods
+	Addresses       int // that a rule asks for
+}
+
+// IdentityUses returns all identities by number.
+func (t *Tables) IdentityUses() []IdentityUse {
+	uses := map[Identity]*IdentityUse{}
+	byNumber := map[uint32]*IdentityUse{}
+	for _, row := range t.Numbers.All() {
+		u := &IdentityUse{Identity: row.Key, Number: row.Value}
+		uses[row.Key], byNumber[row.Value] = u, u
+	}
+	for _, row := range t.Identities.All() {
+		u := uses[row.Value]
+		if u == nil {
+			continue
+		}
+		if pod, _ := t.Pods.Get(row.Key); pod.Node == t.node {
+			u.Here++
+		} else {
+			u.Elsewhere++
+		}
+	}
+	for _, row := range t.Addresses.All() {
+		if u := byNumber[row.Value]; u != nil {
+			u.Addresses++
+		}
+	}
+	out := make([]IdentityUse, 0, len(uses))
+	for _, row := range t.Numbers.All() {
+		out = append(out, *uses[row.Key])
+	}
+	slices.SortFunc(out, func(a, b IdentityUse) int { return int(a.Number) - int(b.Number) })
+	return out
+}
