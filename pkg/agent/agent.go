@@ -183,7 +183,10 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Of(t.serviceCIDRs, serviceCIDRsOf, watch.Optional()),
 		watch.Of(t.policies.Pods, policy.PodFactsOf),
 		watch.Of(t.policies.Namespaces, policy.NamespaceLabels),
-		watch.Of(t.policies.Policies, policy.FactsOf),
+		watch.Of(t.policies.Policies[policy.NetworkPolicy], policy.FactsOf),
+	}
+	for _, kind := range []policy.Kind{policy.AntreaClusterNetworkPolicy, policy.AntreaNetworkPolicy, policy.ClusterNetworkPolicy} {
+		t.policies.Policies[kind].Loaded() // not watched yet
 	}
 	if !t.config.MulticlusterGateway() {
 		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {

@@ -524,7 +524,7 @@ func (t *tables) setCluster(v View) {
 	replace(t.exports, v.ServiceExports, exportFactsOf)
 	replace(t.policies.Pods, v.Pods, policy.PodFactsOf)
 	replace(t.policies.Namespaces, v.Namespaces, policy.NamespaceLabels)
-	replace(t.policies.Policies, v.NetworkPolicies, policy.FactsOf)
+	replace(t.policies.Policies[policy.NetworkPolicy], v.NetworkPolicies, policy.FactsOf)
 }
 
 // set makes a view the content of all sources.
@@ -559,7 +559,7 @@ func (t *tables) loaded(cluster bool) {
 	if !cluster {
 		return
 	}
-	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies.Pods, t.policies.Namespaces, t.policies.Policies, t.gateways, t.imports, t.sets, t.exports} {
+	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies, t.gateways, t.imports, t.sets, t.exports} {
 		s.Loaded()
 	}
 }

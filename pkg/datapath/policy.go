@@ -60,7 +60,7 @@ func (n Node) policies() []flow.Flow {
 // podIdentity is what policies are to a Pod of this Node.
 type podIdentity struct {
 	number uint32
-	egress bool // a policy isolates it for egress
+	egress bool // a policy is applied to it for egress
 }
 
 // identity returns that of a Pod. While it is not known it is none, or in a Namespace with policies the one that
@@ -71,14 +71,14 @@ func (t *Tables) identity(r *derive.Reader, pod problem.Object) podIdentity {
 	}
 	i, _ := derive.Get(r, t.Policy.Identities, derive.Object{Namespace: pod.Namespace, Name: pod.Name})
 	if i == "" {
-		if len(derive.List(r, t.Policy.ByNamespace, derive.Name(pod.Namespace))) > 0 {
+		if t.Policy.MaySelect(r, pod.Namespace) {
 			return podIdentity{number: unknownIdentity}
 		}
 		return podIdentity{}
 	}
 	number, _ := derive.Get(r, t.Policy.Numbers, i)
 	applied, _ := derive.Get(r, t.Policy.Applied, i)
-	return podIdentity{number, len(applied.Egress) > 0}
+	return podIdentity{number, applied.Any(policy.Egress)}
 }
 
 // load is the action that says who sends or receives, none for nobody whom a rule names.
@@ -341,8 +341,8 @@ func (p *policyFlows) isolatedFlows(i policy.Identity, r *derive.Reader) (e flow
 	if !ok {
 		return e, nil
 	}
-	for d, by := range [...][]derive.Object{policy.Ingress: applied.Ingress, policy.Egress: applied.Egress} {
-		if s := stages[d]; len(by) > 0 {
+	for d, s := range stages {
+		if applied.Isolated(policy.Direction(d)) {
 			e.Flows = append(e.Flows, flow.Flow{
 				Table: s.isolated, Priority: normal,
 				Match:   flow.All(s.own.Is(uint64(number))),

@@ -55,10 +55,10 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 		},
 		Policy: func(namespace, name string, n *networkingv1.NetworkPolicy) {
 			if n == nil {
-				p.policy.Policies.Delete(derive.Object{Namespace: namespace, Name: name})
+				p.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: namespace, Name: name})
 				return
 			}
-			p.policy.Policies.Set(derive.ObjectOf(n), policy.FactsOf(n))
+			p.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
 		},
 	})
 	var err error
@@ -215,7 +215,9 @@ func (p *policed) fromNothing(t *testing.T, when string) {
 	fresh := newSources(p.State)
 	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
 	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
-	fresh.policy.Policies.Replace(rowsOf(p.policy.Policies))
+	for kind, s := range p.policy.Policies {
+		fresh.policy.Policies[kind].Replace(rowsOf(s))
+	}
 	fresh.engine.Pass()
 	if diff := cmp.Diff(wordsOf(fresh.held), wordsOf(p.held)); diff != "" {
 		t.Fatalf("%s: flows (-from nothing +incremental):\n%s", when, diff)

@@ -69,7 +69,7 @@ func newSources(s State) *sources {
 		}
 	})
 	c.fill()
-	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.exported, c.policy.Pods, c.policy.Namespaces, c.policy.Policies} {
+	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.exported, c.policy} {
 		s.Loaded()
 	}
 	return c

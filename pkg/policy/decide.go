@@ -19,10 +19,22 @@ type Connection struct {
 // Verdict is what the policies of a Pod say of a connection.
 type Verdict struct {
 	Allowed bool
-	// Policies are those that isolate the Pod; without any, everything is allowed.
-	Policies []derive.Object
-	// Rule is the first that allows the connection, where one is asked for.
+	// Stage is the one that decided; Stages where none did, which allows.
+	Stage Stage
+	// Action is what became of the connection: Allow, Drop or Reject.
+	Action Action
+	// Rule decided; nil where none did, or where isolation by NetworkPolicies did.
 	Rule *RuleKey
+	// Steps are the stages that were asked, in order, the last of them the one that decided.
+	Steps []Step
+}
+
+// Step is what one stage says of a connection.
+type Step struct {
+	Stage    Stage
+	Policies []Key    // that apply to the Pod
+	Rule     *RuleKey // that matches first, if any does
+	Action   Action   // of the Rule
 }
 
 // Decide says what the policies of a Pod of this Node say of a connection from it (Egress) or to it (Ingress). A
@@ -31,31 +43,50 @@ type Verdict struct {
 func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	identity, _ := t.here.Get(pod)
 	applied, _ := t.Applied.Get(identity)
-	v := Verdict{Policies: applied.in(d)}
-	if len(v.Policies) == 0 {
-		v.Allowed = true
+	var v Verdict
+	for stage := range Stages {
+		step := t.step(identity, d, stage, applied[d][stage], c)
+		v.Steps = append(v.Steps, step)
+		switch {
+		case step.Rule != nil && step.Action != Pass:
+			v.Stage, v.Action, v.Rule = stage, step.Action, step.Rule
+		case stage == NetworkPolicies && applied.Isolated(d):
+			v.Stage, v.Action = stage, Drop
+		default:
+			continue
+		}
+		v.Allowed = v.Action == Allow
 		return v
 	}
+	v.Allowed, v.Stage, v.Action = true, Stages, Allow
+	return v
+}
+
+// step finds the rule of a stage that matches first.
+func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Key, c Connection) Step {
+	s := Step{Stage: stage, Policies: policies}
 	number, _ := t.Numbers.Get(identity)
 	peer := c.From
 	if d == Egress {
 		peer = c.To
 	}
 	other, _ := t.Addresses.Get(Addr{peer})
-	for _, policy := range v.Policies {
+	var rank Rank
+	for _, policy := range policies {
 		f, _ := t.active.Get(policy)
 		for _, k := range ruleKeys(policy, f) {
-			if rule, ok := t.Rules.Get(k); ok && k.Direction == d && rule.allows(number, other, peer, c) {
-				v.Allowed, v.Rule = true, &k
-				return v
+			rule, ok := t.Rules.Get(k)
+			if !ok || k.Direction != d || s.Rule != nil && rule.Rank.Compare(rank) >= 0 || !rule.matches(number, other, peer, c) {
+				continue
 			}
+			s.Rule, s.Action, rank = &k, rule.Action, rule.Rank
 		}
 	}
-	return v
+	return s
 }
 
-// allows says whether a rule allows a connection of the identity pod with the one of number other at address peer.
-func (r Rule) allows(pod, other uint32, peer netip.Addr, c Connection) bool {
+// matches says whether a rule is about a connection of the identity pod with the one of number other at address peer.
+func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 	contains := func(list []uint32, n uint32) bool {
 		_, ok := slices.BinarySearch(list, n)
 		return ok

@@ -71,35 +71,72 @@ func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.Pro
 
 // Facts are a policy, parsed once. What could not be understood is left out, with a Problem.
 type Facts struct {
-	Pods     string // the selector of the Pods that it is applied to, in text form
-	Ingress  *DirectionFacts
-	Egress   *DirectionFacts
-	Problems []problem.Problem
+	// Stage, tier and Priority make the rank of its rules; of NetworkPolicies the Stage alone counts.
+	Stage        Stage
+	Tier         string // its name, for kinds that have Tiers
+	TierPriority uint8
+	Priority     float64
+	AppliedTo    []Selector // Pods; empty where each rule has its own
+	Ingress      *DirectionFacts
+	Egress       *DirectionFacts
+	Problems     []problem.Problem
 }
 
-// DirectionFacts isolate Pods in one direction, but for these rules.
+// DirectionFacts are the rules of a direction. Those of a NetworkPolicy isolate Pods, but for these rules.
 type DirectionFacts struct{ Rules []RuleFacts }
 
-// RuleFacts allow connections with any of the peers to any of the ports.
+// RuleFacts decide about connections with any of the peers to any of the ports.
 type RuleFacts struct {
-	AnyPeer bool
-	Peers   []Selector
-	Blocks  []netip.Prefix // of both families, sorted, none within another
-	AnyPort bool
-	Ports   []PortRange
-	Named   []portName
+	Action    Action
+	AppliedTo []Selector // beside those of the policy
+	AnyPeer   bool
+	Peers     []Selector
+	Blocks    []netip.Prefix // of both families, sorted, none within another
+	AnyPort   bool
+	Ports     []PortRange
+	Named     []portName
+	ICMP      []ICMP
+	IGMP      []IGMP
+	// Log, Name and LogLabel are enableLogging, name and logLabel.
+	Log            bool
+	Name, LogLabel string
 }
 
-// PortRange are ports of one protocol, both ends included. From 0 to 65535 are all of them, and packets of a
-// protocol without ports.
+// PortRange are destination ports of one protocol, both ends included. From 0 to 65535 are all of them, and
+// packets of a protocol without ports.
 type PortRange struct {
 	Protocol corev1.Protocol
 	From, To uint16
+	// SourceFrom and SourceTo are the source's ports, both ends included; 0 and 0 are all of them.
+	SourceFrom, SourceTo uint16
 }
 
-// Compare orders by protocol, then ports.
+// ICMP are messages of a type and code, of ICMP and ICMPv6 alike; Any is every one.
+type ICMP struct{ Type, Code int16 }
+
+// Any type, or code, of ICMP and IGMP.
+const Any = -1
+
+// Compare orders by type, then code.
+func (i ICMP) Compare(o ICMP) int {
+	return cmp.Or(cmp.Compare(i.Type, o.Type), cmp.Compare(i.Code, o.Code))
+}
+
+// IGMP are messages of a type, or of Any; about one group, or where it is not valid about every group.
+type IGMP struct {
+	Type  int16
+	Group netip.Addr
+}
+
+// Compare orders by type, then group.
+func (i IGMP) Compare(o IGMP) int {
+	return cmp.Or(cmp.Compare(i.Type, o.Type), i.Group.Compare(o.Group))
+}
+
+// Compare orders by protocol, then ports, then those of the source.
 func (p PortRange) Compare(o PortRange) int {
-	return cmp.Or(cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.From, o.From), cmp.Compare(p.To, o.To))
+	return cmp.Or(cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.From, o.From), cmp.Compare(p.To, o.To),
+		cmp.Compare(p.SourceFrom, o.SourceFrom), cmp.Compare(p.SourceTo, o.SourceTo))
 }
 
 // parser collects what is wrong with one policy.
@@ -116,12 +153,12 @@ func (p *parser) report(field, reason, format string, args ...any) {
 // more: a peer or port that is not understood allows nothing.
 func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 	p := &parser{object: problem.Object{Kind: "NetworkPolicy", Namespace: n.Namespace, Name: n.Name}}
-	var f Facts
+	f := Facts{Stage: NetworkPolicies}
 	pods, ok := p.selector("spec.podSelector", &n.Spec.PodSelector)
 	if !ok {
 		return Facts{Problems: p.problems}
 	}
-	f.Pods = pods
+	f.AppliedTo = []Selector{{Namespace: n.Namespace, Pods: pods}}
 	types := n.Spec.PolicyTypes
 	if len(types) == 0 { // as the API server's defaults
 		if types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}; len(n.Spec.Egress) > 0 {
@@ -159,7 +196,7 @@ func (p *parser) selector(field string, s *metav1.LabelSelector) (text string, o
 }
 
 func (p *parser) rule(field, peers, namespace string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) RuleFacts {
-	r := RuleFacts{AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}
+	r := RuleFacts{Action: Allow, AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}
 	var blocks netipx.IPSetBuilder
 	for i, peer := range from {
 		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
@@ -240,7 +277,7 @@ func (p *parser) port(field string, port networkingv1.NetworkPolicyPort, r *Rule
 	case port.Port == nil && port.EndPort != nil:
 		p.report(field+".endPort", "InvalidPort", "endPort is given without port: give the first port of the range")
 	case port.Port == nil:
-		r.Ports = append(r.Ports, PortRange{protocol, 0, 65535})
+		r.Ports = append(r.Ports, PortRange{Protocol: protocol, To: 65535})
 	case port.Port.Type == intstr.String && port.EndPort != nil:
 		p.report(field+".endPort", "InvalidPort", "endPort stands beside the name %q: give the first port's number", port.Port.StrVal)
 	case port.Port.Type == intstr.String:
@@ -254,6 +291,6 @@ func (p *parser) port(field string, port networkingv1.NetworkPolicyPort, r *Rule
 			p.report(field, "InvalidPort", "ports %d to %d are not within 1 to 65535, in order: correct them", from, to)
 			return
 		}
-		r.Ports = append(r.Ports, PortRange{protocol, uint16(from), uint16(to)})
+		r.Ports = append(r.Ports, PortRange{Protocol: protocol, From: uint16(from), To: uint16(to)})
 	}
 }

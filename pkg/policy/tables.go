@@ -1,12 +1,8 @@
 package policy
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -16,67 +12,30 @@ import (
 // unknown.
 const MaxIdentity = 1<<24 - 2
 
-// Direction is seen from the Pod that a policy is applied to.
-type Direction uint8
-
-// The directions of a connection's first packet.
-const (
-	Ingress Direction = iota
-	Egress
-)
-
-// String returns "ingress" or "egress".
-func (d Direction) String() string {
-	if d == Egress {
-		return "egress"
-	}
-	return "ingress"
-}
-
-// RuleKey names a rule: spec.ingress[Index] or spec.egress[Index] of a NetworkPolicy.
-type RuleKey struct {
-	Policy    derive.Object
-	Direction Direction
-	Index     int
-}
-
-// Compare orders by policy, direction, index.
-func (k RuleKey) Compare(o RuleKey) int {
-	return cmp.Or(k.Policy.Compare(o.Policy), cmp.Compare(k.Direction, o.Direction), cmp.Compare(k.Index, o.Index))
-}
-
-// String returns "default/web ingress[0]".
-func (k RuleKey) String() string { return fmt.Sprintf("%s %s[%d]", k.Policy, k.Direction, k.Index) }
-
-// RuleKeyOf reads the String of a RuleKey back; the zero RuleKey for anything else.
-func RuleKeyOf(text string) (k RuleKey) {
-	name, rest, ok1 := strings.Cut(text, " ")
-	direction, index, ok2 := strings.Cut(rest, "[")
-	namespace, name, ok3 := strings.Cut(name, "/")
-	n, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
-	if !ok1 || !ok2 || !ok3 || err != nil {
-		return RuleKey{}
-	}
-	k = RuleKey{derive.Object{Namespace: namespace, Name: name}, Ingress, n}
-	if direction == Egress.String() {
-		k.Direction = Egress
-	}
-	return k
-}
-
-// Rule allows new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
+// Rule decides about new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
 type Rule struct {
+	// Rank says which rule decides where several match, and what it does.
+	Rank
 	// Applied are the identities of Pods of this Node that the rule is for.
 	Applied []uint32
-	// AnyPeer allows every other end; else one of Peers, or an address in Blocks.
+	// AnyPeer matches every other end; else one of Peers or ClusterSet, an address in Blocks, or a connection that
+	// was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	Blocks  []netip.Prefix
-	// AnyPort allows every protocol and port; else one of Ports, or an end of Targets.
+	// ClusterSet are numbers that the cluster set gives identities: of peers in other clusters, in tunnel keys.
+	ClusterSet []uint32
+	Blocks     []netip.Prefix
+	Services   []derive.Object
+	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, or an end of Targets.
 	AnyPort bool
 	Ports   []PortRange
+	ICMP    []ICMP
+	IGMP    []IGMP
 	// Targets are what the names of ports mean: each Pod that can be the destination gives a name its own number.
 	Targets []Target
+	// Log says that connections that the rule decides are logged, with LogLabel; Name is that of the rule.
+	Log            bool
+	Name, LogLabel string
 }
 
 // Target is a destination port of certain Pods.
@@ -85,15 +44,16 @@ type Target struct {
 	IPs []netip.Addr // of both families
 }
 
-// Applied are the policies that isolate an identity of this Node; nil in a direction means that it is not isolated.
-type Applied struct{ Ingress, Egress []derive.Object }
+// Applied are the policies that apply to an identity of this Node, by direction and stage, each sorted.
+type Applied [2][Stages][]Key
 
-func (a Applied) in(d Direction) []derive.Object {
-	if d == Egress {
-		return a.Egress
-	}
-	return a.Ingress
+// Any says whether policies of any stage apply in a direction.
+func (a Applied) Any(d Direction) bool {
+	return slices.ContainsFunc(a[d][:], func(list []Key) bool { return len(list) > 0 })
 }
+
+// Isolated says whether NetworkPolicies isolate the Pods in a direction: what none of their rules allows is denied.
+func (a Applied) Isolated(d Direction) bool { return len(a[d][NetworkPolicies]) > 0 }
 
 // Addr is an address as a key.
 type Addr struct{ netip.Addr }
@@ -103,21 +63,22 @@ func (a Addr) Compare(b Addr) int { return a.Addr.Compare(b.Addr) }
 
 // Tables are the policies of a Node.
 type Tables struct {
-	// Pods, Namespaces and Policies are to be filled: of the whole cluster, each object under its own key, a
-	// Namespace with its labels in normal form (NamespaceLabels).
+	// Pods, Namespaces and Policies (by kind) are to be filled: of the whole cluster, each object under its own key,
+	// a Namespace with its labels in normal form (NamespaceLabels).
 	Pods       *derive.Source[derive.Object, PodFacts]
 	Namespaces *derive.Source[derive.Object, string]
-	Policies   *derive.Source[derive.Object, Facts]
+	Policies   [Kinds]*derive.Source[derive.Object, Facts]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
 	Numbers *derive.Numbers[Identity]
-	// ByNamespace finds the policies of a Namespace.
-	ByNamespace *derive.Index[derive.Name, derive.Object, Facts]
 	// Applied are the policies of each identity that Pods of this Node have.
 	Applied *derive.Table[Identity, Applied]
 	// Rules are those of Pods of this Node.
 	Rules *derive.Table[RuleKey, Rule]
+	// Priorities give each rank of Rules a number, the higher one to the rank that decides before the other. Both
+	// directions share them.
+	Priorities *derive.Order[Rank]
 	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names.
 	Addresses *derive.Table[Addr, uint32]
 
@@ -129,8 +90,9 @@ type Tables struct {
 	byIP     *derive.Index[Addr, derive.Object, PodFacts]
 	here     *derive.Table[derive.Object, Identity]
 	byHere   *derive.Index[Identity, derive.Object, Identity]
-	byPolicy *derive.Index[derive.Object, Identity, Applied]
-	active   *derive.Table[derive.Object, Facts]
+	subjects [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
+	byPolicy *derive.Index[Key, Identity, Applied]
+	active   *derive.Table[Key, Facts]
 	peers    *derive.Table[Selector, []Identity]
 
 	byNamespaceLabel *derive.Index[label, derive.Object, string]
@@ -138,13 +100,32 @@ type Tables struct {
 	named            *derive.Index[Identity, Selector, []Identity]
 }
 
+// Priorities are from FirstPriority to LastPriority: above and below there is room for flows of other purposes.
+const (
+	FirstPriority = 1000
+	LastPriority  = 64000
+)
+
+var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicies", "antrea-networkpolicies", "clusternetworkpolicies"}
+
+// Loaded declares that the sources have their content.
+func (t *Tables) Loaded() {
+	t.Pods.Loaded()
+	t.Namespaces.Loaded()
+	for _, s := range t.Policies {
+		s.Loaded()
+	}
+}
+
 // NewTables adds the tables of the Node of this name to an engine.
 func NewTables(e *derive.Engine, node string) *Tables {
 	t := &Tables{node: node}
 	t.Pods = derive.NewSource[derive.Object, PodFacts](e, "cluster-pods")
 	t.Namespaces = derive.NewSource[derive.Object, string](e, "namespaces")
-	t.Policies = derive.NewSource[derive.Object, Facts](e, "networkpolicies")
-	t.ByNamespace = derive.NewIndex(t.Policies, "namespace", func(k derive.Object, _ Facts) []derive.Name { return []derive.Name{derive.Name(k.Namespace)} })
+	for kind := range Kinds {
+		t.Policies[kind] = derive.NewSource[derive.Object, Facts](e, sourceNames[kind])
+		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace", func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
+	}
 	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName {
 		var out []portName
 		for _, p := range f.Ports {
@@ -178,13 +159,16 @@ func NewTables(e *derive.Engine, node string) *Tables {
 	}, derive.KeysOfIndex(ofNode))
 	t.byHere = derive.NewIndex(t.here, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
-	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []derive.Object {
-		out := slices.Concat(a.Ingress, a.Egress)
-		slices.SortFunc(out, derive.Object.Compare)
+	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key {
+		var out []Key
+		for _, stages := range a {
+			out = append(out, slices.Concat(stages[:]...)...)
+		}
+		slices.SortFunc(out, Key.Compare)
 		return slices.Compact(out)
 	})
 	t.active = derive.NewTable(e, "active-policies", t.activePolicy, derive.KeysOfIndex(t.byPolicy))
-	selectors := derive.NewIndex(t.active, "selector", func(_ derive.Object, f Facts) []Selector { return f.selectors() })
+	selectors := derive.NewIndex(t.active, "selector", func(_ Key, f Facts) []Selector { return f.selectors() })
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", func(_ derive.Object, text string) []label {
 		out := []label{{}}
 		for k, v := range setOf(text) {
@@ -192,7 +176,7 @@ func NewTables(e *derive.Engine, node string) *Tables {
 		}
 		return out
 	})
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.active, "namespace-selector", func(_ derive.Object, f Facts) []derive.Name {
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.active, "namespace-selector", func(_ Key, f Facts) []derive.Name {
 		var out []derive.Name
 		for _, s := range f.selectors() {
 			if s.Namespaces != "" {
@@ -205,6 +189,8 @@ func NewTables(e *derive.Engine, node string) *Tables {
 	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list })
 	keys := derive.NewIndex(t.active, "rule", ruleKeys)
 	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOfIndex(keys))
+	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
+		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP))
 	return t
 }
@@ -218,28 +204,75 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	return identityOf(namespace, pod.Labels), nil
 }
 
+// MaySelect says whether any policy may apply to a Pod of a Namespace, whatever its labels are.
+func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
+	for kind := range Kinds {
+		if len(derive.List(r, t.subjects[kind], derive.Name(namespace))) > 0 || len(derive.List(r, t.subjects[kind], "")) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.Problem) {
 	set, _ := derive.Get(r, t.sets, i)
-	for _, row := range derive.List(r, t.ByNamespace, derive.Name(set.namespaceName())) {
-		if row.Value.Ingress == nil && row.Value.Egress == nil {
-			continue // not understood
+	for kind := range Kinds {
+		for _, namespace := range []derive.Name{derive.Name(set.namespaceName()), ""} {
+			for _, row := range derive.List(r, t.subjects[kind], namespace) {
+				key, f := Key{kind, row.Key.Namespace, row.Key.Name}, row.Value
+				for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+					if facts != nil && f.appliesTo(facts, set) {
+						a[d][f.Stage] = append(a[d][f.Stage], key)
+					}
+				}
+			}
 		}
-		s, err := Selector{Pods: row.Value.Pods}.parse()
-		if err != nil || !s.pods.Matches(set.pod) {
-			continue
-		}
-		if row.Value.Ingress != nil {
-			a.Ingress = append(a.Ingress, row.Key)
-		}
-		if row.Value.Egress != nil {
-			a.Egress = append(a.Egress, row.Key)
+	}
+	for d := range a {
+		for _, list := range a[d] {
+			slices.SortFunc(list, Key.Compare)
 		}
 	}
 	return a, nil
 }
 
-func (t *Tables) activePolicy(k derive.Object, r *derive.Reader) (Facts, []problem.Problem) {
-	f, _ := derive.Get(r, t.Policies, k)
+// appliesTo says whether a policy, or any of its rules in a direction, is applied to Pods of an identity.
+func (f Facts) appliesTo(facts *DirectionFacts, set *labelSets) bool {
+	return selectAny(f.AppliedTo, set) ||
+		slices.ContainsFunc(facts.Rules, func(r RuleFacts) bool { return selectAny(r.AppliedTo, set) })
+}
+
+func selectAny(list []Selector, set *labelSets) bool {
+	return slices.ContainsFunc(list, func(s Selector) bool {
+		p, err := s.parse()
+		return err == nil && p.matches(set)
+	})
+}
+
+// namespaces are the Namespaces of Pods that the policy may be applied to, "" for any.
+func (f Facts) namespaces() []derive.Name {
+	var out []derive.Name
+	for _, s := range f.AppliedTo {
+		out = append(out, derive.Name(s.Namespace))
+	}
+	for _, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+		if facts != nil {
+			for _, r := range facts.Rules {
+				for _, s := range r.AppliedTo {
+					out = append(out, derive.Name(s.Namespace))
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	if slices.Contains(out, "") {
+		return []derive.Name{""}
+	}
+	return slices.Compact(out)
+}
+
+func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
+	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
 	return f, f.Problems
 }
 
@@ -257,12 +290,12 @@ func (f Facts) selectors() []Selector {
 	return slices.Compact(out)
 }
 
-func ruleKeys(k derive.Object, f Facts) []RuleKey {
+func ruleKeys(k Key, f Facts) []RuleKey {
 	var out []RuleKey
-	for d, facts := range map[Direction]*DirectionFacts{Ingress: f.Ingress, Egress: f.Egress} {
+	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
 		if facts != nil {
 			for i := range facts.Rules {
-				out = append(out, RuleKey{k, d, i})
+				out = append(out, RuleKey{Policy: k, Direction: Direction(d), Index: i})
 			}
 		}
 	}
@@ -331,7 +364,11 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	f := facts.Rules[k.Index]
 	var applied, peers []Identity
 	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
-		if slices.Contains(row.Value.in(k.Direction), k.Policy) {
+		if !slices.Contains(row.Value[k.Direction][policy.Stage], k.Policy) {
+			continue
+		}
+		set, _ := derive.Get(r, t.sets, row.Key)
+		if selectAny(policy.AppliedTo, set) || selectAny(f.AppliedTo, set) {
 			applied = append(applied, row.Key)
 		}
 	}
@@ -341,7 +378,12 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	}
 	slices.Sort(peers)
 	peers = slices.Compact(peers)
-	rule = Rule{Applied: t.numbersOf(r, applied), AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks, AnyPort: f.AnyPort, Ports: f.Ports}
+	rule = Rule{
+		Rank: policy.rank(k.Index, f.Action), Applied: t.numbersOf(r, applied),
+		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks,
+		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
+		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
+	}
 	targets := map[PortRange][]netip.Addr{}
 	for _, name := range f.Named {
 		for _, row := range derive.List(r, t.byPort, name) {
@@ -353,7 +395,7 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 			}
 			for _, p := range row.Value.Ports {
 				if p.portName == name {
-					port := PortRange{name.Protocol, p.Port, p.Port}
+					port := PortRange{Protocol: name.Protocol, From: p.Port, To: p.Port}
 					targets[port] = append(targets[port], row.Value.IPs...)
 				}
 			}
@@ -365,6 +407,14 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	}
 	slices.SortFunc(rule.Targets, func(a, b Target) int { return a.Compare(b.PortRange) })
 	return rule, nil
+}
+
+// rank is that of a rule of a policy.
+func (f Facts) rank(index int, a Action) Rank {
+	if f.Stage == NetworkPolicies {
+		return NetworkPolicyRank
+	}
+	return Rank{f.Stage, f.TierPriority, f.Priority, index, a}
 }
 
 func (f RuleFacts) inBlock(a netip.Addr) bool {

@@ -30,7 +30,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	w := &world{engine: derive.New()}
 	w.Tables = NewTables(w.engine, "node-1")
-	loaded(w.Tables)
+	w.Tables.Loaded()
 	var all []netip.Addr
 	for i := range 12 {
 		all = append(all, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
@@ -58,18 +58,12 @@ func (t *Tables) hears() policytest.Watch {
 		},
 		Policy: func(namespace, name string, p *networkingv1.NetworkPolicy) {
 			if p == nil {
-				t.Policies.Delete(derive.Object{Namespace: namespace, Name: name})
+				t.Policies[NetworkPolicy].Delete(derive.Object{Namespace: namespace, Name: name})
 				return
 			}
-			t.Policies.Set(derive.ObjectOf(p), FactsOf(p))
+			t.Policies[NetworkPolicy].Set(derive.ObjectOf(p), FactsOf(p))
 		},
 	}
-}
-
-func loaded(t *Tables) {
-	t.Pods.Loaded()
-	t.Namespaces.Loaded()
-	t.Policies.Loaded()
 }
 
 // fill gives tables everything.
@@ -84,7 +78,7 @@ func fill(t *Tables, c policytest.Cluster) {
 	for _, p := range c.Policies {
 		watch.Policy(p.Namespace, p.Name, p)
 	}
-	loaded(t)
+	t.Loaded()
 }
 
 func (w *world) address() netip.Addr { return policytest.Pick(w.Walk, w.Walk.Addresses["node-1"]...) }
@@ -110,7 +104,7 @@ func (w *world) ask(t *testing.T, questions int) (asked, denied int) {
 		}
 		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Allows(pod, d == Egress, policytest.Connection(c))
 		if have.Allowed != want {
-			t.Fatalf("%s of Pod %s, %+v: allowed %v by %v of %v, the specification says %v", d, derive.ObjectOf(pod), c, have.Allowed, have.Rule, have.Policies, want)
+			t.Fatalf("%s of Pod %s, %+v: %+v, the specification says %v", d, derive.ObjectOf(pod), c, have, want)
 		}
 		if asked++; !want {
 			denied++
@@ -165,7 +159,7 @@ func text(t *Tables) []string {
 		out = append(out, fmt.Sprint(row.Key, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.Blocks, " ports ", r.AnyPort, r.Ports, r.Targets))
 	}
 	for _, row := range t.Applied.All() {
-		out = append(out, fmt.Sprint(row.Key, " isolated by ", row.Value))
+		out = append(out, fmt.Sprint(row.Key, " has ", row.Value))
 	}
 	for _, row := range t.Addresses.All() {
 		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[row.Value]))

@@ -62,7 +62,7 @@ func (p policies) policy(namespace, j, port int) {
 	if port != 0 {
 		n.Spec.Ingress[0].Ports = []networkingv1.NetworkPolicyPort{{EndPort: new(int32(port)), Port: new(intstr.FromInt32(1))}}
 	}
-	p.Policies.Set(derive.ObjectOf(n), policy.FactsOf(n))
+	p.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
 }
 
 // policyRow is the process of the rows of policies.
@@ -78,9 +78,7 @@ func policyRow() error {
 			p.policy(i, j, 0)
 		}
 	}
-	p.Pods.Loaded()
-	p.Namespaces.Loaded()
-	p.Policies.Loaded()
+	p.Loaded()
 	before, start := processorTime(), time.Now()
 	p.engine.Pass()
 	fmt.Println("cpu", (processorTime() - before).Seconds())

@@ -1,0 +1,136 @@
+package derive
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Order is a table that gives each key a number of its own, from first to last, such that a key that comes before
+// another has the higher number: what a switch calls a priority. A key keeps its number while it is wanted, unless a
+// new one finds no number between its neighbours: then as few of those around it as leave room are spaced again.
+//
+// The first pass spaces all keys evenly, so a restart with the same keys comes to the same numbers as a restart
+// before it.
+//
+// Where there are more keys than numbers, the last ones have no row, and get one when there is room.
+type Order[K Key[K]] struct {
+	*rows[K, uint32]
+	first, last uint32
+	keys        []Keys[K]
+	sorted      []K // all that are wanted
+	dirty       map[K]bool
+	without     map[K]bool
+}
+
+// NewOrder adds a table of numbers for these keys, from first (at least 1) to last.
+func NewOrder[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys[K]) *Order[K] {
+	if first == 0 || last < first || last-first > 1<<30 {
+		panic(fmt.Sprintf("derive: order %s from %d to %d: want 1 or more, in order", name, first, last))
+	}
+	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{}, without: map[K]bool{}}
+	o.place = e.add(o, name)
+	for _, k := range keys {
+		k.feed(func(k K) { o.dirty[k] = true })
+	}
+	return o
+}
+
+func (o *Order[K]) step() {
+	if len(o.dirty) == 0 {
+		return
+	}
+	compare := func(a, b K) int { return a.Compare(b) }
+	var come []K
+	for k := range o.dirty {
+		at, found := slices.BinarySearchFunc(o.sorted, k, compare)
+		switch wanted := slices.ContainsFunc(o.keys, func(keys Keys[K]) bool { return keys.has(k) }); {
+		case wanted && !found:
+			come = append(come, k)
+		case !wanted && found:
+			o.sorted = slices.Delete(o.sorted, at, at+1)
+			o.put(k, 0)
+			o.found(k)
+		}
+	}
+	o.sorted = append(o.sorted, come...)
+	slices.SortFunc(o.sorted, compare)
+	clear(o.dirty)
+	fit := o.sorted[:min(len(o.sorted), int(o.last-o.first)+1)]
+	for _, k := range o.sorted[len(fit):] {
+		o.put(k, 0)
+		if !o.without[k] {
+			o.without[k] = true
+			o.engine.count(o.problem(k), +1)
+		}
+	}
+	// Places count from the key that comes first: the higher the place, the lower the number.
+	places := make([]uint32, len(fit)) // 0 for none yet
+	for i, k := range fit {
+		if n, has := o.m[k]; has {
+			places[i] = o.last - n + 1
+		} else {
+			o.found(k)
+		}
+	}
+	for i := 0; i < len(fit); i++ {
+		if places[i] != 0 {
+			continue
+		}
+		end := i + 1
+		for end < len(fit) && places[end] == 0 {
+			end++
+		}
+		o.space(places, i, end)
+		i = end
+	}
+	for i, k := range fit {
+		o.evaluated.Add(1)
+		o.put(k, o.last-places[i]+1)
+	}
+}
+
+// space gives the keys from one to another, which have no place yet, places between those of their neighbours. Where
+// there is too little room, as many neighbours on both sides as there are keys get new places too, and so on.
+func (o *Order[K]) space(places []uint32, from, to int) {
+	for {
+		for to < len(places) && places[to] == 0 {
+			to++
+		}
+		for from > 0 && places[from-1] == 0 {
+			from--
+		}
+		before, after := uint64(0), uint64(o.last-o.first)+2
+		if from > 0 {
+			before = uint64(places[from-1])
+		}
+		if to < len(places) {
+			after = uint64(places[to])
+		}
+		n := uint64(to - from)
+		room := after - before - 1
+		if room >= 2*n || room >= n && (n == 1 || from == 0 && to == len(places)) {
+			for i := range n {
+				places[from+int(i)] = uint32(before + (i+1)*(after-before)/(n+1))
+			}
+			return
+		}
+		from, to = max(0, from-int(n)), min(len(places), to+int(n))
+	}
+}
+
+// found ends the Problem of a key that had no number.
+func (o *Order[K]) found(k K) {
+	if o.without[k] {
+		delete(o.without, k)
+		o.engine.count(o.problem(k), -1)
+	}
+}
+
+func (o *Order[K]) problem(k K) []problem.Problem {
+	return []problem.Problem{{
+		Object: problem.Object{Kind: o.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
+		Message: fmt.Sprintf("all %d numbers are taken by those that come before it, it is left out: remove something else", o.last-o.first+1),
+	}}
+}

@@ -1,0 +1,193 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Kind is a kind of policy. Two API groups use the same names, so these have names of their own.
+type Kind uint8
+
+// The kinds of policies.
+const (
+	NetworkPolicy              Kind = iota // networking.k8s.io
+	AntreaClusterNetworkPolicy             // ClusterNetworkPolicy of crd.antrea.io
+	AntreaNetworkPolicy                    // NetworkPolicy of crd.antrea.io
+	ClusterNetworkPolicy                   // policy.networking.k8s.io, of SIG Network
+	Kinds                                  // how many there are
+)
+
+var kindNames = [Kinds]string{"NetworkPolicy", "AntreaClusterNetworkPolicy", "AntreaNetworkPolicy", "ClusterNetworkPolicy"}
+
+// String is the kind's name, such as "AntreaNetworkPolicy".
+func (k Kind) String() string { return kindNames[k] }
+
+// Key names a policy.
+type Key struct {
+	Kind
+	Namespace, Name string // of cluster-wide kinds there is no Namespace
+}
+
+// Compare orders by kind, Namespace, name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// String returns "NetworkPolicy default/web" or, for kinds without a Namespace, "ClusterNetworkPolicy web".
+func (k Key) String() string {
+	return problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}.String()
+}
+
+// KeyOf reads the String of a Key back.
+func KeyOf(text string) (k Key, ok bool) {
+	kind, name, ok := strings.Cut(text, " ")
+	at := slices.Index(kindNames[:], kind)
+	if !ok || at < 0 {
+		return Key{}, false
+	}
+	k.Kind = Kind(at)
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		k.Namespace, name = namespace, rest
+	}
+	k.Name = name
+	return k, true
+}
+
+// object is the policy as a key of the source of its kind.
+func (k Key) object() derive.Object { return derive.Object{Namespace: k.Namespace, Name: k.Name} }
+
+// Direction is seen from the Pod that a policy is applied to.
+type Direction uint8
+
+// The directions of a connection's first packet.
+const (
+	Ingress Direction = iota
+	Egress
+)
+
+// String returns "ingress" or "egress".
+func (d Direction) String() string {
+	if d == Egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
+// RuleKey names a rule: spec.ingress[Index] or spec.egress[Index] of a policy.
+type RuleKey struct {
+	Policy    Key
+	Direction Direction
+	Index     int
+	// For is set where peers depend on the Namespace of the Pod that the rule is applied to: there is one Rule for
+	// each of these Namespaces.
+	For string
+}
+
+// Compare orders by policy, direction, index, Namespace.
+func (k RuleKey) Compare(o RuleKey) int {
+	return cmp.Or(k.Policy.Compare(o.Policy), cmp.Compare(k.Direction, o.Direction), cmp.Compare(k.Index, o.Index), cmp.Compare(k.For, o.For))
+}
+
+// String returns "NetworkPolicy default/web ingress[0]", and " for shop" after it where the rule is that of Pods
+// in the Namespace shop.
+func (k RuleKey) String() string {
+	text := fmt.Sprintf("%s %s[%d]", k.Policy, k.Direction, k.Index)
+	if k.For != "" {
+		text += " for " + k.For
+	}
+	return text
+}
+
+// RuleKeyOf reads the String of a RuleKey back; the zero RuleKey for anything else.
+func RuleKeyOf(text string) (k RuleKey) {
+	words := strings.Split(text, " ")
+	if len(words) == 5 && words[3] == "for" {
+		k.For = words[4]
+		words = words[:3]
+	}
+	if len(words) != 3 {
+		return RuleKey{}
+	}
+	direction, index, _ := strings.Cut(words[2], "[")
+	n, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+	policy, ok := KeyOf(words[0] + " " + words[1])
+	if !ok || err != nil {
+		return RuleKey{}
+	}
+	k.Policy, k.Index = policy, n
+	if direction == Egress.String() {
+		k.Direction = Egress
+	}
+	return k
+}
+
+// Stage is one of the three that judge a connection, in their order.
+type Stage uint8
+
+// The stages.
+const (
+	Admin           Stage = iota // Antrea's tiers but baseline, and tier Admin of ClusterNetworkPolicy
+	NetworkPolicies              // those of networking.k8s.io, with their isolation
+	Baseline                     // Antrea's tier baseline, and tier Baseline of ClusterNetworkPolicy
+	Stages                       // how many there are; in a Verdict: none of them decided
+)
+
+// String returns "admin", "networkpolicies" or "baseline".
+func (s Stage) String() string {
+	return [...]string{"admin", "networkpolicies", "baseline", "none"}[s]
+}
+
+// Action is what a rule does with connections that it matches. The stricter one comes first.
+type Action uint8
+
+// The actions.
+const (
+	Drop   Action = iota
+	Reject        // answer with an RST, or an ICMP message
+	Pass          // on to NetworkPolicies
+	Allow
+)
+
+// String returns the action's name, as policies write it.
+func (a Action) String() string { return [...]string{"Drop", "Reject", "Pass", "Allow"}[a] }
+
+// Rank says which of several rules that match decides: the one that comes first. Rules of equal rank have
+// equal actions, so which of them matches makes no difference. All rules of NetworkPolicies have one rank.
+type Rank struct {
+	Stage    Stage
+	Tier     uint8   // its priority
+	Priority float64 // of the policy
+	Index    int     // of the rule
+	Action   Action
+}
+
+// Tiers of ClusterNetworkPolicy among those of Antrea: Admin is behind application (250), Baseline behind
+// baseline. Antrea reserves both numbers.
+const (
+	tierAdmin          = 251
+	tierAntreaBaseline = 253
+	tierBaseline       = 254
+)
+
+// NetworkPolicyRank is that of all rules of NetworkPolicies.
+var NetworkPolicyRank = Rank{Stage: NetworkPolicies, Action: Allow}
+
+// Compare is negative where r decides before o.
+func (r Rank) Compare(o Rank) int {
+	return cmp.Or(cmp.Compare(r.Stage, o.Stage), cmp.Compare(r.Tier, o.Tier), cmp.Compare(r.Priority, o.Priority),
+		cmp.Compare(r.Index, o.Index), cmp.Compare(r.Action, o.Action))
+}
+
+// String returns "admin 250/5 rule 0 Drop".
+func (r Rank) String() string {
+	if r.Stage == NetworkPolicies {
+		return r.Stage.String()
+	}
+	return fmt.Sprintf("%s %d/%v rule %d %s", r.Stage, r.Tier, r.Priority, r.Index, r.Action)
+}
