@@ -140,9 +140,7 @@ func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policyt
 func TestCyclonus(t *testing.T) {
 	e := derive.New()
 	tables := policy.NewTables(e, "node-1")
-	tables.Pods.Loaded()
-	tables.Namespaces.Loaded()
-	tables.Policies.Loaded()
+	tables.Loaded()
 	var addresses []netip.Addr
 	for i := range 12 {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
@@ -164,10 +162,10 @@ func TestCyclonus(t *testing.T) {
 		},
 		Policy: func(namespace, name string, p *networkingv1.NetworkPolicy) {
 			if p == nil {
-				tables.Policies.Delete(derive.Object{Namespace: namespace, Name: name})
+				tables.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: namespace, Name: name})
 				return
 			}
-			tables.Policies.Set(derive.ObjectOf(p), policy.FactsOf(p))
+			tables.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
 		},
 	})
 	outside := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("fd00::1")}
