@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images lab-binaries packages modules demo demo-down check test chaos bench generate verify
+.PHONY: help build images lab-binaries packages modules demo demo-down check test chaos conformance bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -49,7 +49,7 @@ modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
 test: packages lab-binaries images modules ## all tests, the lab's included
-	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos)$$')
+	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos|conformance)$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
 	go test -count=1 -timeout 20m ./test/chaos
@@ -57,6 +57,12 @@ test: packages lab-binaries images modules ## all tests, the lab's included
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
 	go test -count=1 -v -timeout $$(($(MINUTES) + 30))m ./test/chaos -chaos.minutes $(MINUTES) $(if $(SEED),-chaos.seed $(SEED))
+
+conformance: packages lab-binaries images modules ## run the suite of SIG Network for ClusterNetworkPolicy in a lab (5 minutes)
+	@build/lab-binaries $(CACHE) $(BIN) agnhost
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost
+	@$(STAGE) "the suite" go test -c -o $(BIN)/conformance.test ./test/conformance
+	@cd test/conformance && $(BIN)/conformance.test -test.timeout 30m $(if $(EXPERIMENTAL),-conformance.experimental)
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'

@@ -5,10 +5,11 @@
 //	images BIN OUTPUT [NAME...]
 //
 // BIN holds our compiled programs. build/*/Dockerfile say the same for users of a
-// registry.
+// registry. Images of other people's suites are made when they are named.
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,6 +39,7 @@ var tools = []string{
 // image says what goes in: programs of this machine, of ours, and other files, by target.
 type image struct {
 	name     string
+	suite    string            // reference by which a suite of others asks for it; made only when named
 	base     bool              // begins with the layer of tools
 	programs map[string]string // target: program of this machine, with its libraries
 	own      map[string]string // target: name in BIN
@@ -74,6 +76,11 @@ var images = []image{
 		name: "tombolo-controller", own: map[string]string{"/tombolo-controller": "tombolo-controller"},
 		dirs: []string{"/tmp"}, entry: []string{"/tombolo-controller"},
 	},
+	{
+		name: "agnhost", suite: "registry.k8s.io/e2e-test-images/agnhost:2.45",
+		own: map[string]string{"/agnhost": "agnhost"}, programs: map[string]string{"/bin/bash": "/bin/bash"},
+		dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
+	},
 }
 
 func run(args []string) error {
@@ -89,7 +96,7 @@ func run(args []string) error {
 		return err
 	}
 	for _, img := range images {
-		if len(names) > 0 && !slices.Contains(names, img.name) {
+		if len(names) > 0 && !slices.Contains(names, img.name) || len(names) == 0 && img.suite != "" {
 			continue
 		}
 		if err := write(img, base, bin, out); err != nil {
@@ -122,7 +129,7 @@ func write(img image, base []imagetar.File, bin, out string) error {
 		layers = append(layers, files)
 	}
 	return imagetar.Write(filepath.Join(out, img.name+".tar"), imagetar.Image{
-		Reference: "tombolo/" + img.name + ":dev", Layers: append(layers, own), Entrypoint: img.entry,
+		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":dev"), Layers: append(layers, own), Entrypoint: img.entry,
 	})
 }
 
