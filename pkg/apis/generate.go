@@ -1,9 +1,10 @@
 // Package apis holds the API types, a package for each group and version. `go generate`
 // writes their deep copies and the CustomResourceDefinitions in deploy/crds: those of our kinds, and those of the
-// Multi-Cluster Services API from its module's types.
+// Multi-Cluster Services API and of SIG Network's policies from their modules' types.
 package apis
 
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 object paths=./...
-//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd paths=./multicluster/... output:crd:dir=../../deploy/crds
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd:allowDangerousTypes=true paths=./multicluster/... paths=./crd/... output:crd:dir=../../deploy/crds
 //go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd:maxDescLen=0 paths=sigs.k8s.io/mcs-api/pkg/apis/v1alpha1 paths=sigs.k8s.io/mcs-api/pkg/apis/v1beta1 output:crd:dir=../../deploy/crds
-//go:generate go run ./crds ../../deploy/crds multicluster/v1alpha1 multicluster/v1alpha2
+//go:generate go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.21.0 crd:maxDescLen=0 paths=sigs.k8s.io/network-policy-api/apis/v1alpha2 output:crd:dir=../../deploy/crds
+//go:generate go run ./crds ../../deploy/crds multicluster/v1alpha1 multicluster/v1alpha2 crd/v1beta1

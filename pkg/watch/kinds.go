@@ -13,7 +13,9 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
@@ -47,6 +49,12 @@ var resources = byType(
 	resource{mcv1alpha1.GroupVersion.WithResource("resourceimports"), &mcv1alpha1.ResourceImport{}, &mcv1alpha1.ResourceImportList{}},
 	resource{mcv1alpha2.GroupVersion.WithResource("clustersets"), &mcv1alpha2.ClusterSet{}, &mcv1alpha2.ClusterSetList{}},
 	resource{mcv1alpha2.GroupVersion.WithResource("clusterclaims"), &mcv1alpha2.ClusterClaim{}, &mcv1alpha2.ClusterClaimList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("clusternetworkpolicies"), &crdv1beta1.ClusterNetworkPolicy{}, &crdv1beta1.ClusterNetworkPolicyList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("networkpolicies"), &crdv1beta1.NetworkPolicy{}, &crdv1beta1.NetworkPolicyList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("tiers"), &crdv1beta1.Tier{}, &crdv1beta1.TierList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("clustergroups"), &crdv1beta1.ClusterGroup{}, &crdv1beta1.ClusterGroupList{}},
+	resource{crdv1beta1.GroupVersion.WithResource("groups"), &crdv1beta1.Group{}, &crdv1beta1.GroupList{}},
+	resource{npv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies"), &npv1alpha2.ClusterNetworkPolicy{}, &npv1alpha2.ClusterNetworkPolicyList{}},
 )
 
 var mcsGroup = schema.GroupVersion(mcsv1alpha1.GroupVersion)
@@ -83,6 +91,7 @@ var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
+		crdv1beta1.AddToScheme, npv1alpha2.AddToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}

@@ -1,6 +1,6 @@
 // Command crds finishes the CustomResourceDefinitions that controller-gen has written: it removes the descriptions
-// that are not this repository's own, and adds to the Multi-Cluster Services API's kinds what their Go types
-// do not say.
+// that are not this repository's own, adds to kinds of other modules what their Go types do not say, and bounds
+// the label selectors of policies.
 //
 //	crds DIRECTORY SOURCE...
 //
@@ -64,15 +64,98 @@ func run(dir string, sources []string) error {
 func finish(crd map[string]any, own map[string]bool) {
 	strip(crd, own)
 	spec, _ := crd["spec"].(map[string]any)
-	if spec == nil || spec["group"] != "multicluster.x-k8s.io" {
+	if spec == nil {
 		return
 	}
 	names, _ := spec["names"].(map[string]any)
-	versions, _ := spec["versions"].([]any)
-	for _, v := range versions {
-		v, _ := v.(map[string]any)
-		v["subresources"] = map[string]any{"status": map[string]any{}}
-		v["additionalPrinterColumns"] = columns[fmt.Sprint(names["kind"])]
+	switch spec["group"] {
+	case "multicluster.x-k8s.io":
+		versions, _ := spec["versions"].([]any)
+		for _, v := range versions {
+			v, _ := v.(map[string]any)
+			v["subresources"] = map[string]any{"status": map[string]any{}}
+			v["additionalPrinterColumns"] = columns[fmt.Sprint(names["kind"])]
+		}
+	case "policy.networking.k8s.io":
+		// API servers take kinds of *.k8s.io with the approval only; the tools of the API look for the rest.
+		metadata, _ := crd["metadata"].(map[string]any)
+		metadata["annotations"] = map[string]any{
+			"api-approved.kubernetes.io":              "https://github.com/kubernetes-sigs/network-policy-api/pull/347",
+			"policy.networking.k8s.io/bundle-version": "v0.2.0",
+			"policy.networking.k8s.io/channel":        "experimental",
+		}
+	case "crd.antrea.io":
+		otherSide(spec["versions"])
+		selectors(spec["versions"])
+	}
+}
+
+// otherSide leaves out of ingress rules what their field to would have, and out of egress rules from: they are refused
+// when they have anything, in words, and else their rules would count twice towards what a definition may cost.
+func otherSide(versions any) {
+	list, _ := versions.([]any)
+	for _, v := range list {
+		for direction, field := range map[string]string{"ingress": "to", "egress": "from"} {
+			rule, _ := at(v, "schema", "openAPIV3Schema", "properties", "spec", "properties", direction, "items", "properties", field).(map[string]any)
+			if rule != nil {
+				rule["items"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+			}
+		}
+	}
+}
+
+// at is what stands under these keys, or nil.
+func at(node any, keys ...string) any {
+	for _, key := range keys {
+		m, _ := node.(map[string]any)
+		node = m[key]
+	}
+	return node
+}
+
+// Limits of a label selector. API servers take rules about values in lists only if the lists are bounded.
+const (
+	maxRequirements = 20
+	maxValues       = 50
+)
+
+// selectors bounds every label selector of a schema, and refuses what no label can match. The keys of matchLabels have
+// no place in a schema: package admission refuses these.
+func selectors(node any) {
+	switch node := node.(type) {
+	case map[string]any:
+		properties, _ := node["properties"].(map[string]any)
+		labels, _ := properties["matchLabels"].(map[string]any)
+		requirements, _ := properties["matchExpressions"].(map[string]any)
+		if labels != nil && requirements != nil {
+			const value = `^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+			labels["maxProperties"] = maxRequirements
+			labels["additionalProperties"] = map[string]any{"type": "string", "maxLength": 63, "pattern": value}
+			requirements["maxItems"] = maxRequirements
+			item := requirements["items"].(map[string]any)
+			of := item["properties"].(map[string]any)
+			of["key"] = map[string]any{
+				"type": "string", "maxLength": 317,
+				"pattern": `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$`,
+			}
+			of["operator"] = map[string]any{"type": "string", "enum": []any{"In", "NotIn", "Exists", "DoesNotExist"}}
+			values := of["values"].(map[string]any)
+			values["maxItems"] = maxValues
+			values["items"] = map[string]any{"type": "string", "maxLength": 63, "pattern": value}
+			item["x-kubernetes-validations"] = []any{map[string]any{
+				"rule":      "self.operator.endsWith('In') == (has(self.values) && size(self.values) > 0)",
+				"fieldPath": ".values",
+				"message":   "does not go with the operator: In and NotIn need one value or more, Exists and DoesNotExist have none",
+			}}
+			return
+		}
+		for _, child := range node {
+			selectors(child)
+		}
+	case []any:
+		for _, child := range node {
+			selectors(child)
+		}
 	}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,11 +31,7 @@ func TestMultiClusterServices(t *testing.T) {
 		"multicluster.x-k8s.io_serviceimports.yaml": crd.ServiceImportCRD,
 	} {
 		t.Run(name, func(t *testing.T) {
-			ours, err := os.ReadFile(filepath.Join(written, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			have, want := read(t, ours)["spec"].(map[string]any), read(t, text)["spec"].(map[string]any)
+			have, want := ours(t, name)["spec"].(map[string]any), read(t, text)["spec"].(map[string]any)
 			strip(have, nil)
 			strip(want, nil)
 			delete(have["names"].(map[string]any), "listKind") // the API server's default
@@ -44,9 +42,41 @@ func TestMultiClusterServices(t *testing.T) {
 	}
 }
 
+// TestNetworkPolicyAPI does the same with the experimental channel of SIG Network's policies, annotations included.
+func TestNetworkPolicyAPI(t *testing.T) {
+	const name = "policy.networking.k8s.io_clusternetworkpolicies.yaml"
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/network-policy-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "config/crd/experimental", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, want := ours(t, name), read(t, text)
+	for _, x := range []map[string]any{have, want} {
+		strip(x, nil)
+		delete(x, "status")
+		annotations := x["metadata"].(map[string]any)["annotations"].(map[string]any)
+		delete(annotations, "controller-gen.kubebuilder.io/version")
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("want -, have +:\n%s", diff)
+	}
+}
+
+func ours(t *testing.T, name string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(written, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read(t, text)
+}
+
 // TestDescriptions accepts only descriptions that stand in this repository's own types.
 func TestDescriptions(t *testing.T) {
-	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2"})
+	own, err := comments([]string{"../multicluster/v1alpha1", "../multicluster/v1alpha2", "../crd/v1beta1"})
 	if err != nil {
 		t.Fatal(err)
 	}

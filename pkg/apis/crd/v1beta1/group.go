@@ -1,12 +1,18 @@
 package v1beta1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // ConditionGroupMembersComputed is true once the members of a group are known.
 const ConditionGroupMembersComputed = "GroupMembersComputed"
 
 // GroupSpec says what is in a group: Pods of labels, addresses, the Pods of a Service, or other groups. Only one of
 // these.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.externalEntitySelector)",fieldPath=".externalEntitySelector",message="there are no ExternalEntities to select: remove externalEntitySelector, or write their addresses as ipBlocks"
+// +kubebuilder:validation:XValidation:rule="has(self.externalEntitySelector) || (has(self.podSelector) || has(self.namespaceSelector) ? 1 : 0) + (has(self.ipBlocks) ? 1 : 0) + (has(self.serviceReference) ? 1 : 0) + (has(self.childGroups) ? 1 : 0) == 1",message="write exactly one of: podSelector and namespaceSelector, alone or together; ipBlocks; serviceReference; childGroups. For more of them make groups of their own, and one with childGroups"
 type GroupSpec struct {
 	// PodSelector selects Pods: with NamespaceSelector of those Namespaces, alone of all, in a Group of its own.
 	// +optional
@@ -16,16 +22,23 @@ type GroupSpec struct {
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// IPBlocks are addresses.
 	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=1000
 	IPBlocks []IPBlock `json:"ipBlocks,omitempty"`
 	// ServiceReference selects the Pods that a Service selects.
 	// +optional
 	ServiceReference *ObjectReference `json:"serviceReference,omitempty"`
 	// ChildGroups are names of groups of the same kind, whose members are this group's.
 	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
 	ChildGroups []string `json:"childGroups,omitempty"`
 	// ExternalEntitySelector is refused: there are no ExternalEntities.
 	// +optional
-	ExternalEntitySelector *metav1.LabelSelector `json:"externalEntitySelector,omitempty"`
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ExternalEntitySelector *runtime.RawExtension `json:"externalEntitySelector,omitempty"`
 }
 
 // GroupStatus says whether a group's members are known.
@@ -41,10 +54,12 @@ type GroupStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=cg
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.childGroups) || !(self.metadata.name in self.spec.childGroups)",fieldPath=".spec.childGroups",message="has the group itself: remove it"
 type ClusterGroup struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +kubebuilder:validation:XValidation:rule="!has(self.serviceReference) || has(self.serviceReference.namespace)",fieldPath=".serviceReference",message="has no Namespace: write the Service's namespace too"
 	Spec GroupSpec `json:"spec"`
 	// +optional
 	Status GroupStatus `json:"status,omitempty"`
@@ -65,6 +80,7 @@ type ClusterGroupList struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=grp
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.childGroups) || !(self.metadata.name in self.spec.childGroups)",fieldPath=".spec.childGroups",message="has the group itself: remove it"
 type Group struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

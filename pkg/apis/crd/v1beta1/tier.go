@@ -26,9 +26,14 @@ const MaxTiers = 20
 // TierSpec is what a Tier asks for.
 type TierSpec struct {
 	// Priority of the Tier: smaller ones decide first. 251, 252, 254 and 255 are reserved.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=255
+	// +kubebuilder:validation:XValidation:rule="!(self in [251, 252, 254, 255])",message="is reserved: use another one from 0 to 249"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create another Tier, and move the policies to it"
 	Priority int32 `json:"priority"`
 	// Description says what the Tier is for.
 	// +optional
+	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 }
 
@@ -38,6 +43,8 @@ type TierSpec struct {
 // +kubebuilder:resource:scope=Cluster,shortName=tr
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`,description="Smaller priorities decide first"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name in ['emergency', 'securityops', 'networkops', 'platform', 'application', 'baseline'] ? self.spec.priority == {'emergency': 50, 'securityops': 100, 'networkops': 150, 'platform': 200, 'application': 250, 'baseline': 253}[self.metadata.name] : !(self.spec.priority in [50, 100, 150, 200, 250, 253])",fieldPath=".spec.priority",message="is that of a default Tier, or not its own: the default Tiers are emergency 50, securityops 100, networkops 150, platform 200, application 250 and baseline 253; use another priority"
+// +kubebuilder:validation:XValidation:rule="!(self.metadata.name in ['emergency', 'securityops', 'networkops', 'platform', 'application', 'baseline']) || self.spec == oldSelf.spec",fieldPath=".spec",message="a default Tier cannot be changed: create another one"
 type Tier struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

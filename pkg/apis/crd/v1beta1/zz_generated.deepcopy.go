@@ -41,7 +41,7 @@ func (in *AppliedTo) DeepCopyInto(out *AppliedTo) {
 	}
 	if in.ExternalEntitySelector != nil {
 		in, out := &in.ExternalEntitySelector, &out.ExternalEntitySelector
-		*out = new(v1.LabelSelector)
+		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}
 }
@@ -265,7 +265,7 @@ func (in *GroupSpec) DeepCopyInto(out *GroupSpec) {
 	}
 	if in.ExternalEntitySelector != nil {
 		in, out := &in.ExternalEntitySelector, &out.ExternalEntitySelector
-		*out = new(v1.LabelSelector)
+		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}
 }
@@ -476,7 +476,7 @@ func (in *Peer) DeepCopyInto(out *Peer) {
 	}
 	if in.ExternalEntitySelector != nil {
 		in, out := &in.ExternalEntitySelector, &out.ExternalEntitySelector
-		*out = new(v1.LabelSelector)
+		*out = new(runtime.RawExtension)
 		(*in).DeepCopyInto(*out)
 	}
 }
