@@ -11,15 +11,11 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
-
-// kindNetworkPolicy is the kind of Kubernetes' own policies.
-const kindNetworkPolicy = "NetworkPolicy"
 
 // ruleCounts are the switch's counters by rule.
 type ruleCounts struct {
@@ -86,7 +82,7 @@ func (a *Agent) debugPolicies(r *http.Request) (any, error) {
 	list := api.PolicyList{Policies: []api.Policy{}}
 	for _, s := range standing {
 		p := api.Policy{
-			Kind: kindNetworkPolicy, Namespace: s.Policy.Namespace, Name: s.Policy.Name,
+			Kind: s.Policy.Kind.String(), Namespace: s.Policy.Namespace, Name: s.Policy.Name,
 			Pods: texts(s.Pods), Rules: len(s.Rules), Problems: problemsOf(s.Problems),
 		}
 		for _, rule := range s.Rules {
@@ -124,7 +120,7 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 	for _, s := range standing {
 		for _, rule := range s.Rules {
 			out := api.Rule{
-				Kind: kindNetworkPolicy, Namespace: s.Policy.Namespace, Policy: s.Policy.Name,
+				Kind: s.Policy.Kind.String(), Namespace: s.Policy.Namespace, Policy: s.Policy.Name,
 				Direction: rule.Key.Direction.String(), Index: rule.Key.Index, Action: "Allow",
 				Pods: texts(rule.Pods), Applied: append([]uint32{}, rule.Applied...),
 				Peers: append([]string{}, rule.Peers...), Ports: append([]string{}, rule.Ports...),
@@ -147,8 +143,8 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 }
 
 // called says whether a policy is meant by NAME or NAMESPACE/NAME.
-func called(o derive.Object, name string) bool {
-	return name == o.Name || strings.TrimPrefix(o.String(), "/") == name
+func called(k policy.Key, name string) bool {
+	return name == k.Name || strings.TrimPrefix(k.Namespace+"/"+k.Name, "/") == name
 }
 
 func (a *Agent) debugIdentities(r *http.Request) (any, error) {

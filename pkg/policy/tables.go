@@ -55,6 +55,16 @@ func (a Applied) Any(d Direction) bool {
 // Isolated says whether NetworkPolicies isolate the Pods in a direction: what none of their rules allows is denied.
 func (a Applied) Isolated(d Direction) bool { return len(a[d][NetworkPolicies]) > 0 }
 
+// policies are those of both directions and all stages.
+func (a Applied) policies() []Key {
+	var out []Key
+	for _, stages := range a {
+		out = append(out, slices.Concat(stages[:]...)...)
+	}
+	slices.SortFunc(out, Key.Compare)
+	return slices.Compact(out)
+}
+
 // Addr is an address as a key.
 type Addr struct{ netip.Addr }
 
@@ -159,14 +169,7 @@ func NewTables(e *derive.Engine, node string) *Tables {
 	}, derive.KeysOfIndex(ofNode))
 	t.byHere = derive.NewIndex(t.here, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
-	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key {
-		var out []Key
-		for _, stages := range a {
-			out = append(out, slices.Concat(stages[:]...)...)
-		}
-		slices.SortFunc(out, Key.Compare)
-		return slices.Compact(out)
-	})
+	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
 	t.active = derive.NewTable(e, "active-policies", t.activePolicy, derive.KeysOfIndex(t.byPolicy))
 	selectors := derive.NewIndex(t.active, "selector", func(_ Key, f Facts) []Selector { return f.selectors() })
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", func(_ derive.Object, text string) []label {

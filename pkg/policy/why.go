@@ -13,7 +13,7 @@ import (
 
 // Standing is a policy that applies to Pods of this Node.
 type Standing struct {
-	Policy   derive.Object
+	Policy   Key
 	Pods     []derive.Object // of this Node that it is applied to
 	Rules    []RuleText
 	Problems []problem.Problem
@@ -37,9 +37,9 @@ func (t *Tables) Standing() []Standing {
 			identityOf[n] = row.Value
 		}
 	}
-	applied := map[derive.Object][]derive.Object{}
+	applied := map[Key][]derive.Object{}
 	for _, row := range t.Applied.All() {
-		for _, policy := range slices.Concat(row.Value.Ingress, row.Value.Egress) {
+		for _, policy := range row.Value.policies() {
 			applied[policy] = append(applied[policy], podsOf[row.Key]...)
 		}
 	}
