@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted by
-// key. Clusters exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators.
+// Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted. Clusters exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators.
 type Identity string
 
 // Compare orders by the text, which makes an Identity the key of a table.
@@ -24,24 +23,28 @@ const (
 	podPart       = "&pod:"
 )
 
+// IdentityOf is the Identity of a Pod, from the normal forms of its Namespace's labels (NamespaceLabels) and of its own
+// (PodLabels).
+func IdentityOf(namespace, pod string) Identity { return identityOf(namespace, pod) }
+
 // identityOf joins two label sets in normal form. Pods share the memory of one identity.
 func identityOf(namespace, pod string) Identity {
 	return unique.Make(Identity(namespacePart + namespace + podPart + pod)).Value()
 }
 
-// normalForm writes labels sorted by key, joined with commas.
+// normalForm writes labels as sorted pairs, joined with commas. Antrea's members do the same, so that one set has one
+// number in the ClusterSet.
 func normalForm(set map[string]string) string {
-	var b strings.Builder
-	for i, key := range slices.Sorted(maps.Keys(set)) {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(key)
-		b.WriteByte('=')
-		b.WriteString(set[key])
+	pairs := make([]string, 0, len(set))
+	for key, value := range set {
+		pairs = append(pairs, key+"="+value)
 	}
-	return b.String()
+	slices.Sort(pairs)
+	return strings.Join(pairs, ",")
 }
+
+// PodLabels is the normal form of a Pod's labels.
+func PodLabels(p *corev1.Pod) string { return normalForm(p.Labels) }
 
 // NamespaceLabels is the normal form of a Namespace's labels. The label of its name, which API servers set since
 // Kubernetes 1.21, is always among them: policies that select Pods alone mean those of one Namespace.
@@ -56,6 +59,9 @@ func NamespaceLabels(n *corev1.Namespace) string {
 	}
 	return normalForm(set)
 }
+
+// Namespace is the name of the Pods' Namespace, empty where the identity does not tell.
+func (i Identity) Namespace() string { return i.labels().namespaceName() }
 
 // labelSets is an Identity taken apart.
 type labelSets struct{ namespace, pod labels.Set }

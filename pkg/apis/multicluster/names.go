@@ -85,6 +85,14 @@ const (
 	ClusterClaimClusterSet = "clusterset.k8s.io"
 )
 
+// Numbers of label identities. They travel in 24 bits of tunnel packets, in which 0 says nothing and
+// UnknownLabelID that the sender's number is not known.
+const (
+	FirstLabelID   = 1
+	LastLabelID    = UnknownLabelID - 1
+	UnknownLabelID = 0xFFFFFF
+)
+
 // ControllerName is the ServiceAccount and the Deployment of the multi-cluster controller.
 const ControllerName = "antrea-mc-controller"
 

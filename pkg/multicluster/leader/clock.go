@@ -23,7 +23,8 @@ const (
 // clock knows time, which tables do not. It writes to the tables what has become of it: members
 // that are silent or alive again, exports that have been nobody's for too long, claims that are over.
 type clock struct {
-	t *tables
+	t         *tables
+	numbering *numbering
 
 	mu     sync.Mutex
 	seen   map[derive.Object]*sighting         // announcements
@@ -48,7 +49,7 @@ type claim struct {
 }
 
 func newClock(t *tables) *clock {
-	return &clock{t: t, seen: map[derive.Object]*sighting{}, claims: map[derive.Name]claim{},
+	return &clock{t: t, numbering: newNumbering(t), seen: map[derive.Object]*sighting{}, claims: map[derive.Name]claim{},
 		said: map[derive.Object]live{}, late: map[derive.Object]time.Time{}, infoOf: map[derive.Object]derive.Name{},
 		used: map[derive.Object]map[use]time.Time{}, ending: map[derive.Object]bool{}}
 }
@@ -65,6 +66,7 @@ func (c *clock) watch(now func() time.Time) {
 		}
 	})
 	c.t.members.Watch(c.left)
+	c.numbering.watch(now)
 }
 
 // see takes note of an announcement at a time.
@@ -215,6 +217,7 @@ func (c *clock) release(id derive.Name) {
 
 // tick looks for what has become late.
 func (c *clock) tick(now time.Time) {
+	c.numbering.tick(now)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := silencesOf(values(c.t.sets.All())...)

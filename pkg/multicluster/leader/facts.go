@@ -47,6 +47,7 @@ type export struct {
 	Ports   []corev1.ServicePort
 	Subsets []corev1.EndpointSubset
 	Info    *mcv1alpha1.ClusterInfo
+	Label   string // normalised
 }
 
 // written is what of a ResourceExport the leader writes, and what it needs for that.
@@ -75,6 +76,10 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 		}
 	case multicluster.ClusterInfoKind:
 		e.Info, e.Missing = re.Spec.ClusterInfo, re.Spec.ClusterInfo == nil
+	case multicluster.LabelIdentityKind:
+		if e.Missing = re.Spec.LabelIdentity == nil; !e.Missing {
+			e.Label = re.Spec.LabelIdentity.NormalizedLabel
+		}
 	}
 	return e
 }

@@ -215,20 +215,25 @@ func newImport(key derive.Object, from map[string]bool, spec mcv1alpha1.Resource
 	return ri
 }
 
-// wanted is the ResourceImport of a name; nil if there should be none.
-func (t *tables) wanted(key derive.Object, r *derive.Reader) *mcv1alpha1.ResourceImport {
+// wanted is the ResourceImport of a name; nil if there should be none. It is not decided while a label set
+// has no number yet.
+func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.ResourceImport, decided bool) {
 	for _, from := range []struct {
 		suffix string
 		table  *derive.Table[derive.Object, joint]
 	}{{multicluster.ServiceSuffix, t.services}, {multicluster.EndpointsSuffix, t.endpoints}} {
 		if base, ok := strings.CutSuffix(key.Name, from.suffix); ok {
 			if j, _ := derive.Get(r, from.table, derive.Object{Namespace: key.Namespace, Name: base}); j.Import != nil {
-				return j.Import
+				return j.Import, true
 			}
 		}
 	}
+	if l, _ := derive.Get(r, t.labels, key); l.Label != "" {
+		n, decided := derive.Get(r, t.numbers, key)
+		return labelImport(key, l, n), decided
+	}
 	c, _ := derive.Get(r, t.claims, one)
-	return c.Imports[key.Name]
+	return c.Imports[key.Name], true
 }
 
 // importStep is what is to be done about a ResourceImport.
@@ -238,9 +243,11 @@ type importStep struct {
 }
 
 func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []problem.Problem) {
-	want := t.wanted(key, r)
+	want, decided := t.wanted(key, r)
 	have, _ := derive.Get(r, t.imports, key)
 	switch {
+	case !decided:
+		return importStep{}, nil
 	case want == nil && have != nil && kept(have.Spec.Kind):
 		return importStep{Verb: remove, Have: have}, nil
 	case want == nil:
@@ -304,17 +311,20 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		claimed, _ := derive.Get(r, t.claims, one)
 		v.Failed = claimed.Failed
 		v.Refused, _ = derive.Get(r, t.refused, e.Key)
-		if v.Failed[e.Key.Name] == "" && v.Refused == "" {
-			// Such exports have a condition only if they failed before.
-			if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
-				return c, false, false
-			}
-		}
+	case multicluster.LabelIdentityKind:
+		v = t.labelVerdict(e, r)
 	default:
 		return failure(reasonFailed, fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", e.Kind, e.ClusterID)), true, false
 	}
 	if why := cmp.Or(v.Failed[e.Key.Name], v.Refused); why != "" {
 		return failure(reasonFailed, why), true, v.Early[e.Key.Name]
+	}
+	switch e.Kind {
+	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+		// Such exports have a condition only if they failed before.
+		if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
+			return c, false, false
+		}
 	}
 	return mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}, true, false
 }
@@ -370,6 +380,8 @@ func importName(e *export) string {
 		return multicluster.ResourceImportName(e.Of.namespace, e.Of.name, multicluster.ServiceSuffix)
 	case multicluster.EndpointsKind:
 		return multicluster.ResourceImportName(e.Of.namespace, e.Of.name, multicluster.EndpointsSuffix)
+	case multicluster.LabelIdentityKind:
+		return multicluster.LabelHash(e.Label)
 	}
 	return e.Key.Name
 }
@@ -377,7 +389,7 @@ func importName(e *export) string {
 // kept reports whether this controller keeps ResourceImports of a kind.
 func kept(kind string) bool {
 	switch kind {
-	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind:
+	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
 		return true
 	}
 	return false

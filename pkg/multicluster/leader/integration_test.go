@@ -16,6 +16,7 @@ import (
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -28,6 +29,14 @@ import (
 // startLeader runs the leader for Namespace area, with what its manifest allows, until the test
 // ends. It returns an administrator's client.
 func startLeader(t *testing.T) client.Client {
+	t.Helper()
+	c, _ := startLeaders(t)
+	return c
+}
+
+// startLeaders is startLeader, and a function that does something between the end of the leader and the start of the
+// next one.
+func startLeaders(t *testing.T) (_ client.Client, restart func(meanwhile func())) {
 	t.Helper()
 	access := apiserver.Start(t, "../../../deploy/crds")
 	scheme, err := Scheme()
@@ -47,23 +56,34 @@ func startLeader(t *testing.T) client.Client {
 		t.Fatal(err)
 	}
 	own := apiserver.Access(t, access, bytes.ReplaceAll(manifest, []byte("changeme"), []byte("area")))
-	mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := SetupWithManager(mgr, config.Default(), "area"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
+	skip := true
+	start := func() (stop func()) {
+		t.Helper()
+		mgr, err := ctrl.NewManager(own, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+			Controller: ctrlconfig.Controller{SkipNameValidation: &skip}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	return c
+		if err := SetupWithManager(mgr, config.Default(), "area"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		done := make(chan error, 1)
+		go func() { done <- mgr.Start(ctx) }()
+		return func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stop := start()
+	t.Cleanup(func() { stop() })
+	return c, func(meanwhile func()) {
+		stop()
+		meanwhile()
+		stop = start()
+	}
 }
 
 // inArea creates an object in the Common Area.

@@ -89,6 +89,7 @@ type Desired struct {
 func Plan(v View) (Desired, []problem.Problem) {
 	t := newTables()
 	t.tellConditions()
+	newNumbering(t).watch(func() time.Time { return v.Now })
 	t.fill(v)
 	t.engine.Pass()
 	t.late(v.Now)
@@ -195,6 +196,10 @@ func (t *tables) desired(now time.Time) Desired {
 		for _, row := range from.All() {
 			add(row.Value.Import)
 		}
+	}
+	for _, row := range t.labels.All() {
+		n, _ := t.numbers.Get(row.Key)
+		add(labelImport(row.Key, row.Value, n))
 	}
 	for _, row := range t.conditions.All() {
 		have, _ := t.written.Get(row.Key)

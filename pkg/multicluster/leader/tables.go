@@ -18,7 +18,8 @@ import (
 //
 //	heard ─► announces ─► bindings ─► members ─┐
 //	exports ───────────────────────────────────┼─► services ─► endpoints ─► steps of imports
-//	imports, held ─► claims ─► ranges ─────────┘      └─► verdicts ◄┘
+//	imports, held ─► claims ─► ranges ─────────┤      └─► verdicts ◄┘          ▲
+//	                                           └─► labels ─► (numbering) ─► numbers
 //	                                                          │
 //	written ──────────────────────────────────────────► steps of exports
 //
@@ -40,6 +41,7 @@ type tables struct {
 	held     *derive.Source[derive.Name, *mcv1alpha1.ClusterInfo] // imported, or until a short while ago, by cluster ID
 	uses     *derive.Source[derive.Object, []use]                 // the same of endpoints, by the import
 	refused  *derive.Source[derive.Object, string]                // why ResourceImports could not be written
+	numbers  *derive.Source[derive.Object, number]                // of label sets, by the import
 
 	announces *derive.Table[derive.Object, *mcv1alpha1.MemberClusterAnnounce]
 	bindings  *derive.Table[derive.Name, binding.Decision]
@@ -52,6 +54,7 @@ type tables struct {
 	allRanges *derive.Table[derive.Name, map[string][]netip.Prefix] // one row
 	services  *derive.Table[derive.Object, joint]                   // by the import's name without suffix
 	endpoints *derive.Table[derive.Object, joint]                   // the same
+	labels    *derive.Table[derive.Object, labelled]                // by the import
 
 	serviceVerdicts, endpointsVerdicts *derive.Table[derive.Object, verdict] // by the import's name without suffix
 
@@ -66,6 +69,7 @@ type tables struct {
 	exportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
 	servicesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name without suffix
 	endpointsOf *derive.Index[derive.Object, derive.Object, *export]                         // the same
+	labelsOf    *derive.Index[derive.Object, derive.Object, *export]                         // LabelIdentities by the import
 	infos       *derive.Index[derive.Name, derive.Object, *export]                           // ClusterInfos, all under one name
 	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]        // the same
 	exportsTo   *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name
@@ -91,12 +95,14 @@ func newTables() *tables {
 		held:          derive.NewSource[derive.Name, *mcv1alpha1.ClusterInfo](e, "held claims"),
 		uses:          derive.NewSource[derive.Object, []use](e, "held endpoints"),
 		refused:       derive.NewSource[derive.Object, string](e, "refused imports"),
+		numbers:       derive.NewSource[derive.Object, number](e, "numbers of labels"),
 	}
 	t.liveness.Loaded()
 	t.overdue.Loaded()
 	t.held.Loaded()
 	t.uses.Loaded()
 	t.refused.Loaded()
+	t.numbers.Loaded()
 
 	// The one table that a heartbeat evaluates: its result is as before.
 	t.announces = derive.NewTable(e, "announces", t.announce, derive.KeysOf(t.heard))
@@ -131,6 +137,8 @@ func newTables() *tables {
 	t.services = derive.NewTable(e, "services", t.service, derive.KeysOfIndex(t.servicesOf))
 	t.endpoints = derive.NewTable(e, "endpoints", t.jointEndpoints, derive.KeysOfIndex(t.endpointsOf))
 
+	t.labels = derive.NewTable(e, "labels", t.label, derive.KeysOfIndex(t.labelsOf))
+
 	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.verdictOf(t.services, multicluster.ServiceSuffix), derive.KeysOf(t.services))
 	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.verdictOf(t.endpoints, multicluster.EndpointsSuffix), derive.KeysOf(t.endpoints))
 
@@ -155,6 +163,12 @@ func (t *tables) indexExports() {
 	t.exportsOf = derive.NewIndex(t.exports, "cluster", func(_ derive.Object, e *export) []derive.Name { return []derive.Name{derive.Name(e.ClusterID)} })
 	t.servicesOf = derive.NewIndex(t.exports, "Service", base(multicluster.ServiceKind))
 	t.endpointsOf = derive.NewIndex(t.exports, "Endpoints", base(multicluster.EndpointsKind))
+	t.labelsOf = derive.NewIndex(t.exports, "LabelIdentity", func(k derive.Object, e *export) []derive.Object {
+		if e.Kind != multicluster.LabelIdentityKind {
+			return nil
+		}
+		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
+	})
 	t.infos = derive.NewIndex(t.exports, "ClusterInfo", func(_ derive.Object, e *export) []derive.Name {
 		if e.Kind != multicluster.ClusterInfoKind {
 			return nil

@@ -100,6 +100,7 @@ func (t *tables) again() *tables {
 	copyRows(n.held, t.held)
 	copyRows(n.uses, t.uses)
 	copyRows(n.refused, t.refused)
+	copyRows(n.numbers, t.numbers)
 	n.engine.Pass()
 	return n
 }
@@ -115,12 +116,13 @@ type state struct {
 	Services   []derive.Row[derive.Object, joint]
 	Endpoints  []derive.Row[derive.Object, joint]
 	Claims     []derive.Row[derive.Name, claimed]
+	Labels     []derive.Row[derive.Object, labelled]
 	Problems   string
 }
 
 func (t *tables) state() state {
 	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
-		t.services.All(), t.endpoints.All(), t.claims.All(), fmt.Sprint(t.engine.Problems())}
+		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), fmt.Sprint(t.engine.Problems())}
 }
 
 var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
@@ -188,13 +190,15 @@ func (w *walker) step() {
 func (w *walker) export(id string) {
 	namespace, name := w.pick("default", "a", "a-b"), w.pick("web", "b-c", "c")
 	var re *mcv1alpha1.ResourceExport
-	switch w.rand.IntN(5) {
+	switch w.rand.IntN(7) {
 	case 0, 1:
 		re = service(id, namespace, name, 0, int32(80+w.rand.IntN(2)))
 	case 2, 3:
 		re = endpoints(id, namespace, name, w.pick("10.1.0.1", "10.2.0.1", "127.0.0.1", "10.2.0.2"))
 	case 4:
 		re = clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16"))
+	case 5, 6:
+		re = label(id, w.pick("ns:a=b&pod:app=web", "ns:a=b&pod:app=db", "ns:a=b&pod:", "ns:a=c&pod:app=web", "x"))
 	}
 	key := derive.Object{Namespace: "area", Name: re.Name}
 	if w.rand.IntN(4) == 0 {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
@@ -22,7 +23,7 @@ import (
 
 // Limits of what one member may have in the Common Area. docs/multicluster.md lists them.
 const (
-	MaxExports       = 10_000   // ResourceExports
+	MaxExports       = 10_000   // ResourceExports, but for LabelIdentities, of which it may have exportcheck.MaxLabels
 	MaxExportBytes   = 32 << 20 // of all of them, as JSON
 	MaxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
 	// WriteBytesPerSecond is how much a member may write for long, and MaxWrittenBytes how much
@@ -63,12 +64,13 @@ func (b *bucket) settle(now time.Time, perSecond float64) {
 type stored struct {
 	member string
 	bytes  int
+	label  bool // it is a LabelIdentity
 }
 
 // usage is what one member has, and how much it has written lately.
 type usage struct {
-	exports, bytes int
-	written        bucket // bytes; leaks WriteBytesPerSecond
+	exports, labels, bytes int
+	written                bucket // bytes; leaks WriteBytesPerSecond
 }
 
 func newLimits(now func() time.Time) *limits {
@@ -111,7 +113,7 @@ func (l *limits) announced(key types.NamespacedName) {
 }
 
 // admit refuses a write of a member that has too much already.
-func (l *limits) admit(req admission.Request, id string) admission.Response {
+func (l *limits) admit(req admission.Request, id string, label bool) admission.Response {
 	size := len(req.Object.Raw)
 	if size > exportcheck.MaxBytes {
 		return denied("ResourceExport %s has %d bytes: expected at most %d", req.Name, size, exportcheck.MaxBytes)
@@ -131,7 +133,9 @@ func (l *limits) admit(req admission.Request, id string) admission.Response {
 	}
 	u.written.settle(l.now(), WriteBytesPerSecond)
 	switch {
-	case req.Operation == admissionv1.Create && u.exports >= MaxExports:
+	case req.Operation == admissionv1.Create && label && u.labels >= exportcheck.MaxLabels:
+		return tooMuch("has %d LabelIdentities: expected at most %d", u.labels, exportcheck.MaxLabels)
+	case req.Operation == admissionv1.Create && !label && u.exports >= MaxExports:
 		return tooMuch("has %d ResourceExports: expected at most %d", u.exports, MaxExports)
 	case u.bytes-before+size > MaxExportBytes:
 		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, MaxExportBytes)
@@ -152,8 +156,7 @@ func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 		u = &usage{written: bucket{at: l.now()}}
 		l.members[s.member] = u
 	}
-	u.exports++
-	u.bytes += s.bytes
+	u.count(s, +1)
 	if written {
 		u.written.settle(l.now(), WriteBytesPerSecond)
 		u.written.level += float64(s.bytes)
@@ -165,7 +168,7 @@ func (l *limits) remove(key types.NamespacedName) {
 	defer l.mu.Unlock()
 	l.forget(key)
 	for id, u := range l.members {
-		if u.written.settle(l.now(), WriteBytesPerSecond); u.exports == 0 && u.written.level == 0 {
+		if u.written.settle(l.now(), WriteBytesPerSecond); u.exports == 0 && u.labels == 0 && u.written.level == 0 {
 			delete(l.members, id)
 		}
 	}
@@ -177,9 +180,17 @@ func (l *limits) forget(key types.NamespacedName) {
 		return
 	}
 	delete(l.exports, key)
-	u := l.members[s.member]
-	u.exports--
-	u.bytes -= s.bytes
+	l.members[s.member].count(s, -1)
+}
+
+// count counts an export that came (+1) or went (-1).
+func (u *usage) count(s stored, by int) {
+	if s.label {
+		u.labels += by
+	} else {
+		u.exports += by
+	}
+	u.bytes += by * s.bytes
 }
 
 // sizeAnnotation has the length of an object whose content is not kept in memory.
@@ -203,13 +214,13 @@ func measure(o any) (any, error) {
 	}
 	small := &mcv1alpha1.ResourceExport{TypeMeta: re.TypeMeta}
 	small.Namespace, small.Name, small.UID, small.ResourceVersion = re.Namespace, re.Name, re.UID, re.ResourceVersion
-	small.Spec.ClusterID = re.Spec.ClusterID
+	small.Spec.ClusterID, small.Spec.Kind = re.Spec.ClusterID, re.Spec.Kind
 	small.Annotations = map[string]string{sizeAnnotation: fmt.Sprint(len(raw))}
 	return small, nil
 }
 
 func sizeOf(re *mcv1alpha1.ResourceExport) stored {
-	s := stored{member: re.Spec.ClusterID}
+	s := stored{member: re.Spec.ClusterID, label: re.Spec.Kind == multicluster.LabelIdentityKind}
 	_, _ = fmt.Sscan(re.Annotations[sizeAnnotation], &s.bytes)
 	return s
 }

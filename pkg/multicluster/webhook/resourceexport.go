@@ -107,7 +107,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	if wrong := checkPayload(&is); wrong != nil {
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
-	return h.limits.admit(req, id)
+	return h.limits.admit(req, id, is.Spec.Kind == multicluster.LabelIdentityKind)
 }
 
 // checkMeta says what a member may not write into an object's metadata, or nothing: a finalizer
@@ -138,6 +138,8 @@ func checkPayload(re *mcv1alpha1.ResourceExport) error {
 	case multicluster.EndpointsKind:
 		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)
 		return exportcheck.First(wrong)
+	case multicluster.LabelIdentityKind:
+		return exportcheck.Label("spec.labelIdentity.normalizedLabel", re.Spec.LabelIdentity.NormalizedLabel)
 	}
 	return nil
 }

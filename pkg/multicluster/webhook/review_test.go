@@ -431,6 +431,12 @@ func TestReviewResourceExport(t *testing.T) {
 		{"Endpoints", eastUser, create, nil, exported(multicluster.EndpointsKind), ""},
 		{"the cluster's network", eastUser, create, nil, exported(multicluster.ClusterInfoKind), ""},
 		{"a label, which needs no finalizer", eastUser, create, nil, exported(multicluster.LabelIdentityKind), ""},
+		{"a label that is none", eastUser, create, nil, exported(multicluster.LabelIdentityKind, func(r *re) {
+			r.Spec.LabelIdentity.NormalizedLabel = "a=b"
+			r.Name = "east-" + multicluster.LabelHash("a=b")
+		}), "is not a normalised label"},
+		{"a label under another's name", eastUser, create, nil, exported(multicluster.LabelIdentityKind, func(r *re) { r.Name = "west-" + r.Name[5:] }), "the name must be east-"},
+		{"a label as another cluster", eastUser, create, nil, exported(multicluster.LabelIdentityKind, func(r *re) { r.Spec.ClusterID = "west" }), `spec.clusterID is "west"`},
 		{"an administrator's", admin, create, nil, exported(service, bare, func(r *re) { r.Name = "anything" }), ""},
 		{"of another Namespace", strangers, create, nil, exported(service, bare), ""},
 		{"a member that has not announced itself", westUser, create, nil, exported(service), "announce the member first"},
@@ -484,30 +490,44 @@ func TestLimits(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := newLimits(func() time.Time { return now })
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "area", Name: name} }
+	label := false
 	ask := func(op admissionv1.Operation, id, name string, size int) admission.Response {
 		return l.admit(admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: op, Namespace: "area", Name: name,
-			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id)
+			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id, label)
 	}
 	check(t, ask(create, "east", "first", 100), "")
 	for i := range MaxExports {
-		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000}, false)
+		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000, false}, false)
 	}
 	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
 	check(t, ask(update, "east", "east-7", 100), "")
 	check(t, ask(create, "west", "first", 100), "")
+	// Label identities are counted by themselves.
+	label = true
+	check(t, ask(create, "east", "label", 100), "")
+	for i := range exportcheck.MaxLabels {
+		l.put(key(fmt.Sprint("east-label-", i)), stored{"east", 100, true}, false)
+	}
+	check(t, ask(create, "east", "label", 100), "cluster east has 10000 LabelIdentities: expected at most 10000")
+	check(t, ask(update, "east", "east-label-7", 100), "")
+	label = false
+	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
+	for i := range exportcheck.MaxLabels {
+		l.remove(key(fmt.Sprint("east-label-", i)))
+	}
 	for i := range MaxExports {
 		l.remove(key(fmt.Sprint("east-", i)))
 	}
 	check(t, ask(create, "east", "more", 100), "")
 
-	l.put(key("big"), stored{"east", MaxExportBytes - 1000}, false)
+	l.put(key("big"), stored{"east", MaxExportBytes - 1000, false}, false)
 	check(t, ask(create, "east", "more", 1001), "with this one")
 	check(t, ask(create, "east", "more", 1000), "")
 	check(t, ask(update, "east", "big", exportcheck.MaxBytes), "")
 	check(t, ask(create, "west", "more", 1001), "")
 
 	for range 3 {
-		l.put(key("big"), stored{"east", MaxExportBytes - 1000}, true)
+		l.put(key("big"), stored{"east", MaxExportBytes - 1000, false}, true)
 	}
 	check(t, ask(update, "east", "big", 100), "try again later")
 	check(t, ask(create, "west", "more", 100), "")
@@ -515,7 +535,7 @@ func TestLimits(t *testing.T) {
 	check(t, ask(update, "east", "big", 100), "")
 	l.remove(key("big"))
 	now = now.Add(time.Hour)
-	l.put(key("west"), stored{"west", 1}, false)
+	l.put(key("west"), stored{"west", 1, false}, false)
 	l.remove(key("west"))
 	if len(l.members) > 0 || len(l.exports) > 0 {
 		t.Errorf("nothing is left, but %d members and %d exports are kept", len(l.members), len(l.exports))

@@ -1,0 +1,47 @@
+package exportcheck
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Limits of label identities. Every cluster stores the identities of all, and every Node reads them.
+const (
+	MaxLabelBytes = 16 << 10 // of one normalised label
+	MaxLabels     = 10_000   // that one cluster exports
+)
+
+// noLabels is how Antrea before v1.13 writes an empty set.
+const noLabels = "<none>"
+
+// Label says what is wrong with a normalised label, "ns:k=v,k=v&pod:k=v"; nil for nothing. The order of the
+// labels is not checked: which label sets a text stands for does not depend on it.
+func Label(field, text string) error {
+	if len(text) > MaxLabelBytes {
+		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text), MaxLabelBytes)}
+	}
+	rest, begins := strings.CutPrefix(text, "ns:")
+	namespace, pod, both := strings.Cut(rest, "&pod:")
+	if !begins || !both {
+		return Problem{field, fmt.Sprintf("%s is not a normalised label: expected ns:<labels>&pod:<labels>", quoted(text))}
+	}
+	for _, set := range []string{namespace, pod} {
+		if set == "" || set == noLabels {
+			continue
+		}
+		keys := map[string]bool{}
+		for pair := range strings.SplitSeq(set, ",") {
+			key, value, ok := strings.Cut(pair, "=")
+			switch {
+			case !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
+				return Problem{field, fmt.Sprintf("%s is not a label: expected key=value", quoted(pair))}
+			case keys[key]:
+				return Problem{field, fmt.Sprintf("label %s is given twice: expected it once", quoted(key))}
+			}
+			keys[key] = true
+		}
+	}
+	return nil
+}
