@@ -171,6 +171,9 @@ rules:
   - apiGroups: [""]
     resources: [nodes, namespaces]
     verbs: [get, list, watch]
+  - apiGroups: [""]
+    resources: [pods] # their labels, with enableStretchedNetworkPolicy
+    verbs: [list, watch]
   - apiGroups: ["", events.k8s.io]
     resources: [events]
     verbs: [create, patch]
@@ -192,6 +195,9 @@ rules:
   - apiGroups: [multicluster.crd.antrea.io]
     resources: [gateways, clusterinfoimports]
     verbs: [get, list, watch, create, update, patch, delete]
+  - apiGroups: [multicluster.crd.antrea.io]
+    resources: [labelidentities]
+    verbs: [list, watch, create, patch, delete]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceexports]
     verbs: [get, list, watch]
@@ -265,6 +271,7 @@ data:
     gatewayIPPrecedence: private
     # What other clusters reach an exported Service by: ClusterIP or PodIP.
     endpointIPType: ClusterIP
+    # Exchange the sets of labels that Pods have with the other clusters, for policies across clusters.
     enableStretchedNetworkPolicy: false
 <<- end >>
 ---

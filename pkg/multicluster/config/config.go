@@ -55,7 +55,8 @@ type Config struct {
 	PodCIDRs            []string `json:"podCIDRs,omitempty"`
 	GatewayIPPrecedence string   `json:"gatewayIPPrecedence,omitempty"`
 	EndpointIPType      string   `json:"endpointIPType,omitempty"`
-	// EnableStretchedNetworkPolicy is accepted and has no effect yet.
+	// EnableStretchedNetworkPolicy has a member export the sets of labels that its Pods have, and import
+	// those of the ClusterSet with their numbers (LabelIdentities).
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
 }
 

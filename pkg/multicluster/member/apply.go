@@ -18,6 +18,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -28,6 +29,9 @@ func offer(w Write, to func() client.Client) retry.Offer {
 	group := w.Object.GetNamespace()
 	if w.About.Namespace != "" {
 		group = w.About.Namespace // exports are of a Namespace here, and all in one there
+	}
+	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.LabelIdentity != nil {
+		group = policy.Identity(re.Spec.LabelIdentity.NormalizedLabel).Namespace()
 	}
 	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Writes: []retry.Write{{
 		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},

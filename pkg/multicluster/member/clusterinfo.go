@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	reasonCIDROverlap          = "ServiceCIDROverlap"
-	reasonUnreachable          = "EndpointsUnreachable"
-	reasonPodCIDRsMissing      = "PodCIDRsMissing"
-	reasonStretchedPolicyUnset = "StretchedNetworkPolicyIgnored"
+	reasonCIDROverlap     = "ServiceCIDROverlap"
+	reasonUnreachable     = "EndpointsUnreachable"
+	reasonPodCIDRsMissing = "PodCIDRsMissing"
 )
 
 // infosOf is what the leader's ResourceImports of other clusters' ClusterInfo become
@@ -203,10 +202,6 @@ func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImp
 // configured reports what the configuration asks for and cannot have its effect.
 func (t *tables) configured(m membership) []problem.Problem {
 	var ps faults
-	if t.config.EnableStretchedNetworkPolicy {
-		ps.add(m.set(), "", reasonStretchedPolicyUnset,
-			"enableStretchedNetworkPolicy in the controller's configuration has no effect: network policies across clusters are not enforced by this version; set it to false")
-	}
 	if t.config.EndpointIPType == config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0 {
 		ps.add(m.set(), "", reasonPodCIDRsMissing,
 			"endpointIPType PodIP exports Pods' addresses, which other clusters cannot reach through gateways without a Pod range: set podCIDRs in the controller's configuration, and multicluster.enablePodToPodConnectivity in every cluster's antrea-agent.conf")

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -85,6 +87,10 @@ func newController(namespace string, cfg config.Config, to client.Client, log *s
 	options.Wrote = c.writes.To("leader")
 	c.leaderWrites = retry.NewQueue(options)
 	c.leaderWrites.Hold()
+	options.Parallel = labelWriters
+	c.labelWrites = retry.NewQueue(options)
+	c.labelWrites.Hold()
+	c.labelPace = newLabelLimiter()
 	c.hand()
 	return c
 }
@@ -107,7 +113,10 @@ type controller struct {
 	log    *slog.Logger
 	client client.Client // reads are live
 
+	labelPace *rate.Limiter // of labelWrites
+
 	localWrites, leaderWrites *retry.Queue
+	labelWrites               *retry.Queue // to the leader, of label identities
 	reporter                  *reporter
 	figures                   *metrics.Tables
 	writes                    *metrics.Writes
@@ -141,7 +150,9 @@ func (c *controller) hand() {
 		})
 	}
 	t.leader.Watch(func(changes []derive.Change[derive.Object, *Write]) {
-		c.leaderWrites.Set(offers(changes, c.leaderClient())...)
+		labels, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isLabel(cmp.Or(change.New, change.Old)) })
+		c.leaderWrites.Set(offers(others, c.leaderClient())...)
+		c.labelWrites.Set(offers(labels, c.pacedClient())...)
 	})
 	t.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
 	t.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
@@ -168,20 +179,34 @@ func offers(changes []derive.Change[derive.Object, *Write], to func() client.Cli
 	return out
 }
 
+// parted are the elements of a list that are of a kind, and the others.
+func parted[T any](list []T, is func(T) bool) (those, others []T) {
+	for _, one := range list {
+		if is(one) {
+			those = append(those, one)
+		} else {
+			others = append(others, one)
+		}
+	}
+	return those, others
+}
+
 // offerAgain offers what is still to be written: a queue forgets what it has done, and somebody may have undone that before
 // a watch showed it. The evaluating goroutine calls it, so that it does not bring back what a pass withdraws.
 func (c *controller) offerAgain() {
-	all := func(q *retry.Queue, table *derive.Table[derive.Object, *Write], to func() client.Client) {
+	all := func(q *retry.Queue, writes []*Write, to func() client.Client) {
 		var out []retry.Offer
-		for _, row := range table.All() {
-			out = append(out, offer(*row.Value, to))
+		for _, w := range writes {
+			out = append(out, offer(*w, to))
 		}
 		q.Set(out...)
 	}
 	for _, table := range c.tables.local {
-		all(c.localWrites, table, c.localClient)
+		all(c.localWrites, values(table.All()), c.localClient)
 	}
-	all(c.leaderWrites, c.tables.leader, c.leaderClient())
+	labels, others := parted(values(c.tables.leader.All()), isLabel)
+	all(c.leaderWrites, others, c.leaderClient())
+	all(c.labelWrites, labels, c.pacedClient())
 }
 
 // again calls offerAgain from time to time.
@@ -216,13 +241,24 @@ func (c *controller) leaderClient() func() client.Client {
 	}
 }
 
+// pacedClient is leaderClient for label identities: it waits for their turn.
+func (c *controller) pacedClient() func() client.Client {
+	to := c.leaderClient()
+	return func() client.Client {
+		time.Sleep(c.labelPace.Reserve().Delay())
+		return to()
+	}
+}
+
 // holdWrites keeps writes to the leader back unless it has answered the last announcement: what is withdrawn
 // while it is away is never done, and the rest goes on as soon as it is back. c.mu is held.
 func (c *controller) holdWrites() {
 	if c.area == nil || c.area.broken != nil || c.area.state().Error != "" {
 		c.leaderWrites.Hold()
+		c.labelWrites.Hold()
 	} else {
 		c.leaderWrites.Resume()
+		c.labelWrites.Resume()
 	}
 }
 
@@ -231,19 +267,26 @@ func (c *controller) Start(ctx context.Context) error {
 	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
 	t := c.tables
 	in := watch.In(t.namespace)
-	watcher, err := watch.New(c.kube, c.log,
+	kinds := []watch.Kind{
 		watch.Both(t.Engine, t.clusterSets, clusterSetFacts, t.versions["ClusterSet"], version, in),
 		watch.Of(t.clusterClaims, clusterClaimFacts, in, watch.Believed()),
 		watch.Both(t.Engine, t.gateways, gatewayFacts, t.versions["Gateway"], version, in),
 		watch.Both(t.Engine, t.clusterInfoImports, clusterInfoImportFacts, t.versions["ClusterInfoImport"], version, in),
-		watch.Of(t.namespaces, namespaceFacts),
+		watch.Of(t.namespaces, namespaceFacts(c.config.EnableStretchedNetworkPolicy)),
 		watch.Of(t.nodes, nodeFacts),
 		watch.Both(t.Engine, t.services, serviceFacts, t.versions["Service"], importedVersion),
 		watch.Both(t.Engine, t.endpoints, endpointsFacts, t.versions["Endpoints"], importedVersion),
 		watch.Of(t.slices, sliceFacts(c.config.EndpointIPType)),
 		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
 		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
-	)
+		watch.Both(t.Engine, t.labelIdentities, labelIdentityFacts, t.versions["LabelIdentity"], version, watch.Optional()),
+	}
+	if c.config.EnableStretchedNetworkPolicy {
+		kinds = append(kinds, watch.Of(t.pods, podFactsOf))
+	} else {
+		t.pods.Loaded()
+	}
+	watcher, err := watch.New(c.kube, c.log, kinds...)
 	if err != nil {
 		return err
 	}
@@ -256,7 +299,7 @@ func (c *controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
 		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again,
-		c.localWrites.Run, c.leaderWrites.Run,
+		c.localWrites.Run, c.leaderWrites.Run, c.labelWrites.Run,
 	} {
 		running.Go(func() { f(ctx) })
 	}
@@ -275,7 +318,9 @@ func (c *controller) report(ctx context.Context) {
 		case <-c.reporting:
 		case <-again.C:
 		}
-		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems())) {
+		labels := c.labelWrites.Problems()
+		labels = labels[:min(1, len(labels))] // what one label fails by, thousands may
+		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), labels)) {
 			again.Reset(reportAgain)
 		}
 	}

@@ -101,6 +101,7 @@ func (t *tables) writes() {
 		add("write-clusterset", t.writeClusterSet, derive.KeysOf(t.clusterSet)),
 		add("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.gatewayByName)),
 		add("write-clusterinfoimports", t.writeClusterInfoImport, derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.infosByName)),
+		add("write-labelidentities", t.writeLabelIdentity, derive.KeysOf(t.labelIdentities), derive.KeysOf(t.labels)),
 	}
 	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
 		return []derive.Object{keyOf(i.Service)}
@@ -110,7 +111,8 @@ func (t *tables) writes() {
 		add("write-endpoints", t.writeEndpoints, derive.KeysOf(t.endpoints), derive.KeysOfIndex(service)),
 		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
 		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
-	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName), derive.KeysOfIndex(t.ownInfoByName))
+	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName),
+		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName))
 }
 
 // writeClusterSet writes the spec first; the status follows when the spec has been seen.
@@ -250,9 +252,12 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 			want = row.Value.Endpoints
 		}
 	}
+	for _, row := range derive.List(r, t.labelExportsByName, k) {
+		want = row.Value
+	}
 	about := t.about(m)
 	for _, re := range []*mcv1alpha1.ResourceExport{have, want} {
-		if re != nil && re.Spec.Kind != multicluster.ClusterInfoKind {
+		if re != nil && (re.Spec.Kind == multicluster.ServiceKind || re.Spec.Kind == multicluster.EndpointsKind) {
 			about = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
 		}
 	}
@@ -313,7 +318,7 @@ func isImported[T metav1.Object](o T) bool { return imported(o) }
 // isOwnExport says whether this controller makes and removes ResourceExports of that kind.
 func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 	switch re.Spec.Kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind:
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
 		return true
 	}
 	return false

@@ -52,8 +52,15 @@ func clusterClaimFacts(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim {
 	return &mcv1alpha2.ClusterClaim{ObjectMeta: metaFacts(o), ClaimName: o.ClaimName, Value: o.Value}
 }
 
-func namespaceFacts(o *corev1.Namespace) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metaFacts(o)}
+// namespaceFacts have the labels where label identities are exported.
+func namespaceFacts(labels bool) func(*corev1.Namespace) *corev1.Namespace {
+	return func(o *corev1.Namespace) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: metaFacts(o)}
+		if labels {
+			n.Labels = o.Labels
+		}
+		return n
+	}
 }
 
 // nodeFacts leave out the time of the last heartbeat, by which a Node's status changes every few seconds.

@@ -43,7 +43,8 @@ type world struct {
 	leader, member client.Client
 	leaderConfig   *rest.Config
 	memberConfig   *rest.Config
-	stop           func() // the member controller
+	config         config.Config // of the controllers
+	stop           func()        // the member controller
 }
 
 func (w *world) eventually(what string, check func(ctx context.Context) error) {
@@ -276,7 +277,7 @@ func (w *world) start(admin *rest.Config, namespace, manifest string, setUp func
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := setUp(mgr, config.Default(), namespace); err != nil {
+	if err := setUp(mgr, w.config, namespace); err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,6 +31,7 @@ type Desired struct {
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 	Gateways           []*mcv1alpha1.Gateway
+	LabelIdentities    []*mcv1alpha1.LabelIdentity
 
 	// Announce is the announcement to send to the leader now; nil if none is due.
 	Announce        *mcv1alpha1.MemberClusterAnnounce
@@ -81,6 +82,10 @@ func Plan(v View) (Desired, []problem.Problem) {
 	}
 	if info, ok := t.ownInfo.Get(here); ok {
 		d.ResourceExports = append(d.ResourceExports, info)
+	}
+	d.ResourceExports = append(d.ResourceExports, values(t.labelExports.All())...)
+	if l := values(t.labels.All()); len(l) > 0 {
+		d.LabelIdentities = l
 	}
 	if m.Area != nil && v.Leader.Area == *m.Area {
 		if due := v.Leader.Announcement.next(); v.Now.Before(due) {

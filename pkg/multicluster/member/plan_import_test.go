@@ -230,7 +230,6 @@ func TestPlanConfigured(t *testing.T) {
 		config   config.Config
 		problems []string
 	}{
-		{name: "stretched policies", config: config.Config{EnableStretchedNetworkPolicy: true}, problems: []string{"ClusterSet kube-system/set: StretchedNetworkPolicyIgnored"}},
 		{name: "Pods' addresses without a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP}, problems: []string{"ClusterSet kube-system/set: PodCIDRsMissing"}},
 		{name: "Pods' addresses with a range", config: config.Config{EndpointIPType: config.EndpointIPTypePodIP, PodCIDRs: []string{"10.20.0.0/16"}}},
 	} {

@@ -13,6 +13,8 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -42,6 +44,7 @@ type tables struct {
 	*derive.Engine
 	namespace string
 	config    config.Config
+	maxLabels int // label identities that are exported
 
 	// connection is the first source: one that takes what was written before it, takes what was read from the area before.
 	connection  *derive.Source[derive.Name, connection]
@@ -59,6 +62,8 @@ type tables struct {
 	serviceImports     *derive.Source[derive.Object, *mcsv1alpha1.ServiceImport]
 	gateways           *derive.Source[derive.Object, *mcv1alpha1.Gateway]
 	clusterInfoImports *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	pods               *derive.Source[derive.Object, podFacts] // none without enableStretchedNetworkPolicy
+	labelIdentities    *derive.Source[derive.Object, *mcv1alpha1.LabelIdentity]
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
 	resourceExports    *derive.Source[derive.Object, *mcv1alpha1.ResourceExport]
 	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
@@ -80,6 +85,17 @@ type tables struct {
 	validity   *derive.Table[derive.Object, *metav1.Condition]
 	ownInfo    *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 
+	identityCounts   *derive.Table[derive.Name, int]    // by Namespace
+	identityShare    *derive.Table[derive.Name, share]  // of a Namespace
+	chosenIdentities *derive.Table[derive.Name, chosen] // by Namespace
+	labelExports     *derive.Table[policy.Identity, *mcv1alpha1.ResourceExport]
+	labels           *derive.Table[derive.Object, *mcv1alpha1.LabelIdentity]
+
+	identitiesIn       *derive.Index[derive.Name, policy.Identity, derive.Name] // by Namespace
+	labelExportsByName *derive.Index[derive.Object, policy.Identity, *mcv1alpha1.ResourceExport]
+	importsByNumber    *derive.Index[labelNumber, derive.Object, *mcv1alpha1.ResourceImport]
+	labelsByNumber     *derive.Index[labelNumber, derive.Object, *mcv1alpha1.LabelIdentity]
+
 	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
 	infosByName      *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	gatewayByName    *derive.Index[derive.Object, derive.Name, *mcv1alpha1.Gateway]
@@ -92,7 +108,7 @@ type tables struct {
 
 func newTables(namespace string, cfg config.Config) *tables {
 	e := derive.New()
-	t := &tables{Engine: e, namespace: namespace, config: cfg}
+	t := &tables{Engine: e, namespace: namespace, config: cfg, maxLabels: exportcheck.MaxLabels}
 	t.connection = derive.NewSource[derive.Name, connection](e, "connection")
 	t.environment = derive.NewSource[derive.Name, environment](e, "environment")
 	t.clusterSets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
@@ -107,10 +123,12 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.serviceImports = derive.NewSource[derive.Object, *mcsv1alpha1.ServiceImport](e, "serviceimports")
 	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
 	t.clusterInfoImports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
+	t.pods = derive.NewSource[derive.Object, podFacts](e, "pods")
+	t.labelIdentities = derive.NewSource[derive.Object, *mcv1alpha1.LabelIdentity](e, "labelidentities")
 	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
 	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
 	t.versions = map[string]*derive.Source[derive.Object, string]{}
-	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "ResourceExport"} {
+	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", "ResourceExport"} {
 		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
 	}
 
@@ -165,6 +183,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.ownInfoByName = derive.NewIndex(t.ownInfo, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
 		return []derive.Object{keyOf(re)}
 	})
+	t.labelTables()
 	t.writes()
 	return t
 }
@@ -212,7 +231,13 @@ func (t *tables) load(v View) {
 		secrets[keyOf(s)] = secretFacts(s)
 	}
 	t.secrets.Replace(secrets)
-	fill(t.namespaces, v.Namespaces, namespaceFacts)
+	fill(t.namespaces, v.Namespaces, namespaceFacts(t.config.EnableStretchedNetworkPolicy))
+	pods := map[derive.Object]podFacts{}
+	for _, p := range v.Pods {
+		pods[keyOf(p)] = podFactsOf(p)
+	}
+	t.pods.Replace(pods)
+	fill(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
 	fill(t.nodes, v.Nodes, nodeFacts)
 	fill(t.services, v.Services, serviceFacts)
 	fill(t.endpoints, v.Endpoints, endpointsFacts)
@@ -224,7 +249,8 @@ func (t *tables) load(v View) {
 	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
 	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
 	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
-		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.resourceImports, t.resourceExports} {
+		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities,
+		t.resourceImports, t.resourceExports} {
 		source.Loaded()
 	}
 	fillVersions(t, "ClusterSet", v.ClusterSets, version)
@@ -234,6 +260,7 @@ func (t *tables) load(v View) {
 	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
+	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
 	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
 }
 

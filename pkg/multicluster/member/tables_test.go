@@ -55,7 +55,18 @@ func (t *tables) update(v View) {
 	if len(v.ClusterSets) == 0 && len(v.Secrets) == 0 {
 		t.secrets.Delete(k)
 	}
-	update(t.namespaces, v.Namespaces, namespaceFacts)
+	update(t.namespaces, v.Namespaces, namespaceFacts(t.config.EnableStretchedNetworkPolicy))
+	pods := map[derive.Object]bool{}
+	for _, p := range v.Pods {
+		pods[keyOf(p)] = true
+		t.pods.Set(keyOf(p), podFactsOf(p))
+	}
+	for _, row := range t.pods.All() {
+		if !pods[row.Key] {
+			t.pods.Delete(row.Key)
+		}
+	}
+	update(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
 	update(t.nodes, v.Nodes, nodeFacts)
 	update(t.services, v.Services, serviceFacts)
 	update(t.endpoints, v.Endpoints, endpointsFacts)
@@ -73,6 +84,7 @@ func (t *tables) update(v View) {
 	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
+	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
 	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
 }
 
@@ -112,6 +124,7 @@ func apply(v View, w Write) View {
 	v.ClusterInfoImports, v.Services = written(v.ClusterInfoImports, w), written(v.Services, w)
 	v.Endpoints, v.ServiceImports = written(v.Endpoints, w), written(v.ServiceImports, w)
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
+	v.LabelIdentities = written(v.LabelIdentities, w)
 	return v
 }
 
@@ -130,7 +143,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(18) {
+	switch r.IntN(21) {
 	case 0, 1, 2: // what was to be written is
 		if list := append(slices.Clone(c.Local), c.Leader...); len(list) > 0 {
 			return apply(v, list[r.IntN(len(list))])
@@ -156,7 +169,9 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 8:
 		v.Endpoints = put(r, v.Endpoints, &Endpoints{ObjectMeta: mark(meta(ns, "antrea-mc-"+name))})
 	case 9:
-		v.Namespaces = put(r, v.Namespaces, &corev1.Namespace{ObjectMeta: meta("", ns)})
+		n := &corev1.Namespace{ObjectMeta: meta("", ns)}
+		n.Labels = map[string]string{"team": pick("x", "y")}
+		v.Namespaces = put(r, v.Namespaces, n)
 	case 10:
 		n := node(pick("node-1", "node-2"), pick("10.0.0.1", "10.0.0.2", "fd00::1"))
 		if r.IntN(3) == 0 {
@@ -195,6 +210,19 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 16:
 		v.Secrets = put(r, v.Secrets, joinedView().Secrets[0])
 		v.ServiceCIDR = pick("10.97.0.0/16", "10.97.0.0/16", "")
+	case 18:
+		p := pod(ns, name+pick("-1", "-2"), pick("web", "db", "x"))
+		p.Status.Phase = corev1.PodPhase(pick("Running", "Running", "Running", "Succeeded"))
+		v.Pods = put(r, v.Pods, p)
+	case 19:
+		ri := labelImport(pick("web", "db", "x", "y"), uint32(r.IntN(4)))
+		ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
+		deleted(ri)
+		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
+	case 20:
+		l := &mcv1alpha1.LabelIdentity{ObjectMeta: meta("", labelImport(pick("web", "db", "z"), 0).Name)}
+		l.Spec.ID = uint32(r.IntN(4))
+		v.LabelIdentities = put(r, v.LabelIdentities, l)
 	case 17:
 		cs := joinedView().ClusterSets[0].DeepCopy()
 		cs.Name = pick("set", "set", "set", "other")
@@ -210,7 +238,7 @@ func (t *tables) rows() map[string]any {
 	out := map[string]any{
 		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateway": t.gateway.All(), "infos": t.infos.All(), "imports": t.imports.All(),
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
-		"leader": t.leader.All(), "problems": t.Problems(),
+		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()
@@ -223,9 +251,15 @@ func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	v := exportingView()
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
-	have := newTables(v.Namespace, v.Config)
-	have.load(v)
-	have.Pass()
+	v.Config.EnableStretchedNetworkPolicy = true
+	make := func() *tables {
+		t := newTables(v.Namespace, v.Config)
+		t.maxLabels = 4
+		t.load(v)
+		t.Pass()
+		return t
+	}
+	have := make()
 	wrote := 0
 	for n := range *walkSteps {
 		c := have.change()
@@ -233,9 +267,7 @@ func TestWalk(t *testing.T) {
 		v = step(r, v, c)
 		have.update(v)
 		have.Pass()
-		want := newTables(v.Namespace, v.Config)
-		want.load(v)
-		want.Pass()
+		want := make()
 		if diff := cmp.Diff(want.rows(), have.rows()); diff != "" {
 			t.Fatalf("-walk.seed %d, step %d: tables from nothing and those that followed differ (-want +have):\n%s", *walkSeed, n, diff)
 		}

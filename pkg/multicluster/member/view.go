@@ -37,6 +37,8 @@ type View struct {
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	Gateways           []*mcv1alpha1.Gateway           // of Namespace
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport // of Namespace
+	Pods               []*corev1.Pod                   // none without enableStretchedNetworkPolicy
+	LabelIdentities    []*mcv1alpha1.LabelIdentity
 
 	Leader Leader
 }

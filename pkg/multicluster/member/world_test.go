@@ -5,6 +5,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -14,7 +15,7 @@ func newWorld(t *testing.T) (*world, *apiserver.Server) {
 	t.Helper()
 	leader := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.96.0.0/16"})
 	member := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})
-	w := &world{t: t, leaderConfig: leader.Config, memberConfig: member.Config}
+	w := &world{t: t, leaderConfig: leader.Config, memberConfig: member.Config, config: config.Default()}
 	for _, side := range []struct {
 		client *client.Client
 		server *apiserver.Server
