@@ -76,7 +76,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("installing Tombolo: deploy/agent/tombolo.yml, deploy/multicluster/antrea-multicluster-*.yml")
+	d.say("installing Tombolo: deploy/agent/tombolo*.yml, deploy/multicluster/antrea-multicluster-*.yml")
 	if err := l.Install(ctx); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 
 // install applies what every cluster needs, and waits until it runs.
 func (c *Cluster) install(ctx context.Context) error {
-	for _, path := range []string{agentManifest, memberManifest} {
+	for _, path := range []string{crdsManifest, agentManifest, memberManifest} {
 		text, err := c.lab.manifest(path)
 		if err != nil {
 			return err
@@ -126,6 +126,7 @@ func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) 
 
 // Manifests that users apply, below deploy/.
 const (
+	crdsManifest       = "agent/tombolo-crds.yml"
 	agentManifest      = "agent/tombolo.yml"
 	memberManifest     = "multicluster/antrea-multicluster-member.yml"
 	leaderManifest     = "multicluster/antrea-multicluster-leader.yml"

@@ -1,5 +1,6 @@
 // Command render writes the manifests of deploy/multicluster from the templates below and the
-// custom resource definitions of deploy/crds. Run it from the top of the repository.
+// custom resource definitions of deploy/crds, and deploy/agent/tombolo-crds.yml from these and
+// deploy/admission. Run it from the top of the repository.
 package main
 
 import (
@@ -13,8 +14,9 @@ import (
 )
 
 const (
-	source = "deploy/crds"
-	target = "deploy/multicluster"
+	source    = "deploy/crds"
+	admission = "deploy/admission/policies.yaml"
+	target    = "deploy/multicluster"
 )
 
 // part is one installation of the controller.
@@ -27,6 +29,8 @@ type part struct {
 var (
 	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities", "serviceexports", "serviceimports"}
+	// Kinds of policies by their groups: two of them have the same name.
+	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*"}
 
 	leader = part{Role: "leader", Namespace: "antrea-multicluster", Prefix: "antrea-multicluster-"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.
@@ -66,7 +70,16 @@ func render() error {
 	if err != nil {
 		return err
 	}
+	policies, err := definitions(policyCRDs)
+	if err != nil {
+		return err
+	}
+	validation, err := os.ReadFile(admission)
+	if err != nil {
+		return err
+	}
 	for name, text := range map[string]string{
+		"../agent/tombolo-crds":                 policies + "---\n" + string(validation),
 		"antrea-multicluster-leader-global":     global,
 		"antrea-multicluster-leader-namespaced": namespaced,
 		"antrea-multicluster-leader":            global + namespaced,
@@ -96,18 +109,33 @@ func both(a, b []string) []string {
 func crds(plurals []string) (string, error) {
 	var out strings.Builder
 	for _, plural := range plurals {
-		paths, err := filepath.Glob(filepath.Join(source, "*_"+plural+".yaml"))
+		text, err := definitions([]string{"multicluster*_" + plural})
 		if err != nil {
 			return "", err
 		}
-		if len(paths) != 1 {
-			return "", fmt.Errorf("%s has %d definitions of %s, want one", source, len(paths), plural)
-		}
-		text, err := os.ReadFile(paths[0])
+		out.WriteString(text)
+	}
+	return out.String(), nil
+}
+
+// definitions joins the definitions whose files match these patterns.
+func definitions(patterns []string) (string, error) {
+	var out strings.Builder
+	for _, pattern := range patterns {
+		paths, err := filepath.Glob(filepath.Join(source, pattern+".yaml"))
 		if err != nil {
 			return "", err
 		}
-		out.WriteString("---\n" + strings.TrimPrefix(strings.TrimSpace(string(text)), "---\n") + "\n")
+		if len(paths) == 0 {
+			return "", fmt.Errorf("%s has no definition %s", source, pattern)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return "", err
+			}
+			out.WriteString("---\n" + strings.TrimPrefix(strings.TrimSpace(string(text)), "---\n") + "\n")
+		}
 	}
 	return out.String(), nil
 }

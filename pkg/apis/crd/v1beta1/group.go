@@ -1,9 +1,6 @@
 package v1beta1
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // ConditionGroupMembersComputed is true once the members of a group are known.
 const ConditionGroupMembersComputed = "GroupMembersComputed"
@@ -37,8 +34,7 @@ type GroupSpec struct {
 	ChildGroups []string `json:"childGroups,omitempty"`
 	// ExternalEntitySelector is refused: there are no ExternalEntities.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	ExternalEntitySelector *runtime.RawExtension `json:"externalEntitySelector,omitempty"`
+	ExternalEntitySelector *Refused `json:"externalEntitySelector,omitempty"`
 }
 
 // GroupStatus says whether a group's members are known.

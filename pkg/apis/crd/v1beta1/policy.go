@@ -154,8 +154,7 @@ type AppliedTo struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 	// ExternalEntitySelector is refused: there are no ExternalEntities.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	ExternalEntitySelector *runtime.RawExtension `json:"externalEntitySelector,omitempty"`
+	ExternalEntitySelector *Refused `json:"externalEntitySelector,omitempty"`
 }
 
 // Peer is the other side of a connection.
@@ -201,8 +200,7 @@ type Peer struct {
 	Scope Scope `json:"scope,omitempty"`
 	// ExternalEntitySelector is refused: there are no ExternalEntities.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	ExternalEntitySelector *runtime.RawExtension `json:"externalEntitySelector,omitempty"`
+	ExternalEntitySelector *Refused `json:"externalEntitySelector,omitempty"`
 }
 
 // Port is a port or a range of ports.
@@ -279,6 +277,14 @@ type Protocol struct {
 	IGMP *IGMP `json:"igmp,omitempty"`
 }
 
+// Refused is content of a field that is refused.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+// +kubebuilder:validation:Type=object
+type Refused struct {
+	runtime.RawExtension `json:",inline"`
+}
+
 // Rule decides new connections. One matches when a peer of From or To (or a Service of ToServices), and one of Ports
 // or Protocols matches.
 //
@@ -302,8 +308,8 @@ type Rule struct {
 	ToServices []ServiceReference `json:"toServices,omitempty"`
 	// ToNodes is refused: write a peer with nodeSelector instead.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	ToNodes *runtime.RawExtension `json:"toNodes,omitempty"`
+	// +kubebuilder:validation:MaxItems=100
+	ToNodes []Refused `json:"toNodes,omitempty"`
 	// Ports that the rule is for. None means all ports and protocols, unless Protocols has some.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
@@ -314,8 +320,8 @@ type Rule struct {
 	Protocols []Protocol `json:"protocols,omitempty"`
 	// L7Protocols is refused: packets are not looked into above layer 4.
 	// +optional
-	// +kubebuilder:pruning:PreserveUnknownFields
-	L7Protocols *runtime.RawExtension `json:"l7Protocols,omitempty"`
+	// +kubebuilder:validation:MaxItems=100
+	L7Protocols []Refused `json:"l7Protocols,omitempty"`
 	// Name of the rule in logs and metrics, unique in the policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -343,6 +349,7 @@ type Rule struct {
 type PolicySpec struct {
 	// Tier of the policy; without it application.
 	// +optional
+	// +kubebuilder:default=application
 	// +kubebuilder:validation:MaxLength=253
 	Tier string `json:"tier,omitempty"`
 	// Priority in the Tier: smaller ones decide first.
