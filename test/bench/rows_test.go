@@ -79,7 +79,9 @@ func child(row, socket string) error {
 	case "leader":
 		return leaderRow(ctx)
 	case "policy":
-		return policyRow()
+		return policyRow(ctx, socket)
+	case "policy-count":
+		return policyCountRow()
 	}
 	return scaleChild(ctx, row, socket)
 }
