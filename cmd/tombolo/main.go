@@ -77,7 +77,7 @@ func command(name string) *cobra.Command {
 	n := &node{}
 	get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
 	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.policies(), n.rules(), n.identities())
-	all := []*cobra.Command{get, n.trace(), n.explain(), n.check()}
+	all := []*cobra.Command{get, n.trace(), n.explain(), n.policy(), n.check()}
 	for _, c := range all {
 		c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
 		c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")

@@ -122,6 +122,8 @@ func TestNodeCommands(t *testing.T) {
 		"/v1/policies":                   policies,
 		"/v1/rules":                      rulesOfAll,
 		"/v1/rules?policy=default%2Fweb": api.RuleList{Rules: rulesOfAll.Rules[:1], Denied: []api.Denied{}},
+		"/v1/why?from=shop%2Fweb&to=shop%2Fdb&trace=true":                          why,
+		"/v1/why?cluster=west&from=shop%2Fweb&port=5432&protocol=tcp&to=shop%2Fdb": api.Why{From: client, To: why.To, Connections: why.Connections[1:]},
 		"/v1/identities": api.IdentityList{Identities: []api.Identity{
 			{Number: 5, ClusterSet: 17, Labels: "ns:kubernetes.io/metadata.name=default&pod:app=web", Here: 2, Elsewhere: 10, Addresses: 12},
 			{Number: 9000001, Labels: "ns:kubernetes.io/metadata.name=shop&pod:", Elsewhere: 1},
@@ -147,6 +149,8 @@ func TestNodeCommands(t *testing.T) {
 		{"rules.txt", []string{"tombolo", "get", "rules"}},
 		{"rules-one.json", []string{"tombolo", "get", "rules", "default/web", "-o", "json"}},
 		{"identities.txt", []string{"tombolo", "get", "identities"}},
+		{"why.txt", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--trace"}},
+		{"why.yaml", []string{"tombolo", "policy", "why", "--from", "shop/web", "--to", "shop/db", "--port", "5432", "--protocol", "tcp", "--cluster", "west", "-o", "yaml"}},
 		{"identities-here.txt", []string{"tombolo", "get", "identities", "--here"}},
 	} {
 		t.Run(row.golden, func(t *testing.T) {
@@ -201,9 +205,11 @@ Datapath actions: 4
 
 func TestNodeErrors(t *testing.T) {
 	socket := agent(t, map[string]any{
-		"/v1/status": api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"}, Problems: []api.Problem{}},
-		"/v1/groups": api.Error{Error: "read the switch's groups: no connection"},
-		"/v1/peers":  "junk",
+		"/v1/status":                             api.Status{Node: "node-1", Waiting: []string{"no connection to the OVSDB"}, Problems: []api.Problem{}},
+		"/v1/groups":                             api.Error{Error: "read the switch's groups: no connection"},
+		"/v1/peers":                              "junk",
+		"/v1/why?from=a%2Fb&to=a%2Fc&trace=true": lies,
+		"/v1/why?from=a":                         api.Error{Error: "to is missing: give a Pod"},
 	})
 	for _, row := range []struct {
 		name  string
@@ -217,6 +223,8 @@ func TestNodeErrors(t *testing.T) {
 		{"not ready", []string{"tombolo", "check", "--socket", socket}, "the network of Node node-1 is not ready: no connection to the OVSDB"},
 		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, identities, peers, policies, ports, rules, status`},
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
+		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket}, "tombolo: to is missing: give a Pod"},
+		{"policy of nothing", []string{"tombolo", "policy", "how"}, `tombolo policy does not know "how"; it knows why`},
 		{"trace of nothing", []string{"kubectl-tombolo", "trace"}, "kubectl tombolo: trace takes one FLOW"},
 		{"antctl has no get", []string{"antctl", "get", "flows"}, "unknown command"},
 	} {
@@ -226,6 +234,10 @@ func TestNodeErrors(t *testing.T) {
 				t.Errorf("code %d, stdout %q\nstderr: %swant:   %s", code, out, stderr, row.want)
 			}
 		})
+	}
+	out, stderr, code := tombolo(t, "tombolo", "policy", "why", "--from", "a/b", "--to", "a/c", "--trace", "--socket", socket)
+	if code != 1 || !strings.Contains(out, "DISAGREES: it has the packet allowed") || !strings.Contains(stderr, "the switch disagrees about egress") {
+		t.Errorf("an answer that the switch disagrees with: code %d, %q, stdout:\n%s", code, stderr, out)
 	}
 	if out, stderr, code := tombolo(t, "tombolo", "check", "--alive", "--socket", socket); code != 0 || out+stderr != "" {
 		t.Errorf("an agent that answers and is not ready: code %d, %q", code, out+stderr)

@@ -26,3 +26,39 @@ var rulesOfAll = api.RuleList{
 	},
 	Denied: []api.Denied{{Direction: "ingress", Packets: 3, Bytes: 162}, {Direction: "egress"}},
 }
+
+var client = api.WhyEnd{Kind: "Pod", Name: "shop/web", Address: "10.10.1.2", Node: "node-1"}
+
+// why is a connection by a Service of two endpoints, traced on the client's Node.
+var why = api.Why{
+	From: client, To: api.WhyEnd{Kind: "Service", Name: "shop/db", Address: "10.97.0.10"}, LeftOut: 3, Notes: []string{"a note"},
+	Connections: []api.WhyConnection{
+		{
+			To: api.WhyEnd{Kind: "Pod", Name: "shop/db-0", Address: "10.10.2.9", Node: "node-2"}, Protocol: "TCP", Port: 5432,
+			Stages: []api.WhyStage{
+				{
+					Direction: "egress", Node: "node-1", Here: true, Allowed: true, Reason: "no policy applies to the Pod for egress", Pod: "shop/web",
+					Identity: "ns:kubernetes.io/metadata.name=shop&pod:app=web", Number: 17, Peer: "ns:kubernetes.io/metadata.name=shop&pod:app=db",
+					Trace: &api.WhyTrace{Flow: "in_port=3,tcp", Tables: []string{"Classify", "Egress", "Route", "Output"}, Judged: true, Allowed: true, Agrees: true},
+				},
+				{
+					Direction: "ingress", Node: "node-2", Reason: "NetworkPolicies isolate the Pod for ingress, and none of their rules allows it", Pod: "shop/db-0",
+					Identity: "ns:kubernetes.io/metadata.name=shop&pod:app=db", Peer: "ns:kubernetes.io/metadata.name=shop&pod:app=web", Policies: []string{"NetworkPolicy shop/db"},
+				},
+			},
+		},
+		{
+			To: api.WhyEnd{Address: "10.96.0.20", Cluster: "west"}, Protocol: "TCP", Port: 5432, Allowed: true,
+			Stages: []api.WhyStage{
+				{Direction: "egress", Node: "node-1", Here: true, Allowed: true, Reason: "no policy applies to the Pod for egress", Pod: "shop/web", Trace: &api.WhyTrace{Error: "no switch"}},
+				{Direction: "ingress", Allowed: true, Reason: "10.96.0.20 is of cluster west, whose own policies judge it: ask on the server's Node there, with --from 192.168.78.101"},
+			},
+		},
+	},
+}
+
+// lies is an answer that the switch does not agree with.
+var lies = api.Why{From: client, To: client, Connections: []api.WhyConnection{{To: client, Protocol: "UDP", Port: 53, Stages: []api.WhyStage{{
+	Direction: "egress", Node: "node-1", Here: true, Reason: "because", Pod: "shop/web",
+	Trace: &api.WhyTrace{Flow: "in_port=3,udp", Tables: []string{"Classify"}, Judged: true, Allowed: true},
+}}}}}

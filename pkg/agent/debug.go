@@ -80,6 +80,7 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathPolicies, a.debugPolicies)
 	answer(api.PathRules, a.debugRules)
 	answer(api.PathIdentities, a.debugIdentities)
+	answer(api.PathWhy, a.debugWhy)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

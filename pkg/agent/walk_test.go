@@ -53,7 +53,10 @@ func TestWalk(t *testing.T) {
 			for w.number = 1; w.number <= *walkSteps; w.number++ {
 				w.step()
 			}
-			t.Logf("%d steps, %d flow-mods, %d questions, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.most)
+			if w.proved < *walkSteps/10 {
+				t.Errorf("the switch proved %d answers in %d steps: too few", w.proved, *walkSteps)
+			}
+			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.proved, w.most)
 		})
 	}
 }
@@ -84,6 +87,7 @@ type walk struct {
 	loosened bool // the last step changed the switch behind the agent's back
 	mods     uint64
 	asked    int
+	proved   int // halves of connections that the switch proved
 	most     int
 }
 
@@ -227,6 +231,7 @@ func (w *walk) step() {
 			w.fail("%v", err)
 		}
 	}
+	w.askWhy()
 }
 
 // size is how many messages a change takes.

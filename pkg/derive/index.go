@@ -111,6 +111,10 @@ func (m members[K]) without(k K) members[K] {
 	return m
 }
 
+// Keys returns the keys under i, in order. It is for questions between two passes (Engine.Do), not for functions of
+// tables: what they read has to be recorded (see the function List).
+func (x *Index[I, K, V]) Keys(i I) []K { return x.sorted(i) }
+
 // sorted returns the keys in order; none for an index key that has no rows.
 func (x *Index[I, K, V]) sorted(i I) []K {
 	m, any := x.m[i]

@@ -89,3 +89,64 @@ type Identity struct {
 type IdentityList struct {
 	Identities []Identity `json:"identities"`
 }
+
+// PathWhy answers with Why. Query: from=END and to=END, each "namespace/name" (a Pod's or, of to, a Service's;
+// "pod/namespace/name" and "service/namespace/name" where both are called so), an address or a range; port=NUMBER or
+// NAME; protocol=TCP, UDP, SCTP or ICMP; cluster=ID for endpoints of another cluster; trace=true.
+const PathWhy = "/v1/why"
+
+// Why says which rules decide about a connection.
+type Why struct {
+	From WhyEnd `json:"from"`
+	To   WhyEnd `json:"to"` // as it was asked: a Service is not judged, but its endpoints
+	// Connections are those that it may be: one, or one for each endpoint of a Service.
+	Connections []WhyConnection `json:"connections"`
+	LeftOut     int             `json:"leftOut,omitempty"` // endpoints beyond the first 16
+	Notes       []string        `json:"notes,omitempty"`
+}
+
+// WhyEnd is an end of a connection.
+type WhyEnd struct {
+	Kind    string `json:"kind,omitempty"` // Pod or Service; empty for an address that is neither's
+	Name    string `json:"name,omitempty"` // "namespace/name"
+	Address string `json:"address,omitempty"`
+	Node    string `json:"node,omitempty"`    // of a Pod
+	Cluster string `json:"cluster,omitempty"` // where it is another
+}
+
+// WhyConnection is what becomes of a connection to one end.
+type WhyConnection struct {
+	To       WhyEnd     `json:"to"`
+	Protocol string     `json:"protocol"`
+	Port     uint16     `json:"port,omitempty"`
+	Allowed  bool       `json:"allowed"` // by all that this Node knows
+	Stages   []WhyStage `json:"stages"`  // egress of the client's Pod, then ingress of the server's
+}
+
+// WhyStage is what is decided at one end.
+type WhyStage struct {
+	Direction string `json:"direction"`
+	Node      string `json:"node,omitempty"` // where it is decided, empty where nothing is
+	Here      bool   `json:"here"`           // that is the Node that was asked
+	Allowed   bool   `json:"allowed"`
+	Reason    string `json:"reason"` // in words
+	// Of the Pod that is judged for.
+	Pod      string   `json:"pod,omitempty"`
+	Identity string   `json:"identity,omitempty"`
+	Number   uint32   `json:"number,omitempty"` // of the identity on the Node that was asked, 0 elsewhere
+	Peer     string   `json:"peer,omitempty"`   // identity of the other end
+	Policies []string `json:"policies,omitempty"`
+	// Rule decided; empty where none did.
+	Rule  string    `json:"rule,omitempty"`
+	Trace *WhyTrace `json:"trace,omitempty"`
+}
+
+// WhyTrace is what the switch says.
+type WhyTrace struct {
+	Flow    string   `json:"flow"`             // that was traced
+	Tables  []string `json:"tables,omitempty"` // that it met
+	Judged  bool     `json:"judged"`           // it came to the tables of the policies
+	Allowed bool     `json:"allowed"`          // and passed them
+	Agrees  bool     `json:"agrees"`           // with what the stage says
+	Error   string   `json:"error,omitempty"`  // why nothing was traced, or judged
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// policy is the group of questions about policies.
+func (n *node) policy() *cobra.Command {
+	cmd := &cobra.Command{Use: "policy", Short: "Ask about policies", Args: noCommand, RunE: help}
+	cmd.AddCommand(n.why())
+	return cmd
+}
+
+func (n *node) why() *cobra.Command {
+	var (
+		from, to, port, protocol, cluster string
+		traced                            bool
+		out                               format
+	)
+	cmd := &cobra.Command{
+		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
+		Short: "Which rules decide about a connection, and why",
+		Long: "Say which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the server's (ingress) on its.\n\n" +
+			"Ends are namespace/name of a Pod or, of --to, a Service, or an address. The agent of this Node answers for both Nodes; " +
+			"its switch, which --trace asks as well, has the flows of this Node's Pods alone: ask the other Node's agent to prove the other half.",
+		Example: "  tombolo policy why --from shop/web-7d9f --to shop/db --port 5432 --trace\n" +
+			"  tombolo policy why --from 198.51.100.7 --to shop/web-7d9f --port http\n" +
+			"  tombolo policy why --from shop/web-7d9f --to shop/db --cluster west",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{}
+			for name, value := range map[string]string{"from": from, "to": to, "port": port, "protocol": protocol, "cluster": cluster} {
+				if value != "" {
+					query.Set(name, value)
+				}
+			}
+			if traced {
+				query.Set("trace", "true")
+			}
+			var w api.Why
+			if err := n.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
+				return err
+			}
+			if err := out.print(cmd.OutOrStdout(), w, func() error { return printWhy(cmd.OutOrStdout(), w, traced) }); err != nil {
+				return err
+			}
+			for _, c := range w.Connections {
+				for _, s := range c.Stages {
+					if s.Trace != nil && s.Trace.Judged && !s.Trace.Agrees {
+						return fmt.Errorf("the switch disagrees about %s: see `tombolo get status`, and report it with this answer's -o yaml", s.Direction)
+					}
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the client: namespace/name of a Pod, or an address")
+	cmd.Flags().StringVar(&to, "to", "", "the server: namespace/name of a Pod or Service, or an address")
+	cmd.Flags().StringVar(&port, "port", "", "the destination's port, by number or name; a Service with one port needs none")
+	cmd.Flags().StringVar(&protocol, "protocol", "", "tcp, udp, sctp or icmp; without it the Service's, or tcp")
+	cmd.Flags().StringVar(&cluster, "cluster", "", "the server's cluster, where it is another: its ID")
+	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
+	out.flag(cmd)
+	return cmd
+}
+
+func printWhy(w io.Writer, y api.Why, traced bool) error {
+	t := rows{{"client:", whyEnd(y.From)}, {"server:", whyEnd(y.To)}}
+	for _, note := range y.Notes {
+		t.add("note:", note)
+	}
+	for _, c := range y.Connections {
+		to := c.To.Address
+		if c.Port != 0 {
+			to += ":" + strconv.Itoa(int(c.Port))
+		}
+		t.add("")
+		verdict := outcome(c.Allowed)
+		if c.Allowed && c.To.Cluster != "" {
+			verdict += " as far as this cluster decides"
+		}
+		t.add("connection:", fmt.Sprintf("%s to %s/%s: %s", y.From.Address, to, c.Protocol, verdict))
+		if y.To.Kind == "Service" {
+			t.add("", whyEnd(c.To))
+		}
+		for _, s := range c.Stages {
+			verdict := outcome(s.Allowed)
+			switch {
+			case s.Here:
+				verdict += " on this Node, " + s.Node
+			case s.Node != "":
+				verdict += " on Node " + s.Node
+			}
+			if s.Pod == "" {
+				t.add("  "+s.Direction+":", s.Reason)
+				continue
+			}
+			t.add("  "+s.Direction+":", verdict+": "+s.Reason)
+			identity := s.Identity
+			if s.Number != 0 {
+				identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
+			}
+			t.add("    Pod:", s.Pod+", identity "+or(identity, "not known yet"))
+			if s.Peer != "" {
+				t.add("    peer:", "identity "+s.Peer)
+			}
+			t.add("    policies:", or(strings.Join(s.Policies, ", "), "none applies"))
+			switch trace := s.Trace; {
+			case trace != nil && trace.Error != "":
+				t.add("    switch:", "not traced: "+trace.Error)
+			case trace != nil:
+				verdict := "agrees"
+				if !trace.Agrees {
+					verdict = "DISAGREES: it has the packet " + outcome(trace.Allowed)
+				}
+				t.add("    switch:", verdict, "")
+				t.add("", "flow "+trace.Flow)
+				t.add("", "tables "+strings.Join(trace.Tables, " "))
+			case traced:
+				t.add("    switch:", "not here: run this on Node "+s.Node)
+			}
+		}
+	}
+	if y.LeftOut > 0 {
+		t.add("")
+		t.add("left out:", fmt.Sprintf("%d more endpoints", y.LeftOut))
+	}
+	return t.write(w, " ", false)
+}
+
+func outcome(allowed bool) string {
+	if allowed {
+		return "allowed"
+	}
+	return "denied"
+}
+
+func whyEnd(e api.WhyEnd) string {
+	text := e.Address
+	if e.Kind != "" {
+		text = strings.TrimSpace(e.Kind + " " + e.Name + " " + e.Address)
+	}
+	if e.Node != "" {
+		text += " on Node " + e.Node
+	}
+	if e.Cluster != "" {
+		text += " of cluster " + e.Cluster
+	}
+	return text
+}

@@ -1,0 +1,526 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// maxConnections is how many endpoints of a Service are judged.
+const maxConnections = 16
+
+// whyEnd is an end of a connection that is asked about.
+type whyEnd struct {
+	api.WhyEnd
+	ip      netip.Addr
+	pod     derive.Object    // zero for an end that is no Pod
+	facts   *policy.PodFacts // of the Pod
+	service *derive.Object
+	note    string
+}
+
+// whyQuestion is what is asked.
+type whyQuestion struct {
+	from, to whyEnd
+	protocol corev1.Protocol
+	port     string
+	cluster  string
+}
+
+// debugWhy says which rules decide about a connection.
+func (a *Agent) debugWhy(r *http.Request) (any, error) {
+	query := r.URL.Query()
+	traced, err := strconv.ParseBool(cmp.Or(query.Get("trace"), "false"))
+	if err != nil {
+		return nil, fmt.Errorf("trace=%q: give true or false", query.Get("trace"))
+	}
+	var (
+		out   api.Why
+		flows []traceOf
+	)
+	// Nothing else may change the tables meanwhile, or one half would be judged by others than the other half.
+	if asking := a.ask(r.Context(), func() {
+		if out, err = a.why(query); err == nil && traced {
+			flows = a.tracesOf(out)
+		}
+	}); asking != nil {
+		return nil, asking
+	}
+	for _, t := range flows {
+		a.traceStages(r.Context(), t)
+	}
+	return out, err
+}
+
+func (a *Agent) why(query url.Values) (api.Why, error) {
+	q, err := a.whyQuestion(query)
+	if err != nil {
+		return api.Why{}, err
+	}
+	out := api.Why{From: q.from.WhyEnd, To: q.to.WhyEnd, Connections: []api.WhyConnection{}}
+	for _, note := range []string{q.from.note, q.to.note} {
+		if note != "" {
+			out.Notes = append(out.Notes, note)
+		}
+	}
+	type destination struct {
+		end      whyEnd
+		protocol corev1.Protocol
+		port     uint16
+	}
+	var all []destination
+	if q.to.service == nil {
+		port, err := portOf(q)
+		if err != nil {
+			return api.Why{}, err
+		}
+		all = append(all, destination{q.to, q.protocol, port})
+	} else {
+		f, err := a.frontendOf(q)
+		if err != nil {
+			return api.Why{}, err
+		}
+		out.To.Address = f.VIP.Addr().String()
+		for _, e := range f.Endpoints {
+			if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
+				all = append(all, destination{end, f.Protocol, e.Addr.Port()})
+			}
+		}
+		if q.cluster != "" && len(all) == 0 {
+			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all endpoints", q.to.service, q.cluster)
+		}
+		if len(all) == 0 {
+			out.Notes = append(out.Notes, "the Service has no endpoints: connections to it are refused")
+		}
+	}
+	if len(all) > maxConnections {
+		out.LeftOut = len(all) - maxConnections
+		all = all[:maxConnections]
+	}
+	// What other Nodes decide is found by tables of their own, once for all of them.
+	var far []derive.Object
+	for _, d := range all {
+		far = append(far, d.end.pod)
+	}
+	far = append(far, q.from.pod)
+	elsewhere := a.elsewhere(far)
+	for _, d := range all {
+		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port}
+		w := api.WhyConnection{To: d.end.WhyEnd, Protocol: string(d.protocol), Port: d.port, Allowed: true}
+		w.Stages = []api.WhyStage{a.stage(policy.Egress, q.from, d.end, c, elsewhere), a.stage(policy.Ingress, d.end, q.from, c, elsewhere)}
+		for _, s := range w.Stages {
+			w.Allowed = w.Allowed && s.Allowed
+		}
+		out.Connections = append(out.Connections, w)
+	}
+	return out, nil
+}
+
+// elsewhere has the tables of the Nodes of Pods made when they are needed.
+func (a *Agent) elsewhere(pods []derive.Object) func() *policy.Tables {
+	var made *policy.Tables
+	return func() *policy.Tables {
+		if made == nil {
+			all := slices.DeleteFunc(slices.Clone(pods), func(o derive.Object) bool { return o == derive.Object{} })
+			made = a.tables.policies.Elsewhere(all...)
+		}
+		return made
+	}
+}
+
+// stage is what is decided for the Pod own, about its connection with other.
+func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection, elsewhere func() *policy.Tables) api.WhyStage {
+	s := api.WhyStage{Direction: d.String(), Allowed: true}
+	switch {
+	case own.Cluster != "" && d == policy.Ingress:
+		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask on the server's Node there, with --from %s", own.ip, own.Cluster, a.gatewayIP())
+		return s
+	case own.Cluster != "":
+		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask there", own.ip, own.Cluster)
+		return s
+	case own.facts == nil:
+		s.Reason = fmt.Sprintf("%s is no Pod of this cluster: no policy judges for it", own.ip)
+		return s
+	}
+	s.Pod, s.Node, s.Here = own.Name, own.Node, own.Node == a.options.NodeName
+	tables := a.tables.policies
+	if !s.Here {
+		tables = elsewhere()
+	}
+	h := tables.Why(own.pod, d, c)
+	s.Identity, s.Peer = string(h.Identity), string(h.Peer)
+	if s.Here {
+		s.Number = h.Number
+	}
+	for _, step := range h.Steps {
+		for _, p := range step.Policies {
+			s.Policies = append(s.Policies, p.String())
+		}
+	}
+	switch {
+	case h.Identity == "":
+		s.Allowed = false
+		s.Reason = "its labels, or those of its Namespace, are not known yet: where policies could select it nothing is allowed"
+	case own.ip == other.ip:
+		s.Reason = "a Pod always reaches itself"
+	case d == policy.Ingress && slices.Contains(a.gatewaysOf(own.Node), other.ip):
+		s.Reason = "a Pod's own Node always reaches it, for the kubelet's probes"
+	default:
+		s.Allowed, s.Reason = h.Allowed, reason(d, h)
+		if h.Rule != nil {
+			s.Rule = h.Rule.String()
+		}
+	}
+	return s
+}
+
+// reason says in words why a verdict is as it is.
+func reason(d policy.Direction, h policy.Half) string {
+	switch {
+	case h.Rule != nil:
+		peers, ports := "everybody", "every port"
+		if h.Text.Peers != nil {
+			peers = strings.Join(h.Text.Peers, " or ")
+		}
+		if h.Text.Ports != nil {
+			ports = strings.Join(h.Text.Ports, ", ")
+		}
+		word := map[policy.Direction]string{policy.Ingress: "from", policy.Egress: "to"}[d]
+		return fmt.Sprintf("%s of %s: %s %s, %s", h.Action, h.Rule, word, peers, ports)
+	case h.Stage == policy.NetworkPolicies:
+		return "NetworkPolicies isolate the Pod for " + d.String() + ", and none of their rules allows it"
+	}
+	for _, step := range h.Steps {
+		if len(step.Policies) > 0 {
+			return "no rule is about it, and no NetworkPolicy isolates the Pod for " + d.String()
+		}
+	}
+	return "no policy applies to the Pod for " + d.String()
+}
+
+func (a *Agent) gatewayIP() netip.Addr {
+	p, _ := a.tables.peering.Get(self)
+	return p.GatewayIP
+}
+
+// gatewaysOf are the addresses of a Node's gateway port.
+func (a *Agent) gatewaysOf(node string) []netip.Addr {
+	if n, _ := a.tables.node.Get(self); n.Name == node {
+		return n.GatewayIPs
+	}
+	n, _ := a.tables.remotes.Get(derive.Name(node))
+	return n.GatewayIPs
+}
+
+// whyQuestion reads a query.
+func (a *Agent) whyQuestion(query url.Values) (q whyQuestion, err error) {
+	q.port, q.cluster = query.Get("port"), query.Get("cluster")
+	q.protocol = corev1.Protocol(strings.ToUpper(query.Get("protocol")))
+	switch q.protocol {
+	case "", corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP, protocolICMP:
+	default:
+		return q, fmt.Errorf("protocol %q is not one of TCP, UDP, SCTP and ICMP", query.Get("protocol"))
+	}
+	p, _ := a.tables.peering.Get(self)
+	var ids []string
+	for _, peer := range p.Peers {
+		ids = append(ids, peer.ClusterID)
+	}
+	if q.cluster != "" && !slices.Contains(ids, q.cluster) {
+		return q, fmt.Errorf("this Node knows no cluster %q; it knows %s", q.cluster, cmp.Or(strings.Join(ids, ", "), "no other"))
+	}
+	if q.from, err = a.end("from", query.Get("from"), ""); err != nil {
+		return q, err
+	}
+	if q.from.service != nil {
+		return q, fmt.Errorf("from: %s is a Service, and connections come from its Pods: name one", query.Get("from"))
+	}
+	if q.to, err = a.end("to", query.Get("to"), q.cluster); err != nil {
+		return q, err
+	}
+	if q.cluster != "" && q.to.service == nil && q.to.Cluster != q.cluster {
+		return q, fmt.Errorf("to: %s is not of cluster %s: give an address in its ranges, or a Service that it exports", query.Get("to"), q.cluster)
+	}
+	if q.to.service == nil && q.protocol == "" {
+		q.protocol = corev1.ProtocolTCP
+	}
+	return q, nil
+}
+
+// protocolICMP stands for packets without ports.
+const protocolICMP corev1.Protocol = "ICMP"
+
+// end finds out what is meant by an end of a connection.
+func (a *Agent) end(field, text, cluster string) (whyEnd, error) {
+	const forms = "give a Pod or Service as namespace/name, or an address"
+	if text == "" {
+		return whyEnd{}, fmt.Errorf("%s is missing: %s", field, forms)
+	}
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return a.endAt(ip.Unmap()), nil
+	}
+	if r, err := netip.ParsePrefix(text); err == nil {
+		ip := r.Masked().Addr()
+		if next := ip.Next(); r.Contains(next) {
+			ip = next
+		}
+		e := a.endAt(ip)
+		if !r.IsSingleIP() {
+			e.note = fmt.Sprintf("%s: judged for %s; rules about a part of %s may decide otherwise about other addresses", field, ip, r.Masked())
+		}
+		return e, nil
+	}
+	words := strings.Split(text, "/")
+	kind := ""
+	if len(words) == 3 {
+		kind, words = words[0], words[1:]
+	}
+	if len(words) != 2 || words[0] == "" || words[1] == "" || !slices.Contains([]string{"", "pod", "service"}, kind) {
+		return whyEnd{}, fmt.Errorf("%s: %q is neither: %s", field, text, forms)
+	}
+	object := derive.Object{Namespace: words[0], Name: words[1]}
+	facts, isPod := a.tables.policies.Pods.Get(object)
+	isPod = isPod && kind != "service" && cluster == ""
+	service, isService := a.serviceCalled(object, cluster)
+	isService = isService && kind != "pod"
+	switch {
+	case isPod && isService:
+		return whyEnd{}, fmt.Errorf("%s: there is a Pod and a Service %s: give pod/%s or service/%s", field, object, object, object)
+	case isService:
+		return whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}, nil
+	case !isPod:
+		return whyEnd{}, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with hostNetwork, or one that has ended, give the address", field, object)
+	case len(facts.IPs) == 0:
+		return whyEnd{}, fmt.Errorf("%s: Pod %s has no address yet: wait until it runs", field, object)
+	}
+	ip := facts.IPs[0] // the IPv4 addresses come first
+	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip, pod: object, facts: &facts}, nil
+}
+
+// serviceCalled finds a Service. Of another cluster's it is the imported one.
+func (a *Agent) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
+	if cluster != "" && !strings.HasPrefix(object.Name, importedPrefix) {
+		imported := derive.Object{Namespace: object.Namespace, Name: importedPrefix + object.Name}
+		if _, ok := a.tables.services.Services.Get(imported); ok {
+			return imported, true
+		}
+	}
+	_, ok := a.tables.services.Services.Get(object)
+	return object, ok
+}
+
+// importedPrefix begins the names of Services that stand for those of the ClusterSet.
+const importedPrefix = "antrea-mc-"
+
+// endAt says whose an address is.
+func (a *Agent) endAt(ip netip.Addr) whyEnd {
+	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
+	switch pods := a.tables.policies.PodsAt(ip); {
+	case len(pods) == 1:
+		f, _ := a.tables.policies.Pods.Get(pods[0])
+		e.Kind, e.Name, e.Node, e.pod, e.facts = "Pod", pods[0].String(), f.Node, pods[0], &f
+		return e
+	case len(pods) > 1:
+		e.note = fmt.Sprintf("%d Pods claim %s, so none of them has it for policies: %v", len(pods), ip, pods)
+		return e
+	}
+	p, _ := a.tables.peering.Get(self)
+	for _, peer := range p.Peers {
+		if slices.Contains(peer.Gateways, ip) || slices.ContainsFunc(peer.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
+			e.Cluster = peer.ClusterID
+		}
+	}
+	return e
+}
+
+// portOf is the destination's port, by number or the name that the Pod gives it.
+func portOf(q whyQuestion) (uint16, error) {
+	if q.protocol == protocolICMP {
+		if q.port != "" {
+			return 0, fmt.Errorf("port %s: ICMP has no ports", q.port)
+		}
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(q.port, 10, 16); err == nil && n > 0 {
+		return uint16(n), nil
+	}
+	if q.to.facts != nil {
+		for _, p := range q.to.facts.Ports {
+			if p.Name == q.port && p.Protocol == q.protocol {
+				return p.Port, nil
+			}
+		}
+	}
+	if q.port == "" {
+		return 0, errors.New("port is missing: give the destination's, 1 to 65535")
+	}
+	return 0, fmt.Errorf("port %q is neither a number from 1 to 65535 nor the name of a %s port of the destination", q.port, q.protocol)
+}
+
+// frontendOf is the port of a Service that is asked about.
+func (a *Agent) frontendOf(q whyQuestion) (service.Frontend, error) {
+	all, _ := a.tables.services.Frontends.Get(*q.to.service)
+	if len(all) == 0 {
+		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or `tombolo get status` says why): ask for one of its Pods", q.to.service)
+	}
+	var found []service.Frontend
+	var names []string
+	for _, f := range all {
+		text := fmt.Sprintf("%d/%s", f.VIP.Port(), f.Protocol)
+		if f.Port != "" {
+			text += " (" + f.Port + ")"
+		}
+		names = append(names, text)
+		if (q.protocol == "" || f.Protocol == q.protocol) && (q.port == "" || f.Port == q.port || strconv.Itoa(int(f.VIP.Port())) == q.port) {
+			found = append(found, f)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return service.Frontend{}, fmt.Errorf("port %s: Service %s has no such port; it has %s", cmp.Or(q.port, "of "+string(q.protocol)), q.to.service, strings.Join(names, ", "))
+	}
+	return service.Frontend{}, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with port and protocol", q.to.service, strings.Join(names, ", "))
+}
+
+// traceOf is a packet to be traced, and the stages that it proves.
+type traceOf struct {
+	flow   string
+	stages []*api.WhyStage
+	failed string
+}
+
+// tracesOf are the packets that prove what this Node decides.
+func (a *Agent) tracesOf(w api.Why) []traceOf {
+	var out []traceOf
+	for i := range w.Connections {
+		c := &w.Connections[i]
+		t := traceOf{}
+		for j := range c.Stages {
+			if c.Stages[j].Here {
+				t.stages = append(t.stages, &c.Stages[j])
+			}
+		}
+		if len(t.stages) == 0 {
+			continue
+		}
+		var err error
+		if t.flow, err = a.packetOf(w.From, *c); err != nil {
+			t.failed = err.Error()
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// packetOf is the first packet of a connection as it comes into this Node's switch.
+func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
+	n, ok := a.tables.node.Get(self)
+	if !ok {
+		return "", errors.New("this Node's network is not known yet")
+	}
+	source := ""
+	switch {
+	case from.Node == a.options.NodeName:
+		for _, row := range a.tables.pods.All() {
+			if row.Value.Namespace+"/"+row.Value.Name == from.Name {
+				source = fmt.Sprintf("in_port=%d,dl_src=%s", row.Value.Port, row.Value.MAC)
+			}
+		}
+		if source == "" {
+			return "", fmt.Errorf("Pod %s has no port in the switch yet", from.Name)
+		}
+	case from.Node != "":
+		remote, ok := a.tables.remotes.Get(derive.Name(from.Node))
+		if !ok || len(n.Ends) == 0 {
+			return "", fmt.Errorf("there is no tunnel from Node %s", from.Node)
+		}
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=0", n.TunnelPort, n.GatewayMAC, remote.Address, n.Ends[0])
+	case from.Cluster != "":
+		return "", errors.New("packets of other clusters are not traced: trace where they come from")
+	default:
+		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
+	}
+	to, err := netip.ParseAddr(c.To.Address)
+	if err != nil || !to.Is4() {
+		return "", fmt.Errorf("%s is not of IPv4", c.To.Address)
+	}
+	protocol := strings.ToLower(c.Protocol)
+	flow := fmt.Sprintf("%s,%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", source, protocol, virtualMAC, from.Address, to)
+	if c.Port != 0 {
+		flow += fmt.Sprintf(",%s_src=49152,%s_dst=%d", protocol, protocol, c.Port)
+	}
+	return flow, nil
+}
+
+// traceStages asks the switch, and compares.
+func (a *Agent) traceStages(ctx context.Context, t traceOf) {
+	output, failed := "", t.failed
+	if failed == "" {
+		// A packet goes through connection tracking a few times; each time its connection is new.
+		var options []string
+		for range 4 {
+			options = append(options, "--ct-next", "trk,new")
+		}
+		var err error
+		if output, err = a.tracer.Trace(ctx, a.config.OVSBridge, t.flow, options...); err != nil {
+			failed = err.Error()
+		}
+	}
+	met := tablesMet(output)
+	if failed == "" && len(met) == 0 {
+		failed = fmt.Sprintf("ofproto/trace answers without a table: %q", output)
+	}
+	for _, s := range t.stages {
+		s.Trace = &api.WhyTrace{Flow: t.flow, Error: failed}
+		if failed != "" {
+			continue
+		}
+		for _, table := range met {
+			s.Trace.Tables = append(s.Trace.Tables, datapath.Program.Name(table))
+		}
+		first, after := datapath.Egress, datapath.Route
+		if s.Direction == policy.Ingress.String() {
+			first, after = datapath.Ingress, datapath.Commit
+		}
+		// A packet only goes to later tables. One that need not be judged skips these.
+		last := slices.Max(met)
+		s.Trace.Judged, s.Trace.Allowed = last >= first, last >= after
+		s.Trace.Agrees = s.Trace.Judged && s.Trace.Allowed == s.Allowed
+		if !s.Trace.Judged {
+			s.Trace.Error = "the packet does not come to these policies: it ends before, in table " + s.Trace.Tables[len(s.Trace.Tables)-1]
+		}
+	}
+}
+
+// traceStep is a line of ofproto/trace's account about a flow that was met.
+var traceStep = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
+
+// tablesMet are the tables that a traced packet met, in order.
+func tablesMet(output string) []ofp.Table {
+	var out []ofp.Table
+	for _, m := range traceStep.FindAllStringSubmatch(output, -1) {
+		if n, err := strconv.ParseUint(m[1], 10, 8); err == nil {
+			out = append(out, ofp.Table(n))
+		}
+	}
+	return out
+}

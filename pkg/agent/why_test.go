@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// serve adds a Service with endpoints to the world.
+func (a *asked) serve(name string, endpoints ...string) {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	s.Spec.ClusterIP = "10.97.0.10"
+	s.Spec.Ports = []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: name + "-a", Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(5432)), Protocol: new(corev1.ProtocolTCP)}},
+	}
+	for _, ip := range endpoints {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+	}
+	a.world.services["default/"+name], a.world.slices["default/"+name+"-a"] = s, slice
+	a.settle()
+}
+
+// stages has a word for each stage: egress of the client, ingress of the server.
+func stages(c api.WhyConnection) string {
+	var out []string
+	for _, s := range c.Stages {
+		text := map[bool]string{true: "allowed", false: "denied"}[s.Allowed]
+		switch {
+		case s.Pod == "":
+			text = "nothing"
+		case !s.Here:
+			text += " at " + s.Node
+		case s.Trace != nil && s.Trace.Agrees:
+			text += ", traced"
+		case s.Trace != nil && s.Trace.Error != "":
+			text += ", " + s.Trace.Error
+		case s.Trace != nil:
+			text += ", the switch says otherwise"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// TestWhy asks about connections, and has a real switch prove the answers.
+func TestWhy(t *testing.T) {
+	a := newAsked(t)
+	a.serve("store", a.db.IPs[0].Addr().String(), "10.11.2.9", "198.51.100.9")
+	for _, row := range []struct {
+		name, query string
+		want        []string // the stages of each connection
+		reasons     []string // somewhere in the reasons of the first
+	}{
+		{
+			name: "allowed by two rules", query: "from=default/web&to=default/db&port=5432",
+			want: []string{"allowed, traced; allowed, traced"},
+			reasons: []string{
+				"Allow of NetworkPolicy default/web egress[0]: to Pods with app=db in Namespace default, every port",
+				"Allow of NetworkPolicy default/db ingress[0]: from Pods with app=web in Namespace default or 198.51.100.0/24, TCP/5432",
+			},
+		},
+		{name: "port by name", query: "from=default/web&to=default/db&port=main", want: []string{"allowed, traced; allowed, traced"}},
+		{
+			name: "denied where it comes to", query: "from=default/web&to=default/db&port=80",
+			want: []string{"allowed, traced; denied, traced"}, reasons: []string{"NetworkPolicies isolate the Pod for ingress, and none of their rules allows it"},
+		},
+		{name: "another protocol", query: "from=default/web&to=default/db&port=5432&protocol=udp", want: []string{"allowed, traced; denied, traced"}},
+		{name: "without ports", query: "from=default/web&to=default/db&protocol=icmp", want: []string{"allowed, traced; denied, traced"}},
+		{
+			name: "denied where it comes from", query: "from=default/web&to=198.51.100.9&port=443",
+			want: []string{"denied, traced; nothing"}, reasons: []string{"isolate the Pod for egress", "198.51.100.9 is no Pod of this cluster"},
+		},
+		{
+			name: "nothing isolates", query: "from=default/db&to=default/web&port=80",
+			want: []string{"allowed, traced; allowed, traced"}, reasons: []string{"no policy applies to the Pod for egress", "from everybody, every port"},
+		},
+		{name: "to itself", query: "from=default/web&to=default/web&port=80", want: []string{"allowed, traced; allowed, traced"}, reasons: []string{"a Pod always reaches itself"}},
+		{name: "from another Node", query: "from=default/far&to=default/db&port=5432", want: []string{"allowed at node-2; allowed, traced"}, reasons: []string{"default/web egress[0]"}},
+		{name: "from another Node, denied", query: "from=default/far&to=default/db&port=81", want: []string{"allowed at node-2; denied, traced"}},
+		{name: "to another Node", query: "from=default/db&to=default/far&port=80", want: []string{"allowed, traced; allowed at node-2"}},
+		{name: "by address", query: "from=" + a.web.IPs[0].Addr().String() + "&to=" + a.db.IPs[0].Addr().String() + "&port=5432", want: []string{"allowed, traced; allowed, traced"}},
+		{name: "from the world", query: "from=198.51.100.7&to=default/db&port=5432", want: []string{"nothing; allowed, traced"}},
+		{name: "from a range", query: "from=203.0.113.0/24&to=default/db&port=5432", want: []string{"nothing; denied, traced"}},
+		{name: "from the Node", query: "from=" + selfGateway + "&to=default/db&port=1", want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
+		{
+			name: "by a Service", query: "from=default/web&to=default/store",
+			want: []string{"denied, traced; allowed at node-2", "allowed, traced; allowed, traced", "denied, traced; nothing"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var w api.Why
+			if e := a.get(api.PathWhy+"?trace=true&"+row.query, &w); e != "" {
+				t.Fatal(e)
+			}
+			var have []string
+			reasons := ""
+			for i, c := range w.Connections {
+				have = append(have, stages(c))
+				for _, s := range c.Stages {
+					if i == 0 {
+						reasons += s.Reason + "\n"
+					}
+				}
+				if allowed := !strings.Contains(stages(c), "denied"); c.Allowed != allowed {
+					t.Errorf("connection allowed %v, its stages say %s", c.Allowed, stages(c))
+				}
+			}
+			// Endpoints are in the order of their addresses.
+			if len(row.want) != len(have) {
+				t.Fatalf("%q, want %q", have, row.want)
+			}
+			wanted := map[string]int{}
+			for i := range have {
+				wanted[row.want[i]]++
+				wanted[have[i]]--
+			}
+			for text, n := range wanted {
+				if n != 0 {
+					t.Errorf("%q: have %q, want %q\n%+v", text, have, row.want, w)
+				}
+			}
+			for _, text := range row.reasons {
+				if !strings.Contains(reasons, text) {
+					t.Errorf("no %q in the reasons:\n%s", text, reasons)
+				}
+			}
+		})
+	}
+}
+
+// TestWhyBadInput asks what cannot be answered. The errors name the parameter and the remedy.
+func TestWhyBadInput(t *testing.T) {
+	a := newAsked(t)
+	a.serve("db", a.db.IPs[0].Addr().String())
+	a.world.objects["default/new"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}, Spec: corev1.PodSpec{NodeName: "node-2"}}
+	a.settle()
+	for query, want := range map[string]string{
+		"to=default/db&port=1":                                    "from is missing: give a Pod or Service as namespace/name, or an address",
+		"from=default/web":                                        "to is missing",
+		"from=web&to=default/web&port=1":                          `from: "web" is neither`,
+		"from=default/web&to=a/b/c/d&port=1":                      `to: "a/b/c/d" is neither`,
+		"from=default/nobody&to=default/web&port=1":               "from: no Pod with a network of its own and no Service is called default/nobody",
+		"from=default/new&to=default/web&port=1":                  "from: Pod default/new has no address yet: wait until it runs",
+		"from=default/web&to=default/db&port=1":                   "there is a Pod and a Service default/db: give pod/default/db or service/default/db",
+		"from=service/default/db&to=default/web&port=1":           "is a Service, and connections come from its Pods",
+		"from=default/web&to=service/default/db&port=81":          "Service default/db has no such port; it has 80/TCP",
+		"from=default/web&to=service/default/db&protocol=udp":     "has no such port",
+		"from=default/web&to=pod/default/db":                      "port is missing",
+		"from=default/web&to=pod/default/db&port=0":               `port "0" is neither a number from 1 to 65535 nor the name`,
+		"from=default/web&to=pod/default/db&port=wap":             `port "wap" is neither`,
+		"from=default/web&to=pod/default/db&port=1&protocol=x":    `protocol "x" is not one of TCP, UDP, SCTP and ICMP`,
+		"from=default/web&to=pod/default/db&port=1&protocol=icmp": "ICMP has no ports",
+		"from=default/web&to=10.1.2.3&port=1&cluster=west":        `this Node knows no cluster "west"; it knows no other`,
+		"from=default/web&to=10.1.2.3&port=1&trace=perhaps":       "give true or false",
+	} {
+		if e := a.get(api.PathWhy+"?"+query, &api.Why{}); !strings.Contains(e, want) {
+			t.Errorf("%s: %q, want %q", query, e, want)
+		}
+	}
+	var w api.Why
+	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" || fmt.Sprint(w.To) != "{Service default/db 10.97.0.10  }" {
+		t.Errorf("service/default/db: %q, %+v", e, w.To)
+	}
+}
+
+// askWhy asks about connections of Pods of this Node. Where the switch can be asked it has to agree.
+func (w *walk) askWhy() {
+	w.t.Helper()
+	r := rand.New(rand.NewPCG(w.seed, uint64(w.number))) // the walk goes where it goes without questions
+	pods := w.world.podObjects()
+	here := maps.Clone(pods)
+	maps.DeleteFunc(here, func(_ string, p *corev1.Pod) bool { return p.Spec.NodeName != ownName })
+	if len(here) == 0 {
+		return
+	}
+	for range 3 {
+		from, to := anyOf(r, here), anyOf(r, pods)
+		if r.IntN(2) == 0 {
+			from, to = to, from
+		}
+		query := fmt.Sprintf("?trace=true&from=pod/%s&to=pod/%s&port=%d&protocol=%s", from, to, oneOf(r, 53, 80, 8080), oneOf(r, "tcp", "udp"))
+		var y api.Why
+		a := asked{walk: w}
+		if e := a.get(api.PathWhy+query, &y); e != "" {
+			w.fail("why %s: %s", query, e)
+		}
+		for _, s := range y.Connections[0].Stages {
+			if s.Trace == nil || !s.Trace.Judged {
+				continue
+			}
+			if w.proved++; !s.Trace.Agrees {
+				w.fail("why %s: %s says allowed %v since %s; the switch says %v: %s", query, s.Direction, s.Allowed, s.Reason, s.Trace.Allowed, s.Trace.Tables)
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// Half is what the policies of a Pod say of a connection from it or to it, and what that comes from.
+type Half struct {
+	Verdict
+	Identity Identity // of the Pod; none while its labels or those of its Namespace are not known
+	Number   uint32
+	Peer     Identity  // of the other end, none where that is no Pod that is known
+	Text     *RuleText // the rule that decided
+}
+
+// Why is Decide with what the verdict comes from.
+func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
+	h := Half{Verdict: t.Decide(pod, d, c)}
+	h.Identity, _ = t.here.Get(pod)
+	h.Number, _ = t.Numbers.Get(h.Identity)
+	other := c.From
+	if d == Egress {
+		other = c.To
+	}
+	if at := t.PodsAt(other); len(at) > 0 {
+		h.Peer, _ = t.Identities.Get(at[0])
+	}
+	if h.Rule != nil {
+		f, _ := t.active.Get(h.Rule.Policy)
+		text := f.text(*h.Rule)
+		h.Text = &text
+	}
+	return h
+}
+
+// Elsewhere returns tables that hold what the policies of some Pods depend on, as if they were Pods of this Node. What
+// decides about a connection between them are their labels, those of their Namespaces, and policies: so these
+// tables decide as the Pods' Nodes do.
+func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
+	e := derive.New()
+	out := NewTables(e, t.node)
+	namespaces := map[string]bool{"": true} // policies of the whole cluster are under this one
+	for _, pod := range pods {
+		f, _ := t.Pods.Get(pod)
+		for _, ip := range f.IPs {
+			for _, same := range t.byIP.Keys(Addr{ip}) { // which leaves the address to none of them
+				f, _ := t.Pods.Get(same)
+				f.Node = t.node
+				out.Pods.Set(same, f)
+				namespaces[same.Namespace] = true
+			}
+		}
+	}
+	for namespace := range namespaces {
+		labels, _ := t.Namespaces.Get(derive.Object{Name: namespace})
+		out.Namespaces.Set(derive.Object{Name: namespace}, labels)
+		for kind, subjects := range t.subjects {
+			for _, policy := range subjects.Keys(derive.Name(namespace)) {
+				f, _ := t.Policies[kind].Get(policy)
+				out.Policies[kind].Set(policy, f)
+			}
+		}
+	}
+	out.Loaded()
+	e.Pass()
+	return out
+}
+
+// PodsAt are the Pods that claim an address.
+func (t *Tables) PodsAt(a netip.Addr) []derive.Object { return t.byIP.Keys(Addr{a}) }

@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
+)
+
+// TestElsewhere asks one Node about Pods of another, while Pods, labels and policies change at random. It answers as the
+// other Node does.
+func TestElsewhere(t *testing.T) {
+	w := newWorld(*walkSeed)
+	asked, denied := 0, 0
+	for step := range *walkSteps / 5 {
+		what := w.Step()
+		w.engine.Pass()
+		e := derive.New()
+		other := NewTables(e, "node-2")
+		fill(other, w.Cluster)
+		e.Pass()
+		for _, pod := range w.Here("node-2") {
+			own := netip.MustParseAddr(policytest.Pick(w.Walk, pod.Status.PodIPs...).IP)
+			c := Connection{From: w.address(), To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85)}
+			d := policytest.Pick(w.Walk, Ingress, Egress)
+			peer := c.From
+			if d == Egress {
+				c.From, c.To = c.To, c.From
+			}
+			pods := append(w.PodsAt(peer), derive.ObjectOf(pod))
+			have, want := w.Elsewhere(pods...).Why(derive.ObjectOf(pod), d, c), other.Why(derive.ObjectOf(pod), d, c)
+			if have.Allowed != want.Allowed || have.Identity != want.Identity || have.Peer != want.Peer || len(have.Steps) != len(want.Steps) || (have.Rule == nil) != (want.Rule == nil) {
+				t.Fatalf("seed %d, step %d, %s: %s of Pod %s, %+v: %+v, its own Node says %+v", *walkSeed, step, what, d, derive.ObjectOf(pod), c, have, want)
+			}
+			if asked++; !have.Allowed {
+				denied++
+			}
+		}
+	}
+	if denied < asked/10 || denied > asked*9/10 || asked < *walkSteps/5 {
+		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
+	}
+}
