@@ -208,6 +208,7 @@ func TestRefused(t *testing.T) {
 		{"endPort 65536", policy, ports("{port: 1, endPort: 65536}"), []string{"spec.ingress[0].ports[0].endPort", "less than or equal to 65535"}},
 		{"sourceEndPort alone", policy, ports("{sourceEndPort: 90}"), []string{"spec.ingress[0].ports[0].sourceEndPort", "write sourcePort"}},
 		{"sourceEndPort before sourcePort", policy, ports("{sourcePort: 91, sourceEndPort: 90}"), []string{"spec.ingress[0].ports[0].sourceEndPort", "write sourcePort"}},
+		{"sourcePort of a name", policy, ports("{port: http, sourcePort: 90}"), []string{"spec.ingress[0].ports[0].sourcePort", "write port as a number"}},
 		{"protocol without content", policy, acnp("ingress: [{action: Drop, protocols: [{}]}]"), []string{"spec.ingress[0].protocols[0]", "write either icmp or igmp"}},
 		{"two protocols in one", policy, acnp("ingress: [{action: Drop, protocols: [{icmp: {}, igmp: {}}]}]"), []string{"spec.ingress[0].protocols[0]", "write either icmp or igmp"}},
 		{"code without type", policy, acnp("ingress: [{action: Drop, protocols: [{icmp: {icmpCode: 1}}]}]"), []string{"spec.ingress[0].protocols[0].icmp.icmpCode", "write icmpType too"}},

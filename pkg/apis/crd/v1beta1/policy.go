@@ -208,6 +208,7 @@ type Peer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || (type(self.port) == int ? self.port >= 1 && self.port <= 65535 : string(self.port).matches('^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$') && string(self.port).matches('[a-z]'))",fieldPath=".port",message="is not a port: write a number from 1 to 65535, or a container port's name of at most 15 lower-case letters, digits and dashes"
 // +kubebuilder:validation:XValidation:rule="!has(self.endPort) || has(self.port) && type(self.port) == int && self.endPort >= int(self.port)",fieldPath=".endPort",message="ends a range that has no beginning: write port as a number that is not larger than endPort"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceEndPort) || has(self.sourcePort) && self.sourceEndPort >= self.sourcePort",fieldPath=".sourceEndPort",message="ends a range that has no beginning: write sourcePort, not larger than sourceEndPort"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourcePort) || !has(self.port) || type(self.port) == int",fieldPath=".sourcePort",message="stands beside the name of a port: write port as a number"
 type Port struct {
 	// Protocol is TCP, UDP or SCTP; without it TCP.
 	// +optional
