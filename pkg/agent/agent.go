@@ -72,6 +72,7 @@ type Agent struct {
 	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
 	started     time.Time
 	conntrack   *conntrackFlusher
+	rechecks    *rechecker
 	confirms    *confirmations
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
@@ -93,6 +94,7 @@ type pending struct {
 	owners        map[flow.Owner]bool
 	pods          map[derive.Name]bool
 	bridges, host bool
+	policies      bool // known connections may have to be judged again
 	connections   connectionChanges
 }
 
@@ -171,6 +173,7 @@ func newAgent(o Options) (*Agent, error) {
 	})
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
 	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)
+	a.rechecks = newRechecker(agentSwitch{a}, a.log)
 	return a, nil
 }
 
@@ -238,7 +241,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		}
 	}
 	var others []func(context.Context) error
-	for _, run := range []func(context.Context){a.conntrack.run, a.confirms.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
+	for _, run := range []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
 		others = append(others, func(ctx context.Context) error {
 			run(ctx)
 			return nil
@@ -363,6 +366,7 @@ func (a *Agent) watchTables() {
 	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
+	t.flows.WatchPolicies(func() { p.policies = true })
 	t.engine.WatchProblems(func(added, removed []problem.Problem) {
 		for _, p := range added {
 			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
@@ -408,6 +412,9 @@ func (a *Agent) apply() {
 	}
 	a.connectionsChanged() // the flows are declared: they are waited for
 	a.conntrack.start()
+	if p.policies {
+		a.rechecks.changed()
+	}
 	a.mu.Lock()
 	for port := range p.pods {
 		if pod, ok := t.pods.Get(port); ok {
@@ -420,7 +427,7 @@ func (a *Agent) apply() {
 	a.mu.Unlock()
 	clear(p.owners)
 	clear(p.pods)
-	p.bridges, p.host = false, false
+	p.bridges, p.host, p.policies = false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
 	// added when they are there; nothing that serves traffic is missing from the plan.

@@ -38,7 +38,9 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 	for _, f := range flows {
 		count := api.Counters{Packets: f.Packets, Bytes: f.Bytes, Connections: f.Packets}
 		if f.Flow.Priority == 0 {
-			out.denied[datapath.RuleTables[f.Flow.Table]] = count
+			if datapath.IsolationTables[f.Flow.Table] {
+				out.denied[datapath.RuleTables[f.Flow.Table]] = count
+			}
 			continue
 		}
 		for i, k := range owners[f.Owner] {

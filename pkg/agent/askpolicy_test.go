@@ -168,7 +168,7 @@ func TestPolicyCounters(t *testing.T) {
 		{Kind: "NetworkPolicy", Namespace: "default", Policy: "db", Direction: "ingress", Action: "Allow", Pods: []string{"default/db"}, Peers: []string{"Pods with app=web in Namespace default", "198.51.100.0/24"}, Ports: []string{"TCP/5432"}, Counters: count(1)},
 		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "ingress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}, Counters: count(1)},
 		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web", Direction: "egress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{"Pods with app=db in Namespace default"}, Ports: []string{}, Counters: count(2)},
-		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web-again", Direction: "ingress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}, SharesFlowOf: "NetworkPolicy default/web ingress[0]"},
+		{Kind: "NetworkPolicy", Namespace: "default", Policy: "web-again", Direction: "ingress", Action: "Allow", Pods: []string{"default/web"}, Peers: []string{}, Ports: []string{}},
 	}
 	denied := []api.Denied{{Direction: "ingress", Packets: 1, Bytes: 54}, {Direction: "egress", Packets: 1, Bytes: 54}}
 	var have api.RuleList

@@ -264,7 +264,7 @@ func (s agentSwitch) session() uint64 {
 }
 
 func (s agentSwitch) tracked(ctx context.Context) (map[datapath.ServiceConnection]bool, error) {
-	dump, err := s.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(s.config)...)
+	dump, err := s.dump(ctx)
 	if err != nil {
 		return nil, err
 	}
