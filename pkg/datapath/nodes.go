@@ -166,20 +166,24 @@ func (n Node) conntrack() []flow.Flow {
 			Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, NAT: &ofp.NAT{}, Table: ConntrackState})),
 		},
 		state(high, "+inv+trk"),
+		// The agent's refusal of a connection, which its translation was undone for, whatever the tracker says of it.
+		{Table: ConntrackState, Priority: never, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Route))},
+		{Table: ConntrackState, Priority: last, Actions: flow.Do(flow.Goto(Exports))},
 		state(normal, "-new+est+trk", flow.Goto(Route)),
 		state(low, "+rel+trk", flow.Goto(Route)),
 	}
 }
 
 // commit remembers a connection that table Service has not remembered, and that policies have allowed
-// one that it has. Nothing after it depends on ct_state, so it takes no recirculation.
+// one that it has, both with what was judged. Nothing after it depends on ct_state, so it takes no recirculation.
 func (n Node) commit() []flow.Flow {
 	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
 			Table: Commit, Priority: normal,
 			Match: flow.All(append(match, flow.IP())...),
 			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec)}),
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec,
+					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender), flow.Move(receiver, labelReceiver))}),
 				flow.Goto(SNAT),
 			),
 		}
@@ -187,6 +191,8 @@ func (n Node) commit() []flow.Flow {
 	return []flow.Flow{
 		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
 		remember(flow.Load(markPending, 0), committed.Is(1)),
+		// The agent's refusal of a connection makes none of its own.
+		{Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT))},
 	}
 }
 

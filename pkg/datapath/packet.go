@@ -11,6 +11,7 @@ import (
 // Numbers of the Internet protocols.
 const (
 	protoICMP uint8 = 1
+	protoIGMP uint8 = 2
 	protoTCP  uint8 = 6
 	protoUDP  uint8 = 17
 	protoSCTP uint8 = 132

@@ -69,7 +69,7 @@ func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,
 		Match:   flow.All(flow.InPort(pod.Port), flow.CTState("-rpl+trk"), flow.IPDst(host(ip))),
-		Actions: n.deliver(pod, flow.Load(snat, snatHairpin), flow.Goto(Commit)),
+		Actions: n.deliver(pod, flow.Load(snat, snatHairpin), flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 	}
 }
 

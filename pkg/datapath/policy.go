@@ -1,14 +1,10 @@
 package datapath
 
 import (
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -18,14 +14,18 @@ import (
 )
 
 // Policies judge the first packet of a connection: in table Egress for the Pod that sends, after a Service's
-// endpoint was chosen, and in table Ingress for the Pod that receives. A Pod that no policy isolates passes at
+// endpoint was chosen, and in table Ingress for the Pod that receives. A Pod that no policy is applied to passes at
 // once, and nothing of its packets is looked at. For the others
 //
-//	Egress ──► EgressPeer ──► EgressRule      Ingress ──► IngressPeer ──► IngressRule
-//	isolated?  whose address   which rule?
+//	Egress ──► EgressPeer ──► EgressAdmin ──Pass, no rule──► EgressRule ──not isolated──► EgressBaseline
+//	policies?  whose address       │                             │                             │
+//	                               └───────────Allow─────────────┴────────Allow, no rule───────┴──► Route
+//
+// and the same for Ingress, on to Commit. A stage that has no rules for the Pod is left at once, so that nothing of
+// the packet is looked at there either.
 //
 // A rule is a conjunction (ovs-fields(7)) of the identities of Pods that it is applied to, of its peers, identities
-// and ranges, and of its ports. A flow belongs to its match: several rules share it, with an action for each.
+// and ranges, and of its ports. A flow belongs to its match and rank: several rules share it, with an action for each.
 //
 // A connection to a Service is remembered with its endpoint before policies have seen it. Until they have allowed
 // it, it is pending: each further packet of it is judged like the first.
@@ -37,20 +37,25 @@ func (n Node) policies() []flow.Flow {
 		{Table: ConntrackState, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-inv-rel+rpl+trk"), markPending.Is(1))},
 
 		{Table: Egress, Priority: last, Actions: flow.Do(flow.Goto(Route))},
-		{Table: Egress, Priority: normal, Match: flow.All(sender.Is(unknownIdentity))},
-
 		{Table: Ingress, Priority: last, Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: normal, Match: flow.All(receiver.Is(unknownIdentity))},
 		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), markPending.Is(0)), Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")), Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
+	}
+	flows = append(flows, again()...)
+	for _, s := range directions {
+		flows = append(flows,
+			flow.Flow{Table: s.judge, Priority: normal, Match: flow.All(s.own.Is(unknownIdentity))},
+			flow.Flow{Table: s.stages[policy.Admin], Priority: skip, Match: flow.All(byAdmin.Is(0)), Actions: flow.Do(flow.Goto(s.stages[policy.NetworkPolicies]))},
+			flow.Flow{Table: s.stages[policy.NetworkPolicies], Priority: skip, Match: flow.All(byNetworkPolicies.Is(0)), Actions: flow.Do(flow.Goto(s.stages[policy.Baseline]))},
+		)
 	}
 	for _, ip := range n.GatewayIPs { // the kubelet's probes
 		if ip.Is4() {
 			flows = append(flows, flow.Flow{
 				Table: Ingress, Priority: high,
 				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip))),
-				Actions: flow.Do(flow.Goto(Commit)),
+				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 			})
 		}
 	}
@@ -89,7 +94,7 @@ func load(who flow.Bits, identity uint32) flow.Actions {
 	return flow.Do(flow.Load(who, uint64(identity)))
 }
 
-// mayReachItself lets an isolated Pod reach its own addresses.
+// mayReachItself lets a Pod that policies are applied to reach its own addresses.
 func (pod Pod) mayReachItself() []flow.Flow {
 	var flows []flow.Flow
 	for _, ip := range pod.IPs {
@@ -97,205 +102,78 @@ func (pod Pod) mayReachItself() []flow.Flow {
 			flows = append(flows, flow.Flow{
 				Table: Egress, Priority: high,
 				Match:   flow.All(flow.InPort(pod.Port), flow.IPDst(host(ip))),
-				Actions: flow.Do(flow.Goto(Route)),
+				Actions: flow.Do(flow.Load(egressRule, alwaysAllowed), flow.Goto(Route)),
 			})
 		}
 	}
 	return flows
 }
 
-// clause is a match of one part of rules: it is a flow of table EgressRule or IngressRule.
-type clause struct {
-	direction policy.Direction
-	kind      clauseKind
-	identity  uint32       // of appliedTo, peer and everything
-	to        netip.Prefix // of block; of a Pod's own port
-	ports     portMask     // of port
-}
-
-type clauseKind uint8
-
-const (
-	appliedTo  clauseKind = iota + 1 // a Pod of this Node
-	everything                       // the same, of a rule with any peer and any port
-	peer                             // a Pod
-	block                            // the other end's address
-	port                             // the destination's port, of any Pod or, where to is valid, of one
-)
-
-// portMask are ports of one protocol that one match covers; without a mask all of them.
-type portMask struct {
-	protocol    corev1.Protocol
-	value, mask uint16
-}
-
-func (p portMask) compare(o portMask) int {
-	return cmp.Or(cmp.Compare(p.protocol, o.protocol), cmp.Compare(p.value, o.value), cmp.Compare(p.mask, o.mask))
-}
-
-// Compare makes a clause the key of a table.
-func (c clause) Compare(o clause) int {
-	return cmp.Or(cmp.Compare(c.direction, o.direction), cmp.Compare(c.kind, o.kind), cmp.Compare(c.identity, o.identity),
-		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports))
-}
-
-var clauseKinds = [...]string{appliedTo: "applied", everything: "everything", peer: "peer", block: "block", port: "port"}
-
-// String names the clause for owners of flows: "ingress peer 5", "egress port TCP/80/0xffff of 10.0.0.7/32".
-func (c clause) String() string {
-	text := fmt.Sprintf("%s %s ", c.direction, clauseKinds[c.kind])
-	switch {
-	case c.kind == block:
-		return text + c.to.String()
-	case c.kind != port:
-		return text + fmt.Sprint(c.identity)
-	case c.to.IsValid():
-		return text + c.ports.String() + " of " + c.to.String()
-	}
-	return text + c.ports.String()
-}
-
-func (p portMask) String() string { return fmt.Sprintf("%s/%d/%#x", p.protocol, p.value, p.mask) }
-
-// clauseOf reads the name of a clause back.
-func clauseOf(name string) (c clause) {
-	words := strings.Fields(name)
-	if len(words) < 3 {
-		return clause{}
-	}
-	if words[0] == policy.Egress.String() {
-		c.direction = policy.Egress
-	}
-	c.kind = clauseKind(max(0, slices.Index(clauseKinds[:], words[1])))
-	switch c.kind {
-	case block:
-		c.to, _ = netip.ParsePrefix(words[2])
-	case port:
-		protocol, numbers, _ := strings.Cut(words[2], "/")
-		c.ports.protocol = corev1.Protocol(protocol)
-		_, _ = fmt.Sscanf(numbers, "%d/%v", &c.ports.value, &c.ports.mask)
-		if len(words) == 5 {
-			c.to, _ = netip.ParsePrefix(words[4])
-		}
-	default:
-		_, _ = fmt.Sscan(words[2], &c.identity)
-	}
-	return c
-}
-
-// masks divides a range of ports into matches.
-func masks(r policy.PortRange) []portMask {
-	if r.From == 0 && r.To == 65535 {
-		return []portMask{{protocol: r.Protocol}}
-	}
-	var out []portMask
-	for from, to := uint32(r.From), uint32(r.To); from <= to; {
-		size := uint32(1)
-		for from%(2*size) == 0 && from+2*size-1 <= to {
-			size *= 2
-		}
-		out = append(out, portMask{r.Protocol, uint16(from), uint16(^(size - 1))})
-		from += size
-	}
-	return out
-}
-
-// parts are the clauses of a rule by part, none where one of its parts has none: then it allows nothing.
-func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
-	var applied, peers, ports []clause
-	for _, n := range rule.Applied {
-		applied = append(applied, clause{direction: k.Direction, kind: appliedTo, identity: n})
-	}
-	for _, n := range rule.Peers {
-		peers = append(peers, clause{direction: k.Direction, kind: peer, identity: n})
-	}
-	for _, p := range rule.Blocks {
-		if p.Addr().Is4() {
-			peers = append(peers, clause{direction: k.Direction, kind: block, to: p})
-		}
-	}
-	for _, r := range rule.Ports {
-		for _, m := range masks(r) {
-			ports = append(ports, clause{direction: k.Direction, kind: port, ports: m})
-		}
-	}
-	for _, t := range rule.Targets {
-		for _, m := range masks(t.PortRange) {
-			for _, ip := range t.IPs {
-				if ip.Is4() {
-					ports = append(ports, clause{direction: k.Direction, kind: port, ports: m, to: host(ip)})
-				}
-			}
-		}
-	}
-	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 || !rule.AnyPort && len(ports) == 0 {
-		return nil
-	}
-	out := [][]clause{applied}
-	if !rule.AnyPeer {
-		out = append(out, peers)
-	}
-	if !rule.AnyPort {
-		out = append(out, ports)
-	}
-	if len(out) == 1 { // no conjunction
-		for i := range applied {
-			applied[i].kind = everything
-		}
-	}
-	return out
-}
-
 // policyFlows are the flows of policies, one row an owner.
 type policyFlows struct {
-	in        *policy.Tables
-	rules     *derive.Index[clause, policy.RuleKey, policy.Rule]
-	numbers   *derive.Numbers[policy.RuleKey]
-	isolated  *derive.Table[policy.Identity, flow.Entries]
-	addresses *derive.Table[policy.Addr, flow.Entries]
-	clauses   *derive.Table[clause, flow.Entries]
-	allowed   *derive.Table[policy.RuleKey, flow.Entries]
+	in           *policy.Tables
+	rate         *derive.Table[derive.Name, uint32]
+	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
+	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	conjunctions *derive.Numbers[policy.RuleKey]
+	numbers      *derive.Table[policy.RuleKey, uint32]
+	defaults     *derive.Table[policy.Identity, [2]uint32]
+	judged       *derive.Table[policy.Identity, flow.Entries]
+	addresses    *derive.Table[policy.Addr, flow.Entries]
+	clauses      *derive.Table[clause, flow.Entries]
+	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
+	rechecks     *derive.Source[Recheck, bool]
+	again        *derive.Table[Recheck, flow.Entries]
+	locals       *derive.Table[derive.Name, local]
 }
 
-func newPolicyFlows(e *derive.Engine, in *policy.Tables) *policyFlows {
-	p := &policyFlows{in: in}
+func newPolicyFlows(e *derive.Engine, in *policy.Tables, rate *derive.Table[derive.Name, uint32]) *policyFlows {
+	p := &policyFlows{in: in, rate: rate}
 	p.rules = derive.NewIndex(in.Rules, "clause", func(k policy.RuleKey, r policy.Rule) []clause { return slices.Concat(parts(k, r)...) })
-	conjunctions := derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
-		if len(parts(k, r)) < 2 {
+	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
+	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
+		if len(parts(k, r)) == 0 {
 			return nil
 		}
 		return []policy.RuleKey{k}
-	})
-	p.numbers = derive.NewNumbers(e, "conjunctions", 1, 1<<31, derive.KeysOfIndex(conjunctions))
-	p.isolated = derive.NewTable(e, "isolated", p.isolatedFlows, derive.KeysOf(in.Applied))
+	}))
+	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
+	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
+	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
+	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
 	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.rules))
-	p.allowed = derive.NewTable(e, "allowed", p.allowedFlows, derive.KeysOfIndex(conjunctions))
+	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
+	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
+	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
+	p.again = derive.NewTable(e, "recheck-flows", p.recheckFlows, derive.KeysOf(p.rechecks))
 	return p
 }
 
 // Prefixes of the names of owners of KindPolicy, a word each.
 const (
-	isolatedPrefix = "identity "
-	addressPrefix  = "address "
-	clausePrefix   = "clause "
-	rulePrefix     = "rule "
+	judgedPrefix  = "identity "
+	addressPrefix = "address "
+	clausePrefix  = "clause "
+	rulePrefix    = "rule "
+	againPrefix   = "again "
 )
 
 func policyOwner(prefix string, name any) flow.Owner {
 	return flow.Owner{Kind: KindPolicy, Name: prefix + fmt.Sprint(name)}
 }
 
-func isolatedOwner(i policy.Identity) flow.Owner { return policyOwner(isolatedPrefix, i) }
-func addressOwner(a policy.Addr) flow.Owner      { return policyOwner(addressPrefix, a) }
-func clauseOwner(c clause) flow.Owner            { return policyOwner(clausePrefix, c) }
-func ruleOwner(k policy.RuleKey) flow.Owner      { return policyOwner(rulePrefix, k) }
+func judgedOwner(i policy.Identity) flow.Owner { return policyOwner(judgedPrefix, i) }
+func addressOwner(a policy.Addr) flow.Owner    { return policyOwner(addressPrefix, a) }
+func clauseOwner(c clause) flow.Owner          { return policyOwner(clausePrefix, c) }
+func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner(rulePrefix, k) }
+func againOwner(c Recheck) flow.Owner          { return policyOwner(againPrefix, c) }
 
 func (p *policyFlows) entries(owner string) (e flow.Entries) {
 	prefix, name, _ := strings.Cut(owner, " ")
 	switch prefix + " " {
-	case isolatedPrefix:
-		e, _ = p.isolated.Get(policy.Identity(name))
+	case judgedPrefix:
+		e, _ = p.judged.Get(policy.Identity(name))
 	case addressPrefix:
 		if a, err := netip.ParseAddr(name); err == nil {
 			e, _ = p.addresses.Get(policy.Addr{Addr: a})
@@ -303,50 +181,74 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 	case clausePrefix:
 		e, _ = p.clauses.Get(clauseOf(name))
 	case rulePrefix:
-		e, _ = p.allowed.Get(policy.RuleKeyOf(name))
+		e, _ = p.verdicts.Get(policy.RuleKeyOf(name))
+	case againPrefix:
+		e, _ = p.again.Get(recheckOf(name))
 	}
 	return e
 }
 
 func (p *policyFlows) watch(changed func(flow.Owner)) {
-	watch(p.isolated, func(i policy.Identity) { changed(isolatedOwner(i)) })
+	watch(p.judged, func(i policy.Identity) { changed(judgedOwner(i)) })
 	watch(p.addresses, func(a policy.Addr) { changed(addressOwner(a)) })
 	watch(p.clauses, func(c clause) { changed(clauseOwner(c)) })
-	watch(p.allowed, func(k policy.RuleKey) { changed(ruleOwner(k)) })
+	watch(p.verdicts, func(k policy.RuleKey) { changed(ruleOwner(k)) })
+	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
 }
 
 func (p *policyFlows) owners(out *[]flow.Owner) {
-	owners(out, p.isolated, isolatedOwner)
+	owners(out, p.judged, judgedOwner)
 	owners(out, p.addresses, addressOwner)
 	owners(out, p.clauses, clauseOwner)
-	owners(out, p.allowed, ruleOwner)
+	owners(out, p.verdicts, ruleOwner)
+	owners(out, p.again, againOwner)
 }
 
-// stage is where connections in one direction are judged.
-type stage struct {
-	isolated, peers, rules, allowed ofp.Table
-	own, other                      flow.Bits // the Pod that is judged for, and the other end
-	otherIP                         func(netip.Prefix) flow.Cond
+// direction is where connections in one direction are judged.
+type direction struct {
+	judge, peers ofp.Table
+	stages       [policy.Stages]ofp.Table
+	allowed      ofp.Table
+	own, other   flow.Bits // the Pod that is judged for, and the other end
+	rule         flow.Bits // which rule allowed it
+	label        flow.Bits // the same, as a connection remembers it
+	labelOwn     flow.Bits // own, as a connection remembers it
+	otherIP      func(netip.Prefix) flow.Cond
 }
 
-var stages = [...]stage{
-	policy.Ingress: {Ingress, IngressPeer, IngressRule, Commit, receiver, sender, flow.IPSrc},
-	policy.Egress:  {Egress, EgressPeer, EgressRule, Route, sender, receiver, flow.IPDst},
+var directions = [...]direction{
+	policy.Ingress: {Ingress, IngressPeer, [...]ofp.Table{IngressAdmin, IngressRule, IngressBaseline}, Commit, receiver, sender, ingressRule, labelIngress, labelReceiver, flow.IPSrc},
+	policy.Egress:  {Egress, EgressPeer, [...]ofp.Table{EgressAdmin, EgressRule, EgressBaseline}, Route, sender, receiver, egressRule, labelEgress, labelSender, flow.IPDst},
 }
 
-// isolatedFlows send connections of isolated Pods to the rules.
-func (p *policyFlows) isolatedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+// judgedFlows send connections of Pods that policies are applied to to the stages that have some. What no rule
+// decides, and NetworkPolicies do not isolate from, is allowed at the end.
+func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
-	number, ok := derive.Get(r, p.in.Numbers, i)
+	identity, ok := derive.Get(r, p.in.Numbers, i)
 	if !ok {
 		return e, nil
 	}
-	for d, s := range stages {
-		if applied.Isolated(policy.Direction(d)) {
+	defaults, _ := derive.Get(r, p.defaults, i)
+	for d, s := range directions {
+		d := policy.Direction(d)
+		if !applied.Any(d) {
+			continue
+		}
+		own := flow.All(s.own.Is(uint64(identity)))
+		var actions flow.Actions
+		for stage, bit := range [...]flow.Bits{byAdmin, byNetworkPolicies, byBaseline} {
+			has := uint64(0) // also to be said: the other direction has left its own bits
+			if len(applied[d][stage]) > 0 {
+				has = 1
+			}
+			actions = append(actions, flow.Load(bit, has))
+		}
+		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
+		if !applied.Isolated(d) {
 			e.Flows = append(e.Flows, flow.Flow{
-				Table: s.isolated, Priority: normal,
-				Match:   flow.All(s.own.Is(uint64(number))),
-				Actions: flow.Do(flow.Goto(s.peers)),
+				Table: s.stages[policy.Baseline], Priority: last, Match: own,
+				Actions: flow.Do(flow.Load(s.rule, uint64(defaults[d])), flow.Goto(s.allowed)),
 			})
 		}
 	}
@@ -359,11 +261,11 @@ func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entr
 	if !a.Is4() || number == 0 {
 		return e, nil
 	}
-	for _, s := range stages {
+	for _, s := range directions {
 		e.Flows = append(e.Flows, flow.Flow{
 			Table: s.peers, Priority: normal,
 			Match:   flow.All(s.otherIP(host(a.Addr))),
-			Actions: flow.Do(flow.Load(s.other, uint64(number)), flow.Goto(s.rules)),
+			Actions: flow.Do(flow.Load(s.other, uint64(number)), flow.Goto(s.stages[policy.Admin])),
 		})
 	}
 	return e, nil
@@ -371,35 +273,23 @@ func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entr
 
 // clauseFlows is one flow, with an action for each rule that has the clause.
 func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (flow.Entries, []problem.Problem) {
-	s := stages[c.direction]
-	f := flow.Flow{Table: s.rules, Priority: normal}
+	priority, ok := p.priority(r, c.rank)
+	if !ok {
+		return flow.Entries{}, nil
+	}
+	s := directions[c.direction]
+	f := flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: c.match(s)}
 	for _, row := range derive.List(r, p.rules, c) {
 		list := parts(row.Key, row.Value)
-		number, ok := derive.Get(r, p.numbers, row.Key)
+		id, ok := derive.Get(r, p.conjunctions, row.Key)
 		if !ok {
 			continue
 		}
 		for i, part := range list {
 			if slices.Contains(part, c) {
-				f.Actions = append(f.Actions, ofp.Conjunction{ID: number, Clause: uint8(i + 1), Clauses: uint8(len(list))})
+				f.Actions = append(f.Actions, ofp.Conjunction{ID: id, Clause: uint8(i + 1), Clauses: uint8(len(list))})
 			}
 		}
-	}
-	switch c.kind {
-	case everything:
-		f.Priority, f.Match, f.Actions = high, flow.All(s.own.Is(uint64(c.identity))), flow.Do(flow.Goto(s.allowed))
-	case appliedTo:
-		f.Match = flow.All(s.own.Is(uint64(c.identity)))
-	case peer:
-		f.Match = flow.All(s.other.Is(uint64(c.identity)))
-	case block:
-		f.Match = flow.All(flow.IP(), s.otherIP(c.to))
-	case port:
-		conds := c.ports.conds()
-		if c.to.IsValid() {
-			conds = append(conds, flow.IPDst(c.to))
-		}
-		f.Match = flow.All(conds...)
 	}
 	if len(f.Actions) == 0 {
 		return flow.Entries{}, nil
@@ -407,31 +297,32 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (flow.Entries, []p
 	return flow.Entries{Flows: []flow.Flow{f}}, nil
 }
 
-func (p portMask) conds() []flow.Cond {
-	proto, port, field := flow.TCP(), flow.TCPDst(p.value), ofp.TCPDst
-	switch p.protocol {
-	case corev1.ProtocolUDP:
-		proto, port, field = flow.UDP(), flow.UDPDst(p.value), ofp.UDPDst
-	case corev1.ProtocolSCTP:
-		proto, port, field = flow.SCTP(), flow.SCTPDst(p.value), ofp.SCTPDst
-	}
-	switch p.mask {
-	case 0:
-		return []flow.Cond{proto}
-	case 0xffff:
-		return []flow.Cond{proto, port}
-	}
-	value, mask := binary.BigEndian.AppendUint16(nil, p.value), binary.BigEndian.AppendUint16(nil, p.mask)
-	return []flow.Cond{proto, flow.Field(field, value, mask)}
+// priority is that of the flows of rules of a rank.
+func (p *policyFlows) priority(r *derive.Reader, rank policy.Rank) (uint16, bool) {
+	n, ok := derive.Get(r, p.in.Priorities, rank)
+	return uint16(n), ok
 }
 
-// allowedFlows let on what a rule's conjunction matches.
-func (p *policyFlows) allowedFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	number, ok := derive.Get(r, p.numbers, k)
-	if !ok {
-		return e, nil
+// verdictFlows do what a rule says with what its conjunction matches.
+func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	rule, _ := derive.Get(r, p.in.Rules, k)
+	id, ok1 := derive.Get(r, p.conjunctions, k)
+	priority, ok2 := p.priority(r, rule.Rank)
+	if !ok1 || !ok2 {
+		return e, nil // the tables of numbers and priorities report it
 	}
-	s := stages[k.Direction]
-	e.Flows = []flow.Flow{{Table: s.rules, Priority: normal, Match: flow.All(flow.ConjID(number)), Actions: flow.Do(flow.Goto(s.allowed))}}
+	s := directions[k.Direction]
+	f := flow.Flow{Table: s.stages[rule.Stage], Priority: priority, Match: flow.All(flow.ConjID(id))}
+	switch rule.Action {
+	case policy.Allow:
+		number, _ := derive.Get(r, p.numbers, k)
+		f.Actions = flow.Do(flow.Load(s.rule, uint64(number)), flow.Goto(s.allowed))
+	case policy.Pass:
+		f.Actions = flow.Do(flow.Goto(s.stages[min(rule.Stage+1, policy.Baseline)]))
+		if rule.Stage == policy.Baseline {
+			f.Actions = flow.Do(flow.Load(s.rule, alwaysAllowed), flow.Goto(s.allowed))
+		}
+	}
+	e.Flows = []flow.Flow{f}
 	return e, nil
 }

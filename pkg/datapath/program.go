@@ -8,44 +8,54 @@ import (
 // Tables in the order a packet meets them. A goto can only move down this list; a packet
 // that went through connection tracking goes on where the ct action says.
 const (
-	Classify       ofp.Table = iota // what kind of port did it come from, may it use this source?
-	ARP                             // answer for the addresses that the switch knows
-	UnSNAT                          // undo the translation of a source address, for replies
-	Conntrack                       // look the connection up, undo or repeat its translation
-	ConntrackState                  // known connections need no choice, invalid packets end here
-	Exports                         // may another cluster open this connection?
-	Service                         // choose an endpoint
-	Egress                          // do policies isolate the Pod that sends?
-	EgressPeer                      // whose is the destination?
-	EgressRule                      // which rule allows it?
-	Route                           // choose the next hop
-	Ingress                         // do policies isolate the Pod that receives?
-	IngressPeer                     // whose is the source?
-	IngressRule                     // which rule allows it?
-	Commit                          // remember a new connection
-	SNAT                            // translate the source address where replies must come back here
-	Output                          // send it
+	Classify        ofp.Table = iota // what kind of port did it come from, may it use this source?
+	ARP                              // answer for the addresses that the switch knows
+	UnSNAT                           // undo the translation of a source address, for replies
+	Conntrack                        // look the connection up, undo or repeat its translation
+	ConntrackState                   // known connections need no choice, invalid packets end here
+	Again                            // judge a known connection once more
+	Exports                          // may another cluster open this connection?
+	Service                          // choose an endpoint
+	Egress                           // do policies isolate the Pod that sends?
+	EgressPeer                       // whose is the destination?
+	EgressAdmin                      // which rule of an admin tier decides?
+	EgressRule                       // which rule of NetworkPolicies allows it?
+	EgressBaseline                   // which rule of a baseline tier decides?
+	Route                            // choose the next hop
+	Ingress                          // do policies isolate the Pod that receives?
+	IngressPeer                      // whose is the source?
+	IngressAdmin                     // which rule of an admin tier decides?
+	IngressRule                      // which rule of NetworkPolicies allows it?
+	IngressBaseline                  // which rule of a baseline tier decides?
+	Commit                           // remember a new connection
+	SNAT                             // translate the source address where replies must come back here
+	Output                           // send it
 )
 
 // Program says what each table is called and what happens when nothing matches.
 var Program = flow.Program{
-	Classify:       {Name: "Classify", Miss: flow.Drop},
-	ARP:            {Name: "ARP", Miss: flow.Drop},
-	UnSNAT:         {Name: "UnSNAT", Miss: flow.Next},
-	Conntrack:      {Name: "Conntrack", Miss: flow.Drop},
-	ConntrackState: {Name: "ConntrackState", Miss: flow.Next},
-	Exports:        {Name: "Exports", Miss: flow.Next},
-	Service:        {Name: "Service", Miss: flow.Next},
-	Egress:         {Name: "Egress", Miss: flow.Drop},
-	EgressPeer:     {Name: "EgressPeer", Miss: flow.Next},
-	EgressRule:     {Name: "EgressRule", Miss: flow.Drop},
-	Route:          {Name: "Route", Miss: flow.Drop},
-	Ingress:        {Name: "Ingress", Miss: flow.Drop},
-	IngressPeer:    {Name: "IngressPeer", Miss: flow.Next},
-	IngressRule:    {Name: "IngressRule", Miss: flow.Drop},
-	Commit:         {Name: "Commit", Miss: flow.Next},
-	SNAT:           {Name: "SNAT", Miss: flow.Next},
-	Output:         {Name: "Output", Miss: flow.Drop},
+	Classify:        {Name: "Classify", Miss: flow.Drop},
+	ARP:             {Name: "ARP", Miss: flow.Drop},
+	UnSNAT:          {Name: "UnSNAT", Miss: flow.Next},
+	Conntrack:       {Name: "Conntrack", Miss: flow.Drop},
+	ConntrackState:  {Name: "ConntrackState", Miss: flow.Drop},
+	Again:           {Name: "Again", Miss: flow.Drop},
+	Exports:         {Name: "Exports", Miss: flow.Next},
+	Service:         {Name: "Service", Miss: flow.Next},
+	Egress:          {Name: "Egress", Miss: flow.Drop},
+	EgressPeer:      {Name: "EgressPeer", Miss: flow.Next},
+	EgressAdmin:     {Name: "EgressAdmin", Miss: flow.Next},
+	EgressRule:      {Name: "EgressRule", Miss: flow.Drop},
+	EgressBaseline:  {Name: "EgressBaseline", Miss: flow.Drop},
+	Route:           {Name: "Route", Miss: flow.Drop},
+	Ingress:         {Name: "Ingress", Miss: flow.Drop},
+	IngressPeer:     {Name: "IngressPeer", Miss: flow.Next},
+	IngressAdmin:    {Name: "IngressAdmin", Miss: flow.Next},
+	IngressRule:     {Name: "IngressRule", Miss: flow.Drop},
+	IngressBaseline: {Name: "IngressBaseline", Miss: flow.Drop},
+	Commit:          {Name: "Commit", Miss: flow.Next},
+	SNAT:            {Name: "SNAT", Miss: flow.Next},
+	Output:          {Name: "Output", Miss: flow.Drop},
 }
 
 // Priorities within a table. A table's miss flow has priority 0.
@@ -53,8 +63,9 @@ const (
 	last   uint16 = 180 // where everything else goes
 	low    uint16 = 190
 	normal uint16 = 200
-	high   uint16 = 210 // a special case of a normal flow
-	never  uint16 = 220 // what is dropped whatever else a packet is
+	high   uint16 = 210   // a special case of a normal flow
+	never  uint16 = 220   // what is dropped whatever else a packet is
+	skip   uint16 = 65000 // in a table of rules: above all of them
 )
 
 // What a packet carries from table to table: first bit, then width. Registers survive
@@ -67,9 +78,18 @@ var (
 	committed = flow.Reg(0).Bits(7, 1)  // its connection was remembered in table Service
 	outPort   = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
+	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
+	byAdmin           = flow.Reg(0).Bits(8, 1)
+	byNetworkPolicies = flow.Reg(0).Bits(9, 1)
+	byBaseline        = flow.Reg(0).Bits(10, 1)
+
 	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names.
 	sender   = flow.Reg(2).Bits(0, 24)
 	receiver = flow.Reg(3).Bits(0, 24)
+
+	// Which rule let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0 is none.
+	egressRule  = flow.Reg(4).Bits(0, 32)
+	ingressRule = flow.Reg(5).Bits(0, 32)
 )
 
 // What a connection carries for its whole life, in zone mainZone.
@@ -77,6 +97,13 @@ var (
 	markSource  = flow.CTMarkBits(0, 4) // source of its first packet
 	markService = flow.CTMarkBits(4, 1) // it goes to a Service
 	markPending = flow.CTMarkBits(5, 1) // its endpoint was chosen, and no policy has allowed it yet
+
+	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
+	labelEgress  = flow.CTLabelBits(32, 32)
+
+	// Sender and receiver of the packet that was judged: a Pod whose labels change has another identity.
+	labelSender   = flow.CTLabelBits(76, 24)
+	labelReceiver = flow.CTLabelBits(100, 24)
 )
 
 // Values of source.
@@ -154,10 +181,19 @@ var bitFields = []bitField{
 	{"snat", snat, "which source address it gets", []string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
 	{"generated", generated, "made by the agent to refuse a connection", nil},
 	{"committed", committed, "its connection was remembered when its endpoint was chosen", nil},
+	{"byAdmin", byAdmin, "rules of admin tiers are applied to the Pod that it is judged for", nil},
+	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
+	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet"}},
 	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet"}},
+	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
+	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
+	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
+	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},
+	{"labelSender", labelSender, "sender of the packet that was judged", nil},
+	{"labelReceiver", labelReceiver, "receiver of the packet that was judged", nil},
 }

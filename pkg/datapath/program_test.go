@@ -24,7 +24,7 @@ func TestProgram(t *testing.T) {
 	}
 	used := map[string]string{}
 	for _, f := range bitFields {
-		if f.bits.First < 0 || f.bits.Width < 1 || f.bits.First+f.bits.Width > 32 {
+		if f.bits.First < 0 || f.bits.Width < 1 || f.bits.First+f.bits.Width > f.bits.Field.Bits() {
 			t.Errorf("%s leaves its register: %+v", f.name, f.bits)
 		}
 		for bit := f.bits.First; bit < f.bits.First+f.bits.Width; bit++ {
@@ -36,7 +36,7 @@ func TestProgram(t *testing.T) {
 		}
 	}
 	text := Markdown()
-	for _, want := range []string{"| 10 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
+	for _, want := range []string{"| 13 | Route |", "reg0[0..3]", "ct_mark[4]", "aa:bb:cc:dd:ee:f0", "65521"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the documentation does not mention %q:\n%s", want, text)
 		}

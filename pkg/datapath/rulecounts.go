@@ -6,25 +6,25 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// RuleTables are where packets are counted that rules judge: those that open connections. What matches no rule of
-// an isolated Pod is counted by the table's flow of priority 0.
-var RuleTables = map[ofp.Table]policy.Direction{EgressRule: policy.Egress, IngressRule: policy.Ingress}
+// RuleTables are where packets are counted that rules judge: those that open connections, and those of connections
+// that are judged again.
+var RuleTables = map[ofp.Table]policy.Direction{
+	EgressAdmin: policy.Egress, EgressRule: policy.Egress, EgressBaseline: policy.Egress,
+	IngressAdmin: policy.Ingress, IngressRule: policy.Ingress, IngressBaseline: policy.Ingress,
+}
 
-// RuleOwners says whose flow in RuleTables counts the packets of which rules, in their order: rules that allow the
-// same identity everything are one flow.
+// IsolationTables are those of RuleTables whose flow of priority 0 counts what matches no rule of NetworkPolicies that
+// isolate a Pod.
+var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
+
+// RuleOwners says whose flow in RuleTables counts the packets of which rules, in their order.
 func (t *Tables) RuleOwners() map[flow.Owner][]policy.RuleKey {
 	out := map[flow.Owner][]policy.RuleKey{}
 	if t.Policy == nil {
 		return out
 	}
 	for _, row := range t.Policy.Rules.All() {
-		switch list := parts(row.Key, row.Value); len(list) {
-		case 0:
-		case 1:
-			for _, c := range list[0] {
-				out[clauseOwner(c)] = append(out[clauseOwner(c)], row.Key)
-			}
-		default:
+		if len(parts(row.Key, row.Value)) > 0 {
 			out[ruleOwner(row.Key)] = append(out[ruleOwner(row.Key)], row.Key)
 		}
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"slices"
 	"unique"
@@ -100,6 +101,14 @@ type RuleFacts struct {
 	// Log, Name and LogLabel are enableLogging, name and logLabel.
 	Log            bool
 	Name, LogLabel string
+}
+
+// meaning is a hash of what a rule of the policy selects and does.
+func (f Facts) meaning(r RuleFacts) uint64 {
+	r.Log, r.Name, r.LogLabel = false, "", ""
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%v %+v", f.AppliedTo, r)
+	return h.Sum64()
 }
 
 // PortRange are destination ports of one protocol, both ends included. From 0 to 65535 are all of them, and

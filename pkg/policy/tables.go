@@ -16,6 +16,9 @@ const MaxIdentity = 1<<24 - 2
 type Rule struct {
 	// Rank says which rule decides where several match, and what it does.
 	Rank
+	// Meaning is a hash of what the rule selects and does: it differs where the policy has changed, and not where Pods
+	// come and go.
+	Meaning uint64
 	// Applied are the identities of Pods of this Node that the rule is for.
 	Applied []uint32
 	// AnyPeer matches every other end; else one of Peers or ClusterSet, an address in Blocks, or a connection that
@@ -382,7 +385,7 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	slices.Sort(peers)
 	peers = slices.Compact(peers)
 	rule = Rule{
-		Rank: policy.rank(k.Index, f.Action), Applied: t.numbersOf(r, applied),
+		Rank: policy.rank(k.Index, f.Action), Meaning: policy.meaning(f), Applied: t.numbersOf(r, applied),
 		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,

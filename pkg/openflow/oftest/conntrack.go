@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -270,4 +271,21 @@ func (s *Switch) Connections() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// DumpConntrack are the switch's connections as dpctl/dump-conntrack lists them.
+func (s *Switch) DumpConntrack() string {
+	names := map[uint8]string{ICMP: "icmp", TCP: "tcp", UDP: "udp", SCTP: "sctp"}
+	side := func(t tuple) string {
+		return fmt.Sprintf("(src=%s,dst=%s,sport=%d,dport=%d)", t.src.Addr(), t.dst.Addr(), t.src.Port(), t.dst.Port())
+	}
+	var out []string
+	for key, c := range s.conns {
+		if key == c.orig {
+			out = append(out, fmt.Sprintf("%s,orig=%s,reply=%s,zone=%d,mark=%d,labels=%#x%016x\n",
+				names[c.orig.proto], side(c.orig), side(c.reply), c.orig.zone, c.mark.Lo, c.label.Hi, c.label.Lo))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "")
 }

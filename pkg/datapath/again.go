@@ -1,0 +1,323 @@
+package datapath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// When policies change their mind, known connections that the change concerns are judged again. Which these are is
+// read from the connections that the switch tracks (Tables.Rechecks), so that a restart finds the same, and for
+// each Recheck there is a flow in table ConntrackState, as long as there are such connections: only then do
+// packets cost a look at the connection's label.
+//
+// Table Again makes such a connection pending, as one to a Service is before any policy has seen it: its packets are
+// judged like the first. Where a rule allows them the connection goes on under that rule's number; else it stays
+// pending, and nothing of it passes in either direction, for as long as it is tracked. It is not flushed: the next
+// packet of the server would make it a new connection, in the other direction, which other policies judge.
+//
+// A reply cannot be judged, since it is not known what it would be the reply to. Replies of TCP and SCTP pass until
+// the client's next packet was judged: they make the client answer, so that a download ends within a
+// round trip, and one that may go on loses nothing. All other replies wait for the client's next packet: a stream of
+// datagrams could else go on for ever.
+
+// Recheck has known connections judged again.
+type Recheck struct {
+	Why       Why
+	Direction policy.Direction
+	Rule      uint32     // of RuleGone
+	Addr      netip.Addr // of the others
+	Identity  uint32     // of Relabelled
+}
+
+// Why connections are judged again.
+type Why uint8
+
+// Reasons for a Recheck.
+const (
+	RuleGone   Why = iota + 1 // they remember a rule that is no more
+	NotJudged                 // no policy has judged them, and now some are applied to the Pod at Addr
+	Relabelled                // the Pod at Addr, sender (Egress) or receiver (Ingress), was another Identity
+)
+
+// Compare makes a Recheck the key of a table.
+func (c Recheck) Compare(o Recheck) int {
+	return cmp.Or(cmp.Compare(c.Why, o.Why), cmp.Compare(c.Direction, o.Direction), cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity))
+}
+
+var whys = [...]string{RuleGone: "rule-gone", NotJudged: "not-judged", Relabelled: "relabelled"}
+
+// String is such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5".
+func (c Recheck) String() string {
+	text := fmt.Sprintf("%s %s ", c.Direction, whys[c.Why])
+	switch c.Why {
+	case RuleGone:
+		return text + fmt.Sprint(c.Rule)
+	case Relabelled:
+		return text + fmt.Sprintf("%s was %d", c.Addr, c.Identity)
+	}
+	return text + c.Addr.String()
+}
+
+// recheckOf reads the String of a Recheck back.
+func recheckOf(name string) (c Recheck) {
+	words := strings.Fields(name)
+	if len(words) < 3 {
+		return Recheck{}
+	}
+	if words[0] == policy.Egress.String() {
+		c.Direction = policy.Egress
+	}
+	c.Why = Why(max(0, slices.Index(whys[:], words[1])))
+	if c.Why == RuleGone {
+		_, _ = fmt.Sscan(words[2], &c.Rule)
+		return c
+	}
+	c.Addr, _ = netip.ParseAddr(words[2])
+	if len(words) == 5 {
+		_, _ = fmt.Sscan(words[4], &c.Identity)
+	}
+	return c
+}
+
+// recheckFlows send packets of known connections to table Again.
+func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	add := func(state string, conds ...flow.Cond) {
+		e.Flows = append(e.Flows, flow.Flow{
+			Table: ConntrackState, Priority: high,
+			Match:   flow.All(append(conds, flow.IP(), flow.CTState(state), markPending.Is(0))...),
+			Actions: flow.Do(flow.Goto(Again)),
+		})
+	}
+	d := directions[c.Direction]
+	both := func(label flow.Cond) { // of the connections from (Egress) or to the address
+		there, back := flow.IPSrc(host(c.Addr)), flow.IPDst(host(c.Addr))
+		if c.Direction == policy.Ingress {
+			there, back = back, there
+		}
+		add("-new+est-rel-rpl-inv+trk", label, there)
+		add("-new+est-rel+rpl-inv+trk", label, back)
+	}
+	switch c.Why {
+	case RuleGone:
+		add("-new+est-rel-inv+trk", d.label.Is(uint64(c.Rule)))
+	case NotJudged:
+		both(d.label.Is(0))
+	case Relabelled:
+		both(d.labelOwn.Is(uint64(c.Identity)))
+	}
+	return e, nil
+}
+
+// again are the flows of table Again.
+func again() []flow.Flow {
+	pend := func(table ofp.Table) ofp.Action {
+		return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: table, Exec: flow.Do(
+			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0), flow.Load(labelSender, 0), flow.Load(labelReceiver, 0))})
+	}
+	reply := flow.CTState("+rpl+trk")
+	return []flow.Flow{
+		{Table: Again, Priority: high, Match: flow.All(flow.TCP(), reply), Actions: flow.Do(flow.Goto(Route))},
+		{Table: Again, Priority: high, Match: flow.All(flow.SCTP(), reply), Actions: flow.Do(flow.Goto(Route))},
+		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), reply), Actions: flow.Do(pend(ofp.CTNoTable))},
+		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), flow.CTState("-rpl+trk")), Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
+	}
+}
+
+// Recheck has known connections judged again, these and no others. It may be called from any goroutine.
+func (t *Tables) Recheck(list []Recheck) {
+	if t.policies == nil {
+		return
+	}
+	rows := map[Recheck]bool{}
+	for _, c := range list {
+		rows[c] = true
+	}
+	t.policies.rechecks.Replace(rows)
+}
+
+// WatchPolicies has changed called, by the evaluating goroutine, when known connections may have to be judged again.
+func (t *Tables) WatchPolicies(changed func()) {
+	p := t.policies
+	if p == nil {
+		return
+	}
+	p.numbers.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
+	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
+	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
+	p.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
+}
+
+// Rechecks finds the connections that have to be judged again among those that a datapath tracks, in the text of
+// dpctl/dump-conntrack. It may be called from any goroutine.
+func (t *Tables) Rechecks(dump string) []Recheck {
+	p := t.policies
+	if p == nil {
+		return nil
+	}
+	now := p.snapshot()
+	found := map[Recheck]bool{}
+	for line := range strings.Lines(dump) {
+		if c, ok := trackedOf(line); ok {
+			now.recheck(c, func(r Recheck) { found[r] = true })
+		}
+	}
+	out := make([]Recheck, 0, len(found))
+	for c := range found {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, Recheck.Compare)
+	return out
+}
+
+// tracked is a connection that was established, or may be, and is not pending.
+type tracked struct {
+	policy.Connection // to the endpoint
+	rules             [2]uint32
+	ends              [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
+}
+
+// trackedOf reads a line of dpctl/dump-conntrack.
+func trackedOf(line string) (c tracked, ok bool) {
+	protocol, _, _ := strings.Cut(line, ",")
+	orig, rest, ok1 := between(line, "orig=(", ")")
+	reply, rest, ok2 := between(rest, "reply=(", ")")
+	if !ok1 || !ok2 {
+		return c, false
+	}
+	var zone, mark uint64
+	var label [16]byte
+	for word := range strings.SplitSeq(strings.TrimSpace(rest), ",") {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "zone":
+			zone, _ = strconv.ParseUint(value, 10, 16)
+		case "mark":
+			mark, _ = strconv.ParseUint(value, 0, 32)
+		case "labels":
+			digits := strings.TrimPrefix(value, "0x")
+			if b, err := hex.DecodeString(strings.Repeat("0", max(0, 32-len(digits))) + digits); err == nil && len(b) == 16 {
+				label = [16]byte(b)
+			}
+		}
+	}
+	if zone != uint64(mainZone) || mark>>markPending.First&1 == 1 {
+		return c, false
+	}
+	from, _ := addrPort(orig, "src", "sport")
+	to, _ := addrPort(reply, "src", "sport")
+	c.From, c.To, c.Port = from.Addr(), to.Addr(), to.Port()
+	c.Protocol = corev1.Protocol(strings.ToUpper(protocol))
+	bits := func(b flow.Bits) uint32 {
+		high, low := binary.BigEndian.Uint64(label[:8]), binary.BigEndian.Uint64(label[8:])
+		v := low >> b.First
+		if b.First >= 64 {
+			v = high >> (b.First - 64)
+		} else if b.First > 0 {
+			v |= high << (64 - b.First)
+		}
+		return uint32(v & (1<<b.Width - 1))
+	}
+	for d, s := range directions {
+		c.rules[d], c.ends[d] = bits(s.label), bits(s.labelOwn)
+	}
+	return c, c.From.IsValid() && c.To.IsValid()
+}
+
+// local is a Pod of this Node.
+type local struct {
+	pod      derive.Object
+	ips      []netip.Addr
+	identity uint32
+	applied  [2]bool // policies that want known connections to be judged, by direction
+	defaults [2]uint32
+}
+
+// localOf is what known connections are compared with of the Pod at a port.
+func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
+	pod, _ := derive.Get(r, t.Pods, port)
+	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs}
+	i, _ := derive.Get(r, t.Policy.Identities, l.pod)
+	if i == "" {
+		return local{}, nil // nothing is known of it, and its new packets are dropped where policies may select it
+	}
+	l.identity, _ = derive.Get(r, t.Policy.Numbers, i)
+	l.defaults, _ = derive.Get(r, t.policies.defaults, i)
+	applied, _ := derive.Get(r, t.Policy.Applied, i)
+	for d := range l.applied {
+		l.applied[d] = applied.Any(policy.Direction(d))
+	}
+	return l, nil
+}
+
+// policySnapshot is what known connections are compared with.
+type policySnapshot struct {
+	*policyFlows
+	rules map[uint32]bool
+	pods  map[netip.Addr]local
+}
+
+func (p *policyFlows) snapshot() policySnapshot {
+	s := policySnapshot{p, map[uint32]bool{alwaysAllowed: true}, map[netip.Addr]local{}}
+	for _, row := range p.numbers.All() {
+		s.rules[row.Value] = true
+	}
+	for _, row := range p.locals.All() {
+		for _, ip := range row.Value.ips {
+			s.pods[ip] = row.Value
+		}
+		for _, n := range row.Value.defaults {
+			s.rules[n] = true
+		}
+	}
+	return s
+}
+
+// recheck finds why a connection has to be judged again.
+func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
+	ends := [2]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From}
+	if s.pods[c.From].pod == s.pods[c.To].pod && s.pods[c.From].identity != 0 {
+		return // a Pod may reach itself
+	}
+	for d, own := range ends {
+		d, other := policy.Direction(d), policy.Direction(1-d)
+		pod, ok := s.pods[own]
+		if !ok || !pod.applied[d] {
+			continue
+		}
+		switch rule := c.rules[d]; {
+		case rule == 0:
+			found(Recheck{Why: NotJudged, Direction: d, Addr: own})
+		case rule == alwaysAllowed || rule&keepRule != 0:
+		case !s.rules[rule]:
+			found(Recheck{Why: RuleGone, Direction: d, Rule: rule})
+		default:
+			peer, _ := s.in.Addresses.Get(policy.Addr{Addr: ends[other]})
+			if peer == 0 {
+				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
+			}
+			if c.ends[d] == pod.identity && c.ends[other] == peer || s.in.Decide(pod.pod, d, c.Connection).Allowed {
+				continue
+			}
+			if c.ends[d] != pod.identity {
+				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})
+			}
+			if c.ends[other] != peer {
+				found(Recheck{Why: Relabelled, Direction: other, Addr: ends[other], Identity: c.ends[other]})
+			}
+		}
+	}
+}

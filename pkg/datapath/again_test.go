@@ -1,0 +1,144 @@
+package datapath
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// kept is a connection that was opened, and what its ends send.
+type kept struct {
+	policy.Connection
+	there, back oftest.Packet
+}
+
+// open opens a connection that policies allow; the server has answered.
+func (p *policed) open(t *testing.T, c policy.Connection, source uint16) (k kept, ok bool) {
+	t.Helper()
+	k.Connection = c
+	if k.there, ok = p.packetOf(c, source); !ok {
+		return k, false
+	}
+	first := p.sw.Send(k.there)
+	if len(first.Outputs) != 1 {
+		return k, false
+	}
+	back := policy.Connection{From: c.To, To: c.From, Protocol: c.Protocol, Port: source}
+	if k.back, ok = p.packetOf(back, c.Port); !ok {
+		return k, false
+	}
+	if r := p.sw.Send(k.back); len(r.Outputs) != 1 {
+		t.Fatalf("the answer to %s goes %s", k.there, r)
+	}
+	return k, true
+}
+
+// look compares the switch's connections with policies, as the agent does.
+func (p *policed) look(t *testing.T) []Recheck {
+	t.Helper()
+	list := p.tables.Rechecks(p.sw.DumpConntrack())
+	p.tables.Recheck(list)
+	p.attach(t)
+	return list
+}
+
+func newRelabelled(t *testing.T, seed uint64) *policed {
+	p := newPoliced(t, seed)
+	watch := p.Watch.Pod
+	p.Watch.Pod = func(namespace, name string, pod *corev1.Pod) {
+		if pod != nil {
+			pod.Spec.Containers[0].Ports = nil // a container keeps its ports
+		}
+		watch(namespace, name, pod)
+	}
+	return p
+}
+
+// TestChangeOfMind changes policies, Pods and labels at random under connections that are open. After each change
+// those go on that are allowed now, and no others, in both directions, and once they were judged again nothing is
+// left to be done for them. Some steps are restarts of the agent: the flows and numbers are made from nothing.
+func TestChangeOfMind(t *testing.T) {
+	p := newRelabelled(t, *walkSeed)
+	var open []kept
+	source, rechecked, cut := uint16(1024), 0, 0
+	for step := range *walkSteps / 4 {
+		what := p.Step()
+		p.staged()
+		p.attach(t)
+		when := fmt.Sprintf("seed %d, step %d, %s", *walkSeed, step, what)
+		if step%7 == 0 {
+			p.restart(t)
+		}
+		list := p.look(t)
+		rechecked += len(list)
+		for range 4 {
+			source++
+			if c, ok := p.connection(); ok && p.judgedBy(c) {
+				if k, ok := p.open(t, c, source); ok {
+					open = append(open, k)
+				}
+			}
+		}
+		var still []kept
+		for _, k := range open {
+			there, way1 := p.packetOf(k.Connection, k.there.SrcPort)
+			back, way2 := p.packetOf(policy.Connection{From: k.To, To: k.From, Protocol: k.Protocol, Port: k.there.SrcPort}, k.Port)
+			if !way1 || !way2 || !p.reachable(k.To) || !p.reachable(k.From) {
+				continue // its Pod is gone
+			}
+			if p.At(k.From) == p.At(k.To) && p.At(k.To) != nil {
+				continue // both ends are one Pod's by now
+			}
+			allowed := p.judgedBy(k.Connection)
+			if k.Protocol != corev1.ProtocolTCP {
+				if r := p.sw.Send(back); len(r.Outputs) > 0 && !allowed {
+					t.Fatalf("%s: a datagram back of %s, which is forbidden now, goes %s by %v", when, there, r, r.Tables)
+				}
+			}
+			if r := p.sw.Send(there); r.Err != nil || (len(r.Outputs) == 1) != allowed {
+				t.Fatalf("%s: %s: allowed %v; it goes %s by %v\n%s", when, there, allowed, r, r.Tables, p.sw.DumpConntrack())
+			}
+			if r := p.sw.Send(back); r.Err != nil || (len(r.Outputs) == 1) != allowed {
+				t.Fatalf("%s: back of %s: allowed %v; it goes %s by %v", when, there, allowed, r, r.Tables)
+			}
+			if allowed {
+				still = append(still, k)
+			} else if cut++; p.IntN(2) == 0 {
+				still = append(still, k) // it goes on when it is allowed again
+			}
+		}
+		open = still[max(0, len(still)-40):]
+		dump := ""
+		for line := range strings.Lines(p.sw.DumpConntrack()) {
+			if slices.ContainsFunc(open, func(k kept) bool { return strings.Contains(line, fmt.Sprintf(",sport=%d,", k.there.SrcPort)) }) {
+				dump += line
+			}
+		}
+		if left := p.tables.Rechecks(dump); len(left) > 0 {
+			t.Fatalf("%s: all connections were judged again, and still %v\n%s", when, left, dump)
+		}
+	}
+	if rechecked < *walkSteps/10 || cut < *walkSteps/20 {
+		t.Errorf("%d rechecks, %d connections cut: the walk is too tame", rechecked, cut)
+	}
+	t.Logf("%d rechecks, %d times a connection was cut", rechecked, cut)
+}
+
+// restart makes the tables from nothing; the switch keeps its connections.
+func (p *policed) restart(t *testing.T) {
+	t.Helper()
+	fresh := newSources(p.State)
+	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
+	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
+	for kind, s := range p.policy.Policies {
+		fresh.policy.Policies[kind].Replace(rowsOf(s))
+	}
+	*p.sources = *fresh
+	p.attach(t)
+}

@@ -1,0 +1,272 @@
+package datapath
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// clause is a match of one part of rules of a rank: it is a flow in the table of their stage.
+type clause struct {
+	rank      policy.Rank
+	direction policy.Direction
+	kind      clauseKind
+	identity  uint32       // of appliedTo and peer
+	to        netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
+	ports     portMask     // of port
+}
+
+type clauseKind uint8
+
+const (
+	appliedTo clauseKind = iota + 1 // a Pod of this Node
+	anything                        // every packet: of all addresses, and of a rule that has only one part else, since a conjunction needs two
+	peer                            // a Pod
+	block                           // the other end's address
+	port                            // ports of any Pod or, where to is valid, of one
+)
+
+// portMask are ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
+// type as port and their code as the source's port.
+type portMask struct {
+	protocol                corev1.Protocol
+	value, mask             uint16
+	sourceValue, sourceMask uint16
+}
+
+// Protocols that have no name in corev1.
+const (
+	protocolICMP corev1.Protocol = "ICMP"
+	protocolIGMP corev1.Protocol = "IGMP"
+)
+
+func (p portMask) compare(o portMask) int {
+	return cmp.Or(cmp.Compare(p.protocol, o.protocol), cmp.Compare(p.value, o.value), cmp.Compare(p.mask, o.mask),
+		cmp.Compare(p.sourceValue, o.sourceValue), cmp.Compare(p.sourceMask, o.sourceMask))
+}
+
+// Compare makes a clause the key of a table.
+func (c clause) Compare(o clause) int {
+	return cmp.Or(cmp.Compare(c.direction, o.direction), c.rank.Compare(o.rank), cmp.Compare(c.kind, o.kind), cmp.Compare(c.identity, o.identity),
+		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports))
+}
+
+var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port"}
+
+// String names the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port TCP/80/65535/0/0 of
+// 10.0.0.7/32". The numbers in front are the rank's.
+func (c clause) String() string {
+	r := c.rank
+	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority, r.Index, r.Action, clauseKinds[c.kind])
+	switch {
+	case c.kind == block:
+		return text + c.to.String()
+	case c.kind != port:
+		return text + fmt.Sprint(c.identity)
+	case c.to.IsValid():
+		return text + c.ports.String() + " of " + c.to.String()
+	}
+	return text + c.ports.String()
+}
+
+func (p portMask) String() string {
+	return fmt.Sprintf("%s/%d/%d/%d/%d", p.protocol, p.value, p.mask, p.sourceValue, p.sourceMask)
+}
+
+// clauseOf reads the name of a clause back.
+func clauseOf(name string) (c clause) {
+	words := strings.Fields(name)
+	if len(words) < 4 {
+		return clause{}
+	}
+	if words[0] == policy.Egress.String() {
+		c.direction = policy.Egress
+	}
+	_, _ = fmt.Sscanf(words[1], "%d/%d/%g/%d/%d", &c.rank.Stage, &c.rank.Tier, &c.rank.Priority, &c.rank.Index, &c.rank.Action)
+	c.kind = clauseKind(max(0, slices.Index(clauseKinds[:], words[2])))
+	switch c.kind {
+	case block:
+		c.to, _ = netip.ParsePrefix(words[3])
+	case port:
+		protocol, numbers, _ := strings.Cut(words[3], "/")
+		c.ports.protocol = corev1.Protocol(protocol)
+		_, _ = fmt.Sscanf(numbers, "%d/%d/%d/%d", &c.ports.value, &c.ports.mask, &c.ports.sourceValue, &c.ports.sourceMask)
+		if len(words) == 6 {
+			c.to, _ = netip.ParsePrefix(words[5])
+		}
+	default:
+		_, _ = fmt.Sscan(words[3], &c.identity)
+	}
+	return c
+}
+
+// match is that of the clause's flow.
+func (c clause) match(d direction) flow.Match {
+	switch c.kind {
+	case appliedTo:
+		return flow.All(d.own.Is(uint64(c.identity)))
+	case peer:
+		return flow.All(d.other.Is(uint64(c.identity)))
+	case block:
+		return flow.All(flow.IP(), d.otherIP(c.to))
+	case port:
+		conds := c.ports.conds()
+		if c.to.IsValid() {
+			conds = append(conds, flow.IPDst(c.to))
+		}
+		return flow.All(conds...)
+	}
+	return flow.All(flow.IP())
+}
+
+// conds are the protocol and what is asked of its ports. Switches know no types of IGMP.
+func (p portMask) conds() []flow.Cond {
+	var proto flow.Cond
+	var source, destination ofp.Field
+	switch p.protocol {
+	case corev1.ProtocolUDP:
+		proto, source, destination = flow.UDP(), ofp.UDPSrc, ofp.UDPDst
+	case corev1.ProtocolSCTP:
+		proto, source, destination = flow.SCTP(), ofp.SCTPSrc, ofp.SCTPDst
+	case protocolICMP:
+		proto, source, destination = flow.ICMP(), ofp.ICMPCode, ofp.ICMPType
+	case protocolIGMP:
+		return []flow.Cond{flow.IP(), flow.IPProto(protoIGMP)}
+	default:
+		proto, source, destination = flow.TCP(), ofp.TCPSrc, ofp.TCPDst
+	}
+	out := []flow.Cond{proto}
+	for _, f := range []struct {
+		field       ofp.Field
+		value, mask uint16
+	}{{destination, p.value, p.mask}, {source, p.sourceValue, p.sourceMask}} {
+		value, mask := binary.BigEndian.AppendUint16(nil, f.value), binary.BigEndian.AppendUint16(nil, f.mask)
+		switch {
+		case f.mask == 0:
+		case p.protocol == protocolICMP:
+			out = append(out, flow.Field(f.field, value[1:], nil))
+		case f.mask == 0xffff:
+			out = append(out, flow.Field(f.field, value, nil))
+		default:
+			out = append(out, flow.Field(f.field, value, mask))
+		}
+	}
+	return out
+}
+
+// masks divides a range of ports into matches.
+func masks(r policy.PortRange) []portMask {
+	var out []portMask
+	for _, d := range rangeMasks(r.From, r.To) {
+		to := r.SourceTo
+		if r.SourceFrom == 0 && to == 0 {
+			to = 65535
+		}
+		for _, s := range rangeMasks(r.SourceFrom, to) {
+			out = append(out, portMask{r.Protocol, d[0], d[1], s[0], s[1]})
+		}
+	}
+	return out
+}
+
+// rangeMasks are values and masks that cover the numbers from first to last.
+func rangeMasks(first, last uint16) (out [][2]uint16) {
+	for from, to := uint32(first), uint32(last); from <= to; {
+		size := uint32(1)
+		for from%(2*size) == 0 && from+2*size-1 <= to {
+			size *= 2
+		}
+		out = append(out, [2]uint16{uint16(from), uint16(^(size - 1))})
+		from += size
+	}
+	return out
+}
+
+// message is a type or a code of ICMP, which may be policy.Any.
+func message(n int16) (value, mask uint16) {
+	if n == policy.Any {
+		return 0, 0
+	}
+	return uint16(n) & 0xff, 0xff
+}
+
+// parts are the clauses of a rule by part, none where one of its parts has none: then it matches nothing.
+func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
+	var applied, peers, ports []clause
+	of := func(kind clauseKind) clause { return clause{rank: rule.Rank, direction: k.Direction, kind: kind} }
+	for _, n := range rule.Applied {
+		c := of(appliedTo)
+		c.identity = n
+		applied = append(applied, c)
+	}
+	for _, n := range rule.Peers {
+		c := of(peer)
+		c.identity = n
+		peers = append(peers, c)
+	}
+	for _, p := range rule.Blocks {
+		switch {
+		case p.Addr().Is4() && p.Bits() == 0:
+			peers = append(peers, of(anything)) // it is the same flow
+		case p.Addr().Is4():
+			c := of(block)
+			c.to = p
+			peers = append(peers, c)
+		}
+	}
+	to := func(p portMask, to netip.Prefix) {
+		c := of(port)
+		c.ports, c.to = p, to
+		ports = append(ports, c)
+	}
+	for _, r := range rule.Ports {
+		for _, m := range masks(r) {
+			to(m, netip.Prefix{})
+		}
+	}
+	for _, i := range rule.ICMP {
+		m := portMask{protocol: protocolICMP}
+		m.value, m.mask = message(i.Type)
+		m.sourceValue, m.sourceMask = message(i.Code)
+		to(m, netip.Prefix{})
+	}
+	for _, i := range rule.IGMP {
+		var group netip.Prefix
+		if i.Group.Is4() {
+			group = host(i.Group)
+		}
+		to(portMask{protocol: protocolIGMP}, group)
+	}
+	for _, t := range rule.Targets {
+		for _, m := range masks(t.PortRange) {
+			for _, ip := range t.IPs {
+				if ip.Is4() {
+					to(m, host(ip))
+				}
+			}
+		}
+	}
+	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 || !rule.AnyPort && len(ports) == 0 {
+		return nil
+	}
+	out := [][]clause{applied}
+	if !rule.AnyPeer {
+		out = append(out, peers)
+	}
+	if !rule.AnyPort {
+		out = append(out, ports)
+	}
+	if len(out) == 1 {
+		out = append(out, []clause{of(anything)})
+	}
+	return out
+}

@@ -1,0 +1,102 @@
+package datapath
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// A connection remembers which rule let it out of a Pod of this Node, and which one into a Pod of this Node, by
+// numbers in its label. A rule's number is a hash of what the rule means, and of the stricter rules that are asked
+// before it: a rule that means something else has another number, and so has one that another rule takes
+// connections from. So a number never comes to mean something else, also not over a restart: a connection whose number
+// no rule has was let in by a rule that is no more. Two rules may share a number by chance (one in 2^31 for each pair);
+// then the connections of the one outlive it for as long as the other is there.
+
+// Numbers that stand for no rule.
+const alwaysAllowed = 1 // a Pod's connection to itself; one of the Node to its Pods
+
+// keepRule is in the numbers of rules whose connections outlive them.
+const keepRule = 1 << 31
+
+// firstRuleNumber is the least number of a rule.
+const firstRuleNumber = 2
+
+// numberOf is the number of something with a meaning.
+func numberOf(meaning ...any) uint32 {
+	h := fnv.New64a()
+	for _, m := range meaning {
+		fmt.Fprintf(h, "%v\x00", m)
+	}
+	v := h.Sum64()
+	return uint32(v^v>>32)>>1 | firstRuleNumber
+}
+
+// subject are Pods of this Node of one identity in one direction.
+type subject struct {
+	identity  uint32
+	direction policy.Direction
+}
+
+// Compare makes a subject the key of a table.
+func (s subject) Compare(o subject) int {
+	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
+}
+
+// strictFor are those whom a rule keeps from being decided about by later rules.
+func strictFor(k policy.RuleKey, r policy.Rule) []subject {
+	if r.Action == policy.Allow {
+		return nil
+	}
+	out := make([]subject, len(r.Applied))
+	for i, n := range r.Applied {
+		out[i] = subject{n, k.Direction}
+	}
+	return out
+}
+
+// stricter are the meanings of the rules that are asked before those of a rank, by Pods of some identities, and do not
+// allow.
+func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
+	var out []string
+	for _, i := range identities {
+		for _, row := range derive.List(r, p.strict, subject{i, d}) {
+			if row.Value.Rank.Compare(rank) < 0 {
+				out = append(out, fmt.Sprint(row.Key, row.Value.Meaning))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// number is that of a rule that lets connections through, none of others.
+func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
+	rule, _ := derive.Get(r, p.in.Rules, k)
+	if rule.Action != policy.Allow {
+		return 0, nil
+	}
+	return numberOf(k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank)), nil
+}
+
+// defaultNumbers are what connections of Pods of an identity have that no rule decided about, by direction; 0 where
+// no policy is applied, or NetworkPolicies isolate.
+func (p *policyFlows) defaultNumbers(i policy.Identity, r *derive.Reader) (out [2]uint32, _ []problem.Problem) {
+	applied, _ := derive.Get(r, p.in.Applied, i)
+	n, ok := derive.Get(r, p.in.Numbers, i)
+	if !ok {
+		return out, nil
+	}
+	for d := range out {
+		d := policy.Direction(d)
+		if applied.Any(d) && !applied.Isolated(d) {
+			out[d] = numberOf(i, d, p.stricter(r, []uint32{n}, d, policy.Rank{Stage: policy.Stages}))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,257 @@
+package datapath
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2, behind 10.97.0.11:80 as
+// well) and the clients a (.3) and b (.4), each with a label app of that name.
+type packetNode struct {
+	*realNode
+	*sources
+	server, a, b namespace
+}
+
+func newPacketNode(t *testing.T) *packetNode {
+	t.Helper()
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	s := onNode(1)
+	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "pod3", Interface: "pod3-0a0b0c", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: s.Pods[0].IPs, Port: 3})
+	s.Pods[2].IPs = append(s.Pods[2].IPs[:0:0], addrOf("10.11.0.4"))
+	n := &packetNode{realNode: newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16"), sources: newSources(s)}
+	n.server, n.a, n.b = n.realNode.pods[0], n.realNode.pods[1], n.realNode.pods[2]
+	n.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	for i, app := range []string{"server", "a", "b"} {
+		n.label(fmt.Sprint("pod", i+1), app, s.Pods[i].IPs[0].String())
+	}
+	n.sync(t)
+	return n
+}
+
+func (n *packetNode) label(pod, app, ip string) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, Labels: map[string]string{"app": app}}}
+	p.Spec.NodeName, p.Spec.Containers, p.Status.PodIPs = "node-1", make([]corev1.Container, 1), []corev1.PodIP{{IP: ip}}
+	n.policy.Pods.Set(derive.Object{Namespace: "default", Name: pod}, policy.PodFactsOf(p))
+}
+
+// allow lets Pods with a label into the server, and isolates it.
+func (n *packetNode) allow(name, app string) {
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "server"}
+	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
+	n.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
+}
+
+func (n *packetNode) forget(name string) {
+	n.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: "default", Name: name})
+}
+
+// sync gives the switch the flows of now.
+func (n *packetNode) sync(t *testing.T) {
+	t.Helper()
+	n.engine.Pass()
+	var b strings.Builder
+	for f := range setOf(t, n.held).Flows() {
+		fmt.Fprintln(&b, f)
+	}
+	n.ovs.run(t, b.String(), "ovs-ofctl", "-O", "OpenFlow15", "--bundle", "replace-flows", n.ovs.dir+"/br-int.mgmt", "-")
+	n.ovs.appctl(t, "revalidator/wait")
+}
+
+// change gives the switch the flows of now, and has the connections judged again that they concern.
+func (n *packetNode) change(t *testing.T) {
+	t.Helper()
+	n.sync(t)
+	n.tables.Recheck(n.tables.Rechecks(n.dump(t)))
+	n.sync(t)
+}
+
+func (n *packetNode) dump(t *testing.T) string {
+	t.Helper()
+	datapath := "netdev@ovs-netdev"
+	if ovstest.System() {
+		datapath = "system@ovs-system"
+	}
+	return n.ovs.appctl(t, "dpctl/dump-conntrack", datapath, fmt.Sprintf("zone=%d", ServiceZone))
+}
+
+// restart makes the tables from nothing, as a new process does.
+func (n *packetNode) restart() {
+	fresh := newSources(n.State)
+	fresh.policy.Pods.Replace(rowsOf(n.policy.Pods))
+	fresh.policy.Namespaces.Replace(rowsOf(n.policy.Namespaces))
+	for kind, s := range n.policy.Policies {
+		fresh.policy.Policies[kind].Replace(rowsOf(s))
+	}
+	n.sources = fresh
+}
+
+// talk is a connection that stays open.
+type talk struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func open(t *testing.T, from namespace, address string) talk {
+	t.Helper()
+	c, err := from.dial("tcp", address)
+	if err != nil {
+		t.Fatalf("connect to %s: %v", address, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	out := talk{c, bufio.NewReader(c)}
+	if err := out.say(); err != nil {
+		t.Fatalf("%s: %v", address, err)
+	}
+	return out
+}
+
+// say sends a line and waits for the answer.
+func (c talk) say() error {
+	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte("hello\n")); err != nil {
+		return err
+	}
+	_, err := c.r.ReadString('\n')
+	return err
+}
+
+func (c talk) mustSay(t *testing.T, why string) {
+	t.Helper()
+	if err := c.say(); err != nil {
+		t.Errorf("%s: a connection that is allowed is cut: %v", why, err)
+	}
+}
+
+func (c talk) mustNot(t *testing.T, why string) {
+	t.Helper()
+	if err := c.say(); err == nil {
+		t.Errorf("%s: a connection that is forbidden goes on", why)
+	} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: %v", why, err)
+	}
+}
+
+// TestEstablished changes policies and labels under TCP connections of real programs: what a change concerns is cut,
+// in both directions, and the connection beside it goes on.
+func TestEstablished(t *testing.T) {
+	n := newPacketNode(t)
+	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
+	stream(t, n.server, "10.11.0.2:8081")
+	const service, pod = "10.97.0.11:80", "10.11.0.2:8080"
+
+	before := open(t, n.a, pod)
+	n.allow("from-b", "b")
+	n.change(t)
+	before.mustNot(t, "a policy that isolates the server")
+
+	n.allow("from-a", "a")
+	n.change(t)
+	a, direct, b := open(t, n.a, service), open(t, n.a, pod), open(t, n.b, service)
+	download, err := n.a.dial("tcp", "10.11.0.2:8081")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer download.Close()
+	mustStream(t, download, true)
+	n.allow("from-a-too", "a") // a rule that comes takes nothing
+	n.change(t)
+	a.mustSay(t, "a policy comes")
+	n.forget("from-a")
+	n.change(t)
+	a.mustSay(t, "another rule allows it")
+	b.mustSay(t, "another client's rule is gone")
+	mustStream(t, download, true)
+	n.forget("from-a-too")
+	n.change(t)
+	a.mustNot(t, "its rule is gone")
+	direct.mustNot(t, "its rule is gone")
+	mustStream(t, download, false)
+	b.mustSay(t, "another client's rule is gone")
+
+	n.label("pod3", "c", "10.11.0.4")
+	n.change(t)
+	b.mustNot(t, "the client has other labels")
+
+	n.allow("from-c", "c")
+	n.change(t)
+	c := open(t, n.b, service)
+	n.restart()
+	n.change(t)
+	c.mustSay(t, "the agent restarts")
+	n.restart()
+	n.forget("from-c")
+	n.change(t)
+	c.mustNot(t, "its rule went while the agent was away")
+}
+
+// stream sends without end to whoever connects.
+func stream(t *testing.T, ns namespace, address string) {
+	t.Helper()
+	err := ns.do(func() error {
+		l, err := net.Listen("tcp4", address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					for {
+						if _, err := c.Write(make([]byte, 1000)); err != nil {
+							return
+						}
+						time.Sleep(5 * time.Millisecond) // a stream that never fills the client's window
+					}
+				}()
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustStream reads what has arrived and says whether more comes.
+func mustStream(t *testing.T, c net.Conn, want bool) {
+	t.Helper()
+	buf, idle := make([]byte, 1<<16), 0
+	for range 50 {
+		if err := c.SetReadDeadline(time.Now().Add(replyTimeout() / 10)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(buf); err != nil {
+			if idle++; idle == 3 {
+				break
+			}
+		}
+	}
+	if have := idle < 3; have != want {
+		t.Errorf("the download goes on: %v, want %v", have, want)
+	}
+}
