@@ -1,6 +1,6 @@
 // Command tombolo shows what Tombolo does: on a Node, from the agent's debug API; for a
 // cluster, from its API server. Called as kubectl-tombolo it is a kubectl plugin, and called
-// as antctl it answers the documented `antctl mc` commands.
+// as antctl it answers the documented `antctl mc` commands and `antctl get networkpolicy`.
 package main
 
 import (
@@ -67,8 +67,12 @@ func command(name string) *cobra.Command {
 	switch name {
 	case "antctl":
 		root.Use = name
-		root.Short = "The documented `antctl mc` commands, answered by Tombolo"
-		root.AddCommand(multicluster())
+		root.Short = "Documented antctl commands, answered by Tombolo"
+		n := &node{}
+		get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
+		get.AddCommand(n.networkPolicies())
+		n.flags(get)
+		root.AddCommand(get, multicluster())
 		return root
 	case "kubectl-tombolo":
 		root.Use = name
@@ -76,15 +80,20 @@ func command(name string) *cobra.Command {
 	}
 	n := &node{}
 	get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
-	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.policies(), n.rules(), n.identities())
+	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.policies(), n.rules(), n.identities(), n.networkPolicies())
 	all := []*cobra.Command{get, n.trace(), n.explain(), n.policy(), n.check()}
 	for _, c := range all {
-		c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
-		c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
+		n.flags(c)
 	}
 	root.AddCommand(all...)
 	root.AddCommand(multicluster(), openflow())
 	return root
+}
+
+// flags adds those that say which agent is asked.
+func (n *node) flags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
 }
 
 // help is what a command that only has others below it does.

@@ -3,12 +3,14 @@ package main
 import "github.com/tombolo-net/tombolo/pkg/observe/api"
 
 var policies = api.PolicyList{Policies: []api.Policy{
-	{Kind: "ClusterNetworkPolicy", Name: "isolate", Tier: "securityops", Priority: new(5.5), Pods: []string{"default/web-1"}, Rules: 1},
+	{Kind: "AntreaClusterNetworkPolicy", Name: "default-deny", Tier: "baseline", TierPriority: new(int32(253)), Priority: new(1.), Pods: []string{"default/web-2"}, Rules: 1},
+	{Kind: "AntreaClusterNetworkPolicy", Name: "isolate", Tier: "securityops", TierPriority: new(int32(100)), Priority: new(5.5), Pods: []string{"default/web-1"}, Rules: 1},
 	{
 		Kind: "NetworkPolicy", Namespace: "default", Name: "web", Pods: []string{"default/web-1", "default/web-2"}, Rules: 2,
 		Counters: api.Counters{Packets: 12, Bytes: 648, Connections: 12},
 		Problems: []api.Problem{{Object: "NetworkPolicy default/web", Field: "spec.ingress[0].from[1].ipBlock.cidr", Reason: "IPv6NotServed", Message: "fd00::/64 is of IPv6, which is not served yet"}},
 	},
+	{Kind: "AntreaNetworkPolicy", Namespace: "default", Name: "first", Tier: "emergency", TierPriority: new(int32(50)), Priority: new(9.), Pods: []string{}},
 }}
 
 var rulesOfAll = api.RuleList{
@@ -19,7 +21,7 @@ var rulesOfAll = api.RuleList{
 			Counters: api.Counters{Packets: 12, Bytes: 648, Connections: 12},
 		},
 		{
-			Kind: "ClusterNetworkPolicy", Policy: "isolate", Direction: "egress", Index: 3, Name: "no-metadata", Action: "Drop",
+			Kind: "AntreaClusterNetworkPolicy", Policy: "isolate", Direction: "egress", Index: 3, Name: "no-metadata", Action: "Drop",
 			Pods: []string{"default/web-1", "default/web-2", "default/web-3", "default/web-4", "default/web-5"}, Applied: []uint32{5}, Peers: []string{}, Ports: []string{},
 			SharesFlowOf: "default/other egress[0]",
 		},

@@ -87,6 +87,10 @@ func (a *Agent) debugPolicies(r *http.Request) (any, error) {
 			Kind: s.Policy.Kind.String(), Namespace: s.Policy.Namespace, Name: s.Policy.Name,
 			Pods: texts(s.Pods), Rules: len(s.Rules), Problems: problemsOf(s.Problems),
 		}
+		if s.Policy.Kind != policy.NetworkPolicy {
+			f := a.tables.policies.Facts(s.Policy)
+			p.Tier, p.TierPriority, p.Priority = f.Tier, new(int32(f.TierPriority)), &f.Priority
+		}
 		for _, rule := range s.Rules {
 			p.Counters.Add(counts.rules[rule.Key])
 		}

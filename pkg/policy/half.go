@@ -70,3 +70,9 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 
 // PodsAt are the Pods that claim an address.
 func (t *Tables) PodsAt(a netip.Addr) []derive.Object { return t.byIP.Keys(Addr{a}) }
+
+// Facts are those of a policy that applies to Pods of this Node.
+func (t *Tables) Facts(k Key) Facts {
+	f, _ := t.active.Get(k)
+	return f
+}

@@ -26,13 +26,14 @@ func (c *Counters) Add(o Counters) {
 
 // Policy is a policy that applies to Pods of this Node.
 type Policy struct {
-	Kind      string   `json:"kind"`
-	Namespace string   `json:"namespace,omitempty"`
-	Name      string   `json:"name"`
-	Tier      string   `json:"tier,omitempty"`     // of kinds that have tiers
-	Priority  *float64 `json:"priority,omitempty"` // of kinds that have priorities
-	Pods      []string `json:"pods"`               // of this Node, "namespace/name"
-	Rules     int      `json:"rules"`
+	Kind         string   `json:"kind"`
+	Namespace    string   `json:"namespace,omitempty"`
+	Name         string   `json:"name"`
+	Tier         string   `json:"tier,omitempty"`         // of kinds that have tiers
+	TierPriority *int32   `json:"tierPriority,omitempty"` // of kinds that have tiers; the lowest is evaluated first
+	Priority     *float64 `json:"priority,omitempty"`     // of kinds that have priorities
+	Pods         []string `json:"pods"`                   // of this Node, "namespace/name"
+	Rules        int      `json:"rules"`
 	Counters
 	Problems []Problem `json:"problems,omitempty"` // parts that are not understood
 }
