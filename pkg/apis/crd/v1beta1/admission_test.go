@@ -147,6 +147,7 @@ func TestRefused(t *testing.T) {
 		{"service and egress", policy, "{priority: 1, appliedTo: [{service: {name: a, namespace: b}}], egress: [{action: Drop}]}", []string{"spec.appliedTo", "put the egress rules into a policy of their own"}},
 		{"service in an egress rule", policy, "{priority: 1, egress: [{action: Drop, appliedTo: [{service: {name: a, namespace: b}}]}]}", []string{"spec.egress", "use another appliedTo"}},
 		{"serviceAccount of no Namespace", policy, "{priority: 1, appliedTo: [{serviceAccount: {name: a}}]}", []string{"spec", "write its namespace too"}},
+		{"an empty Namespace", own, "{priority: 1, appliedTo: [{serviceAccount: {name: a, namespace: ''}}]}", []string{"spec.appliedTo[0].serviceAccount.namespace", "at least 1 chars long"}},
 		{"namespaceSelector in a NetworkPolicy", own, "{priority: 1, appliedTo: [{namespaceSelector: {}}]}", []string{"spec", "or write a ClusterNetworkPolicy"}},
 		{"nodeSelector in a rule of a NetworkPolicy", own, "{priority: 1, ingress: [{action: Drop, appliedTo: [{nodeSelector: {}}]}]}", []string{"spec", "or write a ClusterNetworkPolicy"}},
 		{"serviceAccount of another Namespace", own, "{priority: 1, appliedTo: [{serviceAccount: {name: a, namespace: kube-system}}]}", []string{"appliedTo", "remove its namespace, or write a ClusterNetworkPolicy"}},

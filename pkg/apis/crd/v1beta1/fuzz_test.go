@@ -3,6 +3,8 @@ package v1beta1_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"reflect"
@@ -114,45 +116,120 @@ func FuzzAdmission(f *testing.F) {
 	}
 
 	f.Fuzz(func(t *testing.T, kind uint8, spec string) {
-		d := kinds[int(kind)%len(kinds)]
 		var content any
 		if err := utiljson.Unmarshal([]byte(spec), &content); err != nil {
 			t.Skip("not JSON: an API server does not get this far")
 		}
-		object := map[string]any{"apiVersion": "crd.antrea.io/v1beta1", "kind": d.kind, "metadata": map[string]any{"name": "x", "namespace": "default"}, "spec": content}
-		if errs := d.admit(t.Context(), object); len(errs) > 0 {
-			for _, err := range errs {
-				if err.Detail == "" && err.Type != field.ErrorTypeNotSupported && err.Type != field.ErrorTypeRequired {
-					t.Errorf("%s is refused without a reason: %v", spec, err)
-				}
-			}
-			return
-		}
-		admitted, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch d.kind {
-		case "ClusterNetworkPolicy":
-			checkPolicy(t, decode[v1beta1.ClusterNetworkPolicy](t, admitted).Spec, false)
-		case "NetworkPolicy":
-			checkPolicy(t, decode[v1beta1.NetworkPolicy](t, admitted).Spec, true)
-		case "Tier":
-			p := decode[v1beta1.Tier](t, admitted).Spec.Priority
-			if p < 0 || p > 250 {
-				t.Errorf("a Tier has priority %d", p)
-			}
-			for _, of := range v1beta1.DefaultTiers {
-				if p == of {
-					t.Errorf("a Tier has priority %d of a default one", p)
-				}
-			}
-		case "ClusterGroup":
-			checkGroup(t, decode[v1beta1.ClusterGroup](t, admitted).Spec)
-		case "Group":
-			checkGroup(t, decode[v1beta1.Group](t, admitted).Spec)
-		}
+		check(t, kinds[int(kind)%len(kinds)], content)
 	})
+}
+
+// TestRandom gives the definitions objects that are made by their schemas, with values that are likely to be right.
+func TestRandom(t *testing.T) {
+	for _, plural := range []string{"clusternetworkpolicies", "networkpolicies", "tiers", "clustergroups", "groups"} {
+		t.Run(plural, func(t *testing.T) {
+			d := readDefinition(t, plural)
+			spec := d.schema.Properties["spec"]
+			random := rand.New(rand.NewPCG(1, 2))
+			accepted := 0
+			const objects = 5000
+			for range objects {
+				content := randomValue(random, &spec)
+				text, _ := json.Marshal(content)
+				if check(t, d, content) {
+					accepted++
+				}
+				if t.Failed() {
+					t.Fatalf("%s %s", d.kind, text)
+				}
+			}
+			t.Logf("%d of %d accepted", accepted, objects)
+			if accepted < 20 || accepted == objects {
+				t.Errorf("%d of %d objects are accepted: want some of each", accepted, objects)
+			}
+		})
+	}
+}
+
+// likely are strings that mean something in one field or another.
+var likely = []string{
+	"10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/8", "fd00::/16", "fd00:1::/32", "10.0.0.0", "224.0.0.1", "a", "b", "x", "http", "80", "*.example.com", "a b", "",
+}
+
+// randomValue makes a value of a schema: few fields, short lists.
+func randomValue(random *rand.Rand, s *schema.Structural) any {
+	if s.XIntOrString {
+		if random.IntN(2) == 0 {
+			return int64(random.IntN(70000) - 100)
+		}
+		return likely[random.IntN(len(likely))]
+	}
+	switch s.Type {
+	case "object":
+		out := map[string]any{}
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			refused := slices.Contains([]string{"l7Protocols", "toNodes", "externalEntitySelector"}, name)
+			required := s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, name)
+			if required && random.IntN(50) > 0 || random.IntN(len(s.Properties)+1) == 0 && (!refused || random.IntN(10) == 0) {
+				p := s.Properties[name]
+				out[name] = randomValue(random, &p)
+			}
+		}
+		return out
+	case "array":
+		out := []any{}
+		for range random.IntN(3) {
+			out = append(out, randomValue(random, s.Items))
+		}
+		return out
+	case "boolean":
+		return random.IntN(2) == 0
+	case "integer", "number":
+		return int64(random.IntN([]int{10, 300, 70000}[random.IntN(3)]))
+	}
+	if v := s.ValueValidation; v != nil && len(v.Enum) > 0 && random.IntN(50) > 0 {
+		return v.Enum[random.IntN(len(v.Enum))].Object
+	}
+	return likely[random.IntN(len(likely))]
+}
+
+// check gives a definition an object with a spec, and holds what it accepts against the documented meaning.
+func check(t *testing.T, d definition, spec any) (accepted bool) {
+	t.Helper()
+	object := map[string]any{"apiVersion": "crd.antrea.io/v1beta1", "kind": d.kind, "metadata": map[string]any{"name": "x", "namespace": "default"}, "spec": spec}
+	if errs := d.admit(t.Context(), object); len(errs) > 0 {
+		for _, err := range errs {
+			if err.Detail == "" && err.Type != field.ErrorTypeNotSupported && err.Type != field.ErrorTypeRequired {
+				t.Errorf("%s is refused without a reason: %v", spec, err)
+			}
+		}
+		return false
+	}
+	admitted, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch d.kind {
+	case "ClusterNetworkPolicy":
+		checkPolicy(t, decode[v1beta1.ClusterNetworkPolicy](t, admitted).Spec, false)
+	case "NetworkPolicy":
+		checkPolicy(t, decode[v1beta1.NetworkPolicy](t, admitted).Spec, true)
+	case "Tier":
+		p := decode[v1beta1.Tier](t, admitted).Spec.Priority
+		if p < 0 || p > 250 {
+			t.Errorf("a Tier has priority %d", p)
+		}
+		for _, of := range v1beta1.DefaultTiers {
+			if p == of {
+				t.Errorf("a Tier has priority %d of a default one", p)
+			}
+		}
+	case "ClusterGroup":
+		checkGroup(t, decode[v1beta1.ClusterGroup](t, admitted).Spec)
+	case "Group":
+		checkGroup(t, decode[v1beta1.Group](t, admitted).Spec)
+	}
+	return true
 }
 
 // decode reads an object strictly, and reads what it writes once more.

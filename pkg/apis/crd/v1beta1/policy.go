@@ -76,6 +76,7 @@ type ObjectReference struct {
 	Name string `json:"name"`
 	// Namespace of the object.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 }
@@ -88,6 +89,7 @@ type ServiceReference struct {
 	Name string `json:"name"`
 	// Namespace of the Service; a NetworkPolicy may leave it out and means its own.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 	// Scope ClusterSet names the Service as other clusters export it.
@@ -407,7 +409,7 @@ type ClusterNetworkPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// +kubebuilder:validation:XValidation:rule="!has(self.egress) || self.egress.all(r, !has(r.toServices) || r.toServices.all(s, has(s.namespace) && size(s.namespace) > 0))",fieldPath=".egress",message="a Service in toServices has no Namespace: write its namespace too"
+	// +kubebuilder:validation:XValidation:rule="!has(self.egress) || self.egress.all(r, !has(r.toServices) || r.toServices.all(s, has(s.namespace)))",fieldPath=".egress",message="a Service in toServices has no Namespace: write its namespace too"
 	// +kubebuilder:validation:XValidation:rule="(!has(self.appliedTo) || self.appliedTo.all(a, (!has(a.serviceAccount) || has(a.serviceAccount.namespace)) && (!has(a.service) || has(a.service.namespace)))) && (!has(self.ingress) || self.ingress.all(r, !has(r.appliedTo) || r.appliedTo.all(a, (!has(a.serviceAccount) || has(a.serviceAccount.namespace)) && (!has(a.service) || has(a.service.namespace))))) && (!has(self.egress) || self.egress.all(r, !has(r.appliedTo) || r.appliedTo.all(a, (!has(a.serviceAccount) || has(a.serviceAccount.namespace)) && (!has(a.service) || has(a.service.namespace)))))",message="a serviceAccount or service in appliedTo has no Namespace: write its namespace too"
 	// +kubebuilder:validation:XValidation:rule="(!has(self.ingress) || self.ingress.all(r, !has(r.from) || r.from.all(p, !has(p.serviceAccount) || has(p.serviceAccount.namespace)))) && (!has(self.egress) || self.egress.all(r, !has(r.to) || r.to.all(p, !has(p.serviceAccount) || has(p.serviceAccount.namespace))))",message="the serviceAccount of a peer has no Namespace: write its namespace too"
 	Spec PolicySpec `json:"spec"`
