@@ -497,7 +497,7 @@ func (a *Agent) ready() bool {
 }
 
 // packetIn answers packets that the switch asks about: connections to Services without
-// endpoints. A meter in the switch bounds their rate (packetInRate). It runs on the reader
+// endpoints, and those that policies reject. A meter in the switch bounds their rate (packetInRate). It runs on the reader
 // of the connection and never waits for that: what does not fit into the queue is lost, as
 // packets are.
 func (a *Agent) packetIn(p ofp.PacketIn2) {

@@ -67,14 +67,14 @@ func (n Node) entries(at role) flow.Entries {
 	}
 	e := flow.Entries{Flows: flows}
 	if n.PacketInRate > 0 {
-		e.Meters = []flow.Meter{rejectMeter(n.PacketInRate)}
+		e.Meters = []flow.Meter{meter(meterReject, n.PacketInRate), meter(meterPolicyReject, n.PacketInRate)}
 	}
 	return e
 }
 
-// rejectMeter drops what exceeds a rate of packets a second. It has room for a burst of one second.
-func rejectMeter(rate uint32) flow.Meter {
-	return flow.Meter{ID: meterReject, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
+// meter drops what exceeds a rate of packets a second. It has room for a burst of one second.
+func meter(id, rate uint32) flow.Meter {
+	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
 }
 
 // classify marks what comes from the host, which speaks for others and may use any source. No

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -123,12 +124,23 @@ func (p packet) reset() ([]byte, error) {
 	return out, nil
 }
 
-// unreachable is ICMP port unreachable; it quotes the packet (RFC 792, RFC 1812 4.3.2).
-func (p packet) unreachable() []byte {
+// Codes of ICMP destination unreachable (RFC 792, RFC 1122 3.2.2.1).
+const (
+	codePort       byte = 3
+	codeProhibited byte = 10 // communication with the host is administratively prohibited
+)
+
+// isError says whether the packet is an ICMP error, or of a type that is not known: these are not answered (RFC 1122 3.2.2).
+func (p packet) isError() bool {
+	return p.protocol == protoICMP && !slices.Contains([]byte{0, 8, 13, 14}, p.payload[0])
+}
+
+// unreachable is ICMP destination unreachable; it quotes the packet (RFC 792, RFC 1812 4.3.2).
+func (p packet) unreachable(code byte) []byte {
 	quote := p.ip[:min(len(p.ip), quoteLen)]
 	out := p.reply(protoICMP, icmpLen+len(quote))
 	icmp := out[ethLen+ipv4Len:]
-	icmp[0], icmp[1] = 3, 3
+	icmp[0], icmp[1] = 3, code
 	copy(icmp[icmpLen:], quote)
 	binary.BigEndian.PutUint16(icmp[2:], finish(sum(0, icmp)))
 	return out

@@ -317,6 +317,9 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 	case policy.Allow:
 		number, _ := derive.Get(r, p.numbers, k)
 		f.Actions = flow.Do(flow.Load(s.rule, uint64(number)), flow.Goto(s.allowed))
+	case policy.Reject:
+		rate, _ := derive.Get(r, p.rate, Self)
+		f.Actions = ask(meterPolicyReject, rate, policyRejectUserdata)
 	case policy.Pass:
 		f.Actions = flow.Do(flow.Goto(s.stages[min(rule.Stage+1, policy.Baseline)]))
 		if rule.Stage == policy.Baseline {

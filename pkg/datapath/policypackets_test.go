@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -253,5 +255,84 @@ func mustStream(t *testing.T, c net.Conn, want bool) {
 	}
 	if have := idle < 3; have != want {
 		t.Errorf("the download goes on: %v, want %v", have, want)
+	}
+}
+
+// answer answers packets as the agent does.
+func (n *packetNode) answer(t *testing.T) {
+	t.Helper()
+	answers := make(chan ofp.PacketOut, 100)
+	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, func(_ uint32, m ofp.Message) {
+		if in, ok := m.(ofp.PacketIn2); ok {
+			if out, err := Reject(in, frontendsOf(n.State)); err == nil {
+				answers <- out
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2}, ofp.SetConfig{MissSendLen: 0xffff}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			select {
+			case <-t.Context().Done():
+				return
+			case out := <-answers:
+				_ = c.SendContext(t.Context(), out)
+			}
+		}
+	}()
+}
+
+// TestRejected: clients hear at once that policies reject their connections, whichever end these are applied to, from
+// the address that they have asked for.
+func TestRejected(t *testing.T) {
+	n := newPacketNode(t)
+	n.answer(t)
+	n.server.serve(t, "tcp", ":8080", "server")
+	rule := []policy.RuleFacts{{Action: policy.Reject, AnyPeer: true, AnyPort: true}}
+	reject := func(app string, f policy.Facts) {
+		f.Stage, f.TierPriority, f.Priority, f.AppliedTo = policy.Admin, 250, 5, []policy.Selector{{Namespace: "default", Pods: "app=" + app}}
+		n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "reject"}: f})
+		n.sync(t)
+	}
+	for _, test := range []struct {
+		name, app string
+		facts     policy.Facts
+	}{
+		{"by the server's policy", "server", policy.Facts{Ingress: &policy.DirectionFacts{Rules: rule}}},
+		{"by the client's policy", "a", policy.Facts{Egress: &policy.DirectionFacts{Rules: rule}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			reject(test.app, test.facts)
+			for _, address := range []string{"10.11.0.2:8080", "10.97.0.11:80"} {
+				if c, err := n.a.dial("tcp", address); err == nil {
+					c.Close()
+					t.Errorf("%s answers", address)
+				} else if !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("%s: %v, want connection refused", address, err)
+				}
+			}
+			c, err := n.a.dial("udp", "10.11.0.2:53")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write([]byte("?")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 10)); !errors.Is(err, syscall.EHOSTUNREACH) {
+				t.Errorf("UDP: %v, want host unreachable", err)
+			}
+		})
+	}
+	if _, err := n.b.ask("tcp", "10.97.0.11:80"); err != nil {
+		t.Errorf("a client without policies: %v", err)
 	}
 }

@@ -13,23 +13,34 @@ import (
 )
 
 // ErrNotAnswered is what Reject returns for packets that ask for no answer: those that are
-// no request to a Service without endpoints, and those that must not be answered (RFC 9293
+// no request to a Service without endpoints and not rejected by a policy, and those that must not be answered (RFC 9293
 // 3.10.7.1, RFC 1122 3.2.2).
 var ErrNotAnswered = errors.New("packet asks for no answer")
 
-// Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP
-// with ICMP port unreachable. The answer comes from the Service's address and takes the way
-// of a reply: it enters the switch in table Route.
+// Reject answers a connection to a Service without endpoints, TCP with a reset, UDP and SCTP with ICMP port
+// unreachable, and one that a policy rejects, TCP with a reset, all others with ICMP host administratively prohibited.
+//
+// The former answer comes from the Service's address and takes the way of a reply: it enters the switch in table Route.
+// The latter comes from the endpoint, where one was chosen: it enters in table Conntrack, which undoes that.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
-	if string(pkt.Userdata) != rejectUserdata {
+	table, code := Route, codePort
+	switch string(pkt.Userdata) {
+	case rejectUserdata:
+	case policyRejectUserdata:
+		table, code = Conntrack, codeProhibited
+	default:
 		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)
 	}
 	in, err := parsePacket(pkt.Data)
 	if err != nil {
 		return ofp.PacketOut{}, fmt.Errorf("reject: %w", err)
 	}
-	if err := known.refused(in); err != nil {
-		return ofp.PacketOut{}, err
+	if table == Route {
+		if err := known.refused(in); err != nil {
+			return ofp.PacketOut{}, err
+		}
+	} else if in.isError() || in.dst.IsMulticast() {
+		return ofp.PacketOut{}, fmt.Errorf("%w: it is an ICMP error, or for many", ErrNotAnswered)
 	}
 	var out []byte
 	if in.protocol == protoTCP {
@@ -37,12 +48,12 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 			return ofp.PacketOut{}, err
 		}
 	} else {
-		out = in.unreachable()
+		out = in.unreachable(code)
 	}
 	return ofp.PacketOut{
 		BufferID: ofp.NoBuffer,
 		InPort:   ofp.PortController,
-		Actions:  flow.Do(flow.Load(generated, 1), flow.Resubmit(Route)),
+		Actions:  flow.Do(flow.Load(generated, 1), flow.Resubmit(table)),
 		Data:     out,
 	}, nil
 }
