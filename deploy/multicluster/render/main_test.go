@@ -20,6 +20,9 @@ func TestDefinitions(t *testing.T) {
 		files []string
 		want  []string
 	}{
+		{"a cluster with agents", []string{"../agent/tombolo-crds.yml"}, []string{
+			"antreanetworkpolicies", "clustergroups", "clusternetworkpolicies", "groups", "networkpolicies", "tiers",
+		}},
 		{"a leader", []string{"antrea-multicluster-leader.yml"}, leaderCRDs},
 		{"a leader, in two steps", []string{"antrea-multicluster-leader-global.yml", "antrea-multicluster-leader-namespaced.yml"}, leaderCRDs},
 		{"a member", []string{"antrea-multicluster-member.yml"}, memberCRDs},
