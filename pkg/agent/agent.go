@@ -376,7 +376,7 @@ func (a *Agent) watchTables() {
 		}
 	})
 	if a.options.Registerer != nil {
-		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops)
+		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, newRuleMetrics(a.countRules, maxRuleSeries, a.log))
 	}
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.passStarted = s.Started

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// maxRuleSeries is how many rules have series of their own in each metric; docs/policy.md names it.
+const maxRuleSeries = 500
+
+// ruleMetrics is a collector of what the switch counts at rules. A rule keeps its series as long as it applies to Pods
+// of this Node. Rules that come when all series are taken are summed by direction under the rule "other".
+type ruleMetrics struct {
+	read func(context.Context) (ruleCounts, error)
+	max  int
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	last   map[policy.RuleKey]api.Counters // that were read
+	series map[ruleSeries]*api.Counters    // sums of what was added since
+	denied map[policy.Direction]*grown
+}
+
+// ruleSeries are the labels of a rule. Of the others, that have none of their own, only the direction is set.
+type ruleSeries struct {
+	policy    policy.Key
+	direction policy.Direction
+	index     int
+	other     bool
+}
+
+// grown is a counter that starts anew when the switch's does.
+type grown struct{ last, sum api.Counters }
+
+// ruleReadTime bounds how long a scrape waits for the switch.
+const ruleReadTime = 2 * time.Second
+
+var (
+	ruleLabels     = []string{"kind", "namespace", "policy", "direction", "rule"}
+	rulePackets    = prometheus.NewDesc("tombolo_policy_rule_packets_total", "Packets that a rule judged: those that open connections.", ruleLabels, nil)
+	ruleBytes      = prometheus.NewDesc("tombolo_policy_rule_bytes_total", "Bytes of the packets that a rule judged.", ruleLabels, nil)
+	isolatedDenied = prometheus.NewDesc("tombolo_policy_isolation_dropped_packets_total", "Packets of isolated Pods that no rule allowed.", []string{"direction"}, nil)
+)
+
+func newRuleMetrics(read func(context.Context) (ruleCounts, error), limit int, log *slog.Logger) *ruleMetrics {
+	return &ruleMetrics{
+		read: read, max: limit, log: log, last: map[policy.RuleKey]api.Counters{}, series: map[ruleSeries]*api.Counters{},
+		denied: map[policy.Direction]*grown{policy.Ingress: {}, policy.Egress: {}},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *ruleMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- rulePackets
+	to <- ruleBytes
+	to <- isolatedDenied
+}
+
+// Collect implements prometheus.Collector. While the switch does not answer, counters stay.
+func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), ruleReadTime)
+	defer cancel()
+	counts, err := m.read(ctx)
+	m.mu.Lock()
+	if err != nil {
+		m.log.Debug("the counters of rules are not read for this scrape", "error", err)
+	} else {
+		m.add(counts)
+	}
+	var out []prometheus.Metric // handed over without the lock: a scrape may be slow
+	for s, c := range m.series {
+		labels := []string{s.policy.Kind.String(), s.policy.Namespace, s.policy.Name, s.direction.String(), strconv.Itoa(s.index)}
+		if s.other {
+			labels = []string{"", "", "", s.direction.String(), "other"}
+		}
+		out = append(out, prometheus.MustNewConstMetric(rulePackets, prometheus.CounterValue, float64(c.Packets), labels...),
+			prometheus.MustNewConstMetric(ruleBytes, prometheus.CounterValue, float64(c.Bytes), labels...))
+	}
+	for d, g := range m.denied {
+		out = append(out, prometheus.MustNewConstMetric(isolatedDenied, prometheus.CounterValue, float64(g.sum.Packets), d.String()))
+	}
+	m.mu.Unlock()
+	for _, metric := range out {
+		to <- metric
+	}
+}
+
+// add adds what the switch has counted since it was read last; m.mu is held.
+func (m *ruleMetrics) add(counts ruleCounts) {
+	there := map[ruleSeries]bool{}
+	for k := range counts.rules {
+		there[seriesOf(k)] = true
+	}
+	own := 0
+	for s := range m.series {
+		if !s.other && !there[s] {
+			delete(m.series, s)
+		} else if !s.other {
+			own++
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(counts.rules), policy.RuleKey.Compare) {
+		s := seriesOf(k)
+		if m.series[s] == nil && own >= m.max {
+			s = ruleSeries{direction: k.Direction, other: true}
+		} else if m.series[s] == nil {
+			own++
+		}
+		if m.series[s] == nil {
+			m.series[s] = &api.Counters{}
+		}
+		m.series[s].Add(since(m.last[k], counts.rules[k]))
+	}
+	m.last = counts.rules
+	for d, g := range m.denied {
+		g.sum.Add(since(g.last, counts.denied[d]))
+		g.last = counts.denied[d]
+	}
+}
+
+// seriesOf has one series for a rule that is one for each Namespace.
+func seriesOf(k policy.RuleKey) ruleSeries {
+	return ruleSeries{policy: k.Policy, direction: k.Direction, index: k.Index}
+}
+
+// since is how much a counter has grown. One that has shrunk was of another flow, or of another ovs-vswitchd.
+func since(before, now api.Counters) api.Counters {
+	if cmp.Or(cmp.Compare(now.Packets, before.Packets), cmp.Compare(now.Bytes, before.Bytes)) < 0 {
+		return now
+	}
+	return api.Counters{Packets: now.Packets - before.Packets, Bytes: now.Bytes - before.Bytes, Connections: now.Connections - before.Connections}
+}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// gathered are the series of the metrics of packets: "default/web ingress 0: 5".
+func gathered(t *testing.T, m prometheus.Collector) []string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(m)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range families {
+		if !strings.HasSuffix(f.GetName(), "packets_total") {
+			continue
+		}
+		for _, metric := range f.GetMetric() {
+			label := map[string]string{}
+			for _, l := range metric.GetLabel() {
+				label[l.GetName()] = l.GetValue()
+			}
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s: %v", label["namespace"], label["policy"], label["direction"], label["rule"], metric.GetCounter().GetValue())))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestRuleSeries reads counters that grow, start anew and go, of more rules than have series.
+func TestRuleSeries(t *testing.T) {
+	rule := func(name string, index int, namespace string) policy.RuleKey {
+		return policy.RuleKey{Policy: policy.Key{Kind: policy.NetworkPolicy, Namespace: "default", Name: name}, Index: index, For: namespace}
+	}
+	var (
+		now    ruleCounts
+		failed error
+	)
+	m := newRuleMetrics(func(context.Context) (ruleCounts, error) { return now, failed }, 2, slog.New(slog.DiscardHandler))
+	for _, row := range []struct {
+		name   string
+		counts map[policy.RuleKey]uint64
+		denied uint64
+		err    error
+		want   []string
+	}{
+		{
+			name: "first of more than there are series for", counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 5, rule("b", 1, ""): 1, rule("c", 0, ""): 7}, denied: 2,
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 7", "default/b ingress 0: 5", "default/b ingress 1: 1"},
+		},
+		{
+			name: "one comes that is earlier by name", counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 1, rule("b", 0, ""): 6, rule("b", 1, ""): 1, rule("c", 0, ""): 7}, denied: 2,
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6", "default/b ingress 1: 1"},
+		},
+		{
+			name: "the switch does not answer", err: errors.New("no switch"),
+			want: []string{"/ egress : 0", "/ ingress : 2", "/ ingress other: 8", "default/b ingress 0: 6", "default/b ingress 1: 1"},
+		},
+		{
+			name: "the switch starts anew", counts: map[policy.RuleKey]uint64{rule("a", 0, ""): 0, rule("b", 0, ""): 2, rule("b", 1, ""): 0, rule("c", 0, ""): 1}, denied: 1,
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8", "default/b ingress 1: 1"},
+		},
+		{
+			name: "one goes and the place is taken, by the sum over Namespaces", counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 2, rule("c", 0, "x"): 3, rule("c", 0, "y"): 4}, denied: 1,
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8", "default/c ingress 0: 7"},
+		},
+	} {
+		now, failed = ruleCounts{rules: map[policy.RuleKey]api.Counters{}, denied: map[policy.Direction]api.Counters{policy.Ingress: {Packets: row.denied}}}, row.err
+		for k, n := range row.counts {
+			now.rules[k] = api.Counters{Packets: n, Bytes: 54 * n}
+		}
+		if diff := cmp.Diff(row.want, gathered(t, m)); diff != "" {
+			t.Errorf("%s (-want +have):\n%s", row.name, diff)
+		}
+	}
+}
+
+// TestRuleMetrics counts connections on a real switch.
+func TestRuleMetrics(t *testing.T) {
+	a := newAsked(t)
+	m := newRuleMetrics(a.agent.countRules, maxRuleSeries, slog.New(slog.DiscardHandler))
+	a.send(a.web, a.db.IPs[0].Addr(), 5432)
+	a.send(a.web, a.db.IPs[0].Addr(), 80)
+	a.ovs.Eventually("the switch's counters", func() error {
+		have := gathered(t, m)
+		for _, want := range []string{"default/db ingress 0: 1", "default/web egress 0: 2", "/ ingress : 1", "/ egress : 0"} {
+			if !slices.Contains(have, want) {
+				return fmt.Errorf("no %q in %q", want, have)
+			}
+		}
+		return nil
+	})
+}
