@@ -81,11 +81,7 @@ func (n *node) rules() *cobra.Command {
 						rule += " " + r.Name
 					}
 					row := []string{r.Kind + " " + name, rule, r.Action, or(some(r.Pods, ","), "-"), or(some(r.Peers, " or "), "any"), or(some(r.Ports, ","), "any")}
-					row = append(row, counters(r.Counters)...)
-					if r.SharesFlowOf != "" {
-						row = append(row, "counted at "+r.SharesFlowOf)
-					}
-					t.add(row...)
+					t.add(append(row, counters(r.Counters)...)...)
 				}
 				for _, d := range list.Denied {
 					t.add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")

@@ -23,7 +23,6 @@ var rulesOfAll = api.RuleList{
 		{
 			Kind: "AntreaClusterNetworkPolicy", Policy: "isolate", Direction: "egress", Index: 3, Name: "no-metadata", Action: "Drop",
 			Pods: []string{"default/web-1", "default/web-2", "default/web-3", "default/web-4", "default/web-5"}, Applied: []uint32{5}, Peers: []string{}, Ports: []string{},
-			SharesFlowOf: "default/other egress[0]",
 		},
 	},
 	Denied: []api.Denied{{Direction: "ingress", Packets: 3, Bytes: 162}, {Direction: "egress"}},

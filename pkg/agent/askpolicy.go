@@ -20,7 +20,6 @@ import (
 // ruleCounts are the switch's counters by rule.
 type ruleCounts struct {
 	rules  map[policy.RuleKey]api.Counters
-	shares map[policy.RuleKey]policy.RuleKey // where packets of a rule are counted, if not at itself
 	denied map[policy.Direction]api.Counters // what no rule allows
 }
 
@@ -30,11 +29,11 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 	if err != nil {
 		return ruleCounts{}, fmt.Errorf("read the counters of rules: %w", err)
 	}
-	var owners map[flow.Owner][]policy.RuleKey
+	var owners map[flow.Owner]policy.RuleKey
 	if err := a.ask(ctx, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
 		return ruleCounts{}, err
 	}
-	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.RuleKey]policy.RuleKey{}, map[policy.Direction]api.Counters{}}
+	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{}}
 	for _, f := range flows {
 		count := api.Counters{Packets: f.Packets, Bytes: f.Bytes, Connections: f.Packets}
 		if f.Flow.Priority == 0 {
@@ -43,14 +42,10 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 			}
 			continue
 		}
-		for i, k := range owners[f.Owner] {
-			if i == 0 {
-				sum := out.rules[k]
-				sum.Add(count)
-				out.rules[k] = sum
-			} else {
-				out.shares[k] = owners[f.Owner][0]
-			}
+		if k, ok := owners[f.Owner]; ok {
+			sum := out.rules[k]
+			sum.Add(count)
+			out.rules[k] = sum
 		}
 	}
 	return out, nil
@@ -132,9 +127,8 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 				Peers: append([]string{}, rule.Peers...), Ports: append([]string{}, rule.Ports...),
 				Counters: counts.rules[rule.Key],
 			}
-			if at, ok := counts.shares[rule.Key]; ok {
-				out.SharesFlowOf = at.String()
-			}
+			compiled, _ := a.tables.policies.Rules.Get(rule.Key)
+			out.Name = compiled.Name
 			list.Rules = append(list.Rules, out)
 		}
 	}

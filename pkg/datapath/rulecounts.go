@@ -17,15 +17,15 @@ var RuleTables = map[ofp.Table]policy.Direction{
 // isolate a Pod.
 var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
 
-// RuleOwners says whose flow in RuleTables counts the packets of which rules, in their order.
-func (t *Tables) RuleOwners() map[flow.Owner][]policy.RuleKey {
-	out := map[flow.Owner][]policy.RuleKey{}
+// RuleOwners says whose flows in RuleTables count the packets of which rule.
+func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
+	out := map[flow.Owner]policy.RuleKey{}
 	if t.Policy == nil {
 		return out
 	}
 	for _, row := range t.Policy.Rules.All() {
 		if len(parts(row.Key, row.Value)) > 0 {
-			out[ruleOwner(row.Key)] = append(out[ruleOwner(row.Key)], row.Key)
+			out[ruleOwner(row.Key)] = row.Key
 		}
 	}
 	return out

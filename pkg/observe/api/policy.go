@@ -11,8 +11,8 @@ const (
 )
 
 // Counters are what the switch has counted at a rule since its flow was made. Policies judge the packets that open
-// a connection, and the later ones pass by them: so each packet that is counted is one that opens a connection, or
-// repeats the attempt.
+// a connection, and the later ones pass by them: so each packet that is counted is one that opens a connection,
+// repeats the attempt, or belongs to a connection that is judged again since policies have changed.
 type Counters struct {
 	Packets     uint64 `json:"packets"`
 	Bytes       uint64 `json:"bytes"`
@@ -57,9 +57,6 @@ type Rule struct {
 	Peers     []string `json:"peers"`   // in words, any of them; empty is everybody
 	Ports     []string `json:"ports"`   // any of them; empty is every protocol and port
 	Counters
-	// SharesFlowOf is the rule at which the packets of this one are counted: rules that allow the same Pods
-	// everything are one flow.
-	SharesFlowOf string `json:"sharesFlowOf,omitempty"`
 }
 
 // Denied is what isolated Pods were denied: packets that no rule allows.
