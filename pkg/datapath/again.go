@@ -257,8 +257,8 @@ func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []probl
 	l.identity, _ = derive.Get(r, t.Policy.Numbers, i)
 	l.defaults, _ = derive.Get(r, t.policies.defaults, i)
 	applied, _ := derive.Get(r, t.Policy.Applied, i)
-	for d := range l.applied {
-		l.applied[d] = applied.Any(policy.Direction(d))
+	for d, stages := range applied {
+		l.applied[d] = slices.ContainsFunc(slices.Concat(stages[:]...), func(k policy.Key) bool { return !t.Policy.Keeps(r, k) })
 	}
 	return l, nil
 }

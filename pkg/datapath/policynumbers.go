@@ -48,9 +48,9 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor are those whom a rule keeps from being decided about by later rules.
+// strictFor are those whom a rule keeps from being decided about by later rules, none where known connections go on.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
-	if r.Action == policy.Allow {
+	if r.Action == policy.Allow || r.Keep {
 		return nil
 	}
 	out := make([]subject, len(r.Applied))
@@ -81,7 +81,11 @@ func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []prob
 	if rule.Action != policy.Allow {
 		return 0, nil
 	}
-	return numberOf(k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank)), nil
+	n := numberOf(k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank))
+	if rule.Keep {
+		n |= keepRule
+	}
+	return n, nil
 }
 
 // defaultNumbers are what connections of Pods of an identity have that no rule decided about, by direction; 0 where

@@ -54,8 +54,11 @@ func (n *packetNode) label(pod, app, ip string) {
 }
 
 // allow lets Pods with a label into the server, and isolates it.
-func (n *packetNode) allow(name, app string) {
+func (n *packetNode) allow(name, app string, annotations ...map[string]string) {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	for _, a := range annotations {
+		p.Annotations = a
+	}
 	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "server"}
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}}
 	n.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
@@ -204,6 +207,26 @@ func TestEstablished(t *testing.T) {
 	n.forget("from-c")
 	n.change(t)
 	c.mustNot(t, "its rule went while the agent was away")
+}
+
+// TestEstablishedKept: policies that say so leave known connections alone, when they come and when they go.
+func TestEstablishedKept(t *testing.T) {
+	n := newPacketNode(t)
+	n.server.serve(t, "tcp", ":8080", "server")
+	keep := map[string]string{policy.AnnotationEstablished: "keep"}
+	before := open(t, n.a, "10.11.0.2:8080")
+	n.allow("from-b", "b", keep)
+	n.change(t)
+	before.mustSay(t, "a policy that keeps connections isolates the server")
+	b := open(t, n.b, "10.97.0.11:80")
+	n.allow("from-c", "c", keep)
+	n.forget("from-b")
+	n.change(t)
+	b.mustSay(t, "a policy that keeps connections is gone")
+	if c, err := n.b.dial("tcp", "10.97.0.11:80"); err == nil {
+		c.Close()
+		t.Error("a new connection is allowed")
+	}
 }
 
 // stream sends without end to whoever connects.

@@ -78,6 +78,7 @@ type Facts struct {
 	TierPriority uint8
 	Priority     float64
 	AppliedTo    []Selector // Pods; empty where each rule has its own
+	Keep         bool       // known connections go on whatever becomes of the policy (AnnotationEstablished)
 	Ingress      *DirectionFacts
 	Egress       *DirectionFacts
 	Problems     []problem.Problem
@@ -102,6 +103,13 @@ type RuleFacts struct {
 	Log            bool
 	Name, LogLabel string
 }
+
+// AnnotationEstablished on a policy of any kind says what becomes of known connections when the policy changes its mind:
+// with the value "keep" they go on, as if it had not; else they are judged again.
+const AnnotationEstablished = "tombolo.io/established"
+
+// Keeps reads AnnotationEstablished.
+func Keeps(o metav1.Object) bool { return o.GetAnnotations()[AnnotationEstablished] == "keep" }
 
 // meaning is a hash of what a rule of the policy selects and does.
 func (f Facts) meaning(r RuleFacts) uint64 {
@@ -162,7 +170,7 @@ func (p *parser) report(field, reason, format string, args ...any) {
 // more: a peer or port that is not understood allows nothing.
 func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 	p := &parser{object: problem.Object{Kind: "NetworkPolicy", Namespace: n.Namespace, Name: n.Name}}
-	f := Facts{Stage: NetworkPolicies}
+	f := Facts{Stage: NetworkPolicies, Keep: Keeps(n)}
 	pods, ok := p.selector("spec.podSelector", &n.Spec.PodSelector)
 	if !ok {
 		return Facts{Problems: p.problems}

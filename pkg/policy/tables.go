@@ -19,6 +19,8 @@ type Rule struct {
 	// Meaning is a hash of what the rule selects and does: it differs where the policy has changed, and not where Pods
 	// come and go.
 	Meaning uint64
+	// Keep has known connections go on whatever becomes of the rule.
+	Keep bool
 	// Applied are the identities of Pods of this Node that the rule is for.
 	Applied []uint32
 	// AnyPeer matches every other end; else one of Peers or ClusterSet, an address in Blocks, or a connection that
@@ -277,6 +279,12 @@ func (f Facts) namespaces() []derive.Name {
 	return slices.Compact(out)
 }
 
+// Keeps says whether known connections are to go on whatever becomes of a policy that is applied to Pods of this Node.
+func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
+	f, _ := derive.Get(r, t.active, k)
+	return f.Keep
+}
+
 func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
 	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
 	return f, f.Problems
@@ -385,7 +393,7 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	slices.Sort(peers)
 	peers = slices.Compact(peers)
 	rule = Rule{
-		Rank: policy.rank(k.Index, f.Action), Meaning: policy.meaning(f), Applied: t.numbersOf(r, applied),
+		Rank: policy.rank(k.Index, f.Action), Meaning: policy.meaning(f), Keep: policy.Keep, Applied: t.numbersOf(r, applied),
 		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
