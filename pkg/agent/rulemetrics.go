@@ -71,8 +71,8 @@ func (m *ruleMetrics) Describe(to chan<- *prometheus.Desc) {
 func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), ruleReadTime)
 	defer cancel()
+	m.mu.Lock() // across the reading: what was read earlier is never added later
 	counts, err := m.read(ctx)
-	m.mu.Lock()
 	if err != nil {
 		m.log.Debug("the counters of rules are not read for this scrape", "error", err)
 	} else {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -105,4 +108,27 @@ func TestRuleMetrics(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRuleScrapesAtOnce has several scrapes read a counter that grows. None adds what another has added already.
+func TestRuleScrapesAtOnce(t *testing.T) {
+	var n atomic.Uint64
+	k := policy.RuleKey{Policy: policy.Key{Namespace: "default", Name: "web"}}
+	m := newRuleMetrics(func(context.Context) (ruleCounts, error) {
+		c := api.Counters{Packets: n.Add(1)}
+		runtime.Gosched() // to the others, who read more
+		return ruleCounts{rules: map[policy.RuleKey]api.Counters{k: c}}, nil
+	}, 1, slog.New(slog.DiscardHandler))
+	var scrapes sync.WaitGroup
+	for range 8 {
+		scrapes.Go(func() {
+			for range 50 {
+				gathered(t, m)
+			}
+		})
+	}
+	scrapes.Wait()
+	if have, want := gathered(t, m), fmt.Sprint("default/web ingress 0: ", n.Load()); !slices.Contains(have, want) {
+		t.Errorf("have %q, want %q", have, want)
+	}
 }
