@@ -20,6 +20,8 @@ const (
 	AnnotationImportedService = "multicluster.antrea.io/imported-service"
 	// AnnotationImportedACNP marks ClusterNetworkPolicies that were replicated.
 	AnnotationImportedACNP = "multicluster.antrea.io/imported-acnp"
+	// AnnotationImportedPolicy marks replicated policies of other kinds.
+	AnnotationImportedPolicy = "multicluster.antrea.io/imported-policy"
 	// AnnotationClusterID on a ServiceAccount of the Common Area binds it to one member.
 	AnnotationClusterID = "multicluster.antrea.io/cluster-id"
 	// AnnotationAnnouncedBy on a MemberClusterAnnounce names the ServiceAccount that made it.
@@ -67,7 +69,30 @@ const (
 	ClusterInfoKind                = "ClusterInfo"
 	LabelIdentityKind              = "LabelIdentity"
 	AntreaClusterNetworkPolicyKind = "AntreaClusterNetworkPolicy"
+	// The following are Tombolo's own: other members ignore imports of these kinds.
+	NetworkPolicyKind        = "NetworkPolicy"        // of networking.k8s.io
+	ClusterNetworkPolicyKind = "ClusterNetworkPolicy" // of policy.networking.k8s.io
+	PolicyReportKind         = "PolicyReport"         // what a member says of the policies that it imports
 )
+
+// IsPolicy reports whether a kind is that of a policy which is replicated to all members.
+func IsPolicy(kind string) bool {
+	switch kind {
+	case AntreaClusterNetworkPolicyKind, NetworkPolicyKind, ClusterNetworkPolicyKind:
+		return true
+	}
+	return false
+}
+
+// PolicyImportName is the name of the ResourceImport of a policy, such as
+// "strict-antreaclusternetworkpolicy", or "default-web-networkpolicy".
+func PolicyImportName(kind, namespace, name string) string {
+	suffix := "-" + strings.ToLower(kind)
+	if kind == NetworkPolicyKind {
+		return ResourceImportName(namespace, name, suffix)
+	}
+	return name + suffix
+}
 
 // Parts of derived names.
 const (
@@ -76,6 +101,7 @@ const (
 	ServiceSuffix               = "-service"
 	EndpointsSuffix             = "-endpoints"
 	ClusterInfoSuffix           = "-clusterinfo"
+	PolicyReportSuffix          = "-policyreport"
 )
 
 // Well-known ClusterClaims. In v1alpha1 the name is a top-level field, and the ClusterSet's

@@ -48,8 +48,8 @@ func TestClaims(t *testing.T) {
 			"another fails: another ResourceExport describes cluster east already; delete one of them"}},
 		{name: "pinned", pins: map[string]string{multicluster.AnnotationRangesPrefix + "west": "10.97.0.0/16"}, now: exports{east, network("west", "10.99.0.0/16", "192.0.2.2", 0)}, want: []string{both,
 			"west-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.99.0.0/16 is not among the addresses that cluster west may announce: correct it there, or annotation ranges.multicluster.antrea.io/west of the leader's ClusterSet"}},
-		{name: "a kind that nobody processes", now: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name, re.Spec.Kind = "policy", "AntreaClusterNetworkPolicy" }, network("east", "", "", 0))}, want: []string{
-			`policy fails: spec.kind: "AntreaClusterNetworkPolicy" is not processed by this version: delete the ResourceExport, or turn off in cluster east what makes it`}},
+		{name: "a kind that nobody processes", now: exports{without(func(re *mcv1alpha1.ResourceExport) { re.Name, re.Spec.Kind = "entity", "ExternalEntity" }, network("east", "", "", 0))}, want: []string{
+			`entity fails: spec.kind: "ExternalEntity" is not processed by this version: delete the ResourceExport, or turn off in cluster east what makes it`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := set("set", "north", "north")

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // announce is what there is of a MemberClusterAnnounce. Decisions read Fact, which a heartbeat
@@ -48,6 +49,9 @@ type export struct {
 	Subsets []corev1.EndpointSubset
 	Info    *mcv1alpha1.ClusterInfo
 	Label   string // normalised
+	Policy  string // its spec as JSON
+	Wrong   string // why there is none
+	Report  map[string]exportcheck.PolicyState
 }
 
 // written is what of a ResourceExport the leader writes, and what it needs for that.
@@ -79,6 +83,18 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 	case multicluster.LabelIdentityKind:
 		if e.Missing = re.Spec.LabelIdentity == nil; !e.Missing {
 			e.Label = re.Spec.LabelIdentity.NormalizedLabel
+		}
+	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind:
+		p, missing, err := exportcheck.ExportedPolicy(re.Spec)
+		if e.Missing, e.Policy = missing, p.Spec; err != nil {
+			e.Wrong = err.Error()
+		}
+	case multicluster.PolicyReportKind:
+		if e.Missing = re.Spec.Raw == nil; !e.Missing {
+			var err error
+			if e.Report, err = exportcheck.PolicyReport(re.Spec.Raw.Data); err != nil {
+				e.Wrong = err.Error()
+			}
 		}
 	}
 	return e

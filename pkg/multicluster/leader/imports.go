@@ -232,6 +232,12 @@ func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.Reso
 		n, decided := derive.Get(r, t.numbers, key)
 		return labelImport(key, l, n), decided
 	}
+	if j, _ := derive.Get(r, t.policies, key); j.Import != nil {
+		s, _ := derive.Get(r, t.policyStates, key)
+		ri := j.Import.DeepCopy()
+		ri.Status.ClusterStatuses = s.Clusters
+		return ri, true
+	}
 	c, _ := derive.Get(r, t.claims, one)
 	return c.Imports[key.Name], true
 }
@@ -258,7 +264,7 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 		// Of another Service with the same derived name. Members find what they made for that
 		// one by its import's deletion; the new one is created then.
 		return importStep{Verb: handOver, Have: have}, nil
-	case !equality.Semantic.DeepEqual(have.Spec, want.Spec):
+	case !sameSpec(have.Spec, want.Spec):
 		return importStep{update, have, want}, nil
 	case !sameStatus(have.Status, want.Status):
 		return importStep{updateStatus, have, want}, nil
@@ -313,6 +319,13 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		v.Refused, _ = derive.Get(r, t.refused, e.Key)
 	case multicluster.LabelIdentityKind:
 		v = t.labelVerdict(e, r)
+	case multicluster.PolicyReportKind:
+		v.Refused = e.Wrong
+	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind:
+		key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
+		j, _ := derive.Get(r, t.policies, key)
+		v.Failed = j.Failed
+		v.Refused, _ = derive.Get(r, t.refused, key)
 	default:
 		return failure(reasonFailed, fmt.Sprintf("spec.kind: %q is not processed by this version: delete the ResourceExport, or turn off in cluster %s what makes it", e.Kind, e.ClusterID)), true, false
 	}
@@ -320,13 +333,18 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		return failure(reasonFailed, why), true, v.Early[e.Key.Name]
 	}
 	switch e.Kind {
-	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind:
 		// Such exports have a condition only if they failed before.
 		if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
 			return c, false, false
 		}
 	}
-	return mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}, true, false
+	c = mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}
+	if multicluster.IsPolicy(e.Kind) {
+		s, _ := derive.Get(r, t.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
+		c.Message = s.Summary
+	}
+	return c, true, false
 }
 
 func failure(reason, why string) mcv1alpha1.ResourceExportCondition {
@@ -383,6 +401,9 @@ func importName(e *export) string {
 	case multicluster.LabelIdentityKind:
 		return multicluster.LabelHash(e.Label)
 	}
+	if multicluster.IsPolicy(e.Kind) {
+		return multicluster.PolicyImportName(e.Kind, e.Of.namespace, e.Of.name)
+	}
 	return e.Key.Name
 }
 
@@ -392,7 +413,7 @@ func kept(kind string) bool {
 	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
 		return true
 	}
-	return false
+	return multicluster.IsPolicy(kind)
 }
 
 func servicePorts(e *export) []mcsv1alpha1.ServicePort {

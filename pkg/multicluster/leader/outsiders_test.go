@@ -53,7 +53,7 @@ func TestOutsiders(t *testing.T) {
 		{name: "nobody's, deleted, with a foreign finalizer", export: web(foreign, gone), free: true},
 		{name: "a member's that was nobody's", announces: announced("east"), export: web(found(2 * time.Hour))},
 		{name: "a label of nobody's for two hours", deleted: true, export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.LabelIdentityKind })},
-		{name: "an administrator's policy", condition: "is not processed by this version", since: 2 * time.Hour, export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.AntreaClusterNetworkPolicyKind })},
+		{name: "an administrator's policy", condition: "spec.clusterNetworkPolicy is missing", since: 2 * time.Hour, export: web(found(2*time.Hour), func(r *re) { r.Spec.Kind = multicluster.AntreaClusterNetworkPolicyKind })},
 		{name: "of a rival", announces: rivals, export: web(), condition: "its ServiceAccount member acts for cluster west"},
 		{name: "of a member that leaves", announces: departing, export: web(), deleted: true},
 		{name: "of a member that leaves, deleted, with a foreign finalizer", announces: departing, export: web(foreign, gone), free: true},

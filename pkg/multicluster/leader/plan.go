@@ -197,6 +197,13 @@ func (t *tables) desired(now time.Time) Desired {
 			add(row.Value.Import)
 		}
 	}
+	for _, row := range t.policies.All() {
+		if ri := row.Value.Import.DeepCopy(); ri != nil {
+			s, _ := t.policyStates.Get(row.Key)
+			ri.Status.ClusterStatuses = s.Clusters
+			add(ri)
+		}
+	}
 	for _, row := range t.labels.All() {
 		n, _ := t.numbers.Get(row.Key)
 		add(labelImport(row.Key, row.Value, n))

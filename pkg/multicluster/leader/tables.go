@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // tables are the leader's decisions, key by key.
@@ -19,7 +20,8 @@ import (
 //	heard ─► announces ─► bindings ─► members ─┐
 //	exports ───────────────────────────────────┼─► services ─► endpoints ─► steps of imports
 //	imports, held ─► claims ─► ranges ─────────┤      └─► verdicts ◄┘          ▲
-//	                                           └─► labels ─► (numbering) ─► numbers
+//	                                           ├─► labels ─► (numbering) ─► numbers
+//	                                           └─► policies, reports ─► states of policies
 //	                                                          │
 //	written ──────────────────────────────────────────► steps of exports
 //
@@ -50,11 +52,15 @@ type tables struct {
 	exporters *derive.Table[derive.Object, []use]     // of imported endpoints, by the import
 	pins      *derive.Table[derive.Name, claims.Pins]
 	claims    *derive.Table[derive.Name, claimed]
-	ranges    *derive.Table[derive.Name, []netip.Prefix]            // by cluster ID
-	allRanges *derive.Table[derive.Name, map[string][]netip.Prefix] // one row
-	services  *derive.Table[derive.Object, joint]                   // by the import's name without suffix
-	endpoints *derive.Table[derive.Object, joint]                   // the same
-	labels    *derive.Table[derive.Object, labelled]                // by the import
+	ranges    *derive.Table[derive.Name, []netip.Prefix]                     // by cluster ID
+	allRanges *derive.Table[derive.Name, map[string][]netip.Prefix]          // one row
+	services  *derive.Table[derive.Object, joint]                            // by the import's name without suffix
+	endpoints *derive.Table[derive.Object, joint]                            // the same
+	labels    *derive.Table[derive.Object, labelled]                         // by the import
+	policies  *derive.Table[derive.Object, joint]                            // the same
+	reports   *derive.Table[derive.Name, map[string]exportcheck.PolicyState] // by cluster ID, then by the import
+
+	policyStates *derive.Table[derive.Object, policyState] // by the import
 
 	serviceVerdicts, endpointsVerdicts *derive.Table[derive.Object, verdict] // by the import's name without suffix
 
@@ -69,6 +75,8 @@ type tables struct {
 	exportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
 	servicesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name without suffix
 	endpointsOf *derive.Index[derive.Object, derive.Object, *export]                         // the same
+	policiesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import
+	reportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
 	labelsOf    *derive.Index[derive.Object, derive.Object, *export]                         // LabelIdentities by the import
 	infos       *derive.Index[derive.Name, derive.Object, *export]                           // ClusterInfos, all under one name
 	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]        // the same
@@ -139,6 +147,8 @@ func newTables() *tables {
 
 	t.labels = derive.NewTable(e, "labels", t.label, derive.KeysOfIndex(t.labelsOf))
 
+	t.policyTables()
+
 	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.verdictOf(t.services, multicluster.ServiceSuffix), derive.KeysOf(t.services))
 	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.verdictOf(t.endpoints, multicluster.EndpointsSuffix), derive.KeysOf(t.endpoints))
 
@@ -176,7 +186,7 @@ func (t *tables) indexExports() {
 		return []derive.Name{one}
 	})
 	t.exportsTo = derive.NewIndex(t.exports, "import", func(k derive.Object, e *export) []derive.Object {
-		if !fromMember(e.Kind) {
+		if !fromMember(e.Kind) && !multicluster.IsPolicy(e.Kind) {
 			return nil
 		}
 		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}

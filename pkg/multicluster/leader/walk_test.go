@@ -117,12 +117,14 @@ type state struct {
 	Endpoints  []derive.Row[derive.Object, joint]
 	Claims     []derive.Row[derive.Name, claimed]
 	Labels     []derive.Row[derive.Object, labelled]
+	Policies   []derive.Row[derive.Object, joint]
+	States     []derive.Row[derive.Object, policyState]
 	Problems   string
 }
 
 func (t *tables) state() state {
 	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
-		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), fmt.Sprint(t.engine.Problems())}
+		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), fmt.Sprint(t.engine.Problems())}
 }
 
 var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
@@ -190,7 +192,12 @@ func (w *walker) step() {
 func (w *walker) export(id string) {
 	namespace, name := w.pick("default", "a", "a-b"), w.pick("web", "b-c", "c")
 	var re *mcv1alpha1.ResourceExport
-	switch w.rand.IntN(7) {
+	switch w.rand.IntN(10) {
+	case 7, 8:
+		re = policyExport(w.pick("one", "two", "three"), w.pick(multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind),
+			w.pick("strict", "web"), w.pick(acnpSpec, acnpOther, npSpec, cnpSpec), 0)
+	case 9:
+		re = policyReport(id, fmt.Sprintf(`{"strict-antreaclusternetworkpolicy":{"hash":%q,"problem":%q}}`, multicluster.LabelHash(`{"tier":"securityops","priority":1}`), w.pick("", "no Tier")))
 	case 0, 1:
 		re = service(id, namespace, name, 0, int32(80+w.rand.IntN(2)))
 	case 2, 3:

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -66,7 +68,7 @@ func write(ctx context.Context, to client.Client, w Write) error {
 	}
 	switch w.Verb {
 	case Create:
-		return to.Create(ctx, o)
+		return served(to.Create(ctx, o))
 	case Update:
 		return to.Patch(ctx, o, patch{w.Have, w.Version})
 	case UpdateStatus:
@@ -80,6 +82,15 @@ func write(ctx context.Context, to client.Client, w Write) error {
 		return client.IgnoreNotFound(to.Delete(ctx, o, only))
 	}
 	return fmt.Errorf("%s: unknown verb", w)
+}
+
+// served makes an answer of the API server of what is none: that it has no such kind.
+func served(err error) error {
+	if !apimeta.IsNoMatchError(err) {
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: err.Error() + ": install its CustomResourceDefinition"}}
 }
 
 // patch is the difference to an object that was seen. It meets no other object of the same name, and no other version: it

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
@@ -72,6 +73,7 @@ func (a *commonArea) prepare(c *controller) error {
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
 		mapper.Add(mcv1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
 	}
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Event"), apimeta.RESTScopeNamespace)
 	if a.client, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: Scheme(), Mapper: mapper}); err != nil {
 		return err
 	}

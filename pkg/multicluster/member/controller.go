@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -49,6 +51,8 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(mcv1alpha1.AddToScheme(s))
 	utilruntime.Must(mcv1alpha2.AddToScheme(s))
 	utilruntime.Must(mcsv1alpha1.Install(s))
+	utilruntime.Must(crdv1beta1.AddToScheme(s))
+	utilruntime.Must(npv1alpha2.AddToScheme(s))
 	return s
 }
 
@@ -83,7 +87,9 @@ func newController(namespace string, cfg config.Config, to client.Client, log *s
 	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log, Reported: func(string, *problem.Problem) { signal(c.reporting) }}
 	c.figures, c.writes, c.hops = metrics.NewTables(c.tables.Engine), metrics.NewWrites(), metrics.NewPropagation()
 	options.Wrote, options.Done = c.writes.To("cluster"), c.done
-	c.localWrites = retry.NewQueue(options)
+	local := options
+	local.Reported = c.refused
+	c.localWrites = retry.NewQueue(local)
 	options.Wrote = c.writes.To("leader")
 	c.leaderWrites = retry.NewQueue(options)
 	c.leaderWrites.Hold()
@@ -153,6 +159,9 @@ func (c *controller) hand() {
 		labels, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isLabel(cmp.Or(change.New, change.Old)) })
 		c.leaderWrites.Set(offers(others, c.leaderClient())...)
 		c.labelWrites.Set(offers(labels, c.pacedClient())...)
+	})
+	t.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
+		c.leaderWrites.Set(c.policyEvents(changes)...)
 	})
 	t.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
 	t.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
@@ -280,6 +289,10 @@ func (c *controller) Start(ctx context.Context) error {
 		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
 		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
 		watch.Both(t.Engine, t.labelIdentities, labelIdentityFacts, t.versions["LabelIdentity"], version, watch.Optional()),
+		watch.Both(t.Engine, t.acnps, acnpFacts, t.versions[kindACNP], policyVersion, watch.Optional()),
+		watch.Both(t.Engine, t.cnps, cnpFacts, t.versions[kindCNP], policyVersion, watch.Optional()),
+		watch.Both(t.Engine, t.networkPolicies, networkPolicyFacts, t.versions[kindNetworkPolicy], policyVersion),
+		watch.Of(t.tiers, tierFacts, watch.Optional()),
 	}
 	if c.config.EnableStretchedNetworkPolicy {
 		kinds = append(kinds, watch.Of(t.pods, podFactsOf))

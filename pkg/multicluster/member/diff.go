@@ -8,11 +8,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -102,6 +105,12 @@ func (t *tables) writes() {
 		add("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.gatewayByName)),
 		add("write-clusterinfoimports", t.writeClusterInfoImport, derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.infosByName)),
 		add("write-labelidentities", t.writeLabelIdentity, derive.KeysOf(t.labelIdentities), derive.KeysOf(t.labels)),
+		add("write-acnps", writePolicy(t, kindACNP, t.acnps, func(into, want *crdv1beta1.ClusterNetworkPolicy) { into.Spec = want.Spec }),
+			derive.KeysOf(t.acnps), derive.KeysOfIndex(t.acnpTargets)),
+		add("write-cnps", writePolicy(t, kindCNP, t.cnps, func(into, want *npv1alpha2.ClusterNetworkPolicy) { into.Spec = want.Spec }),
+			derive.KeysOf(t.cnps), derive.KeysOfIndex(t.cnpTargets)),
+		add("write-networkpolicies", writePolicy(t, kindNetworkPolicy, t.networkPolicies, func(into, want *networkingv1.NetworkPolicy) { into.Spec = want.Spec }),
+			derive.KeysOf(t.networkPolicies), derive.KeysOfIndex(t.networkPolicyTargets)),
 	}
 	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
 		return []derive.Object{keyOf(i.Service)}
@@ -112,7 +121,7 @@ func (t *tables) writes() {
 		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
 		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
 	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName),
-		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName))
+		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName), derive.KeysOfIndex(t.policyReportByName))
 }
 
 // writeClusterSet writes the spec first; the status follows when the spec has been seen.
@@ -255,6 +264,9 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 	for _, row := range derive.List(r, t.labelExportsByName, k) {
 		want = row.Value
 	}
+	for _, row := range derive.List(r, t.policyReportByName, k) {
+		want = row.Value
+	}
 	about := t.about(m)
 	for _, re := range []*mcv1alpha1.ResourceExport{have, want} {
 		if re != nil && (re.Spec.Kind == multicluster.ServiceKind || re.Spec.Kind == multicluster.EndpointsKind) {
@@ -318,7 +330,7 @@ func isImported[T metav1.Object](o T) bool { return imported(o) }
 // isOwnExport says whether this controller makes and removes ResourceExports of that kind.
 func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 	switch re.Spec.Kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind:
 		return true
 	}
 	return false

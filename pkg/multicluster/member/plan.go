@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -32,6 +33,7 @@ type Desired struct {
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 	Gateways           []*mcv1alpha1.Gateway
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
+	Policies           []client.Object // that are replicated
 
 	// Announce is the announcement to send to the leader now; nil if none is due.
 	Announce        *mcv1alpha1.MemberClusterAnnounce
@@ -87,6 +89,12 @@ func Plan(v View) (Desired, []problem.Problem) {
 	if l := values(t.labels.All()); len(l) > 0 {
 		d.LabelIdentities = l
 	}
+	for _, c := range values(t.replicas.All()) {
+		if c.Object != nil {
+			d.Policies = append(d.Policies, c.Object)
+		}
+	}
+	d.ResourceExports = append(d.ResourceExports, values(t.policyReport.All())...)
 	if m.Area != nil && v.Leader.Area == *m.Area {
 		if due := v.Leader.Announcement.next(); v.Now.Before(due) {
 			d.Again = due

@@ -155,7 +155,7 @@ func TestPlanImports(t *testing.T) {
 		{name: "other kinds are left alone", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
 				{ObjectMeta: meta("antrea-multicluster", "0123"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "LabelIdentity"}},
-				{ObjectMeta: meta("antrea-multicluster", "x"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "AntreaClusterNetworkPolicy"}}}
+				{ObjectMeta: meta("antrea-multicluster", "x"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "ExternalEntity"}}}
 		}},
 		{name: "meant for other clusters", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west"} }},
 		{name: "meant for this cluster", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west", "east"} },

@@ -5,9 +5,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
@@ -64,6 +67,11 @@ type tables struct {
 	clusterInfoImports *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
 	pods               *derive.Source[derive.Object, podFacts] // none without enableStretchedNetworkPolicy
 	labelIdentities    *derive.Source[derive.Object, *mcv1alpha1.LabelIdentity]
+	acnps              *derive.Source[derive.Object, *crdv1beta1.ClusterNetworkPolicy]
+	cnps               *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
+	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
+	tiers              *derive.Source[derive.Object, bool]
+	refusedWrites      *derive.Source[derive.Name, string] // why policies could not be written, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
 	resourceExports    *derive.Source[derive.Object, *mcv1alpha1.ResourceExport]
 	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
@@ -90,6 +98,13 @@ type tables struct {
 	chosenIdentities *derive.Table[derive.Name, chosen] // by Namespace
 	labelExports     *derive.Table[policy.Identity, *mcv1alpha1.ResourceExport]
 	labels           *derive.Table[derive.Object, *mcv1alpha1.LabelIdentity]
+
+	replicas     *derive.Table[derive.Object, *replica] // by the ResourceImport
+	policyReport *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+
+	replicasByObject                              *derive.Index[derive.Name, derive.Object, *replica]
+	acnpTargets, cnpTargets, networkPolicyTargets *derive.Index[derive.Object, derive.Object, *replica]
+	policyReportByName                            *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
 
 	identitiesIn       *derive.Index[derive.Name, policy.Identity, derive.Name] // by Namespace
 	labelExportsByName *derive.Index[derive.Object, policy.Identity, *mcv1alpha1.ResourceExport]
@@ -125,10 +140,16 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.clusterInfoImports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
 	t.pods = derive.NewSource[derive.Object, podFacts](e, "pods")
 	t.labelIdentities = derive.NewSource[derive.Object, *mcv1alpha1.LabelIdentity](e, "labelidentities")
+	t.acnps = derive.NewSource[derive.Object, *crdv1beta1.ClusterNetworkPolicy](e, "clusternetworkpolicies of crd.antrea.io")
+	t.cnps = derive.NewSource[derive.Object, *npv1alpha2.ClusterNetworkPolicy](e, "clusternetworkpolicies of policy.networking.k8s.io")
+	t.networkPolicies = derive.NewSource[derive.Object, *networkingv1.NetworkPolicy](e, "networkpolicies")
+	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
+	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
+	t.refusedWrites.Loaded()
 	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
 	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
 	t.versions = map[string]*derive.Source[derive.Object, string]{}
-	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", "ResourceExport"} {
+	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
 		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
 	}
 
@@ -184,6 +205,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 		return []derive.Object{keyOf(re)}
 	})
 	t.labelTables()
+	t.policyTables()
 	t.writes()
 	return t
 }
@@ -238,6 +260,14 @@ func (t *tables) load(v View) {
 	}
 	t.pods.Replace(pods)
 	fill(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
+	fill(t.acnps, v.ACNPs, acnpFacts)
+	fill(t.cnps, v.CNPs, cnpFacts)
+	fill(t.networkPolicies, v.NetworkPolicies, networkPolicyFacts)
+	tiers := map[derive.Object]bool{}
+	for _, tier := range v.Tiers {
+		tiers[keyOf(tier)] = tierFacts(tier)
+	}
+	t.tiers.Replace(tiers)
 	fill(t.nodes, v.Nodes, nodeFacts)
 	fill(t.services, v.Services, serviceFacts)
 	fill(t.endpoints, v.Endpoints, endpointsFacts)
@@ -249,7 +279,7 @@ func (t *tables) load(v View) {
 	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
 	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
 	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
-		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities,
+		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.acnps, t.cnps, t.networkPolicies, t.tiers,
 		t.resourceImports, t.resourceExports} {
 		source.Loaded()
 	}
@@ -261,6 +291,9 @@ func (t *tables) load(v View) {
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
+	fillVersions(t, kindACNP, v.ACNPs, policyVersion)
+	fillVersions(t, kindCNP, v.CNPs, policyVersion)
+	fillVersions(t, kindNetworkPolicy, v.NetworkPolicies, policyVersion)
 	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
 }
 

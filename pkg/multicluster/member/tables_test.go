@@ -11,10 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -67,6 +69,14 @@ func (t *tables) update(v View) {
 		}
 	}
 	update(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
+	update(t.acnps, v.ACNPs, acnpFacts)
+	update(t.cnps, v.CNPs, cnpFacts)
+	update(t.networkPolicies, v.NetworkPolicies, networkPolicyFacts)
+	tiers := map[derive.Object]bool{}
+	for _, tier := range v.Tiers {
+		tiers[keyOf(tier)] = true
+	}
+	t.tiers.Replace(tiers)
 	update(t.nodes, v.Nodes, nodeFacts)
 	update(t.services, v.Services, serviceFacts)
 	update(t.endpoints, v.Endpoints, endpointsFacts)
@@ -85,6 +95,9 @@ func (t *tables) update(v View) {
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
+	fillVersions(t, kindACNP, v.ACNPs, policyVersion)
+	fillVersions(t, kindCNP, v.CNPs, policyVersion)
+	fillVersions(t, kindNetworkPolicy, v.NetworkPolicies, policyVersion)
 	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
 }
 
@@ -125,6 +138,7 @@ func apply(v View, w Write) View {
 	v.Endpoints, v.ServiceImports = written(v.Endpoints, w), written(v.ServiceImports, w)
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
 	v.LabelIdentities = written(v.LabelIdentities, w)
+	v.ACNPs, v.CNPs, v.NetworkPolicies = written(v.ACNPs, w), written(v.CNPs, w), written(v.NetworkPolicies, w)
 	return v
 }
 
@@ -143,7 +157,22 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(21) {
+	switch r.IntN(24) {
+	case 21:
+		ri := policyImport(pick("AntreaClusterNetworkPolicy", "NetworkPolicy", "ClusterNetworkPolicy"), pick("default", "a"), pick("one", "two"),
+			pick(acnpSpec, acnpSpec, npSpec, cnpSpec, `{"priority":1}`))
+		deleted(ri)
+		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
+	case 22:
+		v.Tiers = put(r, v.Tiers, &crdv1beta1.Tier{ObjectMeta: meta("", "special")})
+	case 23:
+		m := meta("", "antrea-mc-"+pick("one", "two"))
+		if r.IntN(2) == 0 {
+			m.Annotations = map[string]string{"multicluster.antrea.io/imported-acnp": "true"}
+		}
+		v.ACNPs = put(r, v.ACNPs, &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: m, Spec: crdv1beta1.PolicySpec{Priority: 7}})
+		m.Namespace = "default"
+		v.NetworkPolicies = put(r, v.NetworkPolicies, &networkingv1.NetworkPolicy{ObjectMeta: m})
 	case 0, 1, 2: // what was to be written is
 		if list := append(slices.Clone(c.Local), c.Leader...); len(list) > 0 {
 			return apply(v, list[r.IntN(len(list))])
@@ -239,6 +268,7 @@ func (t *tables) rows() map[string]any {
 		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateway": t.gateway.All(), "infos": t.infos.All(), "imports": t.imports.All(),
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
+		"replicas": t.replicas.All(), "policy report": t.policyReport.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()

@@ -6,8 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -39,6 +42,10 @@ type View struct {
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport // of Namespace
 	Pods               []*corev1.Pod                   // none without enableStretchedNetworkPolicy
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
+	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
+	CNPs               []*npv1alpha2.ClusterNetworkPolicy
+	NetworkPolicies    []*networkingv1.NetworkPolicy
+	Tiers              []*crdv1beta1.Tier
 
 	Leader Leader
 }

@@ -22,13 +22,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// markResourceExport labels what an administrator exports by hand: a ClusterNetworkPolicy.
+// markResourceExport labels what an administrator exports by hand: a policy.
 func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
 	var re mcv1alpha1.ResourceExport
 	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
 		return badRequest(err)
 	}
-	if re.Spec.ClusterNetworkPolicy == nil {
+	kind := re.Spec.Kind
+	if re.Spec.ClusterNetworkPolicy != nil {
+		kind = multicluster.AntreaClusterNetworkPolicyKind
+	}
+	if !multicluster.IsPolicy(kind) {
 		return admission.Allowed("")
 	}
 	if re.Labels == nil {
@@ -36,7 +40,10 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	}
 	re.Labels[multicluster.LabelSourceName] = re.Spec.Name
 	re.Labels[multicluster.LabelSourceNamespace] = ""
-	re.Labels[multicluster.LabelSourceKind] = multicluster.AntreaClusterNetworkPolicyKind
+	if kind == multicluster.NetworkPolicyKind {
+		re.Labels[multicluster.LabelSourceNamespace] = re.Spec.Namespace
+	}
+	re.Labels[multicluster.LabelSourceKind] = kind
 	if re.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(&re, multicluster.ResourceExportFinalizer)
 	}
@@ -51,7 +58,7 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 func (h *handlers) resourceExport(ctx context.Context, req admission.Request) admission.Response {
 	namespace, name, isAccount := caller(req.UserInfo.Username)
 	if !isAccount || namespace != h.namespace {
-		return admission.Allowed("") // an administrator, or garbage collection
+		return h.byAdministrator(req)
 	}
 	if name == multicluster.ControllerName && req.Operation != admissionv1.Create {
 		return admission.Allowed("")
@@ -98,7 +105,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
 			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
 		}
-	} else if !finalizer && is.Spec.Kind != multicluster.LabelIdentityKind {
+	} else if !finalizer && is.Spec.Kind != multicluster.LabelIdentityKind && is.Spec.Kind != multicluster.PolicyReportKind {
 		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
 	}
 	if wrong := checkExport(&is, id); wrong != "" {
@@ -108,6 +115,27 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
 	return h.limits.admit(req, id, is.Spec.Kind == multicluster.LabelIdentityKind)
+}
+
+// byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.
+func (h *handlers) byAdministrator(req admission.Request) admission.Response {
+	if req.Operation == admissionv1.Delete {
+		return admission.Allowed("")
+	}
+	var re mcv1alpha1.ResourceExport
+	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
+		return badRequest(err)
+	}
+	if !multicluster.IsPolicy(re.Spec.Kind) || re.DeletionTimestamp != nil {
+		return admission.Allowed("")
+	}
+	switch _, missing, err := exportcheck.ExportedPolicy(re.Spec); {
+	case missing:
+		return denied("ResourceExport %s: %s is missing: write the policy's spec there", req.Name, exportcheck.PolicyField(re.Spec.Kind))
+	case err != nil:
+		return denied("ResourceExport %s: %v", req.Name, err)
+	}
+	return admission.Allowed("")
 }
 
 // checkMeta says what a member may not write into an object's metadata, or nothing: a finalizer
@@ -138,6 +166,9 @@ func checkPayload(re *mcv1alpha1.ResourceExport) error {
 	case multicluster.EndpointsKind:
 		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", re.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxEndpoints)
 		return exportcheck.First(wrong)
+	case multicluster.PolicyReportKind:
+		_, err := exportcheck.PolicyReport(re.Spec.Raw.Data)
+		return err
 	case multicluster.LabelIdentityKind:
 		return exportcheck.Label("spec.labelIdentity.normalizedLabel", re.Spec.LabelIdentity.NormalizedLabel)
 	}
@@ -202,6 +233,11 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 			return "has no spec for its kind " + s.Kind
 		}
 		name = id + "-" + multicluster.LabelHash(s.LabelIdentity.NormalizedLabel)
+	case multicluster.PolicyReportKind:
+		if s.Raw == nil {
+			return "has no spec for its kind " + s.Kind
+		}
+		name = id + multicluster.PolicyReportSuffix
 	default:
 		return fmt.Sprintf("spec.kind: members may not export %q", s.Kind)
 	}

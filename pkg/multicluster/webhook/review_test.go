@@ -397,6 +397,11 @@ func exported(kind string, change ...func(*mcv1alpha1.ResourceExport)) *mcv1alph
 		}
 	case multicluster.ClusterInfoKind:
 		re.Name, re.Spec.ClusterInfo = "east-clusterinfo", &mcv1alpha1.ClusterInfo{ClusterID: "east"}
+	case multicluster.NetworkPolicyKind:
+		re.Name, re.Spec.Namespace, re.Spec.Name = "any", "default", "web"
+		re.Spec.Raw = &mcv1alpha1.RawResource{Data: []byte("podSelector: {}")}
+	case multicluster.PolicyReportKind:
+		re.Name, re.Finalizers, re.Spec.Raw = "east-policyreport", nil, &mcv1alpha1.RawResource{Data: []byte("{}")}
 	case multicluster.LabelIdentityKind:
 		re.Spec.LabelIdentity = &mcv1alpha1.LabelIdentityExport{NormalizedLabel: "ns:a=b&pod:"}
 		re.Name, re.Finalizers = "east-"+multicluster.LabelHash("ns:a=b&pod:"), nil
@@ -448,6 +453,17 @@ func TestReviewResourceExport(t *testing.T) {
 		{"an account that is gone lets go", "system:serviceaccount:area:gone", remove, exported(service, terminating), nil, ""},
 		{"the leader lets go", controller, update, exported(service, terminating), exported(service, terminating, bare), ""},
 		{"a policy", eastUser, create, nil, exported(multicluster.AntreaClusterNetworkPolicyKind), "members may not export"},
+		{"a policy of Kubernetes", eastUser, create, nil, exported(multicluster.NetworkPolicyKind), "members may not export"},
+		{"a report of policies, which needs no finalizer", eastUser, create, nil, exported(multicluster.PolicyReportKind), ""},
+		{"a report under another's name", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Name = "west-policyreport" }), "the name must be east-policyreport"},
+		{"a report as another cluster", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.ClusterID = "west" }), `spec.clusterID is "west"`},
+		{"a report that is none", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.Raw.Data = []byte("x") }), "is not a report of policies"},
+		{"a report without one", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.Raw = nil }), "has no spec for its kind"},
+		{"an administrator's policy", admin, create, nil, exported(multicluster.NetworkPolicyKind, bare), ""},
+		{"an administrator's policy without a policy", admin, create, nil, exported(multicluster.NetworkPolicyKind, func(r *re) { r.Spec.Raw = nil }), "spec.raw.data is missing"},
+		{"an administrator's policy with a field that is none", admin, update, exported(multicluster.NetworkPolicyKind),
+			exported(multicluster.NetworkPolicyKind, func(r *re) { r.Spec.Raw.Data = []byte("podselector: {}") }), `spec.raw.data: is not the spec of the policy: unknown field "podselector"`},
+		{"an administrator's policy that goes", admin, update, exported(multicluster.NetworkPolicyKind), exported(multicluster.NetworkPolicyKind, terminating, func(r *re) { r.Spec.Raw = nil }), ""},
 		{"no payload", eastUser, create, nil, exported(service, func(r *re) { r.Spec.Service = nil }), "has no spec for its kind"},
 		{"a name that is none", eastUser, create, nil, exported(service, func(r *re) { r.Spec.Name = "We b" }), "spec.name"},
 		{"a Namespace that is none", eastUser, create, nil, exported(service, func(r *re) { r.Spec.Namespace = "../x" }), "spec.namespace"},

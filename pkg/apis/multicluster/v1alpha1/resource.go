@@ -88,7 +88,9 @@ type ResourceExportSpec struct {
 	// LabelIdentity is set for kind LabelIdentity.
 	// +optional
 	LabelIdentity *LabelIdentityExport `json:"labelIdentity,omitempty"`
-	// Raw is not used.
+	// Raw is set for kinds NetworkPolicy (networking.k8s.io/v1) and ClusterNetworkPolicy
+	// (policy.networking.k8s.io/v1alpha2): the policy's spec as YAML or JSON. Members report in it, with kind
+	// PolicyReport, how the policies fare that they import.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }
@@ -194,7 +196,7 @@ type ResourceImportSpec struct {
 	// LabelIdentity is set for kind LabelIdentity.
 	// +optional
 	LabelIdentity *LabelIdentitySpec `json:"labelIdentity,omitempty"`
-	// Raw is not used.
+	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy: the policy's spec as JSON.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }

@@ -1,0 +1,315 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+)
+
+const (
+	acnpSpec = `{"tier":"special","priority":1,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop","from":[{"podSelector":{"matchLabels":{"app":"bad"}}}]}]}`
+	npSpec   = `{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"port":80}]}]}`
+	cnpSpec  = `{"tier":"Admin","priority":3,"subject":{"namespaces":{}},"ingress":[{"action":"Deny","from":[{"namespaces":{"matchLabels":{"team":"x"}}}]}]}`
+)
+
+func policyImport(kind, namespace, name, spec string) *mcv1alpha1.ResourceImport {
+	if kind != multicluster.NetworkPolicyKind {
+		namespace = ""
+	}
+	return &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.PolicyImportName(kind, namespace, name)),
+		Spec: exportcheck.PolicyImport(kind, namespace, name, spec)}
+}
+
+// policies are the writes of policies.
+func policies(c Change) []string {
+	var out []string
+	for _, w := range c.Local {
+		if w.Kind == kindACNP || w.Kind == kindCNP || w.Kind == kindNetworkPolicy {
+			out = append(out, w.String())
+		}
+	}
+	return out
+}
+
+// reports is what is said to the leader, by the import.
+func reports(t *testing.T, d Desired) []string {
+	t.Helper()
+	var out []string
+	for _, re := range d.ResourceExports {
+		if re.Spec.Kind == multicluster.PolicyReportKind {
+			states, err := exportcheck.PolicyReport(re.Spec.Raw.Data)
+			if err != nil {
+				t.Error(err)
+			}
+			for name, s := range states {
+				out = append(out, name+": "+s.Problem)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestPlanPolicies reads: with these imports from the leader, and these objects here, this is written and said.
+func TestPlanPolicies(t *testing.T) {
+	const acnp, np, cnp = multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind
+	type imports = []*mcv1alpha1.ResourceImport
+	special := func(v *View) { v.Tiers = []*crdv1beta1.Tier{{ObjectMeta: meta("", "special")}} }
+	mine := func(v *View) {
+		v.ACNPs = []*crdv1beta1.ClusterNetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "antrea-mc-strict", Annotations: map[string]string{"multicluster.antrea.io/imported-acnp": "true"}}}}
+	}
+	const name = "strict-antreaclusternetworkpolicy"
+	for _, row := range []struct {
+		name    string
+		imports imports
+		here    []func(*View)
+		writes  []string
+		reports []string
+		reason  string
+	}{
+		{name: "of Antrea", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){special},
+			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
+		{name: "of Kubernetes and of SIG Network", imports: imports{policyImport(np, "default", "web", npSpec), policyImport(cnp, "", "strict", cnpSpec)},
+			writes:  []string{"create ClusterNetworkPolicy.policy.networking.k8s.io antrea-mc-strict", "create NetworkPolicy default/antrea-mc-web"},
+			reports: []string{"default-web-networkpolicy: ", "strict-clusternetworkpolicy: "}},
+		{name: "without its Tier", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, reason: "ACNPImportFailed",
+			reports: []string{name + ": ACNP Tier special does not exist in importing cluster east"}},
+		{name: "its Tier has gone", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
+			writes: []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": ACNP Tier special does not exist in importing cluster east"}},
+		{name: "no Tier", imports: imports{policyImport(acnp, "", "strict", `{"priority":1}`)},
+			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
+		{name: "an old name of a Tier", imports: imports{policyImport(acnp, "", "strict", `{"priority":1,"tier":"SecurityOps"}`)},
+			writes: []string{"create ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
+		{name: "a user's is in the way", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, reason: "ACNPImportFailed",
+			here: []func(*View){special, mine, func(v *View) { v.ACNPs[0].Annotations = nil }}, reports: []string{
+				name + ": Unable to import policy antrea-mc-strict which conflicts with existing one in cluster east: rename or delete that one"}},
+		{name: "it has changed", imports: imports{policyImport(acnp, "", "strict", acnpSpec)}, here: []func(*View){special, mine},
+			writes: []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}, reports: []string{name + ": "}},
+		{name: "it is not imported any more", here: []func(*View){mine}, writes: []string{"delete ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"}},
+		{name: "a field that is not known: what is there stays", imports: imports{policyImport(acnp, "", "strict", `{"priority":1,"new":1}`)}, here: []func(*View){mine}, reason: "ACNPImportFailed",
+			reports: []string{name + `: the policy cannot be read in cluster east: spec.clusterNetworkPolicy: is not the spec of the policy: unknown field "new"`}},
+		{name: "a Namespace that is not here", imports: imports{policyImport(np, "later", "web", npSpec)}, reason: "PolicyImportFailed",
+			reports: []string{"later-web-networkpolicy: Namespace later does not exist in cluster east"}},
+		{name: "for others", imports: imports{func() *mcv1alpha1.ResourceImport {
+			ri := policyImport(np, "default", "web", npSpec)
+			ri.Spec.ClusterIDs = []string{"west"}
+			return ri
+		}()}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Leader.ResourceImports = row.imports
+			for _, f := range row.here {
+				f(&v)
+			}
+			d, ps := Plan(v)
+			expect(t, "writes", policies(d.Change), row.writes)
+			var reason []string
+			if row.reason != "" {
+				reason = []string{"ClusterSet kube-system/set: " + row.reason}
+			}
+			expect(t, "problems", problems(ps), reason)
+			for _, w := range d.Change.Local {
+				v = apply(v, w)
+			}
+			d, _ = Plan(v)
+			expect(t, "writes when these are done", policies(d.Change), []string(nil))
+			expect(t, "reports", reports(t, d), row.reports)
+			v.Leader.Synced = false
+			if d, _ = Plan(v); len(policies(d.Change)) > 0 {
+				t.Errorf("writes %v while the leader's list is not known", policies(d.Change))
+			}
+			v.ClusterSets = nil
+			d, _ = Plan(v)
+			for _, w := range policies(d.Change) {
+				if !strings.HasPrefix(w, "delete ") {
+					t.Errorf("%s in no ClusterSet", w)
+				}
+			}
+		})
+	}
+}
+
+// TestPoliciesThroughTheLeaderController replicates policies of all kinds: without the Tier and with it, with drift, a
+// user's policy in the way, the leader gone and back, and policies that the API server here refuses.
+func TestPoliciesThroughTheLeaderController(t *testing.T) {
+	w, server := newWorld(t)
+	token := w.token()
+	own := clusterSet("")
+	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
+	w.create(w.leader, own)
+	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
+	set := clusterSet(w.leaderConfig.Host)
+	w.create(w.member, set, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.startMember()
+	w.clusterSetIs("True True True", "")
+
+	exported := func(kind, name, spec string) *mcv1alpha1.ResourceExport {
+		ri := policyImport(kind, "default", name, spec)
+		re := &mcv1alpha1.ResourceExport{ObjectMeta: meta(area, name), Spec: mcv1alpha1.ResourceExportSpec{
+			Kind: kind, Namespace: ri.Spec.Namespace, Name: name, ClusterNetworkPolicy: ri.Spec.ClusterNetworkPolicy, Raw: ri.Spec.Raw}}
+		re.Finalizers = []string{multicluster.ResourceExportFinalizer}
+		return re
+	}
+	// says waits for the condition of an export.
+	says := func(name, want string) {
+		t.Helper()
+		w.eventually("export "+name+" "+want, func(ctx context.Context) error {
+			re := export(name)
+			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(re), re); err != nil {
+				return err
+			}
+			for _, c := range re.Status.Conditions {
+				if have := strings.TrimSpace(string(c.Type) + " " + c.Message); strings.HasPrefix(have, want) {
+					return nil
+				}
+			}
+			return fmt.Errorf("have %v", re.Status.Conditions)
+		})
+	}
+	// failed waits for an Event in the leader.
+	failed := func(resourceImport, message string) {
+		t.Helper()
+		w.eventually("Event on "+resourceImport, func(ctx context.Context) error {
+			events := &corev1.EventList{}
+			if err := w.leader.List(ctx, events, client.InNamespace(area)); err != nil {
+				return err
+			}
+			var have []string
+			for _, e := range events.Items {
+				if e.InvolvedObject.Kind == "ResourceImport" && e.InvolvedObject.Name == resourceImport && strings.HasPrefix(e.Message, message) &&
+					(e.Reason == "ACNPImportFailed" || e.Reason == "PolicyImportFailed") && e.Type == "Warning" && strings.HasPrefix(e.Name, resourceImport+".") {
+					return nil
+				}
+				have = append(have, e.Name+" "+e.Reason+" "+e.Message)
+			}
+			return fmt.Errorf("have %q", have)
+		})
+	}
+	there := func(o client.Object, is func() bool) {
+		t.Helper()
+		w.eventually(fmt.Sprintf("%T %s", o, o.GetName()), func(ctx context.Context) error {
+			if err := w.member.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+			if !is() {
+				return fmt.Errorf("have %+v", o)
+			}
+			return nil
+		})
+	}
+	acnp := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-strict")}
+	strict := exported(multicluster.AntreaClusterNetworkPolicyKind, "strict", acnpSpec)
+	w.create(w.leader, strict)
+	failed("strict-antreaclusternetworkpolicy", "ACNP Tier special does not exist in importing cluster east")
+	says("strict", "Succeeded not in cluster east (ACNP Tier special does not exist in importing cluster east)")
+	if err := w.member.Get(t.Context(), client.ObjectKeyFromObject(acnp), acnp); !apierrors.IsNotFound(err) {
+		t.Errorf("a policy without its Tier: %v", err)
+	}
+	tier := &crdv1beta1.Tier{ObjectMeta: meta("", "special"), Spec: crdv1beta1.TierSpec{Priority: 30}}
+	w.create(w.member, tier)
+	there(acnp, func() bool {
+		return acnp.Annotations["multicluster.antrea.io/imported-acnp"] == "true" && acnp.Spec.Tier == "special" && acnp.Spec.Ingress[0].Action == "Drop"
+	})
+	says("strict", "Succeeded in place in cluster east")
+	ri := policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "strict", "")
+	w.eventually("the import has the state of each cluster", func(ctx context.Context) error {
+		err := w.leader.Get(ctx, client.ObjectKeyFromObject(ri), ri)
+		if s := ri.Status.ClusterStatuses; err != nil || len(s) != 1 || s[0].ClusterID != "east" || s[0].Conditions[0].Status != "True" {
+			return errors.Join(err, fmt.Errorf("have %v", s))
+		}
+		return nil
+	})
+
+	// Drift, and a change of the export.
+	w.update(w.member, acnp, func() { acnp.Spec.Ingress = nil })
+	there(acnp, func() bool { return len(acnp.Spec.Ingress) == 1 })
+	w.update(w.leader, strict, func() {
+		strict.Spec.ClusterNetworkPolicy = &runtime.RawExtension{Raw: []byte(strings.Replace(acnpSpec, `"priority":1`, `"priority":5`, 1))}
+	})
+	there(acnp, func() bool { return acnp.Spec.Priority == 5 })
+	second := exported(multicluster.AntreaClusterNetworkPolicyKind, "strict", acnpSpec)
+	second.Name = "second"
+	w.create(w.leader, second)
+	says("second", "Failure the ResourceExport cannot be converged to a ResourceImport: spec.clusterNetworkPolicy differs from that of ResourceExport strict")
+	w.delete(w.leader, second)
+
+	// Policies of the other two kinds.
+	w.create(w.leader, exported(multicluster.NetworkPolicyKind, "web", npSpec), exported(multicluster.ClusterNetworkPolicyKind, "admin", cnpSpec))
+	np, cnp := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-web")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-admin")}
+	there(np, func() bool {
+		return np.Spec.PodSelector.MatchLabels["app"] == "web" && np.Annotations["multicluster.antrea.io/imported-policy"] == "true"
+	})
+	there(cnp, func() bool { return cnp.Spec.Tier == "Admin" && len(cnp.Spec.Ingress) == 1 })
+	says("web", "Succeeded in place in cluster east")
+	says("admin", "Succeeded in place in cluster east")
+
+	// A user's policy is in the way, until it is deleted.
+	users := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-taken"), Spec: networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"mine": "yes"}}}}
+	w.create(w.member, users)
+	w.create(w.leader, exported(multicluster.NetworkPolicyKind, "taken", npSpec))
+	failed("default-taken-networkpolicy", "Unable to import policy default/antrea-mc-taken which conflicts with existing one in cluster east")
+	there(users, func() bool { return users.Spec.PodSelector.MatchLabels["mine"] == "yes" })
+	w.delete(w.member, users)
+	there(users, func() bool { return users.Spec.PodSelector.MatchLabels["app"] == "web" })
+
+	// One that the definition here refuses.
+	bad := exported(multicluster.AntreaClusterNetworkPolicyKind, "bad", `{"priority":20000,"appliedTo":[{"namespaceSelector":{}}]}`)
+	w.create(w.leader, bad)
+	failed("bad-antreaclusternetworkpolicy", "Failed to write policy antrea-mc-bad in cluster east: create ClusterNetworkPolicy.crd.antrea.io antrea-mc-bad")
+	says("bad", "Succeeded not in cluster east (Failed to write policy antrea-mc-bad")
+	w.update(w.leader, bad, func() {
+		bad.Spec.ClusterNetworkPolicy.Raw = []byte(`{"priority":2,"appliedTo":[{"namespaceSelector":{}}]}`)
+	})
+	says("bad", "Succeeded in place in cluster east")
+
+	// Nothing is written again and again.
+	before := w.writes()
+	w.update(w.leader, strict, func() { strict.Annotations = map[string]string{"a": "b"} })
+	if n := w.writes() - before; n != 0 {
+		t.Errorf("%d writes without a change, want none", n)
+	}
+
+	// The leader is away: what is replicated stays, over a restart of the member too.
+	server.Stop()
+	w.clusterSetIs("False True False", "")
+	w.stop()
+	w.startMember()
+	w.update(w.member, tier, func() { tier.Labels = map[string]string{"a": "b"} })
+	w.writes()
+	there(acnp, func() bool { return acnp.DeletionTimestamp == nil })
+	if err := server.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.clusterSetIs("True True True", "")
+	w.delete(w.leader, export("web"))
+	w.gone(w.member, np)
+	there(acnp, func() bool { return acnp.Spec.Priority == 5 })
+
+	// The Tier goes, and comes back.
+	w.delete(w.member, tier)
+	w.gone(w.member, acnp)
+	w.create(w.member, &crdv1beta1.Tier{ObjectMeta: meta("", "special"), Spec: crdv1beta1.TierSpec{Priority: 30}})
+	there(acnp, func() bool { return acnp.Spec.Priority == 5 })
+
+	// Leaving takes all of them away.
+	w.delete(w.member, set)
+	w.gone(w.member, acnp, cnp, users)
+}
