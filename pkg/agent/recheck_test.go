@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+)
+
+// lookedAt is a switch whose connections a rechecker looks at.
+type lookedAt struct {
+	sync.Mutex
+	number uint64
+	err    error
+	found  int // reasons that a look finds
+	looks  int
+	wanted int // reasons that were handed on last
+}
+
+func (s *lookedAt) session() uint64 {
+	s.Lock()
+	defer s.Unlock()
+	return s.number
+}
+
+func (s *lookedAt) applied(context.Context) error { return nil }
+
+func (s *lookedAt) dump(context.Context) (string, error) {
+	s.Lock()
+	defer s.Unlock()
+	s.looks++
+	return "", s.err
+}
+
+func (s *lookedAt) rechecks(string) []datapath.Recheck {
+	s.Lock()
+	defer s.Unlock()
+	return make([]datapath.Recheck, s.found)
+}
+
+func (s *lookedAt) recheck(list []datapath.Recheck) {
+	s.Lock()
+	defer s.Unlock()
+	s.wanted = len(list)
+}
+
+// TestRechecker looks at the switch when there is a reason to, and then only.
+func TestRechecker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &lookedAt{}
+		c := newRechecker(s, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go c.run(ctx)
+		step := func(name string, change func(), after time.Duration, looks, wanted int) {
+			t.Helper()
+			s.Lock()
+			s.looks = 0
+			change()
+			s.Unlock()
+			time.Sleep(after)
+			synctest.Wait()
+			s.Lock()
+			defer s.Unlock()
+			if s.looks != looks || s.wanted != wanted {
+				t.Errorf("%s: %d looks, %d rechecks wanted; want %d and %d", name, s.looks, s.wanted, looks, wanted)
+			}
+		}
+		step("no switch", func() {}, 5*time.Second, 0, 0)
+		step("the first connection to the switch", func() { s.number, s.found = 1, 2 }, 2*time.Second, 1, 2)
+		step("nothing happens, some wait for a packet", func() {}, recheckLonger+2*recheckPause, 1, 2)
+		step("they are done", func() { s.found = 0 }, recheckLonger+2*recheckPause, 1, 0)
+		step("nothing happens", func() {}, 10*recheckLonger, 0, 0)
+		step("policies change", func() { s.found = 1; c.changed() }, time.Millisecond, 1, 1)
+		step("they change again at once", func() { s.found = 0; c.changed() }, 2*recheckPause, 1, 0)
+		step("the switch restarts", func() { s.number, s.found = 2, 3 }, recheckLonger+2*recheckPause, 1, 3)
+		step("the look fails", func() { s.err, s.found = errors.New("no answer"), 0; c.changed() }, time.Millisecond, 1, 3)
+		step("and is tried again", func() { s.err = nil }, 2*recheckPause, 1, 0)
+	})
+}
