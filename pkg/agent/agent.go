@@ -188,8 +188,11 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Of(t.policies.Namespaces, policy.NamespaceLabels),
 		watch.Of(t.policies.Policies[policy.NetworkPolicy], policy.FactsOf),
 	}
-	for _, kind := range []policy.Kind{policy.AntreaClusterNetworkPolicy, policy.AntreaNetworkPolicy, policy.ClusterNetworkPolicy} {
-		t.policies.Policies[kind].Loaded() // not watched yet
+	for _, s := range []interface{ Loaded() }{ // not watched yet
+		t.policies.Policies[policy.AntreaClusterNetworkPolicy], t.policies.Policies[policy.AntreaNetworkPolicy], t.policies.Policies[policy.ClusterNetworkPolicy],
+		t.policies.Nodes, t.policies.ServiceSelectors, t.policies.Tiers, t.policies.ClusterGroups, t.policies.Groups, t.policies.LabelIdentities,
+	} {
+		s.Loaded()
 	}
 	if !t.config.MulticlusterGateway() {
 		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {

@@ -122,7 +122,7 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 		for _, rule := range s.Rules {
 			out := api.Rule{
 				Kind: s.Policy.Kind.String(), Namespace: s.Policy.Namespace, Policy: s.Policy.Name,
-				Direction: rule.Key.Direction.String(), Index: rule.Key.Index, Action: "Allow",
+				Direction: rule.Key.Direction.String(), Index: rule.Key.Index, Action: rule.Action.String(),
 				Pods: texts(rule.Pods), Applied: append([]uint32{}, rule.Applied...),
 				Peers: append([]string{}, rule.Peers...), Ports: append([]string{}, rule.Ports...),
 				Counters: counts.rules[rule.Key],

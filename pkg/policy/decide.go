@@ -13,8 +13,20 @@ import (
 type Connection struct {
 	From, To netip.Addr
 	Protocol corev1.Protocol // another than TCP, UDP and SCTP has no ports
-	Port     uint16          // the destination's
+	Port     uint16          // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type
+	// SourcePort is the client's, 0 where it does not matter: no rule names it.
+	SourcePort uint16
+	// Service is what the connection was made to, if anything but its endpoint.
+	Service derive.Object
+	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
+	ClusterSet uint32
 }
+
+// Protocols without ports of which rules may choose messages.
+const (
+	ProtocolICMP corev1.Protocol = "ICMP"
+	ProtocolIGMP corev1.Protocol = "IGMP"
+)
 
 // Verdict is what the policies of a Pod say of a connection.
 type Verdict struct {
@@ -73,8 +85,8 @@ func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Ke
 	other, _ := t.Addresses.Get(Addr{peer})
 	var rank Rank
 	for _, policy := range policies {
-		f, _ := t.active.Get(policy)
-		for _, k := range ruleKeys(policy, f) {
+		keys, _ := t.instances.Get(policy)
+		for _, k := range keys {
 			rule, ok := t.Rules.Get(k)
 			if !ok || k.Direction != d || s.Rule != nil && rule.Rank.Compare(rank) >= 0 || !rule.matches(number, other, peer, c) {
 				continue
@@ -94,13 +106,26 @@ func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 	switch {
 	case !contains(r.Applied, pod):
 		return false
-	case !r.AnyPeer && !contains(r.Peers, other) && !slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(peer) }):
+	case !r.AnyPeer && !contains(r.Peers, other) && !contains(r.ClusterSet, c.ClusterSet) &&
+		!slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(peer) }) &&
+		!slices.Contains(r.Services, c.Service):
 		return false
+	case r.AnyPort:
+		return true
+	case c.Protocol == ProtocolICMP:
+		return slices.ContainsFunc(r.ICMP, func(i ICMP) bool {
+			return (i.Type == Any || i.Type == int16(c.Port>>8)) && (i.Code == Any || i.Code == int16(c.Port&0xff))
+		})
+	case c.Protocol == ProtocolIGMP:
+		return slices.ContainsFunc(r.IGMP, func(i IGMP) bool {
+			return (i.Type == Any || i.Type == int16(c.Port)) && (!i.Group.IsValid() || i.Group == c.To)
+		})
 	}
-	return r.AnyPort || slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p.contains(c) }) ||
+	return slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p.contains(c) }) ||
 		slices.ContainsFunc(r.Targets, func(t Target) bool { return t.contains(c) && slices.Contains(t.IPs, c.To) })
 }
 
 func (p PortRange) contains(c Connection) bool {
-	return p.Protocol == c.Protocol && p.From <= c.Port && c.Port <= p.To
+	return p.Protocol == c.Protocol && p.From <= c.Port && c.Port <= p.To &&
+		(p.SourceFrom == 0 || p.SourceFrom <= c.SourcePort && c.SourcePort <= p.SourceTo)
 }

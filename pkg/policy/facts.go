@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"unique"
@@ -14,16 +13,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // PodFacts are what policies depend on of a Pod. They are zero for a Pod without a network of its own, and for one
 // that has ended, whose addresses may be another's by now.
 type PodFacts struct {
-	Labels string // in normal form
-	Node   string
-	IPs    []netip.Addr // of both families, sorted
-	Ports  []NamedPort  // of its containers, sorted
+	Labels  string // in normal form
+	Account string // its ServiceAccount
+	Node    string
+	IPs     []netip.Addr // of both families, sorted
+	Ports   []NamedPort  // of its containers, sorted
 }
 
 // NamedPort is a port that a container gives a name.
@@ -48,7 +49,10 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return PodFacts{}
 	}
-	f := PodFacts{Labels: unique.Make(normalForm(p.Labels)).Value(), Node: unique.Make(p.Spec.NodeName).Value()}
+	f := PodFacts{
+		Labels: unique.Make(normalForm(p.Labels)).Value(), Account: unique.Make(p.Spec.ServiceAccountName).Value(),
+		Node: unique.Make(p.Spec.NodeName).Value(),
+	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			f.IPs = append(f.IPs, a.Unmap())
@@ -90,15 +94,23 @@ type DirectionFacts struct{ Rules []RuleFacts }
 // RuleFacts decide about connections with any of the peers to any of the ports.
 type RuleFacts struct {
 	Action    Action
+	Void      bool       // not understood: it does nothing
 	AppliedTo []Selector // beside those of the policy
 	AnyPeer   bool
 	Peers     []Selector
-	Blocks    []netip.Prefix // of both families, sorted, none within another
-	AnyPort   bool
-	Ports     []PortRange
-	Named     []portName
-	ICMP      []ICMP
-	IGMP      []IGMP
+	// ClusterSet are those of Peers that mean Pods of other clusters too.
+	ClusterSet []Selector
+	// Relative are peers that depend on the Namespace of the Pod that the rule is applied to.
+	Relative []Relative
+	Nodes    []string       // label selectors in text form
+	Blocks   []netip.Prefix // of both families, sorted, none within another
+	Services []ServicePeer
+	Names    []string // of DNS
+	AnyPort  bool
+	Ports    []PortRange
+	Named    []portName
+	ICMP     []ICMP
+	IGMP     []IGMP
 	// Log, Name and LogLabel are enableLogging, name and logLabel.
 	Log            bool
 	Name, LogLabel string
@@ -111,12 +123,14 @@ const AnnotationEstablished = "tombolo.io/established"
 // Keeps reads AnnotationEstablished.
 func Keeps(o metav1.Object) bool { return o.GetAnnotations()[AnnotationEstablished] == "keep" }
 
-// meaning is a hash of what a rule of the policy selects and does.
-func (f Facts) meaning(r RuleFacts) uint64 {
-	r.Log, r.Name, r.LogLabel = false, "", ""
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%v %+v", f.AppliedTo, r)
-	return h.Sum64()
+// Relative are Pods of the Namespace of the Pod that a rule is applied to; with SameLabels of all Namespaces that have
+// the same values of these keys, which have commas between them.
+type Relative struct{ SameLabels, Pods string }
+
+// ServicePeer is a Service that connections are made to; one of the cluster set, if ClusterSet.
+type ServicePeer struct {
+	derive.Object
+	ClusterSet bool
 }
 
 // PortRange are destination ports of one protocol, both ends included. From 0 to 65535 are all of them, and
@@ -169,7 +183,7 @@ func (p *parser) report(field, reason, format string, args ...any) {
 // FactsOf parses a NetworkPolicy. An API server has validated it, but others and later versions may know
 // more: a peer or port that is not understood allows nothing.
 func FactsOf(n *networkingv1.NetworkPolicy) Facts {
-	p := &parser{object: problem.Object{Kind: "NetworkPolicy", Namespace: n.Namespace, Name: n.Name}}
+	p := &parser{object: Key{NetworkPolicy, n.Namespace, n.Name}.problem()}
 	f := Facts{Stage: NetworkPolicies, Keep: Keeps(n)}
 	pods, ok := p.selector("spec.podSelector", &n.Spec.PodSelector)
 	if !ok {
@@ -221,7 +235,7 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
 			p.report(field, "InvalidPeer", "ipBlock stands beside a selector, so this peer selects nothing: make two peers of them")
 		case peer.IPBlock != nil:
-			if block, ok := p.block(field+".ipBlock", peer.IPBlock); ok {
+			if block, ok := p.block(field+".ipBlock", peer.IPBlock.CIDR, peer.IPBlock.Except); ok {
 				blocks.AddSet(block)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
@@ -241,25 +255,21 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 			}
 		}
 	}
-	slices.SortFunc(r.Peers, Selector.Compare)
-	r.Peers = slices.Compact(r.Peers)
+	r.Peers = sorted(r.Peers, Selector.Compare)
 	if set, err := blocks.IPSet(); err == nil { // its only error is an invalid range
 		r.Blocks = set.Prefixes()
 	}
 	for i, port := range ports {
-		p.port(fmt.Sprintf("%s.ports[%d]", field, i), port, &r)
+		p.port(fmt.Sprintf("%s.ports[%d]", field, i), portFacts{protocol: port.Protocol, port: port.Port, end: port.EndPort}, &r)
 	}
-	slices.SortFunc(r.Ports, PortRange.Compare)
-	r.Ports = slices.Compact(r.Ports)
-	slices.SortFunc(r.Named, portName.Compare)
-	r.Named = slices.Compact(r.Named)
+	r.Ports, r.Named = sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
 	return r
 }
 
-func (p *parser) block(field string, b *networkingv1.IPBlock) (*netipx.IPSet, bool) {
-	cidr, err := netip.ParsePrefix(b.CIDR)
+func (p *parser) block(field, text string, exceptions []string) (*netipx.IPSet, bool) {
+	cidr, err := netip.ParsePrefix(text)
 	if err != nil {
-		p.report(field+".cidr", "InvalidCIDR", "%q is not a range of addresses such as 10.0.0.0/8: correct it", b.CIDR)
+		p.report(field+".cidr", "InvalidCIDR", "%q is not a range of addresses such as 10.0.0.0/8: correct it", text)
 		return nil, false
 	}
 	if cidr.Addr().Is6() {
@@ -267,10 +277,10 @@ func (p *parser) block(field string, b *networkingv1.IPBlock) (*netipx.IPSet, bo
 	}
 	var set netipx.IPSetBuilder
 	set.AddPrefix(cidr)
-	for i, text := range b.Except {
-		except, err := netip.ParsePrefix(text)
+	for i, one := range exceptions {
+		except, err := netip.ParsePrefix(one)
 		if err != nil {
-			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "%q is not a range of addresses, so nothing of %s is selected: correct it", text, b.CIDR)
+			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "%q is not a range of addresses, so nothing of %s is selected: correct it", one, text)
 			return nil, false
 		}
 		set.RemovePrefix(except)
@@ -279,35 +289,64 @@ func (p *parser) block(field string, b *networkingv1.IPBlock) (*netipx.IPSet, bo
 	return out, err == nil
 }
 
-func (p *parser) port(field string, port networkingv1.NetworkPolicyPort, r *RuleFacts) {
-	protocol := corev1.ProtocolTCP
-	if port.Protocol != nil {
-		protocol = protocolOf(*port.Protocol)
+// portFacts are a port of any kind of policy.
+type portFacts struct {
+	protocol               *corev1.Protocol
+	port                   *intstr.IntOrString
+	end, source, sourceEnd *int32
+}
+
+// port adds a port to a rule; false where it is not understood.
+func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
+	out := PortRange{Protocol: corev1.ProtocolTCP}
+	if in.protocol != nil {
+		out.Protocol = protocolOf(*in.protocol)
 	}
-	switch protocol {
+	switch out.Protocol {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	default:
-		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", protocol)
-		return
+		p.report(field+".protocol", "InvalidProtocol", "protocol %q is not one of TCP, UDP and SCTP: correct it", out.Protocol)
+		return false
+	}
+	var ok bool
+	if out.SourceFrom, out.SourceTo, ok = p.between(field, in.source, in.sourceEnd); !ok {
+		return false
 	}
 	switch {
-	case port.Port == nil && port.EndPort != nil:
+	case in.port == nil && in.end != nil:
 		p.report(field+".endPort", "InvalidPort", "endPort is given without port: give the first port of the range")
-	case port.Port == nil:
-		r.Ports = append(r.Ports, PortRange{Protocol: protocol, To: 65535})
-	case port.Port.Type == intstr.String && port.EndPort != nil:
-		p.report(field+".endPort", "InvalidPort", "endPort stands beside the name %q: give the first port's number", port.Port.StrVal)
-	case port.Port.Type == intstr.String:
-		r.Named = append(r.Named, portName{port.Port.StrVal, protocol})
+		return false
+	case in.port == nil:
+		out.To = 65535
+	case in.port.Type == intstr.String && in.end != nil:
+		p.report(field+".endPort", "InvalidPort", "endPort stands beside the name %q: give the first port's number", in.port.StrVal)
+		return false
+	case in.port.Type == intstr.String:
+		r.Named = append(r.Named, portName{in.port.StrVal, out.Protocol})
+		return true
 	default:
-		from, to := port.Port.IntVal, port.Port.IntVal
-		if port.EndPort != nil {
-			to = *port.EndPort
+		if out.From, out.To, ok = p.between(field, &in.port.IntVal, in.end); !ok {
+			return false
 		}
-		if from < 1 || from > to || to > 65535 {
-			p.report(field, "InvalidPort", "ports %d to %d are not within 1 to 65535, in order: correct them", from, to)
-			return
-		}
-		r.Ports = append(r.Ports, PortRange{Protocol: protocol, From: uint16(from), To: uint16(to)})
 	}
+	r.Ports = append(r.Ports, out)
+	return true
+}
+
+// between are the ports of a range with one end or both; without any, none.
+func (p *parser) between(field string, first, last *int32) (from, to uint16, ok bool) {
+	if first == nil && last == nil {
+		return 0, 0, true
+	}
+	if first == nil {
+		first = new(int32)
+	}
+	if last == nil {
+		last = first
+	}
+	if *first < 1 || *first > *last || *last > 65535 {
+		p.report(field, "InvalidPort", "ports %d to %d are not within 1 to 65535, in order: correct them", *first, *last)
+		return 0, 0, false
+	}
+	return uint16(*first), uint16(*last), true
 }

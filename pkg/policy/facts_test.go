@@ -78,7 +78,7 @@ func TestUnknownAppliedTo(t *testing.T) {
 
 // TestNormalForm is what clusters exchange: sorted, without names but those that are labels.
 func TestNormalForm(t *testing.T) {
-	have := identityOf(NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "a"}}}), normalForm(map[string]string{"tier": "web", "app": ""}))
+	have := identityOf(NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "a"}}}), normalForm(map[string]string{"tier": "web", "app": ""}), "")
 	if want := Identity("ns:kubernetes.io/metadata.name=shop,team=a&pod:app=,tier=web"); have != want {
 		t.Errorf("%q, want %q", have, want)
 	}

@@ -28,7 +28,7 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 		h.Peer, _ = t.Identities.Get(at[0])
 	}
 	if h.Rule != nil {
-		f, _ := t.active.Get(h.Rule.Policy)
+		f, _ := t.resolved.Get(*h.Rule)
 		text := f.text(*h.Rule)
 		h.Text = &text
 	}
@@ -41,6 +41,7 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
 	out := NewTables(e, t.node)
+	out.stretched = t.stretched
 	namespaces := map[string]bool{"": true} // policies of the whole cluster are under this one
 	for _, pod := range pods {
 		f, _ := t.Pods.Get(pod)
@@ -63,9 +64,21 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 			}
 		}
 	}
+	copyRows(out.Nodes, t.Nodes)
+	copyRows(out.ServiceSelectors, t.ServiceSelectors)
+	copyRows(out.Tiers, t.Tiers)
+	copyRows(out.ClusterGroups, t.ClusterGroups)
+	copyRows(out.Groups, t.Groups)
+	copyRows(out.LabelIdentities, t.LabelIdentities)
 	out.Loaded()
 	e.Pass()
 	return out
+}
+
+func copyRows[V any](to, from *derive.Source[derive.Object, V]) {
+	for _, row := range from.All() {
+		to.Set(row.Key, row.Value)
+	}
 }
 
 // PodsAt are the Pods that claim an address.

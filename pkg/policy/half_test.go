@@ -19,7 +19,7 @@ func TestElsewhere(t *testing.T) {
 		what := w.Step()
 		w.engine.Pass()
 		e := derive.New()
-		other := NewTables(e, "node-2")
+		other := NewTables(e, "node-2").Stretched()
 		fill(other, w.Cluster)
 		e.Pass()
 		for _, pod := range w.Here("node-2") {
@@ -32,7 +32,7 @@ func TestElsewhere(t *testing.T) {
 			}
 			pods := append(w.PodsAt(peer), derive.ObjectOf(pod))
 			have, want := w.Elsewhere(pods...).Why(derive.ObjectOf(pod), d, c), other.Why(derive.ObjectOf(pod), d, c)
-			if have.Allowed != want.Allowed || have.Identity != want.Identity || have.Peer != want.Peer || len(have.Steps) != len(want.Steps) || (have.Rule == nil) != (want.Rule == nil) {
+			if have.Allowed != want.Allowed || have.Identity.Exchanged() != want.Identity.Exchanged() || have.Peer.Exchanged() != want.Peer.Exchanged() || len(have.Steps) != len(want.Steps) || (have.Rule == nil) != (want.Rule == nil) {
 				t.Fatalf("seed %d, step %d, %s: %s of Pod %s, %+v: %+v, its own Node says %+v", *walkSeed, step, what, d, derive.ObjectOf(pod), c, have, want)
 			}
 			if asked++; !have.Allowed {

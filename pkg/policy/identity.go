@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted. Clusters exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators.
+// Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted. Clusters
+// exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators. Where a policy names the
+// ServiceAccount of the Pod, that follows: "&serviceaccount:NAME".
 type Identity string
 
 // Compare orders by the text, which makes an Identity the key of a table.
@@ -21,15 +23,27 @@ func (i Identity) Compare(o Identity) int { return cmp.Compare(i, o) }
 const (
 	namespacePart = "ns:"
 	podPart       = "&pod:"
+	accountPart   = "&serviceaccount:" // not exchanged
 )
 
 // IdentityOf is the Identity of a Pod, from the normal forms of its Namespace's labels (NamespaceLabels) and of its own
 // (PodLabels).
-func IdentityOf(namespace, pod string) Identity { return identityOf(namespace, pod) }
+func IdentityOf(namespace, pod string) Identity { return identityOf(namespace, pod, "") }
 
-// identityOf joins two label sets in normal form. Pods share the memory of one identity.
-func identityOf(namespace, pod string) Identity {
-	return unique.Make(Identity(namespacePart + namespace + podPart + pod)).Value()
+// identityOf joins two label sets in normal form. Pods share the memory of one identity. An account is given
+// where a policy names it.
+func identityOf(namespace, pod, account string) Identity {
+	text := namespacePart + namespace + podPart + pod
+	if account != "" {
+		text += accountPart + account
+	}
+	return unique.Make(Identity(text)).Value()
+}
+
+// Exchanged is the identity as clusters exchange it: without the ServiceAccount, which counts in its own cluster only.
+func (i Identity) Exchanged() Identity {
+	labels, _, _ := strings.Cut(string(i), accountPart)
+	return Identity(labels)
 }
 
 // normalForm writes labels as sorted pairs, joined with commas. Antrea's members do the same, so that one set has one
@@ -64,11 +78,15 @@ func NamespaceLabels(n *corev1.Namespace) string {
 func (i Identity) Namespace() string { return i.labels().namespaceName() }
 
 // labelSets is an Identity taken apart.
-type labelSets struct{ namespace, pod labels.Set }
+type labelSets struct {
+	namespace, pod labels.Set
+	account        string
+}
 
 func (i Identity) labels() *labelSets {
-	namespace, pod, _ := strings.Cut(strings.TrimPrefix(string(i), namespacePart), podPart)
-	return &labelSets{setOf(namespace), setOf(pod)}
+	text, account, _ := strings.Cut(strings.TrimPrefix(string(i), namespacePart), accountPart)
+	namespace, pod, _ := strings.Cut(text, podPart)
+	return &labelSets{setOf(namespace), setOf(pod), account}
 }
 
 func setOf(normal string) labels.Set {
@@ -107,15 +125,29 @@ type Selector struct {
 	Namespace string
 	// Namespaces and Pods are label selectors in text form (labels.Selector.String); empty selects all.
 	Namespaces, Pods string
+	// Account is the name of the ServiceAccount that Pods of Namespace run with.
+	Account string
+	// Group is the name of a Group in Namespace or, where that is empty, of a ClusterGroup. It stands for the selectors
+	// of its members.
+	Group string
 }
 
 // Compare makes a Selector the key of a table.
 func (s Selector) Compare(o Selector) int {
-	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Namespaces, o.Namespaces), cmp.Compare(s.Pods, o.Pods))
+	return cmp.Or(cmp.Compare(s.Namespace, o.Namespace), cmp.Compare(s.Namespaces, o.Namespaces), cmp.Compare(s.Pods, o.Pods),
+		cmp.Compare(s.Account, o.Account), cmp.Compare(s.Group, o.Group))
 }
 
 // String says for people what is selected.
 func (s Selector) String() string {
+	switch {
+	case s.Group != "" && s.Namespace != "":
+		return "Group " + s.Namespace + "/" + s.Group
+	case s.Group != "":
+		return "ClusterGroup " + s.Group
+	case s.Account != "":
+		return "Pods with ServiceAccount " + s.Namespace + "/" + s.Account
+	}
 	pods := "Pods"
 	if s.Pods != "" {
 		pods += " with " + s.Pods
@@ -146,7 +178,7 @@ func (s Selector) parse() (parsed, error) {
 }
 
 func (p parsed) matches(s *labelSets) bool {
-	if p.Namespace != "" && s.namespaceName() != p.Namespace {
+	if p.Namespace != "" && s.namespaceName() != p.Namespace || p.Account != "" && s.account != p.Account {
 		return false
 	}
 	return p.namespaces.Matches(s.namespace) && p.pods.Matches(s.pod)

@@ -40,8 +40,11 @@ func (k Key) Compare(o Key) int {
 }
 
 // String returns "NetworkPolicy default/web" or, for kinds without a Namespace, "ClusterNetworkPolicy web".
-func (k Key) String() string {
-	return problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}.String()
+func (k Key) String() string { return k.problem().String() }
+
+// problem is the policy as what Problems are about.
+func (k Key) problem() problem.Object {
+	return problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
 }
 
 // KeyOf reads the String of a Key back.

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -11,6 +13,9 @@ import (
 // MaxIdentity is the highest number of an identity: it has to fit a tunnel's key, whose highest value means
 // unknown.
 const MaxIdentity = 1<<24 - 2
+
+// UnknownClusterSet is the number, in a tunnel's key, of a Pod whose identity the cluster set has not numbered yet.
+const UnknownClusterSet = 1<<24 - 1
 
 // Rule decides about new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
 type Rule struct {
@@ -27,10 +32,15 @@ type Rule struct {
 	// was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	// ClusterSet are numbers that the cluster set gives identities: of peers in other clusters, in tunnel keys.
+	// ClusterSet are numbers that the cluster set gives identities: of peers in other clusters, in tunnel keys. With
+	// Stretched the rule is about such peers, even if there are none: a packet whose key is UnknownClusterSet may be
+	// one of theirs, so it must not reach Pods that the rule is for.
 	ClusterSet []uint32
+	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
+	// Names are of DNS; their addresses are not known to the rule.
+	Names []string
 	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, or an end of Targets.
 	AnyPort bool
 	Ports   []PortRange
@@ -78,15 +88,24 @@ func (a Addr) Compare(b Addr) int { return a.Addr.Compare(b.Addr) }
 
 // Tables are the policies of a Node.
 type Tables struct {
-	// Pods, Namespaces and Policies (by kind) are to be filled: of the whole cluster, each object under its own key,
-	// a Namespace with its labels in normal form (NamespaceLabels).
-	Pods       *derive.Source[derive.Object, PodFacts]
-	Namespaces *derive.Source[derive.Object, string]
-	Policies   [Kinds]*derive.Source[derive.Object, Facts]
+	// These are to be filled: of the whole cluster, each object under its own key, a Namespace with its labels in
+	// normal form (NamespaceLabels), a Service with its selector (ServiceSelectorOf). The others have functions
+	// of the same name.
+	Pods             *derive.Source[derive.Object, PodFacts]
+	Namespaces       *derive.Source[derive.Object, string]
+	Nodes            *derive.Source[derive.Object, NodeFacts]
+	ServiceSelectors *derive.Source[derive.Object, string]
+	Policies         [Kinds]*derive.Source[derive.Object, Facts]
+	Tiers            *derive.Source[derive.Object, TierFacts]
+	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
+	Groups           *derive.Source[derive.Object, GroupFacts]
+	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
 	Numbers *derive.Numbers[Identity]
+	// ClusterSetNumbers are those that the cluster set gives the identities of Pods of this Node.
+	ClusterSetNumbers *derive.Table[Identity, uint32]
 	// Applied are the policies of each identity that Pods of this Node have.
 	Applied *derive.Table[Identity, Applied]
 	// Rules are those of Pods of this Node.
@@ -97,22 +116,34 @@ type Tables struct {
 	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names.
 	Addresses *derive.Table[Addr, uint32]
 
-	node     string
-	pods     *derive.Index[Identity, derive.Object, Identity]
-	sets     *derive.Table[Identity, *labelSets]
-	byLabel  *derive.Index[label, Identity, *labelSets]
-	byPort   *derive.Index[portName, derive.Object, PodFacts]
-	byIP     *derive.Index[Addr, derive.Object, PodFacts]
-	here     *derive.Table[derive.Object, Identity]
-	byHere   *derive.Index[Identity, derive.Object, Identity]
-	subjects [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
-	byPolicy *derive.Index[Key, Identity, Applied]
-	active   *derive.Table[Key, Facts]
-	peers    *derive.Table[Selector, []Identity]
+	node      string
+	stretched bool
+	texts     map[Selector]parsed // of the evaluating goroutine
+
+	pods      *derive.Index[Identity, derive.Object, Identity]
+	sets      *derive.Table[Identity, *labelSets]
+	byLabel   *derive.Index[label, Identity, *labelSets]
+	byPort    *derive.Index[portName, derive.Object, PodFacts]
+	byIP      *derive.Index[Addr, derive.Object, PodFacts]
+	here      *derive.Table[derive.Object, Identity]
+	byHere    *derive.Index[Identity, derive.Object, Identity]
+	accounts  *derive.Table[derive.Object, bool] // that policies name
+	groups    *derive.Table[derive.Object, members]
+	subjects  [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
+	byPolicy  *derive.Index[Key, Identity, Applied]
+	active    *derive.Table[Key, Facts]
+	instances *derive.Table[Key, []RuleKey]
+	resolved  *derive.Table[RuleKey, ruleFacts]
+	peers     *derive.Table[Selector, []Identity]
+	named     *derive.Index[Identity, Selector, []Identity]
 
 	byNamespaceLabel *derive.Index[label, derive.Object, string]
 	inNamespaces     *derive.Table[derive.Name, []string]
-	named            *derive.Index[Identity, Selector, []Identity]
+
+	byExchanged   *derive.Index[Identity, derive.Object, LabelIdentity]
+	remote        *derive.Table[Identity, *labelSets]
+	byRemoteLabel *derive.Index[label, Identity, *labelSets]
+	remotePeers   *derive.Table[Selector, []uint32]
 }
 
 // Priorities are from FirstPriority to LastPriority: above and below there is room for flows of other purposes.
@@ -125,22 +156,46 @@ var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicie
 
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
-	t.Pods.Loaded()
-	t.Namespaces.Loaded()
+	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities} {
+		s.Loaded()
+	}
 	for _, s := range t.Policies {
 		s.Loaded()
 	}
 }
 
+// Stretched has peers of scope ClusterSet mean the Pods of other clusters as well, and returns the tables. It is called
+// before the first pass.
+func (t *Tables) Stretched() *Tables {
+	t.stretched = true
+	return t
+}
+
 // NewTables adds the tables of the Node of this name to an engine.
 func NewTables(e *derive.Engine, node string) *Tables {
-	t := &Tables{node: node}
+	t := &Tables{node: node, texts: map[Selector]parsed{}}
+	t.sources(e)
+	t.identities(e)
+	t.policies(e)
+	return t
+}
+
+func (t *Tables) sources(e *derive.Engine) {
 	t.Pods = derive.NewSource[derive.Object, PodFacts](e, "cluster-pods")
 	t.Namespaces = derive.NewSource[derive.Object, string](e, "namespaces")
+	t.Nodes = derive.NewSource[derive.Object, NodeFacts](e, "policy-nodes")
+	t.ServiceSelectors = derive.NewSource[derive.Object, string](e, "service-selectors")
 	for kind := range Kinds {
 		t.Policies[kind] = derive.NewSource[derive.Object, Facts](e, sourceNames[kind])
 		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace", func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
 	}
+	t.Tiers = derive.NewSource[derive.Object, TierFacts](e, "tiers")
+	t.ClusterGroups = derive.NewSource[derive.Object, GroupFacts](e, "clustergroups")
+	t.Groups = derive.NewSource[derive.Object, GroupFacts](e, "antrea-groups")
+	t.LabelIdentities = derive.NewSource[derive.Object, LabelIdentity](e, "labelidentities")
+}
+
+func (t *Tables) identities(e *derive.Engine) {
 	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName {
 		var out []portName
 		for _, p := range f.Ports {
@@ -155,15 +210,19 @@ func NewTables(e *derive.Engine, node string) *Tables {
 		}
 		return out
 	})
+	accounts := func(_ derive.Object, f Facts) []derive.Object { return f.accounts() }
+	t.accounts = derive.NewTable(e, "named-accounts", func(derive.Object, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaClusterNetworkPolicy], "account", accounts)),
+		derive.KeysOfIndex(derive.NewIndex(t.Policies[AntreaNetworkPolicy], "account", accounts)))
 
 	t.Identities = derive.NewTable(e, "pod-identities", t.identity, derive.KeysOf(t.Pods))
 	t.pods = derive.NewIndex(t.Identities, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
-	t.sets = derive.NewTable(e, "identities", func(i Identity, _ *derive.Reader) (*labelSets, []problem.Problem) { return i.labels(), nil }, derive.KeysOfIndex(t.pods))
+	t.sets = derive.NewTable(e, "identities", setsOf, derive.KeysOfIndex(t.pods))
 	t.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods))
 	t.byLabel = derive.NewIndex(t.sets, "label", labelsOf)
 
 	ofNode := derive.NewIndex(t.Pods, "here", func(k derive.Object, f PodFacts) []derive.Object {
-		if f.Node != node {
+		if f.Node != t.node {
 			return nil
 		}
 		return []derive.Object{k}
@@ -173,10 +232,29 @@ func NewTables(e *derive.Engine, node string) *Tables {
 		return i, nil
 	}, derive.KeysOfIndex(ofNode))
 	t.byHere = derive.NewIndex(t.here, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
+
+	t.byExchanged = derive.NewIndex(t.LabelIdentities, "label", func(_ derive.Object, l LabelIdentity) []Identity { return []Identity{l.Label} })
+	t.ClusterSetNumbers = derive.NewTable(e, "clusterset-numbers", func(i Identity, r *derive.Reader) (uint32, []problem.Problem) {
+		for _, row := range derive.List(r, t.byExchanged, i.Exchanged()) {
+			return row.Value.ID, nil
+		}
+		return 0, nil
+	}, derive.KeysOfIndex(t.byHere))
+	t.remote = derive.NewTable(e, "clusterset-identities", setsOf, derive.KeysOfIndex(t.byExchanged))
+	t.byRemoteLabel = derive.NewIndex(t.remote, "label", labelsOf)
+}
+
+func setsOf(i Identity, _ *derive.Reader) (*labelSets, []problem.Problem) { return i.labels(), nil }
+
+func (t *Tables) policies(e *derive.Engine) {
+	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
 	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
 	t.active = derive.NewTable(e, "active-policies", t.activePolicy, derive.KeysOfIndex(t.byPolicy))
-	selectors := derive.NewIndex(t.active, "selector", func(_ Key, f Facts) []Selector { return f.selectors() })
+	t.instances = derive.NewTable(e, "rule-instances", t.ruleKeys, derive.KeysOf(t.active))
+	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
+	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys)
+	selectors := derive.NewIndex(t.resolved, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", func(_ derive.Object, text string) []label {
 		out := []label{{}}
 		for k, v := range setOf(text) {
@@ -184,9 +262,9 @@ func NewTables(e *derive.Engine, node string) *Tables {
 		}
 		return out
 	})
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.active, "namespace-selector", func(_ Key, f Facts) []derive.Name {
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {
 		var out []derive.Name
-		for _, s := range f.selectors() {
+		for _, s := range f.Peers {
 			if s.Namespaces != "" {
 				out = append(out, derive.Name(s.Namespaces))
 			}
@@ -195,12 +273,27 @@ func NewTables(e *derive.Engine, node string) *Tables {
 	})))
 	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors))
 	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list })
-	keys := derive.NewIndex(t.active, "rule", ruleKeys)
-	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOfIndex(keys))
+	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
+		derive.NewIndex(t.resolved, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
+	t.Rules = derive.NewTable(e, "policy-rules", t.rule, keys)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP))
-	return t
+}
+
+// parse returns a Selector that can be asked; of one that is asked of many identities the text is parsed once.
+func (t *Tables) parse(s Selector) (parsed, error) {
+	if p, ok := t.texts[s]; ok {
+		return p, nil
+	}
+	p, err := s.parse()
+	if err == nil {
+		if len(t.texts) >= 10000 {
+			clear(t.texts)
+		}
+		t.texts[s] = p
+	}
+	return p, err
 }
 
 func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []problem.Problem) {
@@ -209,7 +302,12 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	if !known {
 		return "", nil // until the watch of Namespaces has brought it: nothing that selects can be decided
 	}
-	return identityOf(namespace, pod.Labels), nil
+	if pod.Account != "" {
+		if named, _ := derive.Get(r, t.accounts, derive.Object{Namespace: k.Namespace, Name: pod.Account}); named {
+			return identityOf(namespace, pod.Labels, pod.Account), nil
+		}
+	}
+	return identityOf(namespace, pod.Labels, ""), nil
 }
 
 // MaySelect says whether any policy may apply to a Pod of a Namespace, whatever its labels are.
@@ -229,7 +327,7 @@ func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.P
 			for _, row := range derive.List(r, t.subjects[kind], namespace) {
 				key, f := Key{kind, row.Key.Namespace, row.Key.Name}, row.Value
 				for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
-					if facts != nil && f.appliesTo(facts, set) {
+					if facts != nil && t.appliesTo(r, key, f, facts, set) {
 						a[d][f.Stage] = append(a[d][f.Stage], key)
 					}
 				}
@@ -245,38 +343,45 @@ func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.P
 }
 
 // appliesTo says whether a policy, or any of its rules in a direction, is applied to Pods of an identity.
-func (f Facts) appliesTo(facts *DirectionFacts, set *labelSets) bool {
-	return selectAny(f.AppliedTo, set) ||
-		slices.ContainsFunc(facts.Rules, func(r RuleFacts) bool { return selectAny(r.AppliedTo, set) })
+func (t *Tables) appliesTo(r *derive.Reader, k Key, f Facts, facts *DirectionFacts, set *labelSets) bool {
+	if t.selects(r, k, f.AppliedTo, set) {
+		return true
+	}
+	return slices.ContainsFunc(facts.Rules, func(rule RuleFacts) bool { return t.selects(r, k, rule.AppliedTo, set) })
 }
 
-func selectAny(list []Selector, set *labelSets) bool {
-	return slices.ContainsFunc(list, func(s Selector) bool {
-		p, err := s.parse()
-		return err == nil && p.matches(set)
-	})
+// selects says whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace is not applied
+// outside it, whatever its groups are.
+func (t *Tables) selects(r *derive.Reader, k Key, list []Selector, set *labelSets) bool {
+	if k.Namespace != "" && set.namespaceName() != k.Namespace {
+		return false
+	}
+	for _, s := range list {
+		of := []Selector{s}
+		if s.Group != "" {
+			m, _ := derive.Get(r, t.groups, derive.Object{Namespace: s.Namespace, Name: s.Group})
+			of = m.Selectors
+		}
+		for _, s := range of {
+			if p, err := t.parse(s); err == nil && p.matches(set) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // namespaces are the Namespaces of Pods that the policy may be applied to, "" for any.
 func (f Facts) namespaces() []derive.Name {
 	var out []derive.Name
-	for _, s := range f.AppliedTo {
+	for _, s := range f.allAppliedTo() {
 		out = append(out, derive.Name(s.Namespace))
 	}
-	for _, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
-		if facts != nil {
-			for _, r := range facts.Rules {
-				for _, s := range r.AppliedTo {
-					out = append(out, derive.Name(s.Namespace))
-				}
-			}
-		}
-	}
-	slices.Sort(out)
+	out = sorted(out, derive.Name.Compare)
 	if slices.Contains(out, "") {
 		return []derive.Name{""}
 	}
-	return slices.Compact(out)
+	return out
 }
 
 // Keeps says whether known connections are to go on whatever becomes of a policy that is applied to Pods of this Node.
@@ -285,40 +390,49 @@ func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
 	return f.Keep
 }
 
-func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
-	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
-	return f, f.Problems
-}
-
-// selectors are those of all peers.
-func (f Facts) selectors() []Selector {
-	var out []Selector
-	for _, d := range []*DirectionFacts{f.Ingress, f.Egress} {
-		if d != nil {
-			for _, r := range d.Rules {
-				out = append(out, r.Peers...)
-			}
-		}
-	}
-	slices.SortFunc(out, Selector.Compare)
-	return slices.Compact(out)
-}
-
-func ruleKeys(k Key, f Facts) []RuleKey {
-	var out []RuleKey
-	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+// allAppliedTo are those of the policy and its rules.
+func (f Facts) allAppliedTo() []Selector {
+	out := slices.Clone(f.AppliedTo)
+	for _, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
 		if facts != nil {
-			for i := range facts.Rules {
-				out = append(out, RuleKey{Policy: k, Direction: Direction(d), Index: i})
+			for _, r := range facts.Rules {
+				out = append(out, r.AppliedTo...)
 			}
 		}
 	}
 	return out
 }
 
+// accounts are the ServiceAccounts that the policy names.
+func (f Facts) accounts() []derive.Object {
+	list := f.allAppliedTo()
+	for _, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+		if facts != nil {
+			for _, r := range facts.Rules {
+				list = append(list, r.Peers...)
+			}
+		}
+	}
+	var out []derive.Object
+	for _, s := range list {
+		if s.Account != "" {
+			out = append(out, derive.Object{Namespace: s.Namespace, Name: s.Account})
+		}
+	}
+	return sorted(out, derive.Object.Compare)
+}
+
+func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem) {
+	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
+	if k.Kind == AntreaClusterNetworkPolicy || k.Kind == AntreaNetworkPolicy {
+		f = t.tier(f, k, r)
+	}
+	return f, f.Problems
+}
+
 // selectedNamespaces are the names of the Namespaces that a label selector in text form selects.
 func (t *Tables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]string, []problem.Problem) {
-	p, err := Selector{Namespaces: string(text)}.parse()
+	p, err := t.parse(Selector{Namespaces: string(text)})
 	if err != nil {
 		return nil, invalid(Selector{Namespaces: string(text)}, err)
 	}
@@ -339,7 +453,7 @@ func (t *Tables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]strin
 }
 
 func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.Problem) {
-	p, err := s.parse()
+	p, err := t.parse(s)
 	if err != nil {
 		return nil, invalid(s, err)
 	}
@@ -361,89 +475,42 @@ func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.P
 	return slices.Compact(out), nil
 }
 
+// selectedRemote are the numbers of identities of the cluster set that a Selector selects.
+func (t *Tables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+	p, err := t.parse(s)
+	if err != nil {
+		return nil, invalid(s, err)
+	}
+	var out []uint32
+	for _, l := range p.narrowest(s.Namespace) {
+		for _, row := range derive.List(r, t.byRemoteLabel, l) {
+			if p.matches(row.Value) {
+				for _, named := range derive.List(r, t.byExchanged, row.Key) {
+					out = append(out, named.Value.ID)
+				}
+			}
+		}
+	}
+	return sorted(out, cmp.Compare[uint32]), nil
+}
+
 // invalid cannot happen with selectors that facts were made with.
 func invalid(s Selector, err error) []problem.Problem {
 	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: "InvalidSelector", Message: err.Error()}}
 }
 
-func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
-	policy, _ := derive.Get(r, t.active, k.Policy)
-	facts := policy.Ingress
-	if k.Direction == Egress {
-		facts = policy.Egress
-	}
-	if facts == nil || k.Index >= len(facts.Rules) {
-		return Rule{}, nil
-	}
-	f := facts.Rules[k.Index]
-	var applied, peers []Identity
-	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
-		if !slices.Contains(row.Value[k.Direction][policy.Stage], k.Policy) {
-			continue
-		}
-		set, _ := derive.Get(r, t.sets, row.Key)
-		if selectAny(policy.AppliedTo, set) || selectAny(f.AppliedTo, set) {
-			applied = append(applied, row.Key)
-		}
-	}
-	for _, s := range f.Peers {
-		list, _ := derive.Get(r, t.peers, s)
-		peers = append(peers, list...)
-	}
-	slices.Sort(peers)
-	peers = slices.Compact(peers)
-	rule = Rule{
-		Rank: policy.rank(k.Index, f.Action), Meaning: policy.meaning(f), Keep: policy.Keep, Applied: t.numbersOf(r, applied),
-		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks,
-		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
-		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
-	}
-	targets := map[PortRange][]netip.Addr{}
-	for _, name := range f.Named {
-		for _, row := range derive.List(r, t.byPort, name) {
-			i, _ := derive.Get(r, t.Identities, row.Key)
-			switch {
-			case k.Direction == Ingress && (row.Value.Node != t.node || !slices.Contains(applied, i)),
-				k.Direction == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(row.Value.IPs, f.inBlock):
-				continue
-			}
-			for _, p := range row.Value.Ports {
-				if p.portName == name {
-					port := PortRange{Protocol: name.Protocol, From: p.Port, To: p.Port}
-					targets[port] = append(targets[port], row.Value.IPs...)
-				}
-			}
-		}
-	}
-	for port, ips := range targets {
-		slices.SortFunc(ips, netip.Addr.Compare)
-		rule.Targets = append(rule.Targets, Target{port, slices.Compact(ips)})
-	}
-	slices.SortFunc(rule.Targets, func(a, b Target) int { return a.Compare(b.PortRange) })
-	return rule, nil
+// LabelIdentity is an identity of the cluster set, and its number.
+type LabelIdentity struct {
+	Label Identity
+	ID    uint32
 }
 
-// rank is that of a rule of a policy.
-func (f Facts) rank(index int, a Action) Rank {
-	if f.Stage == NetworkPolicies {
-		return NetworkPolicyRank
+// LabelIdentityOf parses a LabelIdentity.
+func LabelIdentityOf(l *mcv1alpha1.LabelIdentity) LabelIdentity {
+	if l.Spec.ID == 0 || l.Spec.ID > MaxIdentity {
+		return LabelIdentity{}
 	}
-	return Rank{f.Stage, f.TierPriority, f.Priority, index, a}
-}
-
-func (f RuleFacts) inBlock(a netip.Addr) bool {
-	return slices.ContainsFunc(f.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
-}
-
-func (t *Tables) numbersOf(r *derive.Reader, list []Identity) []uint32 {
-	var out []uint32
-	for _, i := range list {
-		if n, ok := derive.Get(r, t.Numbers, i); ok {
-			out = append(out, n)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return LabelIdentity{Identity(l.Spec.Label), l.Spec.ID}
 }
 
 // address is the number of the Pod that has an address, where a rule asks for it. Of several Pods that claim one

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
@@ -29,7 +33,7 @@ type world struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{engine: derive.New()}
-	w.Tables = NewTables(w.engine, "node-1")
+	w.Tables = NewTables(w.engine, "node-1").Stretched()
 	w.Tables.Loaded()
 	var all []netip.Addr
 	for i := range 12 {
@@ -63,6 +67,48 @@ func (t *Tables) hears() policytest.Watch {
 			}
 			t.Policies[NetworkPolicy].Set(derive.ObjectOf(p), FactsOf(p))
 		},
+		Other: func(namespace, name string, o any) {
+			k := derive.Object{Namespace: namespace, Name: name}
+			switch o := o.(type) {
+			case *crdv1beta1.ClusterNetworkPolicy:
+				hear(t.Policies[AntreaClusterNetworkPolicy], k, o, AntreaClusterFactsOf)
+			case *crdv1beta1.NetworkPolicy:
+				hear(t.Policies[AntreaNetworkPolicy], k, o, AntreaFactsOf)
+			case *npv1alpha2.ClusterNetworkPolicy:
+				hear(t.Policies[ClusterNetworkPolicy], k, o, ClusterFactsOf)
+			case *crdv1beta1.Tier:
+				hear(t.Tiers, k, o, TierFactsOf)
+			case *crdv1beta1.ClusterGroup:
+				hear(t.ClusterGroups, k, o, ClusterGroupFactsOf)
+			case *crdv1beta1.Group:
+				hear(t.Groups, k, o, GroupFactsOf)
+			case *corev1.Node:
+				hear(t.Nodes, k, o, NodeFactsOf)
+			case *corev1.Service:
+				hear(t.ServiceSelectors, k, o, ServiceSelectorOf)
+			case *mcv1alpha1.LabelIdentity:
+				hear(t.LabelIdentities, k, o, LabelIdentityOf)
+			}
+		},
+	}
+}
+
+func hear[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
+	if o == nil {
+		s.Delete(k)
+		return
+	}
+	s.Set(k, facts(o))
+}
+
+// each gives all objects of a kind.
+func each[T any](w policytest.Watch, m map[string]*T) {
+	for key, o := range m {
+		namespace, name, ok := strings.Cut(key, "/")
+		if !ok {
+			namespace, name = "", key
+		}
+		w.Other(namespace, name, o)
 	}
 }
 
@@ -78,13 +124,22 @@ func fill(t *Tables, c policytest.Cluster) {
 	for _, p := range c.Policies {
 		watch.Policy(p.Namespace, p.Name, p)
 	}
+	each(watch, c.AntreaCluster)
+	each(watch, c.Antrea)
+	each(watch, c.Others.Cluster)
+	each(watch, c.Tiers)
+	each(watch, c.ClusterGroups)
+	each(watch, c.Groups)
+	each(watch, c.Nodes)
+	each(watch, c.Services)
+	each(watch, c.LabelIdentities)
 	t.Loaded()
 }
 
 func (w *world) address() netip.Addr { return policytest.Pick(w.Walk, w.Walk.Addresses["node-1"]...) }
 
 // ask compares answers about random connections of this Node's Pods with the specification's.
-func (w *world) ask(t *testing.T, questions int) (asked, denied int) {
+func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked, denied int) {
 	t.Helper()
 	here := w.Here("node-1")
 	if len(here) == 0 {
@@ -97,16 +152,28 @@ func (w *world) ask(t *testing.T, questions int) (asked, denied int) {
 		if w.IntN(5) == 0 {
 			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
 		}
-		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080)}
+		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080), SourcePort: policytest.Pick[uint16](w.Walk, 1024, 2000, 2500, 4000)}
+		switch w.IntN(10) {
+		case 0:
+			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8), 0
+		case 1:
+			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.Pick[uint16](w.Walk, 17, 34), 0
+		}
 		d := policytest.Pick(w.Walk, Ingress, Egress)
 		if d == Egress {
 			c.From, c.To = c.To, c.From
+			if w.IntN(3) == 0 {
+				c.Service = derive.Object{Namespace: policytest.Pick(w.Walk, "x", "y", "z"), Name: policytest.Pick(w.Walk, "svc", "antrea-mc-svc")}
+			}
+		} else if w.IntN(4) == 0 {
+			c.From, c.ClusterSet = netip.MustParseAddr("10.99.0.1"), uint32(1+w.IntN(5))
 		}
-		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Allows(pod, d == Egress, policytest.Connection(c))
-		if have.Allowed != want {
+		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Judge(pod, d == Egress, policytest.Connection(c))
+		if have.Action.String() != want || have.Allowed != (want == "Allow") {
 			t.Fatalf("%s of Pod %s, %+v: %+v, the specification says %v", d, derive.ObjectOf(pod), c, have, want)
 		}
-		if asked++; !want {
+		answers[want]++
+		if asked++; want != "Allow" {
 			denied++
 		}
 	}
@@ -117,14 +184,14 @@ func (w *world) ask(t *testing.T, questions int) (asked, denied int) {
 // does, and equal those that are made from nothing.
 func TestWalk(t *testing.T) {
 	w := newWorld(*walkSeed)
-	asked, denied := 0, 0
+	asked, denied, answers := 0, 0, map[string]int{}
 	for step := range *walkSteps {
 		what := w.Step()
 		w.engine.Pass()
-		a, d := w.ask(t, 10)
+		a, d := w.ask(t, 20, answers)
 		asked, denied = asked+a, denied+d
 		e := derive.New()
-		fresh := NewTables(e, "node-1")
+		fresh := NewTables(e, "node-1").Stretched()
 		fill(fresh, w.Cluster)
 		e.Pass()
 		if diff := cmp.Diff(text(fresh), text(w.Tables)); diff != "" {
@@ -137,7 +204,10 @@ func TestWalk(t *testing.T) {
 	if denied < asked/10 || denied > asked*9/10 {
 		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
 	}
-	t.Logf("%d questions, %d denied", asked, denied)
+	if answers["Reject"] == 0 {
+		t.Error("no connection was rejected: the walk is too tame")
+	}
+	t.Logf("%d questions, %v", asked, answers)
 }
 
 // text has names for numbers of identities, which need not be the same in both where two want one.
@@ -156,7 +226,11 @@ func text(t *Tables) []string {
 	var out []string
 	for _, row := range t.Rules.All() {
 		r := row.Value
-		out = append(out, fmt.Sprint(row.Key, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.Blocks, " ports ", r.AnyPort, r.Ports, r.Targets))
+		out = append(out, fmt.Sprint(row.Key, r.Rank, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.ClusterSet, r.Stretched, r.Blocks, r.Services, r.Names,
+			" ports ", r.AnyPort, r.Ports, r.ICMP, r.IGMP, r.Targets))
+		if _, ok := t.Priorities.Get(r.Rank); !ok {
+			out = append(out, fmt.Sprint(row.Key, " has no priority"))
+		}
 	}
 	for _, row := range t.Applied.All() {
 		out = append(out, fmt.Sprint(row.Key, " has ", row.Value))

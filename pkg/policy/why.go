@@ -22,6 +22,7 @@ type Standing struct {
 // RuleText is a rule in words.
 type RuleText struct {
 	Key     RuleKey
+	Action  Action
 	Pods    []derive.Object // of this Node that it is applied to
 	Applied []uint32        // their identities
 	Peers   []string        // any of them; empty is everybody
@@ -46,10 +47,10 @@ func (t *Tables) Standing() []Standing {
 	var out []Standing
 	for _, row := range t.active.All() {
 		s := Standing{Policy: row.Key, Pods: inOrder(applied[row.Key]), Problems: row.Value.Problems}
-		keys := ruleKeys(row.Key, row.Value)
-		slices.SortFunc(keys, RuleKey.Compare)
+		keys, _ := t.instances.Get(row.Key)
 		for _, k := range keys {
-			text := row.Value.text(k)
+			f, _ := t.resolved.Get(k)
+			text := f.text(k)
 			rule, _ := t.Rules.Get(k)
 			text.Applied = rule.Applied
 			for _, n := range rule.Applied {
@@ -68,34 +69,39 @@ func inOrder(pods []derive.Object) []derive.Object {
 	return slices.Compact(pods)
 }
 
-// text says in words what a rule of the policy is about.
-func (f Facts) text(k RuleKey) RuleText {
-	d, out := f.Ingress, RuleText{Key: k}
-	if k.Direction == Egress {
-		d = f.Egress
-	}
-	if d == nil || k.Index >= len(d.Rules) {
-		return out
-	}
-	r := d.Rules[k.Index]
-	if !r.AnyPeer {
+// text says in words what a rule is about.
+func (f ruleFacts) text(k RuleKey) RuleText {
+	out := RuleText{Key: k, Action: f.Action}
+	if !f.AnyPeer {
 		out.Peers = []string{}
-		for _, s := range r.Peers {
+		for _, s := range f.Peers {
 			out.Peers = append(out.Peers, s.String())
 		}
-		for _, b := range r.Blocks {
+		for _, s := range f.ClusterSet {
+			out.Peers = append(out.Peers, s.String()+" in other clusters")
+		}
+		for _, b := range f.Blocks {
 			out.Peers = append(out.Peers, b.String())
+		}
+		for _, s := range f.Services {
+			out.Peers = append(out.Peers, "Service "+s.String())
 		}
 		if len(out.Peers) == 0 {
 			out.Peers = append(out.Peers, "nobody")
 		}
 	}
-	if !r.AnyPort {
-		for _, p := range r.Ports {
+	if !f.AnyPort {
+		for _, p := range f.Ports {
 			out.Ports = append(out.Ports, p.String())
 		}
-		for _, p := range r.Named {
+		for _, p := range f.Named {
 			out.Ports = append(out.Ports, fmt.Sprintf("%s/%s", p.Protocol, p.Name))
+		}
+		for _, i := range f.ICMP {
+			out.Ports = append(out.Ports, messages("ICMP", i.Type)+messages("", i.Code))
+		}
+		for _, i := range f.IGMP {
+			out.Ports = append(out.Ports, messages("IGMP", i.Type))
 		}
 		if len(out.Ports) == 0 {
 			out.Ports = append(out.Ports, "none")
@@ -104,15 +110,32 @@ func (f Facts) text(k RuleKey) RuleText {
 	return out
 }
 
-// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol.
-func (p PortRange) String() string {
-	switch {
-	case p.From == 0 && p.To == 65535:
-		return string(p.Protocol)
-	case p.From == p.To:
-		return fmt.Sprintf("%s/%d", p.Protocol, p.From)
+// messages returns "ICMP/8", or "ICMP" for any.
+func messages(protocol string, n int16) string {
+	if n == Any {
+		return protocol
 	}
-	return fmt.Sprintf("%s/%d-%d", p.Protocol, p.From, p.To)
+	return fmt.Sprintf("%s/%d", protocol, n)
+}
+
+// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol; " from 1024-2048" after it for ports of
+// the source.
+func (p PortRange) String() string {
+	text := string(p.Protocol)
+	if p.From != 0 || p.To != 65535 {
+		text += "/" + ports(p.From, p.To)
+	}
+	if p.SourceFrom != 0 {
+		text += " from " + ports(p.SourceFrom, p.SourceTo)
+	}
+	return text
+}
+
+func ports(from, to uint16) string {
+	if from == to {
+		return fmt.Sprint(from)
+	}
+	return fmt.Sprintf("%d-%d", from, to)
 }
 
 // IdentityUse says who has an identity.

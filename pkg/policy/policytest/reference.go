@@ -1,5 +1,5 @@
-// Package policytest is what tests hold policies against: an evaluator of networking.k8s.io/v1 that is written from
-// the specification alone, and clusters that change at random.
+// Package policytest is what tests hold policies against: an evaluator of all kinds of policies that is written from
+// their specifications alone, and clusters that change at random.
 package policytest
 
 import (
@@ -10,6 +10,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
 // Cluster is what an API server has, objects by "namespace/name".
@@ -17,13 +19,20 @@ type Cluster struct {
 	Pods       map[string]*corev1.Pod
 	Namespaces map[string]*corev1.Namespace
 	Policies   map[string]*networkingv1.NetworkPolicy
+	Others
 }
 
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
 type Connection struct {
 	From, To netip.Addr
 	Protocol corev1.Protocol
-	Port     uint16 // the destination's
+	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type
+	// SourcePort is the client's.
+	SourcePort uint16
+	// Service is what the connection was made to, if anything but its endpoint.
+	Service derive.Object
+	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
+	ClusterSet uint32
 }
 
 // selects is metav1.LabelSelector: all requirements hold.
@@ -71,7 +80,11 @@ func has(types []networkingv1.PolicyType, t networkingv1.PolicyType) bool {
 
 // Allows says whether a connection may enter a Pod or, with egress, leave it.
 func (c Cluster) Allows(pod *corev1.Pod, egress bool, conn Connection) bool {
-	isolated := false
+	return c.Judge(pod, egress, conn) == allow
+}
+
+// networkPolicies says whether NetworkPolicies isolate a Pod, and whether they allow a connection.
+func (c Cluster) networkPolicies(pod *corev1.Pod, egress bool, conn Connection) (allowed, isolated bool) {
 	for _, p := range c.Policies {
 		if p.Namespace != pod.Namespace || !selects(p.Spec.PodSelector, pod.Labels) {
 			continue
@@ -80,7 +93,7 @@ func (c Cluster) Allows(pod *corev1.Pod, egress bool, conn Connection) bool {
 			isolated = true
 			for _, r := range p.Spec.Ingress {
 				if c.peers(p.Namespace, r.From, conn.From) && c.ports(r.Ports, conn) {
-					return true
+					return true, true
 				}
 			}
 		}
@@ -88,12 +101,12 @@ func (c Cluster) Allows(pod *corev1.Pod, egress bool, conn Connection) bool {
 			isolated = true
 			for _, r := range p.Spec.Egress {
 				if c.peers(p.Namespace, r.To, conn.To) && c.ports(r.Ports, conn) {
-					return true
+					return true, true
 				}
 			}
 		}
 	}
-	return !isolated
+	return false, isolated
 }
 
 // peers: an empty list matches all.

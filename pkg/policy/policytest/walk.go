@@ -28,13 +28,18 @@ type Watch struct {
 	Pod       func(namespace, name string, p *corev1.Pod)
 	Namespace func(name string, n *corev1.Namespace)
 	Policy    func(namespace, name string, p *networkingv1.NetworkPolicy)
+	// Other hears of every other kind; without it there are none of them. A nil object of its type is gone.
+	Other func(namespace, name string, o any)
 }
 
 // NewWalk returns a Walk through a Cluster that is empty.
 func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	return &Walk{
 		Rand: rand.New(rand.NewPCG(seed, 0)), Addresses: addresses, Watch: w,
-		Cluster: Cluster{map[string]*corev1.Pod{}, map[string]*corev1.Namespace{}, map[string]*networkingv1.NetworkPolicy{}},
+		Cluster: Cluster{
+			Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{}, Policies: map[string]*networkingv1.NetworkPolicy{},
+			Others: newOthers(),
+		},
 	}
 }
 
@@ -84,6 +89,9 @@ func (g *Walk) pod(namespace, name string) *corev1.Pod {
 		}
 	}
 	p.Spec.Containers = []corev1.Container{c}
+	if g.Watch.Other != nil {
+		p.Spec.ServiceAccountName = Pick(g, "default", "builder", "deployer")
+	}
 	return p
 }
 
@@ -153,6 +161,9 @@ func (g *Walk) Step() string {
 	namespace := Pick(g, "x", "y", "z")
 	name := fmt.Sprint("o", g.IntN(6))
 	key := namespace + "/" + name
+	if g.Watch.Other != nil && g.IntN(2) == 0 {
+		return g.other(namespace)
+	}
 	switch g.IntN(8) {
 	case 0, 1, 2:
 		p := g.pod(namespace, name)

@@ -1,0 +1,543 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// AntreaClusterFactsOf parses a ClusterNetworkPolicy of crd.antrea.io.
+func AntreaClusterFactsOf(n *crdv1beta1.ClusterNetworkPolicy) Facts {
+	return antreaFacts(Key{AntreaClusterNetworkPolicy, "", n.Name}, &n.Spec, Keeps(n))
+}
+
+// AntreaFactsOf parses a NetworkPolicy of crd.antrea.io.
+func AntreaFactsOf(n *crdv1beta1.NetworkPolicy) Facts {
+	return antreaFacts(Key{AntreaNetworkPolicy, n.Namespace, n.Name}, &n.Spec, Keeps(n))
+}
+
+// antreaFacts parses an Antrea-native policy. Its definition and admission have refused most of what is reported here,
+// but it may be older than they are, or come from another cluster. What is not understood stays closed: a rule that
+// allows or passes does nothing by that part, one that denies takes it for everything.
+func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
+	p := &antreaParser{parser: parser{object: k.problem()}, key: k}
+	f := Facts{Tier: tierName(spec.Tier), Priority: spec.Priority, Keep: keep}
+	if f.Tier == crdv1beta1.TierBaseline {
+		f.Stage = Baseline
+	}
+	if spec.Priority < 1 || spec.Priority > 10000 {
+		p.report("spec.priority", "InvalidPriority", "%v is not within 1 to 10000: correct it", spec.Priority)
+	}
+	f.AppliedTo = p.appliedTo("spec.appliedTo", spec.AppliedTo)
+	p.whole = len(spec.AppliedTo) > 0
+	f.Ingress = p.direction(Ingress, spec.Ingress)
+	f.Egress = p.direction(Egress, spec.Egress)
+	f.Problems = p.problems
+	return f
+}
+
+// tierName is the name of a Tier as policies may write it: nothing is application, and the default ones may begin
+// with capitals, as they once did.
+func tierName(text string) string {
+	switch text {
+	case "Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline":
+		return strings.ToLower(text)
+	}
+	return cmp.Or(text, crdv1beta1.TierApplication)
+}
+
+// TierFacts are the priority of a Tier, plus one.
+type TierFacts int32
+
+// TierFactsOf parses a Tier.
+func TierFactsOf(t *crdv1beta1.Tier) TierFacts { return TierFacts(t.Spec.Priority) + 1 }
+
+// tier gives Facts of an Antrea-native policy the priority of their Tier. Of an unknown Tier nobody knows what goes
+// before it: the policy denies what it can deny, in Tier application, and allows nothing.
+func (t *Tables) tier(f Facts, k Key, r *derive.Reader) Facts {
+	if priority, ok := crdv1beta1.DefaultTiers[f.Tier]; ok {
+		f.TierPriority = uint8(priority)
+		return f
+	}
+	tier, ok := derive.Get(r, t.Tiers, derive.Object{Name: f.Tier})
+	if ok && tier >= 1 && tier <= 256 {
+		f.TierPriority = uint8(tier - 1)
+		return f
+	}
+	f.TierPriority = uint8(crdv1beta1.DefaultTiers[crdv1beta1.TierApplication])
+	f.Ingress, f.Egress = f.Ingress.denying(), f.Egress.denying()
+	f.Problems = append(slices.Clip(f.Problems), problem.Problem{
+		Object: k.problem(), Field: "spec.tier", Reason: "UnknownTier",
+		Message: fmt.Sprintf("there is no Tier %s, so the rules that deny stand in Tier %s and the others do nothing: create it", f.Tier, crdv1beta1.TierApplication),
+	})
+	return f
+}
+
+// denying are the rules without those that do not deny.
+func (d *DirectionFacts) denying() *DirectionFacts {
+	if d == nil {
+		return nil
+	}
+	out := &DirectionFacts{Rules: slices.Clone(d.Rules)}
+	for i := range out.Rules {
+		if !out.Rules[i].denies() {
+			out.Rules[i].Void = true
+		}
+	}
+	return out
+}
+
+func (r RuleFacts) denies() bool { return r.Action == Drop || r.Action == Reject }
+
+// antreaParser parses one Antrea-native policy.
+type antreaParser struct {
+	parser
+	key   Key
+	whole bool // the policy has an appliedTo
+}
+
+// namespaceOf is the Namespace of an object that the policy refers to.
+func (p *antreaParser) namespaceOf(namespace string) string {
+	return cmp.Or(namespace, p.key.Namespace)
+}
+
+func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Selector {
+	var out []Selector
+	for i, a := range list {
+		field := fmt.Sprintf("%s[%d]", field, i)
+		one := exactlyOne(a.PodSelector != nil || a.NamespaceSelector != nil, a.Group != "", a.ServiceAccount != nil, a.Service != nil, a.NodeSelector != nil, a.ExternalEntitySelector != nil)
+		switch {
+		case !one:
+			p.report(field, "InvalidAppliedTo", "it has to be either selectors of Pods and Namespaces, or a group, or a serviceAccount, so it selects nothing: correct it")
+		case a.Group != "":
+			out = append(out, Selector{Namespace: p.key.Namespace, Group: a.Group})
+		case a.ServiceAccount != nil && p.namespaceOf(a.ServiceAccount.Namespace) == "":
+			p.report(field+".serviceAccount.namespace", "InvalidAppliedTo", "the Namespace is missing: give it")
+		case a.ServiceAccount != nil:
+			out = append(out, Selector{Namespace: p.namespaceOf(a.ServiceAccount.Namespace), Account: a.ServiceAccount.Name})
+		case a.Service != nil:
+			p.report(field+".service", "NotServed", "policies for NodePorts are not served yet, so it selects nothing")
+		case a.NodeSelector != nil:
+			p.report(field+".nodeSelector", "NotServed", "policies for Nodes are not served yet, so it selects nothing")
+		case a.ExternalEntitySelector != nil:
+			p.report(field+".externalEntitySelector", "NotServed", "there are no ExternalEntities, so it selects nothing: remove it")
+		default:
+			if s, ok := p.pods(field, a.PodSelector, a.NamespaceSelector); ok {
+				out = append(out, s)
+			}
+		}
+	}
+	return sorted(out, Selector.Compare)
+}
+
+// pods is a selector of Pods and Namespaces: alone of Pods it means the policy's own Namespace, if it has one.
+func (p *antreaParser) pods(field string, pods, namespaces *metav1.LabelSelector) (s Selector, ok bool) {
+	if namespaces == nil {
+		s.Namespace = p.key.Namespace
+	} else if s.Namespaces, ok = p.selector(field+".namespaceSelector", namespaces); !ok {
+		return s, false
+	}
+	if pods != nil {
+		if s.Pods, ok = p.selector(field+".podSelector", pods); !ok {
+			return s, false
+		}
+	}
+	return s, true
+}
+
+func exactlyOne(these ...bool) bool {
+	n := 0
+	for _, is := range these {
+		if is {
+			n++
+		}
+	}
+	return n == 1
+}
+
+func sorted[T comparable](list []T, compare func(a, b T) int) []T {
+	slices.SortFunc(list, compare)
+	return slices.Compact(list)
+}
+
+func (p *antreaParser) direction(d Direction, rules []crdv1beta1.Rule) *DirectionFacts {
+	if len(rules) == 0 {
+		return nil // it judges nothing
+	}
+	out := &DirectionFacts{}
+	for i := range rules {
+		out.Rules = append(out.Rules, p.antreaRule(fmt.Sprintf("spec.%s[%d]", d, i), d, &rules[i]))
+	}
+	return out
+}
+
+func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule) RuleFacts {
+	r := RuleFacts{Name: in.Name, Log: in.EnableLogging, LogLabel: in.LogLabel}
+	switch in.Action {
+	case crdv1beta1.ActionAllow:
+		r.Action = Allow
+	case crdv1beta1.ActionPass:
+		r.Action = Pass
+	case crdv1beta1.ActionReject:
+		r.Action = Reject
+	case crdv1beta1.ActionDrop, crdv1beta1.ActionDeny:
+	default:
+		p.report(field+".action", "InvalidAction", "action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
+	}
+	r.AppliedTo = p.appliedTo(field+".appliedTo", in.AppliedTo)
+	switch {
+	case p.whole && len(in.AppliedTo) > 0:
+		p.report(field+".appliedTo", "InvalidAppliedTo", "the policy has an appliedTo as well: remove one of them")
+		r.Void = !r.denies()
+	case !p.whole && len(in.AppliedTo) == 0:
+		p.report(field+".appliedTo", "InvalidAppliedTo", "neither the policy nor the rule has an appliedTo, so it applies to nothing: give one")
+	}
+	if len(in.L7Protocols) > 0 {
+		p.report(field+".l7Protocols", "NotServed", "packets are not looked into above layer 4, so %s: remove it", r.without())
+		r.Void = r.Void || !r.denies()
+	}
+	peers, peerField := in.From, "from"
+	if d == Egress {
+		peers, peerField = in.To, "to"
+	}
+	if len(in.ToNodes) > 0 || d == Ingress && (len(in.To) > 0 || len(in.ToServices) > 0) || d == Egress && len(in.From) > 0 {
+		p.report(field, "InvalidPeer", "toNodes, to and toServices of ingress rules, and from of egress rules, mean nothing, so %s: write peers in %s", r.without(), peerField)
+		r.Void = r.Void || !r.denies()
+	}
+	p.antreaPeers(field, peerField, d, peers, in.ToServices, &r)
+	p.antreaPorts(field, in, &r)
+	return r
+}
+
+// without says what becomes of a rule of which a part is not understood.
+func (r RuleFacts) without() string {
+	if r.denies() {
+		return "the rule denies whatever that could have meant"
+	}
+	return "the rule does nothing"
+}
+
+func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers []crdv1beta1.Peer, services []crdv1beta1.ServiceReference, r *RuleFacts) {
+	r.AnyPeer = len(peers) == 0 && (d == Ingress || len(services) == 0)
+	understood := true
+	var blocks netipx.IPSetBuilder
+	for i := range peers {
+		if !p.peer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), d, &peers[i], r, &blocks) {
+			understood = false
+		}
+	}
+	if d == Egress {
+		for i, s := range services {
+			if p.namespaceOf(s.Namespace) == "" {
+				p.report(fmt.Sprintf("%s.toServices[%d].namespace", field, i), "InvalidPeer", "the Namespace is missing: give it")
+				understood = false
+				continue
+			}
+			r.Services = append(r.Services, ServicePeer{derive.Object{Namespace: p.namespaceOf(s.Namespace), Name: s.Name}, s.Scope == crdv1beta1.ScopeClusterSet})
+		}
+	}
+	if !understood && r.denies() {
+		r.AnyPeer = true
+	}
+	r.Peers = sorted(r.Peers, Selector.Compare)
+	r.ClusterSet = sorted(r.ClusterSet, Selector.Compare)
+	if set, err := blocks.IPSet(); err == nil { // its only error is an invalid range
+		r.Blocks = set.Prefixes()
+	}
+}
+
+// peer adds a peer to a rule; false where it is not understood, or not served.
+func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *RuleFacts, blocks *netipx.IPSetBuilder) bool {
+	selectors := in.PodSelector != nil || in.NamespaceSelector != nil || in.Namespaces != nil
+	if !exactlyOne(selectors, in.IPBlock != nil, in.Group != "", in.ServiceAccount != nil, in.NodeSelector != nil, in.FQDN != "", in.ExternalEntitySelector != nil) ||
+		in.Namespaces != nil && in.NamespaceSelector != nil {
+		p.report(field, "InvalidPeer", "it has to be either selectors of Pods and Namespaces, or one other kind of peer, so %s: correct it", r.without())
+		return false
+	}
+	switch {
+	case in.IPBlock != nil:
+		block, ok := p.block(field+".ipBlock", in.IPBlock.CIDR, in.IPBlock.Except)
+		if ok {
+			blocks.AddSet(block)
+		}
+		return ok
+	case in.Group != "":
+		r.Peers = append(r.Peers, Selector{Namespace: p.key.Namespace, Group: in.Group})
+	case in.ServiceAccount != nil:
+		namespace := p.namespaceOf(in.ServiceAccount.Namespace)
+		if namespace == "" {
+			p.report(field+".serviceAccount.namespace", "InvalidPeer", "the Namespace is missing: give it")
+			return false
+		}
+		r.Peers = append(r.Peers, Selector{Namespace: namespace, Account: in.ServiceAccount.Name})
+	case in.NodeSelector != nil:
+		text, ok := p.selector(field+".nodeSelector", in.NodeSelector)
+		if ok {
+			r.Nodes = append(r.Nodes, text)
+		}
+		return ok
+	case in.FQDN != "":
+		p.report(field+".fqdn", "NotServed", "names are not served yet, so %s", r.without())
+		r.Names = append(r.Names, in.FQDN)
+		return false
+	case in.ExternalEntitySelector != nil:
+		p.report(field+".externalEntitySelector", "NotServed", "there are no ExternalEntities, so %s: remove it", r.without())
+		return false
+	case in.Namespaces != nil:
+		return p.relative(field, in, r)
+	default:
+		s, ok := p.pods(field, in.PodSelector, in.NamespaceSelector)
+		if !ok {
+			return false
+		}
+		r.Peers = append(r.Peers, s)
+		switch {
+		case in.Scope != crdv1beta1.ScopeClusterSet:
+		case d == Egress:
+			p.report(field+".scope", "NotServed", "scope ClusterSet of egress peers is not served, so it means this cluster alone: name the Service in toServices")
+		default:
+			r.ClusterSet = append(r.ClusterSet, s)
+		}
+	}
+	return true
+}
+
+// relative adds a peer that depends on the Namespace of the Pod that the rule is applied to.
+func (p *antreaParser) relative(field string, in *crdv1beta1.Peer, r *RuleFacts) bool {
+	self := in.Namespaces.Match == crdv1beta1.MatchSelf
+	if self == (len(in.Namespaces.SameLabels) > 0) {
+		p.report(field+".namespaces", "InvalidPeer", "it has to be either match Self or sameLabels, so %s: correct it", r.without())
+		return false
+	}
+	n := Relative{SameLabels: strings.Join(in.Namespaces.SameLabels, ",")}
+	if in.PodSelector != nil {
+		var ok bool
+		if n.Pods, ok = p.selector(field+".podSelector", in.PodSelector); !ok {
+			return false
+		}
+	}
+	r.Relative = append(r.Relative, n)
+	return true
+}
+
+func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFacts) {
+	r.AnyPort = len(in.Ports) == 0 && len(in.Protocols) == 0
+	understood := true
+	for i, port := range in.Ports {
+		field := fmt.Sprintf("%s.ports[%d]", field, i)
+		named := len(r.Named)
+		if !p.port(field, portFacts{port.Protocol, port.Port, port.EndPort, port.SourcePort, port.SourceEndPort}, r) {
+			understood = false
+		} else if len(r.Named) > named && port.SourcePort != nil {
+			p.report(field+".sourcePort", "InvalidPort", "a port that is named cannot have a sourcePort, so %s: give its number", r.without())
+			r.Named, understood = r.Named[:named], false
+		}
+	}
+	for i, protocol := range in.Protocols {
+		field := fmt.Sprintf("%s.protocols[%d]", field, i)
+		switch {
+		case (protocol.ICMP != nil) == (protocol.IGMP != nil):
+			p.report(field, "InvalidProtocol", "it has to be either icmp or igmp, so %s: correct it", r.without())
+			understood = false
+		case protocol.ICMP != nil:
+			kind, ok1 := p.octet(field+".icmp.icmpType", protocol.ICMP.ICMPType)
+			code, ok2 := p.octet(field+".icmp.icmpCode", protocol.ICMP.ICMPCode)
+			if understood = understood && ok1 && ok2; ok1 && ok2 {
+				r.ICMP = append(r.ICMP, ICMP{kind, code})
+			}
+		default:
+			kind, ok := p.octet(field+".igmp.igmpType", protocol.IGMP.IGMPType)
+			group, err := netip.ParseAddr(protocol.IGMP.GroupAddress)
+			if err != nil && protocol.IGMP.GroupAddress != "" {
+				p.report(field+".igmp.groupAddress", "InvalidProtocol", "%q is not an address: correct it", protocol.IGMP.GroupAddress)
+				ok = false
+			}
+			if understood = understood && ok; ok {
+				r.IGMP = append(r.IGMP, IGMP{kind, group})
+			}
+		}
+	}
+	if !understood && r.denies() {
+		r.AnyPort = true
+	}
+	r.Ports, r.Named = sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
+	r.ICMP, r.IGMP = sorted(r.ICMP, ICMP.Compare), sorted(r.IGMP, IGMP.Compare)
+}
+
+func (p *antreaParser) octet(field string, v *int32) (int16, bool) {
+	switch {
+	case v == nil:
+		return Any, true
+	case *v < 0 || *v > 255:
+		p.report(field, "InvalidProtocol", "%d is not within 0 to 255: correct it", *v)
+		return 0, false
+	}
+	return int16(*v), true
+}
+
+// GroupFacts are a group, parsed once.
+type GroupFacts struct {
+	Known     bool // the zero GroupFacts are no row
+	Selectors []Selector
+	Blocks    []netip.Prefix
+	Service   derive.Object // whose Pods they are, if it has a name
+	Children  []string
+	Broken    bool // a part is not understood
+	Problems  []problem.Problem
+}
+
+// ClusterGroupFactsOf parses a ClusterGroup.
+func ClusterGroupFactsOf(g *crdv1beta1.ClusterGroup) GroupFacts {
+	return groupFacts(problem.Object{Kind: "ClusterGroup", Name: g.Name}, &g.Spec)
+}
+
+// GroupFactsOf parses a Group.
+func GroupFactsOf(g *crdv1beta1.Group) GroupFacts {
+	return groupFacts(problem.Object{Kind: "Group", Namespace: g.Namespace, Name: g.Name}, &g.Spec)
+}
+
+func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
+	p := &antreaParser{parser: parser{object: o}, key: Key{Namespace: o.Namespace}}
+	f := GroupFacts{Known: true, Children: spec.ChildGroups}
+	var blocks netipx.IPSetBuilder
+	switch {
+	case !exactlyOne(spec.PodSelector != nil || spec.NamespaceSelector != nil, len(spec.IPBlocks) > 0, spec.ServiceReference != nil, len(spec.ChildGroups) > 0, spec.ExternalEntitySelector != nil):
+		p.report("spec", "InvalidGroup", "it has to be either selectors of Pods and Namespaces, or ipBlocks, or a serviceReference, or childGroups, so nothing is in it: correct it")
+		f = GroupFacts{Known: true, Broken: true}
+	case spec.ExternalEntitySelector != nil:
+		p.report("spec.externalEntitySelector", "NotServed", "there are no ExternalEntities, so nothing is in it: remove it")
+		f.Broken = true
+	case spec.ServiceReference != nil:
+		f.Service = derive.Object{Namespace: p.namespaceOf(spec.ServiceReference.Namespace), Name: spec.ServiceReference.Name}
+		if o.Namespace != "" && f.Service.Namespace != o.Namespace {
+			p.report("spec.serviceReference.namespace", "InvalidGroup", "a Group has Pods of its own Namespace alone: correct it")
+			f.Service, f.Broken = derive.Object{}, true
+		}
+	case len(spec.IPBlocks) > 0:
+		for i, b := range spec.IPBlocks {
+			block, ok := p.block(fmt.Sprintf("spec.ipBlocks[%d]", i), b.CIDR, b.Except)
+			if ok {
+				blocks.AddSet(block)
+			}
+			f.Broken = f.Broken || !ok
+		}
+	case spec.PodSelector != nil || spec.NamespaceSelector != nil:
+		s, ok := p.pods("spec", spec.PodSelector, spec.NamespaceSelector)
+		if ok {
+			f.Selectors = []Selector{s}
+		}
+		f.Broken = !ok
+	}
+	if set, err := blocks.IPSet(); err == nil {
+		f.Blocks = set.Prefixes()
+	}
+	f.Problems = p.problems
+	return f
+}
+
+// members are what is in a group and the groups in it.
+type members struct {
+	Known     bool
+	Selectors []Selector
+	Blocks    []netip.Prefix
+	Broken    bool
+}
+
+// group finds the members of a group.
+func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems []problem.Problem) {
+	source, kind := t.Groups, "Group"
+	if k.Namespace == "" {
+		source, kind = t.ClusterGroups, "ClusterGroup"
+	}
+	object := problem.Object{Kind: kind, Namespace: k.Namespace, Name: k.Name}
+	report := func(field, reason, format string, args ...any) {
+		problems = append(problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
+		m.Broken = true
+	}
+	m.Known = true
+	seen := map[string]bool{}
+	var add func(name string, path []string)
+	add = func(name string, path []string) {
+		f, ok := derive.Get(r, source, derive.Object{Namespace: k.Namespace, Name: name})
+		switch {
+		case !ok:
+			report("spec.childGroups", "UnknownGroup", "there is no %s %s, which is in %s: create it", kind, name, path[len(path)-1])
+			return
+		case slices.Contains(path, name):
+			report("spec.childGroups", "GroupCycle", "the group contains itself, by %s: remove one of them from another", strings.Join(append(path, name), ", "))
+			return
+		case seen[name]:
+			return
+		}
+		seen[name] = true
+		m.Selectors, m.Blocks, m.Broken = append(m.Selectors, f.Selectors...), append(m.Blocks, f.Blocks...), m.Broken || f.Broken
+		if f.Service.Name != "" {
+			if text, ok := derive.Get(r, t.ServiceSelectors, f.Service); ok {
+				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})
+			} else {
+				report("spec.serviceReference", "UnknownService", "there is no Service %s with a selector, so none of its Pods are in the group: create it", f.Service)
+			}
+		}
+		for _, child := range f.Children {
+			add(child, append(slices.Clip(path), name))
+		}
+	}
+	add(k.Name, nil)
+	m.Selectors = sorted(m.Selectors, Selector.Compare)
+	if f, _ := derive.Get(r, source, k); len(f.Problems) > 0 {
+		problems = append(problems, f.Problems...)
+	}
+	return m, problems
+}
+
+// ServiceSelectorOf is the selector of a Service in text form.
+func ServiceSelectorOf(s *corev1.Service) string {
+	if len(s.Spec.Selector) == 0 {
+		return ""
+	}
+	return labels.SelectorFromSet(s.Spec.Selector).String()
+}
+
+// NodeFacts are what policies depend on of a Node.
+type NodeFacts struct {
+	Labels   string       // in normal form
+	IPs      []netip.Addr // those of its status, sorted
+	Gateways []netip.Addr // what it reaches Pods from: the first addresses of its ranges of Pods
+}
+
+// NodeFactsOf parses a Node.
+func NodeFactsOf(n *corev1.Node) NodeFacts {
+	f := NodeFacts{Labels: normalForm(n.Labels)}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			f.IPs = append(f.IPs, ip.Unmap())
+		}
+	}
+	f.IPs = sorted(f.IPs, netip.Addr.Compare)
+	for _, text := range n.Spec.PodCIDRs {
+		if r, err := netip.ParsePrefix(text); err == nil {
+			f.Gateways = append(f.Gateways, r.Masked().Addr().Next())
+		}
+	}
+	return f
+}
+
+// service is the Service that toServices means: one of the cluster set is known here by its derived name.
+func (s ServicePeer) service() derive.Object {
+	if s.ClusterSet {
+		return derive.Object{Namespace: s.Namespace, Name: multicluster.ImportedPrefix + s.Name}
+	}
+	return s.Object
+}

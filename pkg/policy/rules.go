@@ -1,0 +1,256 @@
+package policy
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// ruleKeys are the rules of a policy. One with peers that depend on the Namespace of the Pod that it is applied to is a
+// rule for each of these Namespaces.
+func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.Problem) {
+	f, _ := derive.Get(r, t.active, k)
+	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+		if facts == nil {
+			continue
+		}
+		for i, rule := range facts.Rules {
+			key := RuleKey{Policy: k, Direction: Direction(d), Index: i}
+			switch {
+			case rule.Void:
+			case len(rule.Relative) == 0:
+				out = append(out, key)
+			default:
+				for _, namespace := range t.appliedNamespaces(k, r) {
+					key.For = namespace
+					out = append(out, key)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// appliedNamespaces are those of Pods of this Node that a policy is applied to.
+func (t *Tables) appliedNamespaces(k Key, r *derive.Reader) []string {
+	var out []string
+	for _, row := range derive.List(r, t.byPolicy, k) {
+		set, _ := derive.Get(r, t.sets, row.Key)
+		out = append(out, set.namespaceName())
+	}
+	return sorted(out, strings.Compare)
+}
+
+// ruleFacts are the facts of a rule with the rank, and with selectors and addresses for everything that has another
+// name: groups, Nodes, Namespaces that depend on others, Services.
+type ruleFacts struct {
+	RuleFacts
+	Rank     Rank
+	Services []derive.Object
+	Meaning  uint64
+	Keep     bool // of known connections
+}
+
+// meaning is a hash of what a rule selects and does.
+func (f ruleFacts) meaning() uint64 {
+	f.Log, f.Name, f.LogLabel = false, "", ""
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%+v", f)
+	return h.Sum64()
+}
+
+func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems []problem.Problem) {
+	policy, _ := derive.Get(r, t.active, k.Policy)
+	facts := policy.Ingress
+	if k.Direction == Egress {
+		facts = policy.Egress
+	}
+	if facts == nil || k.Index >= len(facts.Rules) {
+		return ruleFacts{}, nil
+	}
+	f := facts.Rules[k.Index]
+	understood := true
+	report := func(field, reason, format string, args ...any) {
+		problems = append(problems, problem.Problem{Object: k.Policy.problem(), Field: fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field), Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	out = ruleFacts{RuleFacts: f, Rank: policy.rank(k.Index, f.Action)}
+	out.AppliedTo, out.Peers = nil, nil
+	var blocks netipx.IPSetBuilder
+	expand := func(list []Selector, field string) (selectors []Selector) {
+		for _, s := range list {
+			if s.Group == "" {
+				selectors = append(selectors, s)
+				continue
+			}
+			m, _ := derive.Get(r, t.groups, derive.Object{Namespace: s.Namespace, Name: s.Group})
+			if !m.Known {
+				report(field, "UnknownGroup", "there is no %s: create it", s)
+			}
+			selectors = append(selectors, m.Selectors...)
+			if field == "" { // peers
+				understood = understood && m.Known && !m.Broken
+				for _, b := range m.Blocks {
+					blocks.AddPrefix(b)
+				}
+			}
+		}
+		return selectors
+	}
+	out.AppliedTo = expand(slices.Concat(policy.AppliedTo, f.AppliedTo), ".appliedTo")
+	out.Peers = expand(f.Peers, "")
+	for _, n := range f.Relative {
+		out.Peers = append(out.Peers, t.relative(n, k.For, r)...)
+	}
+	for _, b := range f.Blocks {
+		blocks.AddPrefix(b)
+	}
+	t.nodeBlocks(k.Policy.Kind, f.Nodes, &blocks, r)
+	if !t.stretched {
+		out.ClusterSet = nil
+	}
+	for i, s := range f.Services {
+		if s.ClusterSet && !t.stretched {
+			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched", "policies are not stretched over the ClusterSet, so it is left out: set multicluster.enableStretchedNetworkPolicy")
+			understood = false
+			continue
+		}
+		out.Services = append(out.Services, s.service())
+	}
+	if !understood && f.denies() {
+		out.AnyPeer = true
+	}
+	out.Peers, out.Services = sorted(out.Peers, Selector.Compare), sorted(out.Services, derive.Object.Compare)
+	if set, err := blocks.IPSet(); err == nil {
+		out.Blocks = set.Prefixes()
+	}
+	out.Meaning, out.Keep = out.meaning(), policy.Keep
+	return out, problems
+}
+
+// relative are the selectors of a peer for Pods of a Namespace: none where it lacks one of the labels.
+func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Selector {
+	if n.SameLabels == "" {
+		return []Selector{{Namespace: namespace, Pods: n.Pods}}
+	}
+	text, _ := derive.Get(r, t.Namespaces, derive.Object{Name: namespace})
+	set := setOf(text)
+	var same []string
+	for key := range strings.SplitSeq(n.SameLabels, ",") {
+		value, has := set[key]
+		if !has {
+			return nil
+		}
+		same = append(same, key+"="+value)
+	}
+	slices.Sort(same)
+	return []Selector{{Namespaces: strings.Join(same, ","), Pods: n.Pods}}
+}
+
+// nodeBlocks adds the addresses of the Nodes that label selectors in text form select.
+func (t *Tables) nodeBlocks(kind Kind, selectors []string, blocks *netipx.IPSetBuilder, r *derive.Reader) {
+	for _, text := range selectors {
+		p, err := t.parse(Selector{Pods: text})
+		if err != nil {
+			continue // not with selectors that facts were made with
+		}
+		for _, row := range derive.All(r, t.Nodes) {
+			if p.pods.Matches(setOf(row.Value.Labels)) {
+				for _, ip := range row.Value.addresses(kind) {
+					blocks.Add(ip)
+				}
+			}
+		}
+	}
+}
+
+// rank is that of a rule of a policy.
+func (f Facts) rank(index int, a Action) Rank {
+	if f.Stage == NetworkPolicies {
+		return NetworkPolicyRank
+	}
+	return Rank{f.Stage, f.TierPriority, f.Priority, index, a}
+}
+
+func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
+	f, ok := derive.Get(r, t.resolved, k)
+	if !ok {
+		return Rule{}, nil
+	}
+	var applied, peers []Identity
+	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
+		if !slices.Contains(row.Value[k.Direction][f.Rank.Stage], k.Policy) {
+			continue
+		}
+		set, _ := derive.Get(r, t.sets, row.Key)
+		if (k.For == "" || set.namespaceName() == k.For) && t.selects(r, k.Policy, f.AppliedTo, set) {
+			applied = append(applied, row.Key)
+		}
+	}
+	for _, s := range f.Peers {
+		list, _ := derive.Get(r, t.peers, s)
+		peers = append(peers, list...)
+	}
+	peers = sorted(peers, Identity.Compare)
+	rule = Rule{
+		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.numbersOf(r, applied),
+		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks, Services: f.Services, Names: f.Names,
+		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
+		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
+	}
+	for _, s := range f.ClusterSet {
+		list, _ := derive.Get(r, t.remotePeers, s)
+		rule.ClusterSet, rule.Stretched = append(rule.ClusterSet, list...), true
+	}
+	slices.Sort(rule.ClusterSet)
+	rule.ClusterSet = slices.Compact(rule.ClusterSet)
+	rule.Targets = t.targets(k.Direction, f, applied, peers, r)
+	return rule, nil
+}
+
+// targets are what the names of a rule's ports mean.
+func (t *Tables) targets(d Direction, f ruleFacts, applied, peers []Identity, r *derive.Reader) (out []Target) {
+	ends := map[PortRange][]netip.Addr{}
+	for _, name := range f.Named {
+		for _, row := range derive.List(r, t.byPort, name) {
+			i, _ := derive.Get(r, t.Identities, row.Key)
+			switch {
+			case d == Ingress && (row.Value.Node != t.node || !slices.Contains(applied, i)),
+				d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(row.Value.IPs, f.inBlock):
+				continue
+			}
+			for _, p := range row.Value.Ports {
+				if p.portName == name {
+					port := PortRange{Protocol: name.Protocol, From: p.Port, To: p.Port}
+					ends[port] = append(ends[port], row.Value.IPs...)
+				}
+			}
+		}
+	}
+	for port, ips := range ends {
+		out = append(out, Target{port, sorted(ips, netip.Addr.Compare)})
+	}
+	slices.SortFunc(out, func(a, b Target) int { return a.Compare(b.PortRange) })
+	return out
+}
+
+func (f ruleFacts) inBlock(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+}
+
+func (t *Tables) numbersOf(r *derive.Reader, list []Identity) []uint32 {
+	var out []uint32
+	for _, i := range list {
+		if n, ok := derive.Get(r, t.Numbers, i); ok {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
