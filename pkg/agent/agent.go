@@ -179,21 +179,23 @@ func newAgent(o Options) (*Agent, error) {
 
 // kinds is the list of what the agent watches. The multi-cluster kinds are watched in one Namespace.
 func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
+	p := t.policies
 	kinds := []watch.Kind{
-		watch.Of(t.nodes, nodeFactsOf),
-		watch.Of(t.services.Services, service.FactsOf),
+		watch.Both(t.engine, t.nodes, nodeFactsOf, p.Nodes, policy.NodeFactsOf),
+		watch.Both(t.engine, t.services.Services, service.FactsOf, p.ServiceSelectors, policy.ServiceSelectorOf),
 		watch.Of(t.services.Slices, service.SliceFactsOf),
 		watch.Of(t.serviceCIDRs, serviceCIDRsOf, watch.Optional()),
-		watch.Of(t.policies.Pods, policy.PodFactsOf),
-		watch.Of(t.policies.Namespaces, policy.NamespaceLabels),
-		watch.Of(t.policies.Policies[policy.NetworkPolicy], policy.FactsOf),
+		watch.Of(p.Pods, policy.PodFactsOf),
+		watch.Of(p.Namespaces, policy.NamespaceLabels),
+		watch.Of(p.Policies[policy.NetworkPolicy], policy.FactsOf),
+		watch.Of(p.Policies[policy.AntreaClusterNetworkPolicy], policy.AntreaClusterFactsOf, watch.Optional()),
+		watch.Of(p.Policies[policy.AntreaNetworkPolicy], policy.AntreaFactsOf, watch.Optional()),
+		watch.Of(p.Policies[policy.ClusterNetworkPolicy], policy.ClusterFactsOf, watch.Optional()),
+		watch.Of(p.Tiers, policy.TierFactsOf, watch.Optional()),
+		watch.Of(p.ClusterGroups, policy.ClusterGroupFactsOf, watch.Optional()),
+		watch.Of(p.Groups, policy.GroupFactsOf, watch.Optional()),
 	}
-	for _, s := range []interface{ Loaded() }{ // not watched yet
-		t.policies.Policies[policy.AntreaClusterNetworkPolicy], t.policies.Policies[policy.AntreaNetworkPolicy], t.policies.Policies[policy.ClusterNetworkPolicy],
-		t.policies.Nodes, t.policies.ServiceSelectors, t.policies.Tiers, t.policies.ClusterGroups, t.policies.Groups, t.policies.LabelIdentities,
-	} {
-		s.Loaded()
-	}
+	p.LabelIdentities.Loaded() // policies are not stretched over the ClusterSet yet
 	if !t.config.MulticlusterGateway() {
 		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {
 			s.Loaded() // there are none

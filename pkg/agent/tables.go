@@ -30,7 +30,7 @@ const self = datapath.Self
 // tables are what this Node should have, from facts about the cluster and the Node to bridges, the
 // host's network and flows. A change makes those rows again that read it.
 //
-//	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, networkpolicies,
+//	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
 //	            gateways, clusterinfoimports, clustersets, serviceexports
 //	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record
 //	                 │
@@ -524,6 +524,8 @@ func (t *tables) setCluster(v View) {
 	replace(t.exports, v.ServiceExports, exportFactsOf)
 	replace(t.policies.Pods, v.Pods, policy.PodFactsOf)
 	replace(t.policies.Namespaces, v.Namespaces, policy.NamespaceLabels)
+	replace(t.policies.Nodes, v.Nodes, policy.NodeFactsOf)
+	replace(t.policies.ServiceSelectors, v.Services, policy.ServiceSelectorOf)
 	replace(t.policies.Policies[policy.NetworkPolicy], v.NetworkPolicies, policy.FactsOf)
 }
 
