@@ -158,8 +158,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	return t
 }
 
-// knowsSCTP says whether the datapath can translate SCTP: the userspace datapath's connection
-// tracker has no SCTP helper (OVS 3.1 lib/conntrack.c), the kernel's has.
+// knowsSCTP says whether the datapath can track and translate SCTP: the userspace datapath's connection
+// tracker does not read its ports (OVS 3.1 lib/conntrack.c), the kernel's does.
 func knowsSCTP(c config.Config) bool { return c.OVSDatapathType == "system" }
 
 // problems collects what a function reports.
@@ -357,6 +357,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		Ends:         node.tunnelEnds(),
 		Tunnel:       t.tunnel(),
 		PacketInRate: uint32(t.config.PacketInRate),
+		SCTPByPort:   !knowsSCTP(t.config),
 	}
 	if mac, err := ofp.ParseMAC(s.GatewayMAC); err == nil {
 		n.GatewayMAC = mac

@@ -27,6 +27,7 @@ func TestGolden(t *testing.T) {
 		owners  []flow.Owner
 	}{
 		{"node", regular, []flow.Owner{NodeOwner("node-1")}},
+		{"node-sctp", map[flow.Owner]flow.Entries{{}: {Flows: Node{SCTPByPort: true}.sctpByPort()}}, []flow.Owner{{}}},
 		{"remote-node", regular, []flow.Owner{NodeOwner("node-2")}},
 		{"pod", regular, []flow.Owner{PodOwner("pod1-a1b2c3")}},
 		{"service", regular, []flow.Owner{ServiceOwner("default", "web")}},

@@ -40,6 +40,8 @@ type Node struct {
 	// PacketInRate is how many packets a second of each kind the switch sends to the agent; the
 	// others are dropped in the switch. With 0 it sends none.
 	PacketInRate uint32
+	// SCTPByPort says that connection tracking does not know the ports of SCTP, as in the userspace datapath.
+	SCTPByPort bool
 }
 
 // Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with

@@ -14,7 +14,7 @@ var purposes = map[ofp.Table]string{
 	ARP:             "Answers requests for Pods of this Node, for the gateway port and for the Service address; nothing is flooded.",
 	UnSNAT:          "Replies to connections whose source was translated here get their destination back.",
 	Conntrack:       "Looks the connection up and repeats or undoes its destination translation.",
-	ConntrackState:  "Known connections go on to Route, invalid packets end, new connections need a choice.",
+	ConntrackState:  "Known connections go on to Route, invalid packets end, new connections need a choice. On the userspace datapath every packet of SCTP that is no answer is treated as new.",
 	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. Replies of TCP and SCTP still pass until the client's next packet was judged; others wait for it.",
 	Exports:         "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
 	Service:         "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
@@ -59,6 +59,7 @@ func Markdown() string {
 	for _, row := range [][2]string{
 		{"ct zone of every connection, with its destination translation", fmt.Sprint(mainZone)},
 		{"ct zone of connections whose source is translated", fmt.Sprint(snatZone)},
+		{"ct zone of SCTP on the userspace datapath, whose tracker knows no ports of it", "the server's port"},
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", crossClusterMAC.String()},
 		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},

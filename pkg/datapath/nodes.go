@@ -54,6 +54,7 @@ func (n Node) entries(at role) flow.Entries {
 	flows = append(flows, n.arp()...)
 	flows = append(flows, n.conntrack()...)
 	flows = append(flows, n.commit()...)
+	flows = append(flows, n.sctpByPort()...)
 	flows = append(flows, n.policies()...)
 	flows = append(flows, n.hairpin()...)
 	flows = append(flows, n.toHost()...)

@@ -38,7 +38,7 @@ func (n Node) policies() []flow.Flow {
 
 		{Table: Egress, Priority: last, Actions: flow.Do(flow.Goto(Route))},
 		{Table: Ingress, Priority: last, Actions: flow.Do(flow.Goto(Commit))},
-		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), markPending.Is(0)), Actions: flow.Do(flow.Goto(Commit))},
+		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("-new+est+trk"), committed.Is(0)), Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")), Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
 	}

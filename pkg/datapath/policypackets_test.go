@@ -35,6 +35,7 @@ func newPacketNode(t *testing.T) *packetNode {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	s := onNode(1)
+	s.Node.SCTPByPort = !ovstest.System()
 	s.Pods = append(s.Pods, Pod{Namespace: "default", Name: "pod3", Interface: "pod3-0a0b0c", MAC: ofp.MAC{0x0a, 0, 0, 0, 0, 4}, IPs: s.Pods[0].IPs, Port: 3})
 	s.Pods[2].IPs = append(s.Pods[2].IPs[:0:0], addrOf("10.11.0.4"))
 	n := &packetNode{realNode: newNode(t, underlay, s, "one", eastOne, "10.97.0.0/16"), sources: newSources(s)}

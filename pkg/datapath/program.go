@@ -75,7 +75,7 @@ var (
 	source    = flow.Reg(0).Bits(0, 4)  // where it came from
 	snat      = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
 	generated = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
-	committed = flow.Reg(0).Bits(7, 1)  // its connection was remembered in table Service
+	committed = flow.Reg(0).Bits(7, 1)  // its connection is known, and it is judged
 	outPort   = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
 	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
@@ -183,7 +183,7 @@ var bitFields = []bitField{
 	{"source", source, "where the packet came from", []string{"1 another Node, by the tunnel", "2 gateway", "3 Pod", "4 another cluster, by the tunnel"}},
 	{"snat", snat, "which source address it gets", []string{"0 its own", "1 the Gateway's", "2 the Service address (hairpin)"}},
 	{"generated", generated, "made by the agent to refuse a connection", nil},
-	{"committed", committed, "its connection was remembered when its endpoint was chosen", nil},
+	{"committed", committed, "it is judged although its connection may be known: pending, or by SCTP on the userspace datapath", nil},
 	{"byAdmin", byAdmin, "rules of admin tiers are applied to the Pod that it is judged for", nil},
 	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
