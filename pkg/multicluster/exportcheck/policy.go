@@ -1,6 +1,7 @@
 package exportcheck
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,9 +99,12 @@ func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *m
 		return Policy{}, false, Problem{PolicyField(kind), "is not the spec of the policy: " + strings.ToValidUTF8(why, "")}
 	}
 	p.Object.SetName(copied)
-	if np, ok := p.Object.(*networkingv1.NetworkPolicy); ok {
-		np.Namespace = namespace
-		setDefaults(&np.Spec)
+	switch o := p.Object.(type) {
+	case *networkingv1.NetworkPolicy:
+		o.Namespace = namespace
+		setDefaults(&o.Spec)
+	case *crdv1beta1.ClusterNetworkPolicy:
+		o.Spec.Tier = cmp.Or(o.Spec.Tier, crdv1beta1.TierApplication)
 	}
 	canonical, err := json.Marshal(spec)
 	if err != nil {
@@ -120,7 +124,7 @@ func unmarshal(text []byte, into any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// setDefaults fills in what API servers do: a copy is compared with what they made of it.
+// setDefaults fills in what API servers do: one that says nothing is the same policy as one that says so.
 func setDefaults(s *networkingv1.NetworkPolicySpec) {
 	if len(s.PolicyTypes) == 0 {
 		s.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}

@@ -79,6 +79,9 @@ func TestPolicies(t *testing.T) {
 		{name: "a field that is none", now: exports{policyExport("a", acnp, "strict", `{"priority":1,"appliedto":[]}`, 0), policyExport("b", acnp, "strict", acnpSpec, 0)}, want: []string{
 			`strict-antreaclusternetworkpolicy {"tier":"securityops","priority":1}`,
 			`a fails: spec.clusterNetworkPolicy: is not the spec of the policy: unknown field "appliedto"`, "b succeeds"}},
+		{name: "the default Tier, said and not said", now: exports{policyExport("a", acnp, "strict", `{"priority":1}`, time.Hour),
+			policyExport("b", acnp, "strict", `{"tier":"application","priority":1}`, 0)}, want: []string{
+			`strict-antreaclusternetworkpolicy {"tier":"application","priority":1}`, "a succeeds", "b succeeds"}},
 		{name: "a name that is none", now: exports{policyExport("a", acnp, "Strict", acnpSpec, 0)}, want: []string{
 			`a fails: spec.name: "Strict" is not a policy's name: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`}},
 		{name: "two Namespaces with one derived name", now: exports{policyExport("a", np, "b-web", npSpec, time.Hour),

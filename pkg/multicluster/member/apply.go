@@ -26,8 +26,15 @@ import (
 
 const reasonWriteFailed = "WriteFailed"
 
-// offer is a write as a retry.Queue does it. to is asked for the client when it is done.
-func offer(w Write, to func() client.Client) retry.Offer {
+// target is where writes go.
+type target struct {
+	client func() client.Client // asked when a write is done; nil when what it was for is gone
+	// done is told of what was written as the API server answered; it may be nil.
+	done func(context.Context, Write, client.Object)
+}
+
+// offer is a write as a retry.Queue does it.
+func offer(w Write, to target) retry.Offer {
 	group := w.Object.GetNamespace()
 	if w.About.Namespace != "" {
 		group = w.About.Namespace // exports are of a Namespace here, and all in one there
@@ -38,10 +45,15 @@ func offer(w Write, to func() client.Client) retry.Offer {
 	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Writes: []retry.Write{{
 		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
 		Do: func(ctx context.Context) error {
-			if c := to(); c != nil {
-				return write(ctx, c, w)
+			c := to.client()
+			if c == nil {
+				return nil
 			}
-			return nil // what it was for is gone
+			answer, err := write(ctx, c, w)
+			if err == nil && to.done != nil {
+				to.done(ctx, w, answer)
+			}
+			return err
 		},
 	}}}
 }
@@ -56,8 +68,9 @@ func writeFailedReason(w Write) string {
 	return reasonWriteFailed
 }
 
-func write(ctx context.Context, to client.Client, w Write) error {
-	// The client fills in what the server answers, and the plan's objects are not to change.
+// write returns the object as the API server answers.
+func write(ctx context.Context, to client.Client, w Write) (client.Object, error) {
+	// The client fills in the answer, and the plan's objects are not to change.
 	o := w.Object.DeepCopyObject().(client.Object)
 	now := metav1.Now()
 	switch o := o.(type) {
@@ -68,20 +81,20 @@ func write(ctx context.Context, to client.Client, w Write) error {
 	}
 	switch w.Verb {
 	case Create:
-		return served(to.Create(ctx, o))
+		return o, served(to.Create(ctx, o))
 	case Update:
-		return to.Patch(ctx, o, patch{w.Have, w.Version})
+		return o, to.Patch(ctx, o, patch{w.Have, w.Version})
 	case UpdateStatus:
-		return to.Status().Patch(ctx, o, patch{w.Have, w.Version})
+		return o, to.Status().Patch(ctx, o, patch{w.Have, w.Version})
 	case Delete:
 		uid := o.GetUID()
 		only := client.Preconditions{UID: &uid}
 		if w.Version != "" {
 			only.ResourceVersion = &w.Version
 		}
-		return client.IgnoreNotFound(to.Delete(ctx, o, only))
+		return o, client.IgnoreNotFound(to.Delete(ctx, o, only))
 	}
-	return fmt.Errorf("%s: unknown verb", w)
+	return nil, fmt.Errorf("%s: unknown verb", w)
 }
 
 // served makes an answer of the API server of what is none: that it has no such kind.

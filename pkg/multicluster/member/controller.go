@@ -152,13 +152,13 @@ func (c *controller) hand() {
 	t := c.tables
 	for _, table := range t.local {
 		table.Watch(func(changes []derive.Change[derive.Object, *Write]) {
-			c.localWrites.Set(offers(changes, c.localClient)...)
+			c.localWrites.Set(offers(changes, c.local())...)
 		})
 	}
 	t.leader.Watch(func(changes []derive.Change[derive.Object, *Write]) {
 		labels, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isLabel(cmp.Or(change.New, change.Old)) })
-		c.leaderWrites.Set(offers(others, c.leaderClient())...)
-		c.labelWrites.Set(offers(labels, c.pacedClient())...)
+		c.leaderWrites.Set(offers(others, target{client: c.leaderClient()})...)
+		c.labelWrites.Set(offers(labels, target{client: c.pacedClient()})...)
 	})
 	t.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
 		c.leaderWrites.Set(c.policyEvents(changes)...)
@@ -176,7 +176,7 @@ func (c *controller) hand() {
 }
 
 // offers are what a queue is told of the changes of a pass, together: their order is that of their keys, not of After.
-func offers(changes []derive.Change[derive.Object, *Write], to func() client.Client) []retry.Offer {
+func offers(changes []derive.Change[derive.Object, *Write], to target) []retry.Offer {
 	out := make([]retry.Offer, len(changes))
 	for i, change := range changes {
 		if change.New != nil {
@@ -203,7 +203,7 @@ func parted[T any](list []T, is func(T) bool) (those, others []T) {
 // offerAgain offers what is still to be written: a queue forgets what it has done, and somebody may have undone that before
 // a watch showed it. The evaluating goroutine calls it, so that it does not bring back what a pass withdraws.
 func (c *controller) offerAgain() {
-	all := func(q *retry.Queue, writes []*Write, to func() client.Client) {
+	all := func(q *retry.Queue, writes []*Write, to target) {
 		var out []retry.Offer
 		for _, w := range writes {
 			out = append(out, offer(*w, to))
@@ -211,11 +211,11 @@ func (c *controller) offerAgain() {
 		q.Set(out...)
 	}
 	for _, table := range c.tables.local {
-		all(c.localWrites, values(table.All()), c.localClient)
+		all(c.localWrites, values(table.All()), c.local())
 	}
 	labels, others := parted(values(c.tables.leader.All()), isLabel)
-	all(c.leaderWrites, others, c.leaderClient())
-	all(c.labelWrites, labels, c.pacedClient())
+	all(c.leaderWrites, others, target{client: c.leaderClient()})
+	all(c.labelWrites, labels, target{client: c.pacedClient()})
 }
 
 // again calls offerAgain from time to time.
@@ -234,7 +234,10 @@ func (c *controller) again(ctx context.Context) {
 	}
 }
 
-func (c *controller) localClient() client.Client { return c.client }
+// local is this cluster.
+func (c *controller) local() target {
+	return target{client: func() client.Client { return c.client }, done: c.wrotePolicy}
+}
 
 // leaderClient finds, when a write is done, the client of the connection that the write was decided for: that of this pass.
 // It is nil once there is another connection, be it to a Namespace of the same name.

@@ -59,8 +59,8 @@ func (w *world) eventually(what string, check func(ctx context.Context) error) {
 	}
 }
 
-// writes is how many writes the member has tried, once it has tried none for a second.
-func (w *world) writes() int {
+// writes is how many writes the member has tried, once it has tried none for a second: to these API servers, or to both.
+func (w *world) writes(to ...string) int {
 	w.t.Helper()
 	count := func() (n int) {
 		families, err := ctrlmetrics.Registry.Gather()
@@ -70,7 +70,12 @@ func (w *world) writes() int {
 		for _, f := range families {
 			if f.GetName() == "tombolo_write_seconds" {
 				for _, m := range f.GetMetric() {
-					n += int(m.GetHistogram().GetSampleCount())
+					for _, l := range m.GetLabel() {
+						if len(to) == 0 || l.GetName() == "to" && slices.Contains(to, l.GetValue()) {
+							n += int(m.GetHistogram().GetSampleCount())
+							break
+						}
+					}
 				}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +49,9 @@ func replicated(o metav1.Object) bool {
 // Facts of policies: none of those that cannot be in the way, since their names begin otherwise.
 
 func policyMeta(o metav1.Object) metav1.ObjectMeta {
-	return metaFacts(o, multicluster.AnnotationImportedACNP, multicluster.AnnotationImportedPolicy)
+	m := metaFacts(o, multicluster.AnnotationImportedACNP, multicluster.AnnotationImportedPolicy)
+	m.Generation = o.GetGeneration()
+	return m
 }
 
 func acnpFacts(o *crdv1beta1.ClusterNetworkPolicy) *crdv1beta1.ClusterNetworkPolicy {
@@ -202,7 +206,14 @@ func (t *tables) check(c *replica, m membership, r *derive.Reader) {
 		c.Fault = fmt.Sprintf("Failed to write policy %s in cluster %s: %s", c.name(), m.ID, why)
 		return
 	}
-	c.Done = have != nil && have.GetDeletionTimestamp() == nil && samePolicy(have, c.Object)
+	if have == nil || have.GetDeletionTimestamp() != nil {
+		return
+	}
+	var changed string
+	if c.Done, changed = t.kept(policyKey(c.Kind, c.Target), have, c.Object, r); changed != "" {
+		c.Fault = fmt.Sprintf("Policy %s is not kept in cluster %s as it is sent there: %s is lost or changed; update its CustomResourceDefinition, or exempt the policy from admission that changes it",
+			c.name(), m.ID, changed)
+	}
 }
 
 // existing is an object of a source as an interface that is nil for none.
@@ -216,9 +227,9 @@ func existing[T interface {
 	return nil
 }
 
-// tierExists knows the default Tiers, which may be written with capitals; no Tier means one of them.
+// tierExists knows the default Tiers, which may be written with capitals.
 func (t *tables) tierExists(name string, r *derive.Reader) bool {
-	if _, ok := legacyTiers[name]; ok || name == "" {
+	if _, ok := legacyTiers[name]; ok {
 		return true
 	}
 	if _, ok := crdv1beta1.DefaultTiers[name]; ok {
@@ -247,17 +258,81 @@ func samePolicy(a, b client.Object) bool {
 	return equality.Semantic.DeepEqual(specOf(a), specOf(b))
 }
 
+// writtenPolicy is the spec of a policy that the API server took, and the generation that it gave to the result: whatever a
+// definition's defaults and admission made of it, is all in that generation, and nothing of anybody else.
+type writtenPolicy struct {
+	Spec       any
+	UID        types.UID
+	Generation int64
+}
+
+// kept compares a policy with the wanted one. It is kept where both are the same, but for what the API server here added; a
+// field that somebody else added is drift, since it may let through what should not be. changed is the first field that the
+// API server did not keep as it was sent.
+func (t *tables) kept(key derive.Name, have, want client.Object, r *derive.Reader) (ok bool, changed string) {
+	if samePolicy(have, want) {
+		return true, ""
+	}
+	last, _ := derive.Get(r, t.writtenPolicies, key)
+	if last.UID != have.GetUID() || last.Generation != have.GetGeneration() || !equality.Semantic.DeepEqual(last.Spec, specOf(want)) {
+		return false, ""
+	}
+	changed = changedField(specOf(want), specOf(have))
+	return changed == "", changed
+}
+
+// changedField is the first field that a spec has, and another one has not or otherwise; empty for none.
+func changedField(sent, kept any) string {
+	var trees [2]any
+	for i, spec := range []any{sent, kept} {
+		data, err := json.Marshal(spec)
+		if err == nil {
+			err = json.Unmarshal(data, &trees[i])
+		}
+		if err != nil {
+			return "spec"
+		}
+	}
+	return lost("spec", trees[0], trees[1])
+}
+
+// lost is the path of the first field of a value that another one does not have, or has otherwise; empty for none. The
+// values are those of encoding/json.
+func lost(path string, sent, kept any) string {
+	switch sent := sent.(type) {
+	case map[string]any:
+		fields, ok := kept.(map[string]any)
+		if !ok {
+			return path
+		}
+		for _, name := range slices.Sorted(maps.Keys(sent)) {
+			if p := lost(path+"."+name, sent[name], fields[name]); p != "" {
+				return p
+			}
+		}
+	case []any:
+		list, ok := kept.([]any)
+		if !ok || len(list) != len(sent) {
+			return path
+		}
+		for i := range sent {
+			if p := lost(fmt.Sprintf("%s[%d]", path, i), sent[i], list[i]); p != "" {
+				return p
+			}
+		}
+	default:
+		if sent != kept {
+			return path
+		}
+	}
+	return ""
+}
+
 // writePolicy is the function of a table of writes of one kind of policy.
 func writePolicy[T interface {
 	comparable
 	client.Object
 }](t *tables, kind string, source *derive.Source[derive.Object, T], set func(into, want T)) func(derive.Object, *derive.Reader) *Write {
-	d := kindDiff[T]{kind: kind, mine: func(o T) bool { return replicated(o) }, merge: func(into, want T) {
-		mergeAnnotations(into, want)
-		if !samePolicy(into, want) {
-			set(into, want)
-		}
-	}}
 	return func(k derive.Object, r *derive.Reader) *Write {
 		m, _ := derive.Get(r, t.membership, here)
 		if m.keepsImports() {
@@ -277,7 +352,12 @@ func writePolicy[T interface {
 		if have != none && !replicated(have) { // a user's
 			return nil
 		}
-		return d.write(have, want, t.about(m))
+		return kindDiff[T]{kind: kind, mine: func(o T) bool { return replicated(o) }, merge: func(into, want T) {
+			mergeAnnotations(into, want)
+			if ok, _ := t.kept(policyKey(kind, k), into, want, r); !ok {
+				set(into, want)
+			}
+		}}.write(have, want, t.about(m))
 	}
 }
 
@@ -349,10 +429,30 @@ func policyEvent(c *replica, now time.Time) *corev1.Event {
 	}
 }
 
+func isPolicyKind(kind string) bool {
+	return kind == kindACNP || kind == kindCNP || kind == kindNetworkPolicy
+}
+
+// wrotePolicy notes what became of a policy that was written. It returns when the tables know, so that nothing is written
+// for what the watch may show before.
+func (c *controller) wrotePolicy(ctx context.Context, w Write, answer client.Object) {
+	key := policyKey(w.Kind, keyOf(w.Object))
+	switch {
+	case !isPolicyKind(w.Kind):
+		return
+	case w.Verb == Delete:
+		c.tables.writtenPolicies.Delete(key)
+		return
+	case w.Verb == Update && samePolicy(w.Have, w.Object): // no spec was sent
+		return
+	}
+	c.tables.writtenPolicies.Set(key, writtenPolicy{specOf(w.Object), answer.GetUID(), answer.GetGeneration()})
+	c.tables.Do(ctx, func() { c.tables.Pass() })
+}
+
 // refused notes why a policy could not be written.
 func (c *controller) refused(key string, p *problem.Problem) {
-	kind, _, _ := strings.Cut(key, " ")
-	if kind == kindACNP || kind == kindCNP || kind == kindNetworkPolicy {
+	if kind, _, _ := strings.Cut(key, " "); isPolicyKind(kind) {
 		if p == nil {
 			c.tables.refusedWrites.Delete(derive.Name(key))
 		} else {

@@ -2,14 +2,18 @@ package member
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -312,4 +316,186 @@ func TestPoliciesThroughTheLeaderController(t *testing.T) {
 	// Leaving takes all of them away.
 	w.delete(w.member, set)
 	w.gone(w.member, acnp, cnp, users)
+}
+
+// TestPoliciesAreWrittenOnce has an API server that fills in more than this code knows of: each policy is created, and never
+// written again. What it loses is no default.
+func TestPoliciesAreWrittenOnce(t *testing.T) {
+	w, _ := newWorld(t)
+	w.ingressRules("clusternetworkpolicies.crd.antrea.io", func(rule map[string]apiextensionsv1.JSONSchemaProps) { delete(rule, "logLabel") })
+	w.ingressRules("clusternetworkpolicies.policy.networking.k8s.io", func(map[string]apiextensionsv1.JSONSchemaProps) {})
+	const (
+		acnp  = `{"priority":1,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop"}]}`
+		lossy = `{"priority":2,"appliedTo":[{"namespaceSelector":{}}],"ingress":[{"action":"Drop","logLabel":"x"}]}`
+		np    = `{"podSelector":{},"ingress":[{"ports":[{"port":80}]}],"egress":[{"ports":[{"port":53}]}]}`
+	)
+	// The definitions are in use once they show.
+	w.eventually("defaults", func(ctx context.Context) error {
+		a, p := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "probe")}
+		err := errors.Join(json.Unmarshal([]byte(lossy), &a.Spec), json.Unmarshal([]byte(cnpSpec), &p.Spec), w.member.Create(ctx, a, client.DryRunAll), w.member.Create(ctx, p, client.DryRunAll))
+		if err != nil || a.Spec.Ingress[0].Name != "filled-in" || p.Spec.Ingress[0].Name != "filled-in" {
+			return errors.Join(err, errors.New("no default"))
+		}
+		return nil
+	})
+	token := w.token()
+	w.create(w.member, clusterSet(w.leaderConfig.Host), &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}})
+	w.startMember()
+	w.clusterSetIs("True True True", "")
+	reported := func(want ...string) {
+		t.Helper()
+		w.eventually(fmt.Sprint("reports ", want), func(ctx context.Context) error {
+			re := export("east" + multicluster.PolicyReportSuffix)
+			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(re), re); err != nil {
+				return err
+			}
+			if have := reports(t, Desired{ResourceExports: []*mcv1alpha1.ResourceExport{re}}); !slices.Equal(have, want) {
+				return fmt.Errorf("have %q", have)
+			}
+			return nil
+		})
+	}
+	before := w.writes("cluster")
+	w.create(w.leader, policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "a", acnp), policyImport(multicluster.NetworkPolicyKind, "default", "b", np),
+		policyImport(multicluster.ClusterNetworkPolicyKind, "", "c", cnpSpec))
+	inPlace := []string{"a-antreaclusternetworkpolicy: ", "c-clusternetworkpolicy: ", "default-b-networkpolicy: "}
+	reported(inPlace...)
+	if n := w.writes("cluster") - before; n != 3 {
+		t.Errorf("%d writes of 3 policies, want 3", n)
+	}
+	a, b, c := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-a")}, &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "antrea-mc-b")}, &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: meta("", "antrea-mc-c")}
+	versions := func() (out [3]string) {
+		t.Helper()
+		for i, o := range []client.Object{a, b, c} {
+			if err := w.member.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				t.Fatal(err)
+			}
+			out[i] = o.GetResourceVersion()
+		}
+		return out
+	}
+	version := versions()
+	if a.Spec.Tier != "application" || a.Spec.Ingress[0].Name != "filled-in" || c.Spec.Ingress[0].Name != "filled-in" || b.Spec.Ingress[0].Ports[0].Protocol == nil || len(b.Spec.PolicyTypes) != 2 {
+		t.Errorf("have %+v %+v %+v, want the defaults in them", a.Spec, b.Spec, c.Spec)
+	}
+
+	// Labels and states are of no matter; a field that somebody adds is, also one that has no value in the import.
+	w.update(w.member, a, func() { a.Labels = map[string]string{"a": "b"} })
+	a.Status.Phase = "Realized"
+	if err := w.member.Status().Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	before = w.writes("cluster")
+	version = versions()
+	w.update(w.member, c, func() { c.Spec.Ingress[0].Name = "mine" })
+	w.eventually("the drift is gone", func(ctx context.Context) error {
+		if err := w.member.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil || c.Spec.Ingress[0].Name != "filled-in" {
+			return errors.Join(err, fmt.Errorf("have %+v", c.Spec))
+		}
+		return nil
+	})
+	reported(inPlace...)
+	if n := w.writes("cluster") - before; n != 1 {
+		t.Errorf("%d writes for one drift, want 1", n)
+	}
+
+	// A member that has started anew does not know what the API server added; asking changes nothing.
+	version[2] = versions()[2]
+	w.stop()
+	w.delete(w.leader, export("east"+multicluster.PolicyReportSuffix))
+	w.startMember()
+	reported(inPlace...)
+	w.writes()
+	if now := versions(); now != version {
+		t.Errorf("versions %v after a restart, want %v", now, version)
+	}
+
+	w.create(w.leader, policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "lossy", lossy))
+	reported(append(slices.Clone(inPlace), "lossy-antreaclusternetworkpolicy: Policy antrea-mc-lossy is not kept in cluster east as it is sent there: "+
+		"spec.ingress[0].logLabel is lost or changed; update its CustomResourceDefinition, or exempt the policy from admission that changes it")...)
+}
+
+// ingressRules changes a definition in the member's API server: its ingress rules, whose name gets a default.
+func (w *world) ingressRules(name string, change func(properties map[string]apiextensionsv1.JSONSchemaProps)) {
+	w.t.Helper()
+	api, err := apiextensions.NewForConfig(w.memberConfig)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.eventually("update definition "+name, func(ctx context.Context) error {
+		d, err := api.CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, v := range d.Spec.Versions {
+			rule := v.Schema.OpenAPIV3Schema.Properties["spec"].Properties["ingress"].Items.Schema.Properties
+			field := rule["name"]
+			field.Default = &apiextensionsv1.JSON{Raw: []byte(`"filled-in"`)}
+			rule["name"] = field
+			change(rule)
+		}
+		_, err = api.CustomResourceDefinitions().Update(ctx, d, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// TestChangedField tells what an API server adds to a policy from what it loses.
+func TestChangedField(t *testing.T) {
+	for _, row := range []struct{ name, sent, kept, want string }{
+		{"the same", acnpSpec, acnpSpec, ""},
+		{"a field is added", `{"ingress":[{"action":"Drop"}]}`, `{"priority":1,"tier":"application","ingress":[{"action":"Drop","name":"x"}]}`, "spec.priority"}, // 0 is sent
+		{"a default", `{"ingress":[{"action":"Drop"}]}`, `{"tier":"application","ingress":[{"action":"Drop","name":"x"}]}`, ""},
+		{"another value", `{"ingress":[{"action":"Drop"}]}`, `{"ingress":[{"action":"Allow"}]}`, "spec.ingress[0].action"},
+		{"a field is lost", `{"ingress":[{"action":"Drop"},{"name":"x"}]}`, `{"ingress":[{"action":"Drop"},{}]}`, "spec.ingress[1].name"},
+		{"an element is added", `{"ingress":[{"action":"Drop"}]}`, `{"ingress":[{"action":"Drop"},{"action":"Allow"}]}`, "spec.ingress"},
+		{"a list is lost", `{"egress":[{}]}`, `{}`, "spec.egress"},
+		{"a selector of all is lost", `{"appliedTo":[{"namespaceSelector":{}}]}`, `{"appliedTo":[{}]}`, "spec.appliedTo[0].namespaceSelector"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var sent, kept crdv1beta1.ClusterNetworkPolicy
+			if err := errors.Join(json.Unmarshal([]byte(row.sent), &sent.Spec), json.Unmarshal([]byte(row.kept), &kept.Spec)); err != nil {
+				t.Fatal(err)
+			}
+			if have := changedField(sent.Spec, kept.Spec); have != row.want {
+				t.Errorf("have %q, want %q", have, row.want)
+			}
+		})
+	}
+}
+
+// TestWatchIsAheadOfTheAnswer has the watch show a policy with its defaults while its write has not returned: when it has,
+// nothing is left to be written.
+func TestWatchIsAheadOfTheAnswer(t *testing.T) {
+	v := joinedView()
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{policyImport(multicluster.AntreaClusterNetworkPolicyKind, "", "strict", `{"priority":1,"ingress":[{"action":"Drop"}]}`)}
+	c, _ := joinedController(t, v)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.tables.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	shows := func(o *crdv1beta1.ClusterNetworkPolicy) {
+		c.tables.acnps.Set(keyOf(o), acnpFacts(o))
+		c.tables.Do(ctx, func() { c.tables.Pass() })
+	}
+	create := slices.DeleteFunc(c.tables.change().Local, func(w Write) bool { return w.Kind != kindACNP })[0]
+	have := create.Object.DeepCopyObject().(*crdv1beta1.ClusterNetworkPolicy)
+	have.UID, have.Generation, have.Spec.Ingress[0].Name = "one", 1, "filled-in"
+	shows(have)
+	expect(t, "writes before the answer", policies(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+	c.wrotePolicy(ctx, create, have)
+	expect(t, "writes after it", policies(c.tables.change()), []string(nil))
+
+	// Another object of that name, and another generation, are not what was written.
+	for _, change := range []func(o *crdv1beta1.ClusterNetworkPolicy){
+		func(o *crdv1beta1.ClusterNetworkPolicy) { o.UID = "two" },
+		func(o *crdv1beta1.ClusterNetworkPolicy) { o.Generation = 2 },
+	} {
+		other := have.DeepCopy()
+		change(other)
+		shows(other)
+		expect(t, "writes of what may be drift", policies(c.tables.change()), []string{"update ClusterNetworkPolicy.crd.antrea.io antrea-mc-strict"})
+	}
 }

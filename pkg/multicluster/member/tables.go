@@ -71,7 +71,8 @@ type tables struct {
 	cnps               *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
 	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
 	tiers              *derive.Source[derive.Object, bool]
-	refusedWrites      *derive.Source[derive.Name, string] // why policies could not be written, by policyKey
+	refusedWrites      *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
+	writtenPolicies    *derive.Source[derive.Name, writtenPolicy] // those that were, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
 	resourceExports    *derive.Source[derive.Object, *mcv1alpha1.ResourceExport]
 	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
@@ -146,6 +147,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
 	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
 	t.refusedWrites.Loaded()
+	t.writtenPolicies = derive.NewSource[derive.Name, writtenPolicy](e, "written policies")
+	t.writtenPolicies.Loaded()
 	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
 	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
 	t.versions = map[string]*derive.Source[derive.Object, string]{}

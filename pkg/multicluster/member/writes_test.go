@@ -236,14 +236,14 @@ func TestStaleReplica(t *testing.T) {
 		{Verb: Update, Kind: "Service", Have: have, Object: want},
 	} {
 		w.Version = seen.ResourceVersion
-		if err := write(t.Context(), to, w); !apierrors.IsConflict(err) {
+		if _, err := write(t.Context(), to, w); !apierrors.IsConflict(err) {
 			t.Errorf("%s of an old version: %v, want a conflict", w, err)
 		}
 		w.Version = now.ResourceVersion
 		if w.Verb == Delete {
 			continue
 		}
-		if err := write(t.Context(), to, w); err != nil {
+		if _, err := write(t.Context(), to, w); err != nil {
 			t.Errorf("%s of the present version: %v", w, err)
 		}
 	}
