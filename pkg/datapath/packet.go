@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
@@ -17,6 +19,19 @@ const (
 	protoUDP  uint8 = 17
 	protoSCTP uint8 = 132
 )
+
+// protocols are those that Services have, by number.
+var protocols = map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}
+
+// protocolNumber is that of a Service's protocol.
+func protocolNumber(p corev1.Protocol) uint8 {
+	for number, name := range protocols {
+		if name == p {
+			return number
+		}
+	}
+	return 0
+}
 
 // TCP flags.
 const (

@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Policies judge the first packet of a connection: in table Egress for the Pod that sends, after a Service's
@@ -113,6 +114,7 @@ func (pod Pod) mayReachItself() []flow.Flow {
 type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
+	frontends    derive.Readable[derive.Object, []service.Frontend]
 	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	conjunctions *derive.Numbers[policy.RuleKey]
@@ -127,8 +129,8 @@ type policyFlows struct {
 	locals       *derive.Table[derive.Name, local]
 }
 
-func newPolicyFlows(e *derive.Engine, in *policy.Tables, rate *derive.Table[derive.Name, uint32]) *policyFlows {
-	p := &policyFlows{in: in, rate: rate}
+func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
+	p := &policyFlows{in: in, frontends: frontends, rate: rate}
 	p.rules = derive.NewIndex(in.Rules, "clause", func(k policy.RuleKey, r policy.Rule) []clause { return slices.Concat(parts(k, r)...) })
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
@@ -271,14 +273,13 @@ func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entr
 	return e, nil
 }
 
-// clauseFlows is one flow, with an action for each rule that has the clause.
-func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (flow.Entries, []problem.Problem) {
+// clauseFlows are one flow, or one for each port of a Service, with an action for each rule that has the clause.
+func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	priority, ok := p.priority(r, c.rank)
 	if !ok {
-		return flow.Entries{}, nil
+		return e, nil
 	}
-	s := directions[c.direction]
-	f := flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: c.match(s)}
+	var actions flow.Actions
 	for _, row := range derive.List(r, p.rules, c) {
 		list := parts(row.Key, row.Value)
 		id, ok := derive.Get(r, p.conjunctions, row.Key)
@@ -287,14 +288,22 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (flow.Entries, []p
 		}
 		for i, part := range list {
 			if slices.Contains(part, c) {
-				f.Actions = append(f.Actions, ofp.Conjunction{ID: id, Clause: uint8(i + 1), Clauses: uint8(len(list))})
+				actions = append(actions, ofp.Conjunction{ID: id, Clause: uint8(i + 1), Clauses: uint8(len(list))})
 			}
 		}
 	}
-	if len(f.Actions) == 0 {
-		return flow.Entries{}, nil
+	if len(actions) == 0 {
+		return e, nil
 	}
-	return flow.Entries{Flows: []flow.Flow{f}}, nil
+	var frontends []service.Frontend
+	if c.kind == toService {
+		frontends, _ = derive.Get(r, p.frontends, c.service)
+	}
+	s := directions[c.direction]
+	for _, match := range c.matches(s, frontends) {
+		e.Flows = append(e.Flows, flow.Flow{Table: s.stages[c.rank.Stage], Priority: priority, Match: match, Actions: actions})
+	}
+	return e, nil
 }
 
 // priority is that of the flows of rules of a rank.

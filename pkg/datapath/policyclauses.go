@@ -10,9 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // clause is a match of one part of rules of a rank: it is a flow in the table of their stage.
@@ -23,6 +25,7 @@ type clause struct {
 	identity  uint32       // of appliedTo and peer
 	to        netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
 	ports     portMask     // of port
+	service   derive.Object
 }
 
 type clauseKind uint8
@@ -33,6 +36,7 @@ const (
 	peer                            // a Pod
 	block                           // the other end's address
 	port                            // ports of any Pod or, where to is valid, of one
+	toService                       // connections that were made to a Service
 )
 
 // portMask are ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
@@ -57,10 +61,10 @@ func (p portMask) compare(o portMask) int {
 // Compare makes a clause the key of a table.
 func (c clause) Compare(o clause) int {
 	return cmp.Or(cmp.Compare(c.direction, o.direction), c.rank.Compare(o.rank), cmp.Compare(c.kind, o.kind), cmp.Compare(c.identity, o.identity),
-		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports))
+		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports), c.service.Compare(o.service))
 }
 
-var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port"}
+var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port", toService: "service"}
 
 // String names the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port TCP/80/65535/0/0 of
 // 10.0.0.7/32". The numbers in front are the rank's.
@@ -70,6 +74,8 @@ func (c clause) String() string {
 	switch {
 	case c.kind == block:
 		return text + c.to.String()
+	case c.kind == toService:
+		return text + c.service.String()
 	case c.kind != port:
 		return text + fmt.Sprint(c.identity)
 	case c.to.IsValid():
@@ -96,6 +102,8 @@ func clauseOf(name string) (c clause) {
 	switch c.kind {
 	case block:
 		c.to, _ = netip.ParsePrefix(words[3])
+	case toService:
+		c.service.Namespace, c.service.Name, _ = strings.Cut(words[3], "/")
 	case port:
 		protocol, numbers, _ := strings.Cut(words[3], "/")
 		c.ports.protocol = corev1.Protocol(protocol)
@@ -109,7 +117,24 @@ func clauseOf(name string) (c clause) {
 	return c
 }
 
-// match is that of the clause's flow.
+// matches are those of the clause's flows: one, and of a Service one for each of its ports. The connection tracker
+// knows to which address a connection was made before an endpoint was chosen.
+func (c clause) matches(d direction, frontends []service.Frontend) []flow.Match {
+	if c.kind != toService {
+		return []flow.Match{c.match(d)}
+	}
+	var out []flow.Match
+	for _, f := range frontends {
+		if ip := f.VIP.Addr(); ip.Is4() {
+			out = append(out, flow.All(flow.IP(), flow.CTState("-inv+trk"),
+				flow.Field(ofp.CTNwDst, ip.AsSlice(), nil), flow.Field(ofp.CTNwProto, []byte{protocolNumber(f.Protocol)}, nil),
+				flow.Field(ofp.CTTpDst, binary.BigEndian.AppendUint16(nil, f.VIP.Port()), nil)))
+		}
+	}
+	return out
+}
+
+// match is that of the flow of a clause that has one.
 func (c clause) match(d direction) flow.Match {
 	switch c.kind {
 	case appliedTo:
@@ -222,6 +247,11 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 			c.to = p
 			peers = append(peers, c)
 		}
+	}
+	for _, name := range rule.Services {
+		c := of(toService)
+		c.service = name
+		peers = append(peers, c)
 	}
 	to := func(p portMask, to netip.Prefix) {
 		c := of(port)

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2, behind 10.97.0.11:80 as
@@ -359,4 +360,41 @@ func TestRejected(t *testing.T) {
 	if _, err := n.b.ask("tcp", "10.97.0.11:80"); err != nil {
 		t.Errorf("a client without policies: %v", err)
 	}
+}
+
+// TestToServices rejects connections to a Service, and not those to its endpoint itself.
+func TestToServices(t *testing.T) {
+	n := newPacketNode(t)
+	n.answer(t)
+	n.server.serve(t, "tcp", ":8080", "server")
+	frontend := frontendNamed(t, n.State, "10.97.0.11:80")
+	name := derive.Object{Namespace: frontend.Namespace, Name: frontend.Service}
+	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "reject"}: {
+		Stage: policy.Admin, TierPriority: 250, Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{{Action: policy.Reject, Services: []policy.ServicePeer{{Object: name}}, AnyPort: true}}},
+	}})
+	n.sync(t)
+	if c, err := n.a.dial("tcp", "10.97.0.11:80"); err == nil {
+		c.Close()
+		t.Error("the Service answers")
+	} else if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the Service: %v, want connection refused", err)
+	}
+	if _, err := n.a.ask("tcp", "10.11.0.2:8080"); err != nil {
+		t.Errorf("its endpoint: %v", err)
+	}
+	if _, err := n.b.ask("tcp", "10.97.0.11:80"); err != nil {
+		t.Errorf("a client without policies: %v", err)
+	}
+}
+
+func frontendNamed(t *testing.T, s State, address string) service.Frontend {
+	t.Helper()
+	for _, f := range s.Frontends {
+		if f.VIP.String() == address {
+			return f
+		}
+	}
+	t.Fatalf("no Service has %s", address)
+	return service.Frontend{}
 }

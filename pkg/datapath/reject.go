@@ -65,7 +65,7 @@ type Frontends func(corev1.Protocol, netip.AddrPort) (service.Frontend, bool)
 // refused checks that the packet is for a frontend that has no endpoints now.
 func (find Frontends) refused(in packet) error {
 	vip := netip.AddrPortFrom(in.dst, in.dstPort)
-	protocol := map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}[in.protocol]
+	protocol := protocols[in.protocol]
 	f, ok := find(protocol, vip)
 	switch {
 	case !ok:

@@ -97,7 +97,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.peers))
 	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
 	if in.Policy != nil {
-		t.policies = newPolicyFlows(e, in.Policy, t.rate)
+		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
 	}
 	return t
