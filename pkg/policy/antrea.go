@@ -185,6 +185,9 @@ func (p *antreaParser) direction(d Direction, rules []crdv1beta1.Rule) *Directio
 
 func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule) RuleFacts {
 	r := RuleFacts{Name: in.Name, Log: in.EnableLogging, LogLabel: in.LogLabel}
+	if in.EnableLogging {
+		p.report(field+".enableLogging", "NotServed", "connections are not logged yet; the rule itself is in force")
+	}
 	switch in.Action {
 	case crdv1beta1.ActionAllow:
 		r.Action = Allow
@@ -359,6 +362,16 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 			}
 		default:
 			kind, ok := p.octet(field+".igmp.igmpType", protocol.IGMP.IGMPType)
+			if protocol.IGMP.IGMPType != nil {
+				meant := "the rule does nothing with it"
+				if r.denies() {
+					meant = "the rule denies all of IGMP"
+				}
+				p.report(field+".igmp.igmpType", "NotServed", "switches do not tell the types of IGMP apart, so %s: leave it out", meant)
+				if !r.denies() {
+					continue
+				}
+			}
 			group, err := netip.ParseAddr(protocol.IGMP.GroupAddress)
 			if err != nil && protocol.IGMP.GroupAddress != "" {
 				p.report(field+".igmp.groupAddress", "InvalidProtocol", "%q is not an address: correct it", protocol.IGMP.GroupAddress)

@@ -77,6 +77,35 @@ spec:
 		kubectl(t, "west", "delete", "networkpolicy", "silent", "-n", "default")
 		reaches(t, "client-2", url, true)
 	})
+	t.Run("Tiers before and after NetworkPolicies", func(t *testing.T) {
+		must(t, world.Apply(ctx, "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: nobody}
+spec:
+  tier: securityops
+  priority: 5
+  appliedTo: [{podSelector: {matchLabels: {app: nginx}}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]
+  ingress: [{name: nobody, action: Drop, from: [{podSelector: {matchLabels: {role: friend}}}]}]
+`))
+		reaches(t, "client-2", url, false)
+		must(t, world.Apply(ctx, "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: NetworkPolicy
+metadata: {name: guests, namespace: default}
+spec:
+  tier: emergency
+  priority: 5
+  appliedTo: [{podSelector: {matchLabels: {app: nginx}}}]
+  ingress: [{name: guests, action: Allow, from: [{podSelector: {matchLabels: {role: friend}}}]}]
+`))
+		reaches(t, "client-2", url, true)
+		reaches(t, "client-1", url, false)
+		kubectl(t, "west", "delete", "networkpolicies.crd.antrea.io", "guests", "-n", "default")
+		reaches(t, "client-2", url, false)
+		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nobody")
+		reaches(t, "client-2", url, true)
+	})
 	if after := restarts(); after != before {
 		t.Errorf("the kubelet's probes of isolated Pods were not answered: Ready since %q, and now %q", before, after)
 	}
