@@ -40,6 +40,8 @@ var (
 	infos     = resource(groupAntrea, "v1alpha1", "clusterinfoimports")
 	gateways  = resource(groupAntrea, "v1alpha1", "gateways")
 
+	identities = resource(groupAntrea, "v1alpha1", "labelidentities")
+
 	inLeader = []schema.GroupVersionResource{
 		announces, exports, imports, sets, resource(groupAntrea, "v1alpha2", "clusterclaims"),
 		resource("", "v1", "serviceaccounts"), resource("", "v1", "configmaps"), resource("", "v1", "secrets"), services,
@@ -48,7 +50,7 @@ var (
 	}
 	inMember = []schema.GroupVersionResource{
 		services, endpoints, infos, gateways, sets, resource(groupMCS, "v1alpha1", "serviceexports"), resource(groupMCS, "v1alpha1", "serviceimports"),
-		resource("", "v1", "secrets"), resource("", "v1", "namespaces"),
+		resource("", "v1", "secrets"), resource("", "v1", "namespaces"), identities, resource("networking.k8s.io", "v1", "networkpolicies"),
 	}
 )
 
@@ -245,7 +247,7 @@ type aim struct{ namespace, name string }
 // violations compares two states. What an honest member or the administrator has stays as it is, but for:
 //
 //   - endpoints that a hostile member adds, under its own name, to those of a Service that it exports with the same ports;
-//   - new imports of Services and new peers, under names and with ranges that nobody has.
+//   - new imports of Services and of label identities, and new peers, under names and with ranges that nobody has.
 func (r rules) violations(now *state) []string {
 	var out []string
 	for key, was := range r.before.objects {
@@ -338,6 +340,9 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 			if id, ok := strings.CutSuffix(name, multicluster.ClusterInfoSuffix); ok && !honestID(id) {
 				return true
 			}
+			if label, ok, _ := unstructured.NestedString(o, "spec", "labelIdentity", "label"); ok && name == multicluster.LabelHash(label) {
+				return true // its member can number any labels; the numbers of others stay
+			}
 			for a := range r.aims {
 				if name == multicluster.ResourceImportName(a.namespace, a.name, multicluster.ServiceSuffix) ||
 					name == multicluster.ResourceImportName(a.namespace, a.name, multicluster.EndpointsSuffix) {
@@ -355,6 +360,9 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 		return r.aims[aim{namespace, name}]
 	case infos.Resource:
 		return !honestID(specID) && name == specID+multicluster.ClusterInfoSuffix
+	case identities.Resource:
+		label, _, _ := unstructured.NestedString(o, "spec", "label")
+		return name == multicluster.LabelHash(label)
 	}
 	return false
 }
