@@ -281,15 +281,9 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	}
 	var actions flow.Actions
 	for _, row := range derive.List(r, p.rules, c) {
-		list := parts(row.Key, row.Value)
-		id, ok := derive.Get(r, p.conjunctions, row.Key)
-		if !ok {
-			continue
-		}
-		for i, part := range list {
-			if slices.Contains(part, c) {
-				actions = append(actions, ofp.Conjunction{ID: id, Clause: uint8(i + 1), Clauses: uint8(len(list))})
-			}
+		if id, ok := derive.Get(r, p.conjunctions, row.Key); ok {
+			part, of := c.partOf(row.Value)
+			actions = append(actions, ofp.Conjunction{ID: id, Clause: part, Clauses: of})
 		}
 	}
 	if len(actions) == 0 {

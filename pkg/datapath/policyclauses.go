@@ -300,3 +300,24 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	}
 	return out
 }
+
+// partOf says which part of a rule a clause of it belongs to, from 1, and how many parts there are: what parts
+// returns, without the clauses of the whole rule, which are many where clauses are shared.
+func (c clause) partOf(rule policy.Rule) (part, of uint8) {
+	of = 1
+	if !rule.AnyPeer {
+		of++
+	}
+	if !rule.AnyPort {
+		of++
+	}
+	switch c.kind {
+	case appliedTo:
+		part = 1
+	case port:
+		part = of
+	default:
+		part = 2
+	}
+	return part, max(of, 2)
+}
