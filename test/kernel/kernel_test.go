@@ -66,22 +66,22 @@ func TestKernelDatapath(t *testing.T) {
 			run = *only
 		}
 		// The binary is copied to the guest's memory: it is read in pages otherwise, over 9p.
-		fmt.Fprintf(&script, "cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s && /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
-			"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime\n",
+		fmt.Fprintf(&script, "if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s && /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
+			"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
 			name, s.pkg, run, strings.Join(s.args, " "), timeout)
 	}
 	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 2048, CPUs: 2}
+	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 3072, CPUs: 2}
 	limit := time.Now().Add(*timeout)
 	if end, ok := t.Deadline(); ok && end.Add(-time.Minute).Before(limit) {
 		limit = end.Add(-time.Minute) // to say how far the guest got before go test stops everything
 	}
 	booted, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
-	failure := guest.Run(booted)
+	failure := guest.runTwice(booted, t.Logf)
 	t.Logf("Linux %s in QEMU: %v", k.Release, time.Since(began).Round(time.Second))
 	for _, s := range suites {
 		t.Run(s.pkg, func(t *testing.T) {
@@ -100,6 +100,42 @@ func TestKernelDatapath(t *testing.T) {
 	}
 	if failure != nil {
 		t.Error(failure)
+	}
+}
+
+// TestDyingGuest starts a guest again whose kernel panics, once.
+func TestDyingGuest(t *testing.T) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Fetch(t.Context(), filepath.Join(home, ".cache", "tombolo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, script string
+		dies         bool
+	}{
+		{"once", "if [ ! -e /run/share/died ]; then : >/run/share/died; echo c >/proc/sysrq-trigger; fi\n: >/run/share/done\n", false},
+		{"always", "echo c >/proc/sysrq-trigger\n", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			share := t.TempDir()
+			if err := os.WriteFile(filepath.Join(share, "run"), []byte(test.script), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			said := ""
+			guest := Guest{Kernel: k, Share: share, Repository: share, MemoryMiB: 512, CPUs: 1}
+			err := guest.runTwice(t.Context(), func(format string, args ...any) { said += fmt.Sprintf(format, args...) })
+			_, done := os.Stat(filepath.Join(share, "done"))
+			if (err != nil) != test.dies || (done != nil) != test.dies {
+				t.Errorf("error %v, done %v", err, done == nil)
+			}
+			if !strings.Contains(said, "sysrq triggered crash") {
+				t.Errorf("it said %q, want why the first guest died", said)
+			}
+		})
 	}
 }
 

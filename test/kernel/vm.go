@@ -96,6 +96,18 @@ func (g Guest) Run(ctx context.Context) error {
 	return nil
 }
 
+// runTwice boots the guest once more where QEMU or the guest's kernel ended before the script had: the script goes on
+// where it was, by what it finds in Share. One death says nothing about the tests, which have not failed: it may be
+// the interpreter's. A second one is an error.
+func (g Guest) runTwice(ctx context.Context, logf func(string, ...any)) error {
+	err := g.Run(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	logf("the guest is started once more: %v", err)
+	return g.Run(ctx)
+}
+
 // Kernel is Debian's kernel, unpacked but not installed.
 type Kernel struct {
 	Root    string // the unpacked package: boot/, lib/modules/
