@@ -118,7 +118,7 @@ func FuzzAdmission(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, spec string) {
 		var content any
 		if err := utiljson.Unmarshal([]byte(spec), &content); err != nil {
-			t.Skip("not JSON: an API server does not get this far")
+			return // not JSON: an API server does not get this far
 		}
 		check(t, kinds[int(kind)%len(kinds)], content)
 	})
