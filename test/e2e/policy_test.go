@@ -8,15 +8,15 @@ import (
 )
 
 // reaches waits until a client's requests are answered, or until none is.
-func reaches(t *testing.T, client, url string, want bool) {
+func reaches(t *testing.T, cluster, client, url string, want bool) {
 	t.Helper()
 	eventually(t, 20*time.Second, func(ctx context.Context) error {
-		a, err := get(ctx, "west", client, url, 4, "--timeout", "500ms")
+		a, err := get(ctx, cluster, client, url, 4, "--timeout", "500ms")
 		switch {
 		case want && (err != nil || a.ok != 4):
-			return fmt.Errorf("%s: %d of 4 answered: %w", client, a.ok, err)
+			return fmt.Errorf("%s/%s: %d of 4 answered: %w", cluster, client, a.ok, err)
 		case !want && a.ok > 0:
-			return fmt.Errorf("%s: %d of 4 answered, want none", client, a.ok)
+			return fmt.Errorf("%s/%s: %d of 4 answered, want none", cluster, client, a.ok)
 		}
 		return nil
 	})
@@ -26,8 +26,8 @@ func reaches(t *testing.T, client, url string, want bool) {
 func testPolicies(t *testing.T) {
 	ctx := testContext(t)
 	url := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
-	reaches(t, "client-1", url, true)
-	reaches(t, "client-2", url, true)
+	reaches(t, "west", "client-1", url, true)
+	reaches(t, "west", "client-2", url, true)
 	restarts := func() string {
 		return kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].lastTransitionTime}")
 	}
@@ -44,13 +44,13 @@ spec:
     - from: [{podSelector: {matchLabels: {role: friend}}}]
       ports: [{port: 8080}]
 `))
-		reaches(t, "client-1", url, false)
-		reaches(t, "client-2", url, false)
+		reaches(t, "west", "client-1", url, false)
+		reaches(t, "west", "client-2", url, false)
 	})
 	t.Run("a label makes a friend", func(t *testing.T) {
 		kubectl(t, "west", "label", "pod", "client-1", "-n", "default", "role=friend")
-		reaches(t, "client-1", url, true)
-		reaches(t, "client-2", url, false)
+		reaches(t, "west", "client-1", url, true)
+		reaches(t, "west", "client-2", url, false)
 		a := ask(t, "west", "client-1", url, 40)
 		for _, node := range []string{"node-1", "node-2"} {
 			if a.share("test-cluster-west/"+node) == 0 {
@@ -61,8 +61,8 @@ spec:
 	t.Run("and takes it away", func(t *testing.T) {
 		kubectl(t, "west", "label", "pod", "client-1", "-n", "default", "role-")
 		kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "role=friend")
-		reaches(t, "client-2", url, true)
-		reaches(t, "client-1", url, false)
+		reaches(t, "west", "client-2", url, true)
+		reaches(t, "west", "client-1", url, false)
 	})
 	t.Run("egress", func(t *testing.T) {
 		must(t, world.Apply(ctx, "west", `
@@ -73,9 +73,9 @@ spec:
   podSelector: {matchLabels: {role: friend}}
   policyTypes: [Egress]
 `))
-		reaches(t, "client-2", url, false)
+		reaches(t, "west", "client-2", url, false)
 		kubectl(t, "west", "delete", "networkpolicy", "silent", "-n", "default")
-		reaches(t, "client-2", url, true)
+		reaches(t, "west", "client-2", url, true)
 	})
 	t.Run("Tiers before and after NetworkPolicies", func(t *testing.T) {
 		must(t, world.Apply(ctx, "west", `
@@ -88,7 +88,7 @@ spec:
   appliedTo: [{podSelector: {matchLabels: {app: nginx}}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]
   ingress: [{name: nobody, action: Drop, from: [{podSelector: {matchLabels: {role: friend}}}]}]
 `))
-		reaches(t, "client-2", url, false)
+		reaches(t, "west", "client-2", url, false)
 		must(t, world.Apply(ctx, "west", `
 apiVersion: crd.antrea.io/v1beta1
 kind: NetworkPolicy
@@ -99,17 +99,17 @@ spec:
   appliedTo: [{podSelector: {matchLabels: {app: nginx}}}]
   ingress: [{name: guests, action: Allow, from: [{podSelector: {matchLabels: {role: friend}}}]}]
 `))
-		reaches(t, "client-2", url, true)
-		reaches(t, "client-1", url, false)
+		reaches(t, "west", "client-2", url, true)
+		reaches(t, "west", "client-1", url, false)
 		kubectl(t, "west", "delete", "networkpolicies.crd.antrea.io", "guests", "-n", "default")
-		reaches(t, "client-2", url, false)
+		reaches(t, "west", "client-2", url, false)
 		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nobody")
-		reaches(t, "client-2", url, true)
+		reaches(t, "west", "client-2", url, true)
 	})
 	if after := restarts(); after != before {
 		t.Errorf("the kubelet's probes of isolated Pods were not answered: Ready since %q, and now %q", before, after)
 	}
 	kubectl(t, "west", "delete", "networkpolicy", "friends", "-n", "default")
 	kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "role-")
-	reaches(t, "client-1", url, true)
+	reaches(t, "west", "client-1", url, true)
 }

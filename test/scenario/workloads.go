@@ -53,29 +53,39 @@ spec:
 	return err
 }
 
-// ClientPod runs a Pod that waits for commands on one Node.
+// ClientPod runs a Pod that waits for commands on one Node. Its name may have the Namespace before it, with a slash.
 func (s *Scenario) ClientPod(ctx context.Context, cluster, name, node string) error {
+	namespace, name := split(name)
 	manifest := fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s, namespace: default, labels: {app: client}}
+metadata: {name: %s, namespace: %s, labels: {app: client}}
 spec:
   nodeName: %s
   terminationGracePeriodSeconds: 1
   tolerations: [{operator: Exists}]
   containers:
     - {name: echo, image: %s, imagePullPolicy: Never, args: [serve]}
-`, name, node, echoImage)
+`, name, namespace, node, echoImage)
 	if err := s.Apply(ctx, cluster, manifest); err != nil {
 		return err
 	}
-	_, err := s.Kubectl(ctx, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", "default", "--timeout=60s")
+	_, err := s.Kubectl(ctx, cluster, "wait", "--for=condition=Ready", "pod/"+name, "-n", namespace, "--timeout=60s")
 	return err
 }
 
-// Exec runs a command in a Pod of the default Namespace.
+// split takes a Pod's name apart, which is in the default Namespace unless it says another.
+func split(pod string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(pod, "/"); ok {
+		return namespace, name
+	}
+	return "default", pod
+}
+
+// Exec runs a command in a Pod, named as ClientPod's.
 func (s *Scenario) Exec(ctx context.Context, cluster, pod string, command ...string) (string, error) {
-	args := append([]string{"exec", "-n", "default", pod, "--"}, command...)
+	namespace, name := split(pod)
+	args := append([]string{"exec", "-n", namespace, name, "--"}, command...)
 	return s.Kubectl(ctx, cluster, args...)
 }
 
