@@ -87,7 +87,7 @@ func (a *Agent) debugPolicies(r *http.Request) (any, error) {
 			p.Tier, p.TierPriority, p.Priority = f.Tier, new(int32(f.TierPriority)), &f.Priority
 		}
 		for _, rule := range s.Rules {
-			p.Counters.Add(counts.rules[rule.Key])
+			p.Add(counts.rules[rule.Key])
 		}
 		list.Policies = append(list.Policies, p)
 	}

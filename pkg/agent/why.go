@@ -446,7 +446,7 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 			}
 		}
 		if source == "" {
-			return "", fmt.Errorf("Pod %s has no port in the switch yet", from.Name)
+			return "", fmt.Errorf("there is no port of Pod %s in the switch yet", from.Name)
 		}
 	case from.Node != "":
 		remote, ok := a.tables.remotes.Get(derive.Name(from.Node))

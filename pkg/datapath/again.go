@@ -193,8 +193,8 @@ type tracked struct {
 // trackedOf reads a line of dpctl/dump-conntrack.
 func trackedOf(line string) (c tracked, ok bool) {
 	protocol, _, _ := strings.Cut(line, ",")
-	orig, rest, ok1 := between(line, "orig=(", ")")
-	reply, rest, ok2 := between(rest, "reply=(", ")")
+	orig, rest, ok1 := tuple(line, "orig=(")
+	reply, rest, ok2 := tuple(rest, "reply=(")
 	if !ok1 || !ok2 {
 		return c, false
 	}

@@ -50,8 +50,8 @@ func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
 func TrackedServiceConnections(dump string) map[ServiceConnection]bool {
 	out := map[ServiceConnection]bool{}
 	for line := range strings.Lines(dump) {
-		orig, rest, ok1 := between(line, "orig=(", ")")
-		reply, rest, ok2 := between(rest, "reply=(", ")")
+		orig, rest, ok1 := tuple(line, "orig=(")
+		reply, rest, ok2 := tuple(rest, "reply=(")
 		if !strings.HasPrefix(line, "udp,") || !ok1 || !ok2 || !strings.Contains(","+strings.TrimSpace(rest)+",", ",zone="+strconv.Itoa(int(mainZone))+",") {
 			continue
 		}
@@ -64,20 +64,21 @@ func TrackedServiceConnections(dump string) map[ServiceConnection]bool {
 	return out
 }
 
-func between(text, before, after string) (inside, rest string, ok bool) {
-	_, text, ok = strings.Cut(text, before)
+// tuple reads one such as "orig=(src=10.0.0.1,...)", whose beginning is given to the parenthesis, and what follows.
+func tuple(text, name string) (inside, rest string, ok bool) {
+	_, text, ok = strings.Cut(text, name)
 	if !ok {
 		return "", "", false
 	}
-	return strings.Cut(text, after)
+	return strings.Cut(text, ")")
 }
 
 // addrPort reads an address and a port of a tuple such as "src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2".
-func addrPort(tuple, addrKey, portKey string) (netip.AddrPort, bool) {
+func addrPort(text, addrKey, portKey string) (netip.AddrPort, bool) {
 	var addr netip.Addr
 	var port uint64
 	var err1, err2 error
-	for word := range strings.SplitSeq(tuple, ",") {
+	for word := range strings.SplitSeq(text, ",") {
 		switch key, value, _ := strings.Cut(word, "="); key {
 		case addrKey:
 			addr, err1 = netip.ParseAddr(value)

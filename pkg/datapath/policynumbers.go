@@ -66,7 +66,7 @@ func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.D
 	var out []string
 	for _, i := range identities {
 		for _, row := range derive.List(r, p.strict, subject{i, d}) {
-			if row.Value.Rank.Compare(rank) < 0 {
+			if row.Value.Compare(rank) < 0 {
 				out = append(out, fmt.Sprint(row.Key, row.Value.Meaning))
 			}
 		}

@@ -21,10 +21,10 @@ type closed struct {
 
 func newClosed() closed {
 	w := newWorld(1)
-	w.Tables.Namespaces.Set(derive.Object{Name: "x"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
+	w.Namespaces.Set(derive.Object{Name: "x"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-	w.Tables.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+	w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 	return closed{w, derive.ObjectOf(pod)}
 }
 
@@ -75,7 +75,7 @@ func TestNotUnderstood(t *testing.T) {
 				n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 				row.rule.Action = action
 				n.Spec = crdv1beta1.PolicySpec{Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}, Egress: []crdv1beta1.Rule{row.rule, {Action: crdv1beta1.ActionDrop}}}
-				c.Tables.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+				c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 				v, problems := c.asks(Egress)
 				if want := map[crdv1beta1.Action]Action{crdv1beta1.ActionReject: Reject, crdv1beta1.ActionAllow: Drop}[action]; v.Action != want {
 					t.Errorf("%s, want %s: %+v", v.Action, want, v)
@@ -94,11 +94,11 @@ func TestUnknownTier(t *testing.T) {
 	n := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}
 	n.Spec = crdv1beta1.PolicySpec{Tier: "late", Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}},
 		Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow}, {Action: crdv1beta1.ActionDrop}}}
-	c.Tables.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
+	c.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
 	if v, problems := c.asks(Ingress); v.Action != Drop || !strings.Contains(problems, "AntreaNetworkPolicy x/p: spec.tier: there is no Tier late") {
 		t.Errorf("%+v, %s", v, problems)
 	}
-	c.Tables.Tiers.Set(derive.Object{Name: "late"}, TierFactsOf(&crdv1beta1.Tier{Spec: crdv1beta1.TierSpec{Priority: 0}}))
+	c.Tiers.Set(derive.Object{Name: "late"}, TierFactsOf(&crdv1beta1.Tier{Spec: crdv1beta1.TierSpec{Priority: 0}}))
 	if v, problems := c.asks(Ingress); v.Action != Allow || problems != "" || v.Stage != Admin {
 		t.Errorf("with the Tier: %+v, %s", v, problems)
 	}
@@ -109,13 +109,13 @@ func TestGroupCycle(t *testing.T) {
 	c := newClosed()
 	for _, g := range []struct{ name, child string }{{"a", "b"}, {"b", "a"}} {
 		o := &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: g.name}, Spec: crdv1beta1.GroupSpec{ChildGroups: []string{g.child, "c"}}}
-		c.Tables.ClusterGroups.Set(derive.ObjectOf(o), ClusterGroupFactsOf(o))
+		c.ClusterGroups.Set(derive.ObjectOf(o), ClusterGroupFactsOf(o))
 	}
 	all := &crdv1beta1.ClusterGroup{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: crdv1beta1.GroupSpec{PodSelector: &metav1.LabelSelector{}}}
-	c.Tables.ClusterGroups.Set(derive.ObjectOf(all), ClusterGroupFactsOf(all))
+	c.ClusterGroups.Set(derive.ObjectOf(all), ClusterGroupFactsOf(all))
 	n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	n.Spec = crdv1beta1.PolicySpec{Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{Group: "a"}}, Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}}}
-	c.Tables.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	v, problems := c.asks(Ingress)
 	if v.Action != Drop || !strings.Contains(problems, "ClusterGroup a: spec.childGroups: the group contains itself, by a, b, a") {
 		t.Errorf("%+v, %s", v, problems)
@@ -134,7 +134,7 @@ func TestLaterVersion(t *testing.T) {
 			n := &npv1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 			rule.Action = action
 			n.Spec = npv1alpha2.ClusterNetworkPolicySpec{Tier: npv1alpha2.AdminTier, Subject: npv1alpha2.ClusterNetworkPolicySubject{Namespaces: &metav1.LabelSelector{}}, Ingress: []npv1alpha2.ClusterNetworkPolicyIngressRule{rule}}
-			c.Tables.Policies[ClusterNetworkPolicy].Set(derive.ObjectOf(n), ClusterFactsOf(n))
+			c.Policies[ClusterNetworkPolicy].Set(derive.ObjectOf(n), ClusterFactsOf(n))
 			if v, problems := c.asks(Ingress); v.Action != want || (v.Rule == nil) != (action == "Accept") || !strings.Contains(problems, "ClusterNetworkPolicy p: spec.ingress[0]") {
 				t.Errorf("%s of an unknown %s: %+v, %s", action, name, v, problems)
 			}

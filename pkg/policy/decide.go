@@ -88,7 +88,7 @@ func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Ke
 		keys, _ := t.instances.Get(policy)
 		for _, k := range keys {
 			rule, ok := t.Rules.Get(k)
-			if !ok || k.Direction != d || s.Rule != nil && rule.Rank.Compare(rank) >= 0 || !rule.matches(number, other, peer, c) {
+			if !ok || k.Direction != d || s.Rule != nil && rule.Compare(rank) >= 0 || !rule.matches(number, other, peer, c) {
 				continue
 			}
 			s.Rule, s.Action, rank = &k, rule.Action, rule.Rank

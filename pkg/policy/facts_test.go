@@ -47,11 +47,11 @@ func TestBadParts(t *testing.T) {
 			if len(f.Problems) != 1 || !strings.Contains(f.Problems[0].String(), row.want) || f.Problems[0].Object.String() != "NetworkPolicy x/p" {
 				t.Fatalf("problems %v, want one with %q", f.Problems, row.want)
 			}
-			w.Tables.Policies[NetworkPolicy].Set(derive.ObjectOf(n), f)
-			w.Tables.Namespaces.Set(derive.Object{Name: "x"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
+			w.Policies[NetworkPolicy].Set(derive.ObjectOf(n), f)
+			w.Namespaces.Set(derive.Object{Name: "x"}, NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}))
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-			w.Tables.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+			w.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 			w.engine.Pass()
 			c := Connection{From: w.address(), To: w.address(), Protocol: corev1.ProtocolTCP, Port: 80}
 			if v := w.Decide(derive.ObjectOf(pod), Ingress, c); v.Allowed || v.Stage != NetworkPolicies || len(v.Steps[NetworkPolicies].Policies) != 1 {

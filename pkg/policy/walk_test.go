@@ -34,7 +34,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	w := &world{engine: derive.New()}
 	w.Tables = NewTables(w.engine, "node-1").Stretched()
-	w.Tables.Loaded()
+	w.Loaded()
 	var all []netip.Addr
 	for i := range 12 {
 		all = append(all, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
@@ -126,7 +126,7 @@ func fill(t *Tables, c policytest.Cluster) {
 	}
 	each(watch, c.AntreaCluster)
 	each(watch, c.Antrea)
-	each(watch, c.Others.Cluster)
+	each(watch, c.Cluster)
 	each(watch, c.Tiers)
 	each(watch, c.ClusterGroups)
 	each(watch, c.Groups)

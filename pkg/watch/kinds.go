@@ -55,7 +55,7 @@ var resources = byType(
 	resource{crdv1beta1.GroupVersion.WithResource("tiers"), &crdv1beta1.Tier{}, &crdv1beta1.TierList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("clustergroups"), &crdv1beta1.ClusterGroup{}, &crdv1beta1.ClusterGroupList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("groups"), &crdv1beta1.Group{}, &crdv1beta1.GroupList{}},
-	resource{npv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies"), &npv1alpha2.ClusterNetworkPolicy{}, &npv1alpha2.ClusterNetworkPolicyList{}},
+	resource{schema.GroupVersion(npv1alpha2.GroupVersion).WithResource("clusternetworkpolicies"), &npv1alpha2.ClusterNetworkPolicy{}, &npv1alpha2.ClusterNetworkPolicyList{}},
 )
 
 var mcsGroup = schema.GroupVersion(mcsv1alpha1.GroupVersion)
@@ -92,7 +92,7 @@ var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
-		crdv1beta1.AddToScheme, npv1alpha2.AddToScheme,
+		crdv1beta1.AddToScheme, npv1alpha2.Install,
 	} {
 		utilruntime.Must(add(s))
 	}

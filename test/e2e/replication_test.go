@@ -35,7 +35,7 @@ func testReplication(t *testing.T) {
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, scenario.Leader, "describe", "resourceimport", "-A")
 			for _, cluster := range world.Members() {
-				if text := "does not exist in the importing cluster " + scenario.ClusterID(cluster); !strings.Contains(out, text) {
+				if text := "does not exist in importing cluster " + scenario.ClusterID(cluster); !strings.Contains(out, text) {
 					err = errors.Join(err, fmt.Errorf("no Event %q", text))
 				}
 			}

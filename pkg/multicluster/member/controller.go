@@ -52,7 +52,7 @@ func Scheme() *runtime.Scheme {
 	utilruntime.Must(mcv1alpha2.AddToScheme(s))
 	utilruntime.Must(mcsv1alpha1.Install(s))
 	utilruntime.Must(crdv1beta1.AddToScheme(s))
-	utilruntime.Must(npv1alpha2.AddToScheme(s))
+	utilruntime.Must(npv1alpha2.Install(s))
 	return s
 }
 

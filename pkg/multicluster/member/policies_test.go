@@ -374,7 +374,7 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 		}
 		return out
 	}
-	version := versions()
+	versions()
 	if a.Spec.Tier != "application" || a.Spec.Ingress[0].Name != "filled-in" || c.Spec.Ingress[0].Name != "filled-in" || b.Spec.Ingress[0].Ports[0].Protocol == nil || len(b.Spec.PolicyTypes) != 2 {
 		t.Errorf("have %+v %+v %+v, want the defaults in them", a.Spec, b.Spec, c.Spec)
 	}
@@ -386,7 +386,7 @@ func TestPoliciesAreWrittenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	before = w.writes("cluster")
-	version = versions()
+	version := versions()
 	w.update(w.member, c, func() { c.Spec.Ingress[0].Name = "mine" })
 	w.eventually("the drift is gone", func(ctx context.Context) error {
 		if err := w.member.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil || c.Spec.Ingress[0].Name != "filled-in" {
