@@ -52,7 +52,7 @@ func TestAccess(t *testing.T) {
 	}
 	c := config.Default()
 	c.FeatureGates = map[string]bool{"Multicluster": true}
-	c.Multicluster.EnableGateway = true
+	c.Multicluster.EnableGateway, c.Multicluster.EnableStretchedNetworkPolicy = true, true
 	var watched []resource
 	for _, k := range newTables(c, "node-1").kinds("kube-system") {
 		watched = append(watched, resource{k.Resource().Group, k.Resource().Resource})

@@ -195,7 +195,11 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Of(p.ClusterGroups, policy.ClusterGroupFactsOf, watch.Optional()),
 		watch.Of(p.Groups, policy.GroupFactsOf, watch.Optional()),
 	}
-	p.LabelIdentities.Loaded() // policies are not stretched over the ClusterSet yet
+	if t.config.StretchedPolicies() {
+		kinds = append(kinds, watch.Of(p.LabelIdentities, policy.LabelIdentityOf, watch.Optional()))
+	} else {
+		p.LabelIdentities.Loaded() // there are none
+	}
 	if !t.config.MulticlusterGateway() {
 		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {
 			s.Loaded() // there are none

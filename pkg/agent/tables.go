@@ -31,7 +31,7 @@ const self = datapath.Self
 // host's network and flows. A change makes those rows again that read it.
 //
 //	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
-//	            gateways, clusterinfoimports, clustersets, serviceexports
+//	            gateways, clusterinfoimports, clustersets, serviceexports, labelidentities
 //	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record
 //	                 │
 //	                 ▼
@@ -115,6 +115,9 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
 	t.services = service.NewTables(e, nodeName, knowsSCTP(c))
 	t.policies = policy.NewTables(e, nodeName)
+	if c.StretchedPolicies() {
+		t.policies.Stretched()
+	}
 	t.serviceCIDRs = derive.NewSource[derive.Object, []netip.Prefix](e, "servicecidrs")
 	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
 	t.imports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
@@ -358,6 +361,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		Tunnel:       t.tunnel(),
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),
+		Stretched:    t.config.StretchedPolicies(),
 	}
 	if mac, err := ofp.ParseMAC(s.GatewayMAC); err == nil {
 		n.GatewayMAC = mac

@@ -159,6 +159,7 @@ func (t *Tables) WatchPolicies(changed func()) {
 	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
 	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
 	p.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
+	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
 }
 
 // Rechecks finds the connections that have to be judged again among those that a datapath tracks, in the text of
@@ -306,16 +307,18 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 			found(Recheck{Why: RuleGone, Direction: d, Rule: rule})
 		default:
 			peer, _ := s.in.Addresses.Get(policy.Addr{Addr: ends[other]})
-			if peer == 0 {
+			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
+				peer, c.ClusterSet = n, n&^remote // of which rules name others than before, if they do
+			} else if peer == 0 {
 				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
 			}
-			if c.ends[d] == pod.identity && c.ends[other] == peer || s.in.Decide(pod.pod, d, c.Connection).Allowed {
+			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 || s.in.Decide(pod.pod, d, c.Connection).Allowed {
 				continue
 			}
 			if c.ends[d] != pod.identity {
 				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})
 			}
-			if c.ends[other] != peer {
+			if c.ends[other] != peer || c.ClusterSet != 0 {
 				found(Recheck{Why: Relabelled, Direction: other, Addr: ends[other], Identity: c.ends[other]})
 			}
 		}

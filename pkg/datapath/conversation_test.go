@@ -18,6 +18,8 @@ type cable struct {
 	states map[string]State
 	nodes  map[string]*oftest.Switch
 	choice int // index of the endpoint that Services choose
+
+	tunnels []oftest.Packet // that were sent
 }
 
 // ends are where the Nodes' tunnels end.
@@ -94,6 +96,7 @@ func (c *cable) send(from string, p oftest.Packet) way {
 				c.t.Fatalf("%s: %s leaves for tunnel end %s, where nobody is", node, p, p.TunDst)
 			}
 			p.TunSrc = c.states[node].Node.Ends[0]
+			c.tunnels = append(c.tunnels, p)
 			node, in = far, tunnelPort
 		case gatewayPort:
 			w.places = append(w.places, "host")

@@ -129,12 +129,16 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 // toPeer sends requests for the peer's Services, and Pods where they are shared, to the
 // Gateway, and from there to the peer's. By the MAC the far side knows that the packet comes
 // from another cluster. On the Gateway the source becomes the Gateway's address, so that the
-// peer needs to know nothing of this cluster's Pods.
+// peer needs to know nothing of this cluster's Pods; for its policies the tunnel's key says who sends.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) flow.Flow {
-	if !c.isGateway() {
-		return c.throughTunnel(normal, crossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
+	f := c.throughTunnel(normal, crossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
+	if c.isGateway() {
+		f = c.throughTunnel(normal, crossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
 	}
-	return c.throughTunnel(normal, crossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
+	if c.Stretched { // the key of what a peer sends stays as it is, on the way to another Node
+		f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
+	}
+	return f
 }
 
 // reply sends answers to a peer's requests back the way they came.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.flows anew")
@@ -21,6 +22,15 @@ var update = flag.Bool("update", false, "write testdata/*.flows anew")
 // review in changes, and has the real parser read them.
 func TestGolden(t *testing.T) {
 	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
+	stretched := stretchedSources("west", 1)
+	stretched.rules(about(policy.Drop, "app=a"))
+	stretched.engine.Pass()
+	var policies []flow.Owner
+	for o := range stretched.held {
+		if o.Kind == KindPolicy {
+			policies = append(policies, o)
+		}
+	}
 	for _, test := range []struct {
 		name    string
 		entries map[flow.Owner]flow.Entries
@@ -36,6 +46,7 @@ func TestGolden(t *testing.T) {
 		{"multicluster-regular", regular, []flow.Owner{PeerOwner("north"), PeerOwner("west")}},
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
+		{"stretched", stretched.held, append(policies, PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries

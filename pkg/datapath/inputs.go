@@ -42,6 +42,8 @@ type Node struct {
 	PacketInRate uint32
 	// SCTPByPort says that connection tracking does not know the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
+	// Stretched has the keys of tunnels between clusters say who sends, in numbers of the cluster set.
+	Stretched bool
 }
 
 // Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with

@@ -84,16 +84,27 @@ func (n Node) classify() []flow.Flow {
 	return []flow.Flow{
 		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
 		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()), Actions: flow.Do(flow.Goto(ARP))},
-		accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
+		n.accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
 	}
 }
 
-func accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {
+func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {
+	actions := flow.Do(flow.Load(source, from))
+	if n.Stretched {
+		actions = append(actions, keyOf[from]...)
+	}
 	return flow.Flow{
 		Table: Classify, Priority: priority,
 		Match:   flow.All(match...),
-		Actions: flow.Do(flow.Load(source, from), flow.Goto(UnSNAT)),
+		Actions: append(actions, flow.Goto(UnSNAT)),
 	}
+}
+
+// keyOf reads the tunnel's key, by source: a Node of this cluster says whose packet it is for other clusters, and another
+// cluster for this one. A key of 0 is nobody whom a rule names.
+var keyOf = map[uint64]flow.Actions{
+	fromTunnel: flow.Do(flow.Move(tunnelKey, clusterSetID)),
+	fromPeer:   flow.Do(flow.Load(sender, remote), flow.Move(tunnelKey, flow.Bits{Field: sender.Field, First: sender.First, Width: tunnelKey.Width})),
 }
 
 // fromNode admits what another Node of this cluster sends through its tunnel to this Node's
@@ -128,10 +139,10 @@ func (n Node) acceptTunnel(priority uint16, as uint64, match ...flow.Cond) []flo
 	match = append([]flow.Cond{flow.InPort(n.TunnelPort)}, match...)
 	var flows []flow.Flow
 	for _, end := range n.Ends {
-		flows = append(flows, accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
+		flows = append(flows, n.accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
 	}
 	if len(flows) == 0 {
-		flows = append(flows, accept(priority, as, match...))
+		flows = append(flows, n.accept(priority, as, match...))
 	}
 	return flows
 }

@@ -26,7 +26,7 @@ func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []p
 	flows := []flow.Flow{back(pod.Port)}
 	for _, ip := range pod.IPs {
 		flows = append(flows,
-			pod.sends(ip, identity.number), pod.asks(ip), answer(ip, pod.MAC),
+			n.sends(pod, ip, identity), pod.asks(ip), answer(ip, pod.MAC),
 			n.toPod(pod, ip, identity.number), n.toItself(pod, ip),
 		)
 	}
@@ -37,11 +37,15 @@ func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []p
 }
 
 // sends lets the Pod send from its own addresses and nothing else.
-func (pod Pod) sends(ip netip.Addr, identity uint32) flow.Flow {
+func (n Node) sends(pod Pod, ip netip.Addr, identity podIdentity) flow.Flow {
+	actions := load(sender, identity.number)
+	if n.Stretched {
+		actions = append(actions, flow.Load(clusterSetID, uint64(identity.clusterSet)))
+	}
 	return flow.Flow{
 		Table: Classify, Priority: normal,
 		Match:   flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.IPSrc(host(ip))),
-		Actions: flow.Do(append(load(sender, identity), flow.Load(source, fromPod), flow.Goto(UnSNAT))...),
+		Actions: append(actions, flow.Load(source, fromPod), flow.Goto(UnSNAT)),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -44,6 +45,9 @@ func (n Node) policies() []flow.Flow {
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
 	}
 	flows = append(flows, again()...)
+	if n.Stretched {
+		flows = append(flows, stretched()...)
+	}
 	for _, s := range directions {
 		flows = append(flows,
 			flow.Flow{Table: s.judge, Priority: normal, Match: flow.All(s.own.Is(unknownIdentity))},
@@ -65,8 +69,9 @@ func (n Node) policies() []flow.Flow {
 
 // podIdentity is what policies are to a Pod of this Node.
 type podIdentity struct {
-	number uint32
-	egress bool // a policy is applied to it for egress
+	number     uint32
+	clusterSet uint32 // its number in the cluster set
+	egress     bool   // a policy is applied to it for egress
 }
 
 // identity returns that of a Pod. While it is not known it is none, or in a Namespace with policies the one that
@@ -77,14 +82,19 @@ func (t *Tables) identity(r *derive.Reader, pod problem.Object) podIdentity {
 	}
 	i, _ := derive.Get(r, t.Policy.Identities, derive.Object{Namespace: pod.Namespace, Name: pod.Name})
 	if i == "" {
+		out := podIdentity{clusterSet: policy.UnknownClusterSet}
 		if t.Policy.MaySelect(r, pod.Namespace) {
-			return podIdentity{number: unknownIdentity}
+			out.number = unknownIdentity
 		}
-		return podIdentity{}
+		return out
 	}
 	number, _ := derive.Get(r, t.Policy.Numbers, i)
 	applied, _ := derive.Get(r, t.Policy.Applied, i)
-	return podIdentity{number, applied.Any(policy.Egress)}
+	clusterSet, ok := derive.Get(r, t.Policy.ClusterSetNumbers, i)
+	if !ok {
+		clusterSet = policy.UnknownClusterSet
+	}
+	return podIdentity{number, clusterSet, applied.Any(policy.Egress)}
 }
 
 // load is the action that says who sends or receives, none for nobody whom a rule names.
@@ -117,6 +127,7 @@ type policyFlows struct {
 	frontends    derive.Readable[derive.Object, []service.Frontend]
 	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
 	conjunctions *derive.Numbers[policy.RuleKey]
 	numbers      *derive.Table[policy.RuleKey, uint32]
 	defaults     *derive.Table[policy.Identity, [2]uint32]
@@ -126,6 +137,7 @@ type policyFlows struct {
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
 	rechecks     *derive.Source[Recheck, bool]
 	again        *derive.Table[Recheck, flow.Entries]
+	followed     *derive.Table[remoteNumber, flow.Entries]
 	locals       *derive.Table[derive.Name, local]
 }
 
@@ -133,6 +145,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
 	p.rules = derive.NewIndex(in.Rules, "clause", func(k policy.RuleKey, r policy.Rule) []clause { return slices.Concat(parts(k, r)...) })
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
+	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
 		if len(parts(k, r)) == 0 {
 			return nil
@@ -148,6 +161,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
 	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
+	p.followed = derive.NewTable(e, "followed-flows", followedFlows, derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
 	p.again = derive.NewTable(e, "recheck-flows", p.recheckFlows, derive.KeysOf(p.rechecks))
 	return p
 }
@@ -159,6 +173,7 @@ const (
 	clausePrefix  = "clause "
 	rulePrefix    = "rule "
 	againPrefix   = "again "
+	remotePrefix  = "clusterset "
 )
 
 func policyOwner(prefix string, name any) flow.Owner {
@@ -170,6 +185,7 @@ func addressOwner(a policy.Addr) flow.Owner    { return policyOwner(addressPrefi
 func clauseOwner(c clause) flow.Owner          { return policyOwner(clausePrefix, c) }
 func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner(rulePrefix, k) }
 func againOwner(c Recheck) flow.Owner          { return policyOwner(againPrefix, c) }
+func remoteOwner(n remoteNumber) flow.Owner    { return policyOwner(remotePrefix, uint32(n)) }
 
 func (p *policyFlows) entries(owner string) (e flow.Entries) {
 	prefix, name, _ := strings.Cut(owner, " ")
@@ -186,6 +202,10 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 		e, _ = p.verdicts.Get(policy.RuleKeyOf(name))
 	case againPrefix:
 		e, _ = p.again.Get(recheckOf(name))
+	case remotePrefix:
+		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+			e, _ = p.followed.Get(remoteNumber(n))
+		}
 	}
 	return e
 }
@@ -196,6 +216,7 @@ func (p *policyFlows) watch(changed func(flow.Owner)) {
 	watch(p.clauses, func(c clause) { changed(clauseOwner(c)) })
 	watch(p.verdicts, func(k policy.RuleKey) { changed(ruleOwner(k)) })
 	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
+	watch(p.followed, func(n remoteNumber) { changed(remoteOwner(n)) })
 }
 
 func (p *policyFlows) owners(out *[]flow.Owner) {
@@ -204,6 +225,7 @@ func (p *policyFlows) owners(out *[]flow.Owner) {
 	owners(out, p.clauses, clauseOwner)
 	owners(out, p.verdicts, ruleOwner)
 	owners(out, p.again, againOwner)
+	owners(out, p.followed, remoteOwner)
 }
 
 // direction is where connections in one direction are judged.
@@ -247,6 +269,9 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 			actions = append(actions, flow.Load(bit, has))
 		}
 		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
+		if d == policy.Ingress && len(derive.List(r, p.stretched, subject{identity, d})) > 0 {
+			e.Flows = append(e.Flows, nobodyUnknown(identity))
+		}
 		if !applied.Isolated(d) {
 			e.Flows = append(e.Flows, flow.Flow{
 				Table: s.stages[policy.Baseline], Priority: last, Match: own,

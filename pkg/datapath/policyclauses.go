@@ -22,7 +22,7 @@ type clause struct {
 	rank      policy.Rank
 	direction policy.Direction
 	kind      clauseKind
-	identity  uint32       // of appliedTo and peer
+	identity  uint32       // of appliedTo and peer; that of a Pod of another cluster is remote
 	to        netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
 	ports     portMask     // of port
 	service   derive.Object
@@ -236,6 +236,11 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	for _, n := range rule.Peers {
 		c := of(peer)
 		c.identity = n
+		peers = append(peers, c)
+	}
+	for _, n := range rule.ClusterSet {
+		c := of(peer)
+		c.identity = remote | n
 		peers = append(peers, c)
 	}
 	for _, p := range rule.Blocks {

@@ -53,6 +53,11 @@ func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil
 	}
+	return subjects(k, r)
+}
+
+// subjects are those that a rule is applied to.
+func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	out := make([]subject, len(r.Applied))
 	for i, n := range r.Applied {
 		out[i] = subject{n, k.Direction}

@@ -63,7 +63,9 @@ const (
 	last   uint16 = 180 // where everything else goes
 	low    uint16 = 190
 	normal uint16 = 200
-	high   uint16 = 210   // a special case of a normal flow
+	differ uint16 = 205   // a special case of a normal flow
+	same   uint16 = 206   // what is no such case after all
+	high   uint16 = 210   // a special case of all of these
 	never  uint16 = 220   // what is dropped whatever else a packet is
 	skip   uint16 = 65000 // in a table of rules: above all of them
 )
@@ -83,14 +85,22 @@ var (
 	byNetworkPolicies = flow.Reg(0).Bits(9, 1)
 	byBaseline        = flow.Reg(0).Bits(10, 1)
 
-	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names.
-	sender   = flow.Reg(2).Bits(0, 24)
+	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names. A sender in another
+	// cluster has the number of the cluster set, and the highest bit (remote).
+	sender   = flow.Reg(2).Bits(0, 25)
 	receiver = flow.Reg(3).Bits(0, 24)
 
 	// Which rule let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0 is none.
 	egressRule  = flow.Reg(4).Bits(0, 32)
 	ingressRule = flow.Reg(5).Bits(0, 32)
+
+	// The cluster set's number of a Pod of this cluster that sends: it becomes the tunnel's key on the way to another
+	// cluster. It cannot be there from the start: recirculation forgets tunnel metadata without an address.
+	clusterSetID = flow.Reg(6).Bits(0, 24)
 )
+
+// tunnelKey is the part of a tunnel's key that all tunnel types have.
+var tunnelKey = flow.Bits{Field: ofp.TunID, First: 0, Width: 24}
 
 // What a connection carries for its whole life, in zone mainZone.
 var (
@@ -102,8 +112,8 @@ var (
 	labelEgress  = flow.CTLabelBits(32, 32)
 
 	// Sender and receiver of the packet that was judged: a Pod whose labels change has another identity.
-	labelSender   = flow.CTLabelBits(76, 24)
-	labelReceiver = flow.CTLabelBits(100, 24)
+	labelSender   = flow.CTLabelBits(76, 25)
+	labelReceiver = flow.CTLabelBits(101, 24)
 )
 
 // Values of source.
@@ -123,6 +133,9 @@ const (
 // unknownIdentity is that of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
 // nothing is allowed.
 const unknownIdentity = 1<<24 - 1
+
+// remote is in sender where its number is one of the cluster set, which come from the same range as this Node's own.
+const remote = 1 << 24
 
 // Zones of connection tracking.
 const (
@@ -188,10 +201,11 @@ var bitFields = []bitField{
 	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
-	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet"}},
+	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
 	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet"}},
 	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
+	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},

@@ -57,6 +57,9 @@ func newSources(s State) *sources {
 		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
 		policy:    policy.NewTables(e, s.Node.Name),
 	}
+	if s.Node.Stretched {
+		c.policy.Stretched()
+	}
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
 		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,

@@ -35,6 +35,9 @@ type Verdict struct {
 	Stage Stage
 	// Action is what became of the connection: Allow, Drop or Reject.
 	Action Action
+	// Unknown says that it comes from a Pod of another cluster that the cluster set has not numbered yet, and that
+	// rules about such Pods are applied: then none of them is asked.
+	Unknown bool
 	// Rule decided; nil where none did, or where isolation by NetworkPolicies did.
 	Rule *RuleKey
 	// Steps are the stages that were asked, in order, the last of them the one that decided.
@@ -56,6 +59,10 @@ func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	identity, _ := t.here.Get(pod)
 	applied, _ := t.Applied.Get(identity)
 	var v Verdict
+	if d == Ingress && c.ClusterSet == UnknownClusterSet && t.isStretched(identity, applied[d]) {
+		v.Action, v.Unknown = Drop, true
+		return v
+	}
 	for stage := range Stages {
 		step := t.step(identity, d, stage, applied[d][stage], c)
 		v.Steps = append(v.Steps, step)
@@ -72,6 +79,18 @@ func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	}
 	v.Allowed, v.Stage, v.Action = true, Stages, Allow
 	return v
+}
+
+// isStretched says whether rules about Pods of other clusters are applied to an identity for ingress.
+func (t *Tables) isStretched(i Identity, applied [Stages][]Key) bool {
+	number, _ := t.Numbers.Get(i)
+	return slices.ContainsFunc(slices.Concat(applied[:]...), func(policy Key) bool {
+		keys, _ := t.instances.Get(policy)
+		return slices.ContainsFunc(keys, func(k RuleKey) bool {
+			rule, _ := t.Rules.Get(k)
+			return k.Direction == Ingress && rule.Stretched && slices.Contains(rule.Applied, number)
+		})
+	})
 }
 
 // step finds the rule of a stage that matches first.

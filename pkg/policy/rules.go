@@ -113,11 +113,14 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 	}
 	t.nodeBlocks(k.Policy.Kind, f.Nodes, &blocks, r)
 	if !t.stretched {
+		if len(f.ClusterSet) > 0 {
+			report(".from", "NotStretched", "policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
+		}
 		out.ClusterSet = nil
 	}
 	for i, s := range f.Services {
 		if s.ClusterSet && !t.stretched {
-			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched", "policies are not stretched over the ClusterSet, so it is left out: set multicluster.enableStretchedNetworkPolicy")
+			report(fmt.Sprintf(".toServices[%d].scope", i), "NotStretched", "policies are not stretched over the ClusterSet, so it is left out: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
 			understood = false
 			continue
 		}

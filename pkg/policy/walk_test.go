@@ -166,7 +166,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 				c.Service = derive.Object{Namespace: policytest.Pick(w.Walk, "x", "y", "z"), Name: policytest.Pick(w.Walk, "svc", "antrea-mc-svc")}
 			}
 		} else if w.IntN(4) == 0 {
-			c.From, c.ClusterSet = netip.MustParseAddr("10.99.0.1"), uint32(1+w.IntN(5))
+			c.From, c.ClusterSet = netip.MustParseAddr("10.99.0.1"), policytest.Pick[uint32](w.Walk, 1, 2, 3, 4, 5, UnknownClusterSet)
 		}
 		have, want := w.Decide(derive.ObjectOf(pod), d, c), w.Judge(pod, d == Egress, policytest.Connection(c))
 		if have.Action.String() != want || have.Allowed != (want == "Allow") {

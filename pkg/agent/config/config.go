@@ -87,8 +87,8 @@ type AntreaProxy struct {
 // feature gate Multicluster; see Config.MulticlusterGateway.
 type Multicluster struct {
 	EnableGateway                bool                  `key:"enableGateway" alias:"enable"`
-	Namespace                    string                `key:"namespace"` // of Gateways and ClusterInfoImports; empty: the agent's own
-	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy" effect:"none" why:"network policies across clusters are not enforced by this version"`
+	Namespace                    string                `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
+	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
 	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
 	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
 	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"` // with clusters that announce a WireGuard key, in plain text
@@ -173,6 +173,11 @@ type IPsec struct {
 // MulticlusterGateway reports whether this Node takes part in traffic between clusters.
 func (c Config) MulticlusterGateway() bool {
 	return c.Enabled("Multicluster") && c.Multicluster.EnableGateway
+}
+
+// StretchedPolicies reports whether policies with scope ClusterSet are about the Pods of other clusters as well.
+func (c Config) StretchedPolicies() bool {
+	return c.MulticlusterGateway() && c.Multicluster.EnableStretchedNetworkPolicy
 }
 
 // Enabled reports whether a feature gate is on: by the file, else by default.

@@ -61,7 +61,7 @@ apiPort: 10360
 		t.Fatal(err)
 	}
 	if c.OVSDatapathType != "netdev" || c.TransportInterface != "eth1" || c.TunnelType != "vxlan" || c.KubeAPIServerOverride != "https://172.30.0.10:6443" ||
-		!c.MulticlusterGateway() || c.Multicluster.Namespace != "kube-system" {
+		!c.MulticlusterGateway() || !c.StretchedPolicies() || c.Multicluster.Namespace != "kube-system" {
 		t.Errorf("got %+v", c)
 	}
 	var got []string
@@ -71,7 +71,6 @@ apiPort: 10360
 	want := []string{
 		"line 3: featureGates.AntreaPolicy: policies of these kinds are NOT enforced by this version; NetworkPolicies of networking.k8s.io are",
 		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
-		"line 11: multicluster.enableStretchedNetworkPolicy: has no effect: network policies across clusters are not enforced by this version",
 		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",
 		"line 14: apiPort: has no effect: the agent serves its API on a unix socket",
 	}

@@ -59,6 +59,9 @@ func (c Cluster) Judge(pod *corev1.Pod, egress bool, conn Connection) string {
 	if egress {
 		a.peer = conn.To
 	}
+	if a.unknown() {
+		return drop
+	}
 	all := slices.Concat(a.antrea(), a.cluster())
 	slices.SortStableFunc(all, before)
 	first := func(from, to int) string {
@@ -153,6 +156,32 @@ func (a asked) antrea() (out []decision) {
 		add("", &p.Spec)
 	}
 	return out
+}
+
+// unknown says whether the client is a Pod of another cluster that has no number yet, and a rule about such Pods is applied.
+func (a asked) unknown() bool {
+	if a.egress || a.conn.ClusterSet != 1<<24-1 {
+		return false
+	}
+	about := func(namespace string, spec *crdv1beta1.PolicySpec) bool {
+		_, known := a.tierOf(spec.Tier)
+		return slices.ContainsFunc(spec.Ingress, func(r crdv1beta1.Rule) bool {
+			void := !known && (string(r.Action) == allow || string(r.Action) == pass)
+			return !void && a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) &&
+				slices.ContainsFunc(r.From, func(p crdv1beta1.Peer) bool { return p.Scope == crdv1beta1.ScopeClusterSet })
+		})
+	}
+	for _, p := range a.Antrea {
+		if about(p.Namespace, &p.Spec) {
+			return true
+		}
+	}
+	for _, p := range a.AntreaCluster {
+		if about("", &p.Spec) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a asked) applied(namespace string, list []crdv1beta1.AppliedTo) bool {
