@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // When policies change their mind, known connections that the change concerns are judged again. Which these are is
@@ -186,7 +187,8 @@ func (t *Tables) Rechecks(dump string) []Recheck {
 
 // tracked is a connection that was established, or may be, and is not pending.
 type tracked struct {
-	policy.Connection // to the endpoint
+	policy.Connection                // to the endpoint
+	made              netip.AddrPort // where it was made to, maybe a Service
 	rules             [2]uint32
 	ends              [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
 }
@@ -220,8 +222,11 @@ func trackedOf(line string) (c tracked, ok bool) {
 	}
 	from, _ := addrPort(orig, "src", "sport")
 	to, _ := addrPort(reply, "src", "sport")
-	c.From, c.To, c.Port = from.Addr(), to.Addr(), to.Port()
-	c.Protocol = corev1.Protocol(strings.ToUpper(protocol))
+	c.made, _ = addrPort(orig, "dst", "dport")
+	c.From, c.To, c.SourcePort, c.Port = from.Addr(), to.Addr(), from.Port(), to.Port()
+	if c.Protocol = corev1.Protocol(strings.ToUpper(protocol)); c.Protocol == policy.ProtocolICMP {
+		c.Port = messageOf(orig)
+	}
 	bits := func(b flow.Bits) uint32 {
 		high, low := binary.BigEndian.Uint64(label[:8]), binary.BigEndian.Uint64(label[8:])
 		v := low >> b.First
@@ -236,6 +241,20 @@ func trackedOf(line string) (c tracked, ok bool) {
 		c.rules[d], c.ends[d] = bits(s.label), bits(s.labelOwn)
 	}
 	return c, c.From.IsValid() && c.To.IsValid()
+}
+
+// messageOf is the type and the code of an ICMP message in a tuple.
+func messageOf(tuple string) uint16 {
+	var out [2]uint64
+	for word := range strings.SplitSeq(tuple, ",") {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "type":
+			out[0], _ = strconv.ParseUint(value, 10, 8)
+		case "code":
+			out[1], _ = strconv.ParseUint(value, 10, 8)
+		}
+	}
+	return uint16(out[0]<<8 | out[1])
 }
 
 // local is a Pod of this Node.
@@ -269,6 +288,25 @@ type policySnapshot struct {
 	*policyFlows
 	rules map[uint32]bool
 	pods  map[netip.Addr]local
+}
+
+// frontendKey is where connections to a Service are made to.
+type frontendKey struct {
+	protocol corev1.Protocol
+	at       netip.AddrPort
+}
+
+// Compare makes where connections are made to the key of an index.
+func (k frontendKey) Compare(o frontendKey) int {
+	return cmp.Or(cmp.Compare(k.protocol, o.protocol), k.at.Compare(o.at))
+}
+
+func frontendKeys(_ derive.Object, list []service.Frontend) []frontendKey {
+	out := make([]frontendKey, len(list))
+	for i, f := range list {
+		out[i] = frontendKey{f.Protocol, f.VIP}
+	}
+	return out
 }
 
 func (p *policyFlows) snapshot() policySnapshot {
@@ -312,7 +350,13 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 			} else if peer == 0 {
 				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
 			}
-			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 || s.in.Decide(pod.pod, d, c.Connection).Allowed {
+			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {
+				continue
+			}
+			if services := s.madeTo.Keys(frontendKey{c.Protocol, c.made}); len(services) > 0 {
+				c.Service = services[0]
+			}
+			if s.in.Decide(pod.pod, d, c.Connection).Allowed {
 				continue
 			}
 			if c.ends[d] != pod.identity {

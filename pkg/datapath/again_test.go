@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
-	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
 
 // kept is a connection that was opened, and what its ends send.
 type kept struct {
-	policy.Connection
+	policytest.Connection
 	there, back oftest.Packet
 }
 
 // open opens a connection that policies allow; the server has answered.
-func (p *policed) open(t *testing.T, c policy.Connection, source uint16) (k kept, ok bool) {
+func (p *policed) open(t *testing.T, c policytest.Connection, source uint16) (k kept, ok bool) {
 	t.Helper()
 	k.Connection = c
 	if k.there, ok = p.packetOf(c, source); !ok {
@@ -29,7 +29,7 @@ func (p *policed) open(t *testing.T, c policy.Connection, source uint16) (k kept
 	if len(first.Outputs) != 1 {
 		return k, false
 	}
-	back := policy.Connection{From: c.To, To: c.From, Protocol: c.Protocol, Port: source}
+	back := policytest.Connection{From: c.To, To: c.From, Protocol: c.Protocol, Port: source}
 	if k.back, ok = p.packetOf(back, c.Port); !ok {
 		return k, false
 	}
@@ -68,8 +68,7 @@ func TestChangeOfMind(t *testing.T) {
 	var open []kept
 	source, rechecked, cut := uint16(1024), 0, 0
 	for step := range *walkSteps / 4 {
-		what := p.Step()
-		p.staged()
+		what := p.Step() + ", " + p.Step()
 		p.attach(t)
 		when := fmt.Sprintf("seed %d, step %d, %s", *walkSeed, step, what)
 		if step%7 == 0 {
@@ -79,7 +78,7 @@ func TestChangeOfMind(t *testing.T) {
 		rechecked += len(list)
 		for range 4 {
 			source++
-			if c, ok := p.connection(); ok && p.judgedBy(c) {
+			if c, ok := p.connection(source); ok && p.judge(c) == allowed {
 				if k, ok := p.open(t, c, source); ok {
 					open = append(open, k)
 				}
@@ -88,14 +87,14 @@ func TestChangeOfMind(t *testing.T) {
 		var still []kept
 		for _, k := range open {
 			there, way1 := p.packetOf(k.Connection, k.there.SrcPort)
-			back, way2 := p.packetOf(policy.Connection{From: k.To, To: k.From, Protocol: k.Protocol, Port: k.there.SrcPort}, k.Port)
+			back, way2 := p.packetOf(policytest.Connection{From: k.To, To: k.From, Protocol: k.Protocol, Port: k.there.SrcPort}, k.Port)
 			if !way1 || !way2 || !p.reachable(k.To) || !p.reachable(k.From) {
 				continue // its Pod is gone
 			}
 			if p.At(k.From) == p.At(k.To) && p.At(k.To) != nil {
 				continue // both ends are one Pod's by now
 			}
-			allowed := p.judgedBy(k.Connection)
+			allowed := p.judge(k.Connection) == allowed
 			if k.Protocol != corev1.ProtocolTCP {
 				if r := p.sw.Send(back); len(r.Outputs) > 0 && !allowed {
 					t.Fatalf("%s: a datagram back of %s, which is forbidden now, goes %s by %v", when, there, r, r.Tables)
@@ -128,17 +127,4 @@ func TestChangeOfMind(t *testing.T) {
 		t.Errorf("%d rechecks, %d connections cut: the walk is too tame", rechecked, cut)
 	}
 	t.Logf("%d rechecks, %d times a connection was cut", rechecked, cut)
-}
-
-// restart makes the tables from nothing; the switch keeps its connections.
-func (p *policed) restart(t *testing.T) {
-	t.Helper()
-	fresh := newSources(p.State)
-	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
-	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
-	for kind, s := range p.policy.Policies {
-		fresh.policy.Policies[kind].Replace(rowsOf(s))
-	}
-	*p.sources = *fresh
-	p.attach(t)
 }

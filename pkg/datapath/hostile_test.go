@@ -228,7 +228,7 @@ var hostilePackets = []hostile{
 	// With Pod-to-Pod connectivity.
 	{name: "peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:80", want: "to pod2"},
 	{name: "peer to a Pod of another Node that is shared", at: "shared peer", to: "10.11.0.3:80", want: "to tunnel 192.168.78.101"},
-	{name: "ping of a peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:0", edit: func(p *oftest.Packet) { p.Proto = oftest.ICMP }, want: "to pod2"},
+	{name: "ping of a peer to a Pod that is shared", at: "shared peer", to: "10.11.1.3:0", edit: func(p *oftest.Packet) { p.Proto, p.ICMP = oftest.ICMP, oftest.Echo }, want: "to pod2"},
 	{name: "peer to the host where Pods are shared", at: "shared peer", to: "10.11.1.1:10250", want: "dropped in Exports"},
 	{name: "peer to another Node's host where Pods are shared", at: "shared peer", to: "10.11.0.1:10250", want: "dropped in Exports"},
 	{name: "peer to a Service that is not exported where Pods are shared", at: "shared peer", to: "10.97.0.12:53", udp: true, want: "dropped in Exports"},

@@ -53,7 +53,7 @@ func startOVS(t *testing.T, netns string) *openVSwitch {
 // daemon starts a process and waits until its control socket answers.
 func (o *openVSwitch) daemon(t *testing.T, netns, name string, args ...string) {
 	t.Helper()
-	args = append(args, "--no-chdir", "--pidfile", "--unixctl="+filepath.Join(o.dir, name+".ctl"), "-vconsole:off", "-vsyslog:off", "-vfile:warn", "--log-file="+filepath.Join(o.dir, name+".log"))
+	args = append(args, "--no-chdir", "--pidfile", "-vconsole:off", "-vsyslog:off", "-vfile:warn", "--log-file="+filepath.Join(o.dir, name+".log"))
 	cmd := o.command(netns, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -76,7 +76,7 @@ func (o *openVSwitch) daemon(t *testing.T, netns, name string, args ...string) {
 		}
 	})
 	eventually(t, name+" answers", func() error {
-		out, err := o.command("", "ovs-appctl", "-t", filepath.Join(o.dir, name+".ctl"), "version").CombinedOutput()
+		out, err := o.command("", "ovs-appctl", "-t", name, "version").CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -125,7 +125,7 @@ func (o *openVSwitch) vsctl(t *testing.T, args ...string) string {
 
 func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
 	t.Helper()
-	return o.run(t, "", "ovs-appctl", append([]string{"-t", filepath.Join(o.dir, "ovs-vswitchd.ctl")}, args...)...)
+	return o.run(t, "", "ovs-appctl", append([]string{"-t", "ovs-vswitchd"}, args...)...)
 }
 
 // program puts a set into a bridge as flowsync does: the meters, then the rest in one bundle.

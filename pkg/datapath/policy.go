@@ -58,7 +58,7 @@ func (n Node) policies() []flow.Flow {
 	for _, ip := range n.GatewayIPs { // the kubelet's probes
 		if ip.Is4() {
 			flows = append(flows, flow.Flow{
-				Table: Ingress, Priority: high,
+				Table: Ingress, Priority: high - 1, // a packet of a known connection may be one as well
 				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip))),
 				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 			})
@@ -125,6 +125,7 @@ type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
 	frontends    derive.Readable[derive.Object, []service.Frontend]
+	madeTo       *derive.Index[frontendKey, derive.Object, []service.Frontend]
 	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
@@ -143,6 +144,7 @@ type policyFlows struct {
 
 func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
+	p.madeTo = derive.NewIndex(frontends, "made-to", frontendKeys)
 	p.rules = derive.NewIndex(in.Rules, "clause", func(k policy.RuleKey, r policy.Rule) []clause { return slices.Concat(parts(k, r)...) })
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
@@ -341,18 +343,15 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 	}
 	s := directions[k.Direction]
 	f := flow.Flow{Table: s.stages[rule.Stage], Priority: priority, Match: flow.All(flow.ConjID(id))}
-	switch rule.Action {
-	case policy.Allow:
-		number, _ := derive.Get(r, p.numbers, k)
+	number, _ := derive.Get(r, p.numbers, k)
+	switch {
+	case number != 0:
 		f.Actions = flow.Do(flow.Load(s.rule, uint64(number)), flow.Goto(s.allowed))
-	case policy.Reject:
+	case rule.Action == policy.Reject:
 		rate, _ := derive.Get(r, p.rate, Self)
 		f.Actions = ask(meterPolicyReject, rate, policyRejectUserdata)
-	case policy.Pass:
-		f.Actions = flow.Do(flow.Goto(s.stages[min(rule.Stage+1, policy.Baseline)]))
-		if rule.Stage == policy.Baseline {
-			f.Actions = flow.Do(flow.Load(s.rule, alwaysAllowed), flow.Goto(s.allowed))
-		}
+	case rule.Action == policy.Pass:
+		f.Actions = flow.Do(flow.Goto(s.stages[rule.Stage+1]))
 	}
 	e.Flows = []flow.Flow{f}
 	return e, nil

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,33 +11,47 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// policed is node-1 of the scenario in a cluster whose Pods and policies change at random. The switch gets the
-// changes, as flowsync would.
+// policed is node-1 of the scenario, with other ranges of Pods, in a cluster whose Pods and policies change at random.
+// The switch gets the changes, as flowsync would.
 type policed struct {
 	*policytest.Walk
 	*sources
 	sw *oftest.Switch
 }
 
+// Ranges of Pods, with addresses that the policies of policytest name, and what else packets come from and go to.
+var (
+	ownRange, farRange     = rangeOf("10.10.0.0/29"), rangeOf("10.10.0.8/29")
+	ownGateway, farGateway = addrOf("10.10.0.1"), addrOf("10.10.0.9")
+	theWorld               = []netip.Addr{addrOf("198.51.100.7"), addrOf("198.51.100.8"), addrOf("203.0.113.1")}
+)
+
 func newPoliced(t *testing.T, seed uint64) *policed {
 	t.Helper()
 	state := onNode(1)
 	state.Pods, state.Frontends, state.Slices, state.Exported = nil, nil, nil, nil
+	state.Node.PodCIDRs, state.Node.GatewayIPs = []netip.Prefix{ownRange}, []netip.Addr{ownGateway}
+	state.RemoteNodes[0].PodCIDRs, state.RemoteNodes[0].GatewayIPs = []netip.Prefix{farRange}, []netip.Addr{farGateway}
 	p := &policed{sources: newSources(state)}
+	p.policy.Stretched()
 	local, remote := []netip.Addr{}, []netip.Addr{}
 	for i := range 5 {
-		local = append(local, addrOf(fmt.Sprint("10.11.0.", 2+i)))
-		remote = append(remote, addrOf(fmt.Sprint("10.11.1.", 2+i)))
+		local = append(local, addrOf(fmt.Sprint("10.10.0.", 2+i)))
+		remote = append(remote, addrOf(fmt.Sprint("10.10.0.", 10+i)))
 	}
 	p.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": local, "node-2": remote}, policytest.Watch{
 		Pod: func(namespace, name string, pod *corev1.Pod) {
@@ -47,18 +62,13 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 			p.policy.Pods.Set(derive.Object{Namespace: namespace, Name: name}, f)
 		},
 		Namespace: func(name string, n *corev1.Namespace) {
-			if n == nil {
-				p.policy.Namespaces.Delete(derive.Object{Name: name})
-				return
-			}
-			p.policy.Namespaces.Set(derive.Object{Name: name}, policy.NamespaceLabels(n))
+			hear(p.policy.Namespaces, derive.Object{Name: name}, n, policy.NamespaceLabels)
 		},
 		Policy: func(namespace, name string, n *networkingv1.NetworkPolicy) {
-			if n == nil {
-				p.policy.Policies[policy.NetworkPolicy].Delete(derive.Object{Namespace: namespace, Name: name})
-				return
-			}
-			p.policy.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(n), policy.FactsOf(n))
+			hear(p.policy.Policies[policy.NetworkPolicy], derive.Object{Namespace: namespace, Name: name}, n, policy.FactsOf)
+		},
+		Other: func(namespace, name string, o any) {
+			hearOther(p.policy, derive.Object{Namespace: namespace, Name: name}, o)
 		},
 	})
 	var err error
@@ -68,10 +78,42 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 	return p
 }
 
-// attach gives the Pods of this Node their ports, and one Service an endpoint.
+func hear[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
+	if o == nil {
+		s.Delete(k)
+		return
+	}
+	s.Set(k, facts(o))
+}
+
+// hearOther is for kinds that are not NetworkPolicies of Kubernetes.
+func hearOther(t *policy.Tables, k derive.Object, o any) {
+	switch o := o.(type) {
+	case *crdv1beta1.ClusterNetworkPolicy:
+		hear(t.Policies[policy.AntreaClusterNetworkPolicy], k, o, policy.AntreaClusterFactsOf)
+	case *crdv1beta1.NetworkPolicy:
+		hear(t.Policies[policy.AntreaNetworkPolicy], k, o, policy.AntreaFactsOf)
+	case *npv1alpha2.ClusterNetworkPolicy:
+		hear(t.Policies[policy.ClusterNetworkPolicy], k, o, policy.ClusterFactsOf)
+	case *crdv1beta1.Tier:
+		hear(t.Tiers, k, o, policy.TierFactsOf)
+	case *crdv1beta1.ClusterGroup:
+		hear(t.ClusterGroups, k, o, policy.ClusterGroupFactsOf)
+	case *crdv1beta1.Group:
+		hear(t.Groups, k, o, policy.GroupFactsOf)
+	case *corev1.Node:
+		hear(t.Nodes, k, o, policy.NodeFactsOf)
+	case *corev1.Service:
+		hear(t.ServiceSelectors, k, o, policy.ServiceSelectorOf)
+	case *mcv1alpha1.LabelIdentity:
+		hear(t.LabelIdentities, k, o, policy.LabelIdentityOf)
+	}
+}
+
+// attach gives the Pods of this Node their ports, and has the endpoint of a Service change.
 func (p *policed) attach(t *testing.T) {
 	t.Helper()
-	p.State.Pods, p.Frontends = nil, nil
+	p.State.Pods = nil
 	for _, pod := range p.Here("node-1") {
 		s := Pod{Namespace: pod.Namespace, Name: pod.Name, Interface: pod.Namespace + "-" + pod.Name}
 		for _, ip := range pod.Status.PodIPs {
@@ -81,9 +123,15 @@ func (p *policed) attach(t *testing.T) {
 		s.Port, s.MAC = ofp.Port(last), ofp.MAC{0x0a, 0, 0, 0, 0, last}
 		p.State.Pods = append(p.State.Pods, s)
 	}
-	ends := slices.Concat(p.Addresses["node-1"], p.Addresses["node-2"])
-	f := frontend("any", corev1.ProtocolTCP, "10.97.0.10:80", fmt.Sprint(policytest.Pick(p.Walk, ends...), ":", policytest.Pick(p.Walk, 53, 80, 81)))
-	p.Frontends = []service.Frontend{f}
+	ends := slices.Concat(p.Addresses["node-1"], p.Addresses["node-2"], theWorld)
+	end := fmt.Sprint(policytest.Pick(p.Walk, ends...), ":", policytest.Pick(p.Walk, 53, 80, 81))
+	n := p.IntN(len(servicesOfPolicies))
+	f := frontend(servicesOfPolicies[n].Name, policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), fmt.Sprintf("10.97.0.%d:80", 10+n), end)
+	f.Namespace = servicesOfPolicies[n].Namespace
+	p.Frontends = slices.DeleteFunc(p.Frontends, func(g service.Frontend) bool {
+		return g.VIP.Addr() == f.VIP.Addr() && (g.Protocol == f.Protocol || p.IntN(4) == 0)
+	})
+	p.Frontends = append(p.Frontends, f)
 	p.fill()
 	p.engine.Pass()
 	var all []flow.Entries
@@ -95,133 +143,318 @@ func (p *policed) attach(t *testing.T) {
 	}
 }
 
-// question is a packet, and what the specification says of it.
-type question struct {
-	packet  oftest.Packet
-	text    string
-	allowed bool
+// servicesOfPolicies are those that rules name, and another.
+var servicesOfPolicies = []derive.Object{
+	{Namespace: "x", Name: "svc"}, {Namespace: "y", Name: "svc"}, {Namespace: "z", Name: "svc"},
+	{Namespace: "x", Name: "antrea-mc-svc"}, {Namespace: "y", Name: "antrea-mc-svc"}, {Namespace: "z", Name: "antrea-mc-svc"},
+	{Namespace: "default", Name: "any"},
+}
+
+// has says whether a Pod of this Node has an address.
+func (p *policed) has(a netip.Addr) bool {
+	return slices.ContainsFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, a) })
 }
 
 // reachable is false for addresses of this Node that no port has: packets to them end in table Route whatever
 // policies say.
 func (p *policed) reachable(a netip.Addr) bool {
-	return !rangeOf("10.11.0.0/24").Contains(a) || slices.ContainsFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, a) })
+	return !ownRange.Contains(a) || a == ownGateway || p.has(a)
 }
 
-var numbersOf = map[corev1.Protocol]uint8{corev1.ProtocolTCP: oftest.TCP, corev1.ProtocolUDP: oftest.UDP}
+// What becomes of a connection, in the words of policytest.
+const (
+	allowed  = "Allow"
+	dropped  = "Drop"
+	rejected = "Reject"
+)
 
-// next is a question about a Pod of this Node, which sends or receives; ok is false where there is none.
-func (p *policed) next(source uint16) (q question, ok bool) {
+// judge is what the specifications say of a connection, which this Node sees once or, from one Pod to another of it,
+// twice.
+func (p *policed) judge(c policytest.Connection) string {
+	from, to := p.At(c.From), p.At(c.To)
+	if from == to && from != nil {
+		return allowed
+	}
+	if p.has(c.From) {
+		if says := p.Judge(from, true, c); says != allowed {
+			return says
+		}
+	}
+	if p.has(c.To) && c.From != ownGateway {
+		return p.Judge(to, false, c)
+	}
+	return allowed
+}
+
+var numbersOf = map[corev1.Protocol]uint8{
+	corev1.ProtocolTCP: oftest.TCP, corev1.ProtocolUDP: oftest.UDP, corev1.ProtocolSCTP: oftest.SCTP,
+	policy.ProtocolICMP: oftest.ICMP, policy.ProtocolIGMP: protoIGMP,
+}
+
+// packetOf is a connection's first packet, and ok where it has a way to the switch. source is the client's port.
+func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Packet, ok bool) {
+	k = oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, IPSrc: c.From, IPDst: c.To, Proto: numbersOf[c.Protocol], SrcPort: source, DstPort: c.Port}
+	switch c.Protocol {
+	case policy.ProtocolICMP:
+		k.ICMP, k.DstPort = oftest.ICMPMessage{Type: uint8(c.Port >> 8), Code: uint8(c.Port)}, 0
+	case policy.ProtocolIGMP:
+		k.SrcPort, k.DstPort = 0, 0
+	}
+	switch {
+	case farRange.Contains(c.From):
+		k.InPort, k.TunSrc, k.TunDst = tunnelPort, eastTwo, eastOne
+	case !ownRange.Contains(c.From) || c.From == ownGateway:
+		k.InPort = gatewayPort
+	default:
+		for _, pod := range p.State.Pods {
+			if slices.Contains(pod.IPs, c.From) {
+				k.InPort, k.EthSrc, k.EthDst = pod.Port, pod.MAC, gwMAC
+			}
+		}
+	}
+	return k, k.InPort != 0
+}
+
+// connection is one that a Pod of this Node opens or takes.
+func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 	if len(p.State.Pods) == 0 {
+		return c, false
+	}
+	ip := policytest.Pick(p.Walk, policytest.Pick(p.Walk, p.State.Pods...).IPs...)
+	other := policytest.Pick(p.Walk, slices.Concat(theWorld, p.Addresses["node-1"], p.Addresses["node-2"], []netip.Addr{ownGateway, farGateway})...)
+	c = policytest.Connection{From: ip, To: other, Protocol: policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: policytest.Pick[uint16](p.Walk, 53, 80, 81, 85), SourcePort: source}
+	if p.IntN(2) == 0 {
+		c.From, c.To = c.To, c.From
+	}
+	return c, p.reachable(c.From) && p.reachable(c.To)
+}
+
+// question is a packet, and what the specification says of its connection.
+type question struct {
+	packet     oftest.Packet
+	connection policytest.Connection
+	want       string
+}
+
+func (q question) String() string { return fmt.Sprintf("%s %+v: %s", q.packet, q.connection, q.want) }
+
+// next is a question about a Pod of this Node, which sends or receives, at random; ok is false where there is none.
+func (p *policed) next() (q question, ok bool) {
+	c, ok := p.connection(policytest.Pick[uint16](p.Walk, 1024, 1500, 2000, 2500, 4000)) // ranges of rules end at 1024, 2000 and 3000
+	if !ok {
 		return q, false
 	}
-	own := policytest.Pick(p.Walk, p.State.Pods...)
-	ip := policytest.Pick(p.Walk, own.IPs...)
-	protocol := policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP)
-	c := policytest.Connection{From: ip, Protocol: protocol, Port: policytest.Pick[uint16](p.Walk, 53, 80, 81, 85)}
-	pod := p.At(ip)
-	q.packet = oftest.Packet{InPort: own.Port, EthSrc: own.MAC, EthDst: gwMAC, IPSrc: ip, Proto: numbersOf[protocol], SrcPort: source}
-	receiver := func(to netip.Addr) bool { // and the Pod of this Node that it reaches allows it
-		other := p.At(to)
-		switch {
-		case other == nil || other.Spec.NodeName != "node-1":
-			return true
-		case other == pod:
-			return true
+	switch p.IntN(10) {
+	case 0, 1:
+		c.Protocol = corev1.ProtocolSCTP
+	case 2:
+		c.Protocol, c.Port = policy.ProtocolICMP, policytest.Pick[uint16](p.Walk, 8<<8, 8<<8+1)
+	case 3:
+		c.Protocol, c.Port = policy.ProtocolIGMP, policytest.Untold
+	case 4, 5, 6:
+		if len(p.Frontends) > 0 && p.has(c.From) {
+			f := policytest.Pick(p.Walk, p.Frontends...)
+			end := f.Endpoints[0].Addr
+			c.To, c.Protocol, c.Port, c.Service = end.Addr(), f.Protocol, end.Port(), derive.Object{Namespace: f.Namespace, Name: f.Service}
+			if q.packet, ok = p.packetOf(c, c.SourcePort); ok {
+				q.packet.IPDst, q.packet.DstPort = f.VIP.Addr(), f.VIP.Port()
+			}
 		}
-		return p.Allows(other, false, c)
 	}
-	switch p.IntN(5) {
-	case 0: // another Node's Pod to ours, known or not
-		from := policytest.Pick(p.Walk, p.Addresses["node-2"]...)
-		c.From, c.To = from, ip
-		q.packet = oftest.Packet{InPort: tunnelPort, EthSrc: gwMAC, EthDst: InClusterMAC, TunSrc: eastTwo, TunDst: eastOne, IPSrc: from, Proto: numbersOf[protocol], SrcPort: source}
-		q.allowed = p.Allows(pod, false, c)
-	case 1: // the world to ours, through the host
-		from := addrOf(policytest.Pick(p.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1"))
-		c.From, c.To = from, ip
-		q.packet = oftest.Packet{InPort: gatewayPort, EthSrc: gwMAC, EthDst: own.MAC, IPSrc: from, Proto: numbersOf[protocol], SrcPort: source}
-		q.allowed = p.Allows(pod, false, c)
-	case 2: // the Node's own probe
-		c.From, c.To = addrOf("10.11.0.1"), ip
-		q.packet = oftest.Packet{InPort: gatewayPort, EthSrc: gwMAC, EthDst: own.MAC, IPSrc: c.From, Proto: numbersOf[protocol], SrcPort: source}
-		q.allowed = true
-	case 3: // through the Service
-		end := p.Frontends[0].Endpoints[0].Addr
-		c.To, c.Protocol, c.Port = end.Addr(), corev1.ProtocolTCP, end.Port()
-		if !p.reachable(c.To) {
-			return q, false
-		}
-		q.packet.Proto, q.packet.IPDst, q.packet.DstPort = oftest.TCP, addrOf("10.97.0.10"), 80
-		q.allowed = p.At(c.To) == pod || p.Allows(pod, true, c) && receiver(c.To)
-		q.text = fmt.Sprintf("%s > %s by the Service, seed %+v", c.From, end, c)
-		return q, true
-	default:
-		to := slices.Concat(p.Addresses["node-1"], p.Addresses["node-2"], []netip.Addr{addrOf("198.51.100.7"), addrOf("198.51.100.8"), addrOf("203.0.113.1")})
-		c.To = policytest.Pick(p.Walk, to...)
-		if !p.reachable(c.To) {
-			return q, false
-		}
-		q.allowed = p.At(c.To) == pod || p.Allows(pod, true, c) && receiver(c.To)
+	if c.Service.Name == "" {
+		q.packet, ok = p.packetOf(c, c.SourcePort)
 	}
-	q.packet.IPDst, q.packet.DstPort = c.To, c.Port
-	q.text = fmt.Sprintf("%s %+v", q.packet, c)
-	return q, true
+	if c.Protocol == policy.ProtocolICMP || c.Protocol == policy.ProtocolIGMP {
+		c.SourcePort = 0
+	}
+	q.connection, q.want = c, p.judge(c)
+	return q, ok && p.reachable(c.To)
 }
 
-// TestPolicies changes Pods, labels and policies at random, and asks where packets go: what the specification
-// allows arrives, also the second packet and the reply; what it denies ends in a table of rules, the second packet
-// too. The flows equal those that are made from nothing.
+// met is what became of a packet.
+func met(r oftest.Result) string {
+	judging := func(table string) bool {
+		return strings.HasPrefix(table, "Egress") || strings.HasPrefix(table, "Ingress")
+	}
+	switch {
+	case r.Err != nil:
+		return r.Err.Error()
+	case len(r.Outputs) == 1 && !r.Controller:
+		return allowed
+	case len(r.Outputs) == 0 && r.Controller && r.Userdata == policyRejectUserdata:
+		return rejected
+	case len(r.Outputs) == 0 && !r.Controller && judging(r.Dropped):
+		return dropped
+	}
+	return r.String()
+}
+
+// namesServices says whether a rule is about connections to Services: a trace does not know where one was made to
+// before its endpoint was chosen.
+func (p *policed) namesServices() bool {
+	return slices.ContainsFunc(p.policy.Rules.All(), func(r derive.Row[policy.RuleKey, policy.Rule]) bool { return len(r.Value.Services) > 0 })
+}
+
+// says is what the tables of policies say of a connection, for messages.
+func (p *policed) says(c policytest.Connection) (text string) {
+	for _, pod := range p.State.Pods {
+		for d, ip := range [...]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From} {
+			if slices.Contains(pod.IPs, ip) {
+				text += fmt.Sprintf("%s of %s/%s: %+v\n", policy.Direction(d), pod.Namespace, pod.Name, p.policy.Decide(derive.Object{Namespace: pod.Namespace, Name: pod.Name}, policy.Direction(d), policy.Connection(c)))
+			}
+		}
+	}
+	return text
+}
+
+// reply is what the server answers, where it comes into this switch.
+func (p *policed) reply(q question) (oftest.Packet, bool) {
+	c := q.connection
+	back := policytest.Connection{From: c.To, To: c.From, Protocol: c.Protocol, Port: q.packet.SrcPort}
+	source := c.Port
+	if c.Protocol == policy.ProtocolICMP {
+		back.Port, source = c.Port&0xff, q.packet.SrcPort
+	}
+	k, ok := p.packetOf(back, source)
+	return k, ok && c.Protocol != policy.ProtocolIGMP && p.At(c.From) != p.At(c.To)
+}
+
+// ask asks the switch in memory a question: with the first packet, another one, and the answer.
+func (p *policed) ask(q question) error {
+	p.sw.Forget()
+	for _, which := range []string{"first", "second"} {
+		r := p.sw.Send(q.packet)
+		if have := met(r); have != q.want {
+			return fmt.Errorf("%s packet, %s: %s by %v", which, q, have, r.Tables)
+		}
+	}
+	if k, ok := p.reply(q); ok && q.want == allowed {
+		if r := p.sw.Send(k); met(r) != allowed {
+			return fmt.Errorf("the answer %s to %s: %s by %v", k, q, met(r), r.Tables)
+		}
+		if r := p.sw.Send(q.packet); met(r) != allowed {
+			return fmt.Errorf("once answered, %s: %s by %v", q, met(r), r.Tables)
+		}
+	}
+	return nil
+}
+
+// TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks where packets go: what
+// becomes of a connection is what the specifications say, by the switch in memory and, for some, by Open vSwitch. The
+// flows equal those that are made from nothing, as an agent does that starts again; some steps are such a start.
+//
+// A million questions: go test ./pkg/datapath -run TestPolicies -walk.seed 7 -walk.steps 75000 -timeout 1h
 func TestPolicies(t *testing.T) {
-	p := newPoliced(t, *walkSeed)
-	asked, denied, source := 0, 0, uint16(1024)
-	for step := range *walkSteps / 2 {
-		what := p.Step()
-		p.attach(t)
-		for range 20 {
-			source++
-			q, ok := p.next(source)
-			if !ok {
-				continue
-			}
-			if asked++; !q.allowed {
-				denied++
-			}
-			for _, which := range []string{"first", "second"} {
-				r := p.sw.Send(q.packet)
-				if r.Err != nil {
-					t.Fatalf("seed %d, step %d, %s: %s: %v", *walkSeed, step, what, q.text, r.Err)
+	for i, datapath := range []string{"kernel", "userspace"} {
+		t.Run(datapath, func(t *testing.T) {
+			t.Parallel()
+			p := newPoliced(t, *walkSeed+uint64(i)<<32)
+			p.Node.SCTPByPort = datapath == "userspace"
+			o := newTracer(t)
+			answers, traced := map[string]int{}, 0
+			for step := range *walkSteps / 4 {
+				what := ""
+				if p.IntN(30) == 0 {
+					p.restart(t)
+					what = "a start, "
 				}
-				arrived := len(r.Outputs) == 1
-				if arrived != q.allowed || !arrived && r.Dropped != "EgressRule" && r.Dropped != "IngressRule" {
-					t.Fatalf("seed %d, step %d, %s: %s packet, %s: allowed %v; it went %s by %v", *walkSeed, step, what, which, q.text, q.allowed, r, r.Tables)
+				what += p.Step()
+				p.attach(t)
+				when := fmt.Sprintf("seed %d, step %d, %s", *walkSeed, step, what)
+				trace := step%20 == 19
+				if trace {
+					o.replace(t, setOf(t, p.held))
+				}
+				for range 50 {
+					q, ok := p.next()
+					if !ok {
+						continue
+					}
+					answers[q.want]++
+					if err := p.ask(q); err != nil {
+						t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
+					}
+					if trace && (q.connection.Service.Name == "" || !p.namesServices()) {
+						traced++
+						if have, account := o.ask(t, q); have != q.want {
+							t.Fatalf("%s: %s: the switch says %s\n%s", when, q, have, account)
+						}
+					}
+				}
+				if step%10 == 0 {
+					p.fromNothing(t, when)
 				}
 			}
-		}
-		if step%10 == 0 {
-			p.fromNothing(t, fmt.Sprintf("seed %d, step %d, %s", *walkSeed, step, what))
-		}
+			asked := answers[allowed] + answers[dropped] + answers[rejected]
+			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 || answers[allowed] < asked/10 || traced < asked/50 {
+				t.Errorf("%v, %d traced: the walk is too tame", answers, traced)
+			}
+			t.Logf("%d questions, %v, %d of them traced", asked, answers, traced)
+		})
 	}
-	if asked < *walkSteps || denied < asked/10 || denied > asked*9/10 {
-		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
-	}
-	t.Logf("%d questions, %d denied", asked, denied)
 }
 
-// fromNothing compares the policies' flows with those of new tables. Numbers may differ where two want one; with
-// so few they do not.
+// fromNothing compares the policies' flows with those of new tables. Priorities depend on what was there before: their
+// order counts. Numbers may differ where two want one; with so few they do not.
 func (p *policed) fromNothing(t *testing.T, when string) {
 	t.Helper()
+	fresh := p.again()
+	if diff := cmp.Diff(inOrder(fresh.held), inOrder(p.held)); diff != "" {
+		t.Fatalf("%s: flows (-from nothing +incremental):\n%s", when, diff)
+	}
+}
+
+// again makes the tables from nothing.
+func (p *policed) again() *sources {
 	fresh := newSources(p.State)
+	fresh.policy.Stretched()
 	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
 	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
 	for kind, s := range p.policy.Policies {
 		fresh.policy.Policies[kind].Replace(rowsOf(s))
 	}
+	fresh.policy.Tiers.Replace(rowsOf(p.policy.Tiers))
+	fresh.policy.Groups.Replace(rowsOf(p.policy.Groups))
+	fresh.policy.ClusterGroups.Replace(rowsOf(p.policy.ClusterGroups))
+	fresh.policy.Nodes.Replace(rowsOf(p.policy.Nodes))
+	fresh.policy.ServiceSelectors.Replace(rowsOf(p.policy.ServiceSelectors))
+	fresh.policy.LabelIdentities.Replace(rowsOf(p.policy.LabelIdentities))
 	fresh.engine.Pass()
-	if diff := cmp.Diff(wordsOf(fresh.held), wordsOf(p.held)); diff != "" {
-		t.Fatalf("%s: flows (-from nothing +incremental):\n%s", when, diff)
+	return fresh
+}
+
+// restart makes the tables from nothing; the switch keeps its connections.
+func (p *policed) restart(t *testing.T) {
+	t.Helper()
+	*p.sources = *p.again()
+	p.attach(t)
+}
+
+// inOrder are entries in words, with the place of a flow's priority in its table instead of the priority.
+func inOrder(all map[flow.Owner]flow.Entries) map[string][]string {
+	priorities := map[ofp.Table]map[uint16]uint16{}
+	for _, e := range all {
+		for _, f := range e.Flows {
+			if priorities[f.Table] == nil {
+				priorities[f.Table] = map[uint16]uint16{}
+			}
+			priorities[f.Table][f.Priority] = 0
+		}
 	}
+	for _, places := range priorities {
+		for i, priority := range slices.Sorted(maps.Keys(places)) {
+			places[priority] = uint16(i)
+		}
+	}
+	out := map[flow.Owner]flow.Entries{}
+	for o, e := range all {
+		e.Flows = slices.Clone(e.Flows)
+		for i, f := range e.Flows {
+			e.Flows[i].Priority = priorities[f.Table][f.Priority]
+		}
+		out[o] = e
+	}
+	return wordsOf(out)
 }
 
 func rowsOf[K derive.Key[K], V any](s *derive.Source[K, V]) map[K]V {
@@ -232,8 +465,10 @@ func rowsOf[K derive.Key[K], V any](s *derive.Source[K, V]) map[K]V {
 	return out
 }
 
-// TestPoliciesTraced asks a real switch the same questions.
-func TestPoliciesTraced(t *testing.T) {
+// tracer is Open vSwitch with the ports of a policed Node.
+type tracer struct{ *openVSwitch }
+
+func newTracer(t *testing.T) tracer {
 	o := startOVS(t, "")
 	args := []string{"add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=dummy", "fail_mode=secure"}
 	for _, port := range []ofp.Port{2, 3, 4, 5, 6, gatewayPort} {
@@ -241,39 +476,44 @@ func TestPoliciesTraced(t *testing.T) {
 		args = append(args, "--", "add-port", "br-int", name, "--", "set", "interface", name, "type=dummy", fmt.Sprint("ofport_request=", port))
 	}
 	o.vsctl(t, append(args, "--", "add-port", "br-int", "tun", "--", "set", "interface", "tun", "type=geneve", "options:remote_ip=flow", "options:key=flow", "ofport_request=32768")...)
-	p := newPoliced(t, *walkSeed)
-	asked, denied := 0, 0
-	for range 20 {
-		for range 30 {
-			p.Step()
-		}
-		p.attach(t)
-		o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
-		o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
-		o.program(t, "br-int", setOf(t, p.held))
-		for i := range 30 {
-			q, ok := p.next(uint16(2000 + i))
-			if !ok {
-				continue
-			}
-			k := q.packet
-			proto := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp"}[k.Proto]
-			text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=%d,%s_dst=%d", k.InPort, proto, k.EthSrc, k.EthDst, k.IPSrc, k.IPDst, proto, k.SrcPort, proto, k.DstPort)
-			if k.TunSrc.IsValid() {
-				text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", k.TunSrc, k.TunDst)
-			}
-			trace := o.appctl(t, "ofproto/trace", "br-int", text, "--ct-next", "trk,new", "--ct-next", "trk,new", "--ct-next", "trk,new")
-			have := walk{in: "it"}.outcome(t, trace)
-			if arrived := strings.HasPrefix(have, "to ") || strings.HasPrefix(have, "back "); arrived != q.allowed || !arrived && !strings.HasSuffix(have, "gressRule") {
-				t.Errorf("%s: allowed %v, the switch says %s\n%s", q.text, q.allowed, have, trace)
-			}
-			if asked++; !q.allowed {
-				denied++
-			}
-		}
+	return tracer{o}
+}
+
+// replace gives it other flows.
+func (o tracer) replace(t *testing.T, set *flow.Set) {
+	t.Helper()
+	o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", o.dir+"/br-int.mgmt")
+	o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", o.dir+"/br-int.mgmt")
+	o.program(t, "br-int", set)
+}
+
+// ask asks it what becomes of a packet.
+func (o tracer) ask(t *testing.T, q question) (answer, account string) {
+	t.Helper()
+	k := q.packet
+	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.SCTP: "sctp", oftest.ICMP: "icmp", protoIGMP: "ip,nw_proto=2"}[k.Proto]
+	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", k.InPort, protocol, k.EthSrc, k.EthDst, k.IPSrc, k.IPDst)
+	switch k.Proto {
+	case oftest.ICMP:
+		text += fmt.Sprintf(",icmp_type=%d,icmp_code=%d", k.ICMP.Type, k.ICMP.Code)
+	case oftest.TCP, oftest.UDP, oftest.SCTP:
+		text += fmt.Sprintf(",%s_src=%d,%s_dst=%d", protocol, k.SrcPort, protocol, k.DstPort)
 	}
-	if asked < 200 || denied < asked/10 {
-		t.Errorf("%d of %d connections were denied: too tame", denied, asked)
+	if k.TunSrc.IsValid() {
+		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=%d", k.TunSrc, k.TunDst, k.TunID)
 	}
-	t.Logf("%d questions, %d denied", asked, denied)
+	account, err := appctl.Client{RunDir: o.dir}.Trace(t.Context(), "br-int", text, "--ct-next", "trk,new", "--ct-next", "trk,new", "--ct-next", "trk,new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer = walk{in: "it"}.outcome(t, account)
+	switch {
+	case strings.HasPrefix(answer, "to the agent from Egress"), strings.HasPrefix(answer, "to the agent from Ingress"):
+		answer = rejected
+	case strings.HasPrefix(answer, "to "), strings.HasPrefix(answer, "back "):
+		answer = allowed
+	case strings.HasPrefix(answer, "dropped in Egress"), strings.HasPrefix(answer, "dropped in Ingress"):
+		answer = dropped
+	}
+	return answer, account
 }

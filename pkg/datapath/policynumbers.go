@@ -80,10 +80,10 @@ func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.D
 	return slices.Compact(out)
 }
 
-// number is that of a rule that lets connections through, none of others.
+// number is that of a rule that lets connections through, none of others. What the last stage passes on is let through.
 func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
-	if rule.Action != policy.Allow {
+	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {
 		return 0, nil
 	}
 	n := numberOf(k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank))

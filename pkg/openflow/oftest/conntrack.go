@@ -63,7 +63,19 @@ func (st *state) untrack() {
 
 func (st *state) tuple(zone uint16) tuple {
 	p := st.packet()
+	if p.Proto == ICMP && p.Inner == nil {
+		return icmpTuple(zone, p)
+	}
 	return tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort)}
+}
+
+// icmpTuple has the identifier as the port of who asks, and the code as that of who answers.
+func icmpTuple(zone uint16, p Packet) tuple {
+	t := tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, uint16(p.ICMP.Code))}
+	if p.ICMP.Type != Echo.Type {
+		t.src, t.dst = netip.AddrPortFrom(p.IPSrc, uint16(p.ICMP.Code)), netip.AddrPortFrom(p.IPDst, p.SrcPort)
+	}
+	return t
 }
 
 // ct sends the packet through connection tracking. Where it names a table a copy goes on there;
@@ -105,11 +117,15 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 		c = st.conn
 	}
 	reply := c != nil && (key == c.reply || (again && st.get(ofp.CTState).Lo&ctRpl != 0))
-	if c == nil && a.Flags&ofp.CTCommit != 0 {
+	// What asks nobody and answers nothing is invalid; of other messages that ask, such as for the time, there are none here.
+	unasked := c == nil && key.proto == ICMP && st.packet().ICMP.Type != Echo.Type
+	if c == nil && a.Flags&ofp.CTCommit != 0 && !unasked {
 		c = w.s.commit(key, a.NAT)
 	}
 	bits := uint64(ctTrk)
 	switch {
+	case unasked:
+		bits |= ctInv
 	case reply:
 		c.replied = true
 		bits |= ctEst | ctRpl

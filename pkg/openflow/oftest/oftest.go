@@ -43,7 +43,8 @@ type Packet struct {
 	EthSrc, EthDst   ofp.MAC
 	IPSrc, IPDst     netip.Addr
 	Proto            uint8
-	SrcPort, DstPort uint16
+	SrcPort, DstPort uint16 // of a message of ICMP that asks or answers SrcPort is its identifier
+	ICMP             ICMPMessage
 	TTL              uint8 // 0 is 64
 	Expired          bool  // the TTL is 0
 	Fragment         Fragment
@@ -53,6 +54,12 @@ type Packet struct {
 	TunID            uint64
 	ARP              *ARP
 }
+
+// ICMPMessage is the type and the code of an ICMP packet that is no error.
+type ICMPMessage struct{ Type, Code uint8 }
+
+// Echo is the message of ICMP that asks for an answer, whose type is 0.
+var Echo = ICMPMessage{Type: 8}
 
 // ARP is what an ARP packet says. Op 1 is a request, 2 a reply.
 type ARP struct {
@@ -78,10 +85,14 @@ func (p Packet) String() string {
 
 // Reply is what the receiver of the packet sends back.
 func (p Packet) Reply() Packet {
-	return Packet{
+	r := Packet{
 		EthSrc: p.EthDst, EthDst: p.EthSrc, IPSrc: p.IPDst, IPDst: p.IPSrc,
 		Proto: p.Proto, SrcPort: p.DstPort, DstPort: p.SrcPort,
 	}
+	if p.Proto == ICMP {
+		r.ICMP, r.SrcPort, r.DstPort = ICMPMessage{Code: p.ICMP.Code}, p.SrcPort, 0
+	}
+	return r
 }
 
 // Output is a packet that leaves. For tunnels Packet.TunDst says where to.
@@ -135,6 +146,9 @@ func (s *Switch) Replace(entries ...flow.Entries) error {
 	}
 	return nil
 }
+
+// Forget makes the switch forget its connections.
+func (s *Switch) Forget() { clear(s.conns) }
 
 // Send walks a packet through the switch from table 0.
 func (s *Switch) Send(p Packet) Result {

@@ -15,7 +15,7 @@ type state struct {
 	stack  []ofp.Value
 	conn   *conn // what the last look-up found, in this zone
 	zone   uint16
-	hidden [2]uint16 // ports of a fragment
+	hidden [2]uint16 // ports of a fragment; identifier of an ICMP message
 	inner  *Packet
 }
 
@@ -69,8 +69,13 @@ func newState(p Packet) *state {
 	if p.TTL == 0 && !p.Expired {
 		number(ofp.IPTTL, 64)
 	}
-	if p.Inner != nil {
+	switch {
+	case p.Inner != nil:
 		number(ofp.ICMPType, icmpUnreachable)
+	case p.Proto == ICMP:
+		number(ofp.ICMPType, uint64(p.ICMP.Type))
+		number(ofp.ICMPCode, uint64(p.ICMP.Code))
+		st.hidden[0] = p.SrcPort
 	}
 	if p.Fragment != Whole {
 		number(ofp.IPFrag, map[Fragment]uint64{First: fragAny, Later: fragAny | fragLater}[p.Fragment])
@@ -107,6 +112,9 @@ func (st *state) packet() Packet {
 			p.Fragment = Later
 		}
 		return p
+	}
+	if p.Proto == ICMP && p.Inner == nil {
+		p.SrcPort, p.ICMP = st.hidden[0], ICMPMessage{uint8(st.get(ofp.ICMPType).Lo), uint8(st.get(ofp.ICMPCode).Lo)}
 	}
 	if f, ok := ports[p.Proto]; ok {
 		p.SrcPort, p.DstPort = uint16(st.get(f[0]).Lo), uint16(st.get(f[1]).Lo)

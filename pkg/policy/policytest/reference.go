@@ -26,7 +26,7 @@ type Cluster struct {
 type Connection struct {
 	From, To netip.Addr
 	Protocol corev1.Protocol
-	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type
+	Port     uint16 // the destination's; of ICMP 256 times the type, plus the code; of IGMP the type, or Untold
 	// SourcePort is the client's.
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
@@ -34,6 +34,10 @@ type Connection struct {
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32
 }
+
+// Untold is the type of IGMP where types cannot be told apart, as in a switch: a rule about one denies all of them,
+// and allows none.
+const Untold uint16 = 0xffff
 
 // selects is metav1.LabelSelector: all requirements hold.
 func selects(s metav1.LabelSelector, set map[string]string) bool {
