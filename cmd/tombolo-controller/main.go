@@ -1,5 +1,5 @@
-// Command tombolo-controller has the controllers that run once in a cluster: `cluster` in every
-// cluster, and the multi-cluster controllers, `leader` in the cluster that has the Common Area
+// Command tombolo-controller has the controllers that run once in a cluster: `cluster` and
+// `policy` in every cluster, and the multi-cluster controllers, `leader` in the cluster that has the Common Area
 // and `member` in every cluster of the ClusterSet.
 package main
 
@@ -60,6 +60,7 @@ func run() int {
 		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
 		command(webhook.Member, "Run in a member cluster", member.SetupWithManager),
 		clusterCommand(logTo),
+		policyCommand(logTo),
 	)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tombolo-controller:", err)

@@ -74,6 +74,7 @@ type Agent struct {
 	conntrack   *conntrackFlusher
 	rechecks    *rechecker
 	confirms    *confirmations
+	reports     *reporter
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
 	moved       chan struct{} // this Node's object has changed
@@ -174,6 +175,11 @@ func newAgent(o Options) (*Agent, error) {
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
 	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)
 	a.rechecks = newRechecker(agentSwitch{a}, a.log)
+	client, err := newReportClient(o.REST)
+	if err != nil {
+		return nil, err
+	}
+	a.reports = newReporter(o.NodeName, client, a.lookAtPolicies, a.tables.nodes.Len, a.log)
 	return a, nil
 }
 
@@ -188,9 +194,9 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Of(p.Pods, policy.PodFactsOf),
 		watch.Of(p.Namespaces, policy.NamespaceLabels),
 		watch.Of(p.Policies[policy.NetworkPolicy], policy.FactsOf),
-		watch.Of(p.Policies[policy.AntreaClusterNetworkPolicy], policy.AntreaClusterFactsOf, watch.Optional()),
-		watch.Of(p.Policies[policy.AntreaNetworkPolicy], policy.AntreaFactsOf, watch.Optional()),
-		watch.Of(p.Policies[policy.ClusterNetworkPolicy], policy.ClusterFactsOf, watch.Optional()),
+		versioned(t, policy.AntreaClusterNetworkPolicy, policy.AntreaClusterFactsOf),
+		versioned(t, policy.AntreaNetworkPolicy, policy.AntreaFactsOf),
+		versioned(t, policy.ClusterNetworkPolicy, policy.ClusterFactsOf),
 		watch.Of(p.Tiers, policy.TierFactsOf, watch.Optional()),
 		watch.Of(p.ClusterGroups, policy.ClusterGroupFactsOf, watch.Optional()),
 		watch.Of(p.Groups, policy.GroupFactsOf, watch.Optional()),
@@ -250,7 +256,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		}
 	}
 	var others []func(context.Context) error
-	for _, run := range []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
+	for _, run := range []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
 		others = append(others, func(ctx context.Context) error {
 			run(ctx)
 			return nil
@@ -376,6 +382,7 @@ func (a *Agent) watchTables() {
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
 	t.flows.WatchPolicies(func() { p.policies = true })
+	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.engine.WatchProblems(func(added, removed []problem.Problem) {
 		for _, p := range added {
 			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
@@ -423,6 +430,7 @@ func (a *Agent) apply() {
 	a.conntrack.start()
 	if p.policies {
 		a.rechecks.changed()
+		a.reports.changed()
 	}
 	a.mu.Lock()
 	for port := range p.pods {

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -133,22 +134,37 @@ func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object,
 }
 
 func (w *warner) write(ctx context.Context, o client.Object, p problem.Problem) error {
-	note := p.Field + ": " + p.Message
+	return CreateEvent(ctx, w.client, Event(o, metav1.TypeMeta{APIVersion: "v1", Kind: p.Kind}, p, w.identity, time.Now()))
+}
+
+// Event is the Warning that says of an object of a kind what is wrong with it, from a process. Of an object without a
+// Namespace it is in the one that such Events are in.
+func Event(o client.Object, kind metav1.TypeMeta, p problem.Problem, identity string, now time.Time) *eventsv1.Event {
+	note := p.Message
+	if p.Field != "" {
+		note = p.Field + ": " + p.Message
+	}
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
 	hash := sha256.Sum256([]byte(string(o.GetUID()) + "\x00" + p.Reason + "\x00" + note))
-	e := &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: eventName(o.GetName(), hex.EncodeToString(hash[:8]))},
-		EventTime:           metav1.NewMicroTime(time.Now()),
-		ReportingController: controllerName, ReportingInstance: w.identity,
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault), Name: eventName(o.GetName(), hex.EncodeToString(hash[:8])),
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: controllerName, ReportingInstance: identity,
 		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note,
 		Regarding: corev1.ObjectReference{
-			APIVersion: "v1", Kind: p.Kind, Namespace: o.GetNamespace(), Name: o.GetName(),
+			APIVersion: kind.APIVersion, Kind: kind.Kind, Namespace: o.GetNamespace(), Name: o.GetName(),
 			UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 		},
 	}
-	if err := w.client.Create(ctx, e); err != nil && !apierrors.IsAlreadyExists(err) {
+}
+
+// CreateEvent writes an Event that may be there.
+func CreateEvent(ctx context.Context, to client.Client, e *eventsv1.Event) error {
+	if err := to.Create(ctx, e.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil

@@ -1,6 +1,8 @@
 package datapath
 
 import (
+	"strings"
+
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -29,4 +31,23 @@ func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
 		}
 	}
 	return out
+}
+
+// PoliciesOf says for which policies an owner's flows are: the addresses and identities that rules share are for all.
+// It is called between two passes.
+func (t *Tables) PoliciesOf(o flow.Owner) (list []policy.Key, all bool) {
+	if o.Kind != KindPolicy || t.policies == nil {
+		return nil, false
+	}
+	prefix, name, _ := strings.Cut(o.Name, " ")
+	switch prefix + " " {
+	case rulePrefix:
+		return []policy.Key{policy.RuleKeyOf(name).Policy}, false
+	case clausePrefix:
+		for _, k := range t.policies.rules.Keys(clauseOf(name)) {
+			list = append(list, k.Policy)
+		}
+		return list, false
+	}
+	return nil, true
 }

@@ -89,6 +89,9 @@ func newRows[K Key[K], V any](e *Engine, name string) *rows[K, V] {
 
 func (r *rows[K, V]) store() *rows[K, V] { return r }
 
+// Len is how many rows there are.
+func (r *rows[K, V]) Len() int { return int(r.size.Load()) }
+
 // absent says that a value is none.
 func absent[V any](v V) bool { return reflect.ValueOf(&v).Elem().IsZero() }
 

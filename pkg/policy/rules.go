@@ -91,7 +91,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 			}
 			m, _ := derive.Get(r, t.groups, derive.Object{Namespace: s.Namespace, Name: s.Group})
 			if !m.Known {
-				report(field, "UnknownGroup", "there is no %s: create it", s)
+				problems = append(problems, unknownGroup(k.Policy, fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field), s))
 			}
 			selectors = append(selectors, m.Selectors...)
 			if field == "" { // peers
@@ -136,6 +136,14 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 	out.Meaning, out.Keep = out.meaning(), policy.Keep
 	return out, problems
 }
+
+// unknownGroup is the problem of a policy that names a group that there is not.
+func unknownGroup(k Key, field string, group Selector) problem.Problem {
+	return problem.Problem{Object: k.problem(), Field: field, Reason: ReasonUnknownGroup, Message: fmt.Sprintf("there is no %s: create it", group)}
+}
+
+// ReasonUnknownGroup is that of a policy whose group there is not.
+const ReasonUnknownGroup = "UnknownGroup"
 
 // relative are the selectors of a peer for Pods of a Namespace: none where it lacks one of the labels.
 func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Selector {

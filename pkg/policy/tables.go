@@ -96,6 +96,7 @@ type Tables struct {
 	Nodes            *derive.Source[derive.Object, NodeFacts]
 	ServiceSelectors *derive.Source[derive.Object, string]
 	Policies         [Kinds]*derive.Source[derive.Object, Facts]
+	Versions         [Kinds]*derive.Source[derive.Object, Version] // of the kinds that have a status; nil of the others
 	Tiers            *derive.Source[derive.Object, TierFacts]
 	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
 	Groups           *derive.Source[derive.Object, GroupFacts]
@@ -115,6 +116,8 @@ type Tables struct {
 	Priorities *derive.Order[Rank]
 	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names.
 	Addresses *derive.Table[Addr, uint32]
+	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
+	LocalVersions *derive.Table[Key, Version]
 
 	node      string
 	stretched bool
@@ -159,8 +162,11 @@ func (t *Tables) Loaded() {
 	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities} {
 		s.Loaded()
 	}
-	for _, s := range t.Policies {
-		s.Loaded()
+	for kind := range Kinds {
+		t.Policies[kind].Loaded()
+		if t.Versions[kind] != nil {
+			t.Versions[kind].Loaded()
+		}
 	}
 }
 
@@ -187,6 +193,9 @@ func (t *Tables) sources(e *derive.Engine) {
 	t.ServiceSelectors = derive.NewSource[derive.Object, string](e, "service-selectors")
 	for kind := range Kinds {
 		t.Policies[kind] = derive.NewSource[derive.Object, Facts](e, sourceNames[kind])
+		if kind.HasStatus() {
+			t.Versions[kind] = derive.NewSource[derive.Object, Version](e, sourceNames[kind]+"-versions")
+		}
 		t.subjects[kind] = derive.NewIndex(t.Policies[kind], "namespace", func(_ derive.Object, f Facts) []derive.Name { return f.namespaces() })
 	}
 	t.Tiers = derive.NewSource[derive.Object, TierFacts](e, "tiers")
@@ -251,26 +260,14 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.Applied = derive.NewTable(e, "applied-policies", t.applied, derive.KeysOfIndex(t.byHere))
 	t.byPolicy = derive.NewIndex(t.Applied, "policy", func(_ Identity, a Applied) []Key { return a.policies() })
 	t.active = derive.NewTable(e, "active-policies", t.activePolicy, derive.KeysOfIndex(t.byPolicy))
+	t.LocalVersions = derive.NewTable(e, "policy-versions", t.versionOf, derive.KeysOf(t.active))
 	t.instances = derive.NewTable(e, "rule-instances", t.ruleKeys, derive.KeysOf(t.active))
 	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
 	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys)
 	selectors := derive.NewIndex(t.resolved, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
-	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", func(_ derive.Object, text string) []label {
-		out := []label{{}}
-		for k, v := range setOf(text) {
-			out = append(out, label{key: k, value: v})
-		}
-		return out
-	})
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {
-		var out []derive.Name
-		for _, s := range f.Peers {
-			if s.Namespaces != "" {
-				out = append(out, derive.Name(s.Namespaces))
-			}
-		}
-		return out
-	})))
+	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.resolved, "namespace-selector",
+		func(_ RuleKey, f ruleFacts) []derive.Name { return namespaceSelectors(f.Peers) })))
 	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors))
 	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list })
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
@@ -279,6 +276,24 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP))
+}
+
+func labelsOfNamespace(_ derive.Object, text string) []label {
+	out := []label{{}}
+	for k, v := range setOf(text) {
+		out = append(out, label{key: k, value: v})
+	}
+	return out
+}
+
+// namespaceSelectors are those in a list of selectors.
+func namespaceSelectors(list []Selector) (out []derive.Name) {
+	for _, s := range list {
+		if s.Namespaces != "" {
+			out = append(out, derive.Name(s.Namespaces))
+		}
+	}
+	return out
 }
 
 // parse returns a Selector that can be asked; of one that is asked of many identities the text is parsed once.

@@ -18,6 +18,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
 // A resource is how an API server calls a kind. It stands here and is not asked for, since
@@ -55,6 +56,7 @@ var resources = byType(
 	resource{crdv1beta1.GroupVersion.WithResource("tiers"), &crdv1beta1.Tier{}, &crdv1beta1.TierList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("clustergroups"), &crdv1beta1.ClusterGroup{}, &crdv1beta1.ClusterGroupList{}},
 	resource{crdv1beta1.GroupVersion.WithResource("groups"), &crdv1beta1.Group{}, &crdv1beta1.GroupList{}},
+	resource{tombolov1alpha1.GroupVersion.WithResource("nodepolicyreports"), &tombolov1alpha1.NodePolicyReport{}, &tombolov1alpha1.NodePolicyReportList{}},
 	resource{schema.GroupVersion(npv1alpha2.GroupVersion).WithResource("clusternetworkpolicies"), &npv1alpha2.ClusterNetworkPolicy{}, &npv1alpha2.ClusterNetworkPolicyList{}},
 )
 
@@ -92,7 +94,7 @@ var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme, mcsv1alpha1.Install,
-		crdv1beta1.AddToScheme, npv1alpha2.Install,
+		crdv1beta1.AddToScheme, tombolov1alpha1.AddToScheme, npv1alpha2.Install,
 	} {
 		utilruntime.Must(add(s))
 	}

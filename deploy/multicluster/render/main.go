@@ -30,7 +30,7 @@ var (
 	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
 	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities", "serviceexports", "serviceimports"}
 	// Kinds of policies by their groups: two of them have the same name.
-	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*"}
+	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
 
 	leader = part{Role: "leader", Namespace: "antrea-multicluster", Prefix: "antrea-multicluster-"}
 	// The guide of v1.5 puts the Namespace in by sed, in place of this word.

@@ -21,7 +21,7 @@ func TestDefinitions(t *testing.T) {
 		want  []string
 	}{
 		{"a cluster with agents", []string{"../agent/tombolo-crds.yml"}, []string{
-			"antreanetworkpolicies", "clustergroups", "clusternetworkpolicies", "groups", "networkpolicies", "tiers",
+			"antreanetworkpolicies", "clustergroups", "clusternetworkpolicies", "groups", "networkpolicies", "nodepolicyreports", "tiers",
 		}},
 		{"a leader", []string{"antrea-multicluster-leader.yml"}, leaderCRDs},
 		{"a leader, in two steps", []string{"antrea-multicluster-leader-global.yml", "antrea-multicluster-leader-namespaced.yml"}, leaderCRDs},

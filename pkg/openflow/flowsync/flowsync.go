@@ -312,6 +312,29 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	return errors.Join(errs...)
 }
 
+// Refused are the owners of whose entries some are not in the switch, each with a reason: since it refused them, or
+// another owner wants them differently.
+func (s *Syncer) Refused() map[flow.Owner]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[flow.Owner]error{}
+	for sl, r := range s.refused {
+		for c := range sl.claims {
+			if !sl.against(*c) {
+				out[c.owner.Owner] = fmt.Errorf("%s: %w", r.of(sl), r.err)
+			}
+		}
+	}
+	for sl := range s.contested {
+		for _, c := range *sl.more {
+			if sl.against(c) {
+				out[c.owner.Owner] = fmt.Errorf("%s: %s wants it as %s", c.text(sl.id), sl.owner, sl.text(sl.id))
+			}
+		}
+	}
+	return out
+}
+
 // wake wakes waiters after a change; s.mu is held.
 func (s *Syncer) wake() {
 	close(s.changed)

@@ -50,7 +50,7 @@ type PolicyPhase string
 
 // Phases.
 const (
-	// PhasePending: no Node has been asked yet.
+	// PhasePending: no Node has confirmed it yet.
 	PhasePending PolicyPhase = "Pending"
 	// PhaseRealizing: some Nodes do not enforce it yet.
 	PhaseRealizing PolicyPhase = "Realizing"

@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// reporter writes this Node's NodePolicyReport: what of which policies the switch has confirmed. It writes when that
+// changes, and then only what changes.
+type reporter struct {
+	node  string
+	api   reportAPI
+	look  func(context.Context) (reported, error)
+	nodes func() int
+	log   *slog.Logger
+	wake  chan struct{}
+}
+
+// reported is what a NodePolicyReport says.
+type reported struct{ Policies, Failures, Problems map[string]string }
+
+// reportAPI is the API server as the reporter sees it. Errors are those of apierrors.
+type reportAPI interface {
+	get(ctx context.Context, node string) (*tombolov1alpha1.NodePolicyReport, error)
+	create(context.Context, *tombolov1alpha1.NodePolicyReport) error
+	patch(ctx context.Context, node string, merge []byte) error
+	nodeUID(ctx context.Context, node string) (types.UID, error)
+}
+
+// All Nodes together write reportsPerSecond reports at most: each waits, after a change, a part of the time that this
+// takes, which it chooses at random. docs/policy.md says what that costs.
+const (
+	reportsPerSecond = 100
+	reportLeast      = 500 * time.Millisecond
+	// reportAgain is after how long a report is compared that nothing has changed since: somebody may have deleted it.
+	// While the switch refuses something, it is looked at sooner.
+	reportAgain   = 10 * time.Minute
+	reportRefused = 15 * time.Second
+	reportRetry   = 2 * time.Second
+	reportMost    = time.Minute
+	// Of failures and problems there is a bound, and of the text of each.
+	maxReportedTexts, maxReportedText = 100, 300
+)
+
+func newReporter(node string, api reportAPI, look func(context.Context) (reported, error), nodes func() int, log *slog.Logger) *reporter {
+	r := &reporter{node, api, look, nodes, log, make(chan struct{}, 1)}
+	r.changed()
+	return r
+}
+
+// changed says that what is reported may have changed.
+func (r *reporter) changed() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// interval is how often a Node may write in a cluster of so many.
+func (r *reporter) interval() time.Duration {
+	return max(reportLeast, time.Duration(r.nodes())*time.Second/reportsPerSecond)
+}
+
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context) {
+	var known *reported // what the API server has; nil when that is to be asked
+	var last, compared time.Time
+	again, retry, failed := reportAgain, reportRetry, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		case <-time.After(again):
+		}
+		if time.Since(compared) >= reportAgain {
+			known, compared = nil, time.Now()
+		}
+		wait := max(time.Until(last.Add(r.interval())), 0) + rand.N(r.interval())
+		if sleep(ctx, wait) != nil {
+			return
+		}
+		select {
+		case <-r.wake: // this look sees it
+		default:
+		}
+		now, err := r.look(ctx)
+		wrote := false
+		if err == nil {
+			known, wrote, err = r.write(ctx, known, now)
+		}
+		if wrote {
+			last = time.Now()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if err.Error() != failed {
+				failed = err.Error()
+				r.log.Info("policies are not reported yet; trying again", "error", err)
+			}
+			again, retry = retry, min(2*retry, reportMost)
+		case len(now.Failures) > 0:
+			again, retry, failed = reportRefused, reportRetry, ""
+		default:
+			again, retry, failed = reportAgain, reportRetry, ""
+		}
+	}
+}
+
+// write makes the report say what holds now. It returns what the API server has then.
+func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	if known == nil {
+		have, err := r.api.get(ctx, r.node)
+		switch {
+		case apierrors.IsNotFound(err):
+			return r.create(ctx, now)
+		case err != nil:
+			return nil, false, fmt.Errorf("read NodePolicyReport %s: %w", r.node, err)
+		}
+		known = &reported{have.Policies, have.Failures, have.Problems}
+	}
+	patch := map[string]map[string]*string{}
+	for name, two := range map[string][2]map[string]string{
+		"policies": {known.Policies, now.Policies}, "failures": {known.Failures, now.Failures}, "problems": {known.Problems, now.Problems},
+	} {
+		if change := mapChange(two[0], two[1]); len(change) > 0 {
+			patch[name] = change
+		}
+	}
+	if len(patch) == 0 {
+		return known, false, nil
+	}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return known, false, err
+	}
+	if err := r.api.patch(ctx, r.node, text); err != nil {
+		return nil, true, fmt.Errorf("write NodePolicyReport %s: %w", r.node, err)
+	}
+	return &now, true, nil
+}
+
+// mapChange is a merge patch that makes one map the other.
+func mapChange(have, want map[string]string) map[string]*string {
+	out := map[string]*string{}
+	for k := range have {
+		if _, ok := want[k]; !ok {
+			out[k] = nil
+		}
+	}
+	for k, v := range want {
+		if was, ok := have[k]; !ok || was != v {
+			out[k] = &v
+		}
+	}
+	return out
+}
+
+// create makes the report, which goes when the Node's object does.
+func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, error) {
+	uid, err := r.api.nodeUID(ctx, r.node)
+	if err != nil {
+		return nil, false, fmt.Errorf("read Node %s: %w", r.node, err)
+	}
+	err = r.api.create(ctx, &tombolov1alpha1.NodePolicyReport{
+		ObjectMeta: metav1.ObjectMeta{Name: r.node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.node, UID: uid}}},
+		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems,
+	})
+	if err != nil {
+		return nil, true, fmt.Errorf("create NodePolicyReport %s: %w", r.node, err)
+	}
+	return &now, true, nil
+}
+
+// versioned is the watch of a kind of policies that has a status.
+func versioned[T client.Object](t *tables, kind policy.Kind, facts func(T) policy.Facts) watch.Kind {
+	p := t.policies
+	return watch.Both(t.engine, p.Policies[kind], facts, p.Versions[kind], func(o T) policy.Version { return policy.VersionOf(o) }, watch.Optional())
+}
+
+// lookAtPolicies returns which policies apply to Pods of this Node once the switch has confirmed their flows.
+func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
+	if err := a.await(ctx, func() (bool, error) { return a.ready(), nil }); err != nil {
+		return reported{}, err
+	}
+	now := reported{map[string]string{}, map[string]string{}, map[string]string{}}
+	versions := map[policy.Key]policy.Version{}
+	// Between two passes all flows are declared that the tables say.
+	if !a.tables.engine.Do(ctx, func() {
+		for _, row := range a.tables.policies.LocalVersions.All() {
+			versions[row.Key] = row.Value
+		}
+		texts := a.localProblems(versions)
+		for _, k := range slices.SortedFunc(maps.Keys(texts), policy.Key.Compare) {
+			put(now.Problems, k.Short(), strings.Join(texts[k], "; "))
+		}
+	}) {
+		return reported{}, ctx.Err()
+	}
+	failures := map[policy.Key]error{}
+	if err := a.flows.Synced(ctx); ctx.Err() != nil {
+		return reported{}, ctx.Err()
+	} else if err != nil {
+		refused := a.flows.Refused()
+		if !a.tables.engine.Do(ctx, func() {
+			for o, err := range refused {
+				list, all := a.tables.flows.PoliciesOf(o)
+				if all {
+					list = slices.Collect(maps.Keys(versions))
+				}
+				for _, k := range list {
+					failures[k] = err
+				}
+			}
+		}) {
+			return reported{}, ctx.Err()
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(versions), policy.Key.Compare) {
+		if err := failures[k]; err != nil {
+			put(now.Failures, k.Short(), string(versions[k])+" "+err.Error())
+		} else {
+			now.Policies[k.Short()] = string(versions[k])
+		}
+	}
+	return now, nil
+}
+
+// put adds a text to those that are reported, within their bounds.
+func put(to map[string]string, key, text string) {
+	if len(to) < maxReportedTexts {
+		to[key] = strings.ToValidUTF8(text[:min(len(text), maxReportedText)], "")
+	}
+}
+
+// localProblems are those that this Node has with policies, beside what anybody sees who reads them.
+func (a *Agent) localProblems(versions map[policy.Key]policy.Version) map[policy.Key][]string {
+	of := map[problem.Object]policy.Key{}
+	for k := range versions {
+		of[problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}] = k
+	}
+	out := map[policy.Key][]string{}
+	for _, p := range a.tables.engine.Problems() {
+		k, ok := of[p.Object]
+		if ok && p.Reason != policy.ReasonUnknownGroup && !slices.Contains(a.tables.policies.Facts(k).Problems, p) {
+			out[k] = append(out[k], p.Field+": "+p.Message)
+		}
+	}
+	return out
+}
+
+// reportClient is reportAPI over HTTP.
+type reportClient struct{ reports, nodes rest.Interface }
+
+func newReportClient(config *rest.Config) (*reportClient, error) {
+	scheme := runtime.NewScheme()
+	if err := tombolov1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	of := func(version schema.GroupVersion, path string) (rest.Interface, error) {
+		c := rest.CopyConfig(config)
+		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path, serializer.NewCodecFactory(scheme).WithoutConversion()
+		return rest.RESTClientFor(c)
+	}
+	reports, err := of(tombolov1alpha1.GroupVersion, "/apis")
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of reports: %w", err)
+	}
+	nodes, err := of(corev1.SchemeGroupVersion, "/api")
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of Nodes: %w", err)
+	}
+	return &reportClient{reports, nodes}, nil
+}
+
+const reportsResource = "nodepolicyreports"
+
+func (c *reportClient) get(ctx context.Context, node string) (*tombolov1alpha1.NodePolicyReport, error) {
+	out := &tombolov1alpha1.NodePolicyReport{}
+	return out, c.reports.Get().Resource(reportsResource).Name(node).Do(ctx).Into(out)
+}
+
+func (c *reportClient) create(ctx context.Context, r *tombolov1alpha1.NodePolicyReport) error {
+	return c.reports.Post().Resource(reportsResource).Body(r).Do(ctx).Error()
+}
+
+func (c *reportClient) patch(ctx context.Context, node string, merge []byte) error {
+	return c.reports.Patch(types.MergePatchType).Resource(reportsResource).Name(node).Body(merge).Do(ctx).Error()
+}
+
+func (c *reportClient) nodeUID(ctx context.Context, node string) (types.UID, error) {
+	n := &corev1.Node{}
+	err := c.nodes.Get().Resource("nodes").Name(node).Do(ctx).Into(n)
+	return n.UID, err
+}

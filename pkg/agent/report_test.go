@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// TestReportAccess writes reports at a real API server as the agent's ServiceAccount on node-1: its own and no other.
+func TestReportAccess(t *testing.T) {
+	admin := apiserver.Start(t, "../../deploy/crds")
+	c, err := client.New(admin, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"../../deploy/admission/policies.yaml"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, document := range strings.Split(string(text), "\n---\n") {
+			o := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	if err := c.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var access [][]byte
+	for _, document := range bytes.Split(manifest, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("  name: antrea-agent\n")) && !bytes.Contains(document, []byte("kind: DaemonSet")) {
+			access = append(access, document)
+		}
+	}
+	as := apiserver.Access(t, admin, bytes.Join(access, []byte("\n---\n")))
+	on := func(node string) reportAPI {
+		config := rest.CopyConfig(as)
+		config.Impersonate.Extra = map[string][]string{}
+		if node != "" {
+			config.Impersonate.Extra["authentication.kubernetes.io/node-name"] = []string{node}
+		}
+		api, err := newReportClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api
+	}
+	report := func(node string) *tombolov1alpha1.NodePolicyReport {
+		return &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	}
+	// Admission is there some time after its policies are.
+	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		other := report("probe")
+		err := on("node-1").create(ctx, other)
+		if err == nil {
+			return false, c.Delete(ctx, asUnstructured("probe"))
+		}
+		return strings.Contains(err.Error(), `is not the Node of the agent that writes, which is "node-1"`), nil
+	})
+	if err != nil {
+		t.Fatalf("reports of other Nodes are not refused: %v", err)
+	}
+
+	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
+	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil }, func() int { return 1 }, slog.New(slog.DiscardHandler))
+	known, wrote, err := own.write(t.Context(), nil, now)
+	if err != nil || !wrote {
+		t.Fatalf("wrote %v, %v", wrote, err)
+	}
+	have, err := own.api.get(t.Context(), "node-1")
+	if err != nil || !maps.Equal(have.Policies, now.Policies) || len(have.OwnerReferences) != 1 || have.OwnerReferences[0].UID != node.UID {
+		t.Fatalf("the API server has %+v, %v", have, err)
+	}
+	if _, wrote, err = own.write(t.Context(), known, now); wrote || err != nil {
+		t.Errorf("nothing has changed, wrote %v, %v", wrote, err)
+	}
+	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}}
+	if _, _, err = own.write(t.Context(), known, now); err != nil {
+		t.Fatal(err)
+	}
+	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Failures, now.Failures) {
+		t.Errorf("the API server has %+v, %v", have, err)
+	}
+	if _, wrote, err = own.write(t.Context(), nil, now); wrote || err != nil { // after a restart
+		t.Errorf("a restart wrote %v, %v", wrote, err)
+	}
+	if err := c.Delete(t.Context(), asUnstructured("node-1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = own.write(t.Context(), &reported{}, now); !apierrors.IsNotFound(err) && err == nil {
+		t.Error("a report that was deleted is patched")
+	}
+	if _, _, err = own.write(t.Context(), nil, now); err != nil {
+		t.Errorf("and is not made again: %v", err)
+	}
+
+	for name, node := range map[string]string{"of another Node": "node-2", "without a Node": ""} {
+		if err := on(node).patch(t.Context(), "node-1", []byte(`{"policies":{"acnp/a":"9/x"}}`)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "agents write about their own Node alone") {
+			t.Errorf("an agent %s writes the report of node-1: %v", name, err)
+		}
+	}
+	if err := own.api.patch(t.Context(), "node-1", []byte(`{"metadata":{"finalizers":["a.b/c"]}}`)); err == nil {
+		t.Error("an agent adds a finalizer")
+	}
+	deletion := on("node-1").(*reportClient).reports.Delete().Resource(reportsResource).Name("node-1").Do(t.Context()).Error()
+	if !apierrors.IsForbidden(deletion) {
+		t.Errorf("an agent deletes a report: %v", deletion)
+	}
+}
+
+func asUnstructured(name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(tombolov1alpha1.GroupVersion.WithKind("NodePolicyReport"))
+	o.SetName(name)
+	return o
+}
+
+// reportsAt counts writes; while it is away it fails.
+type reportsAt struct {
+	mu      sync.Mutex
+	have    *tombolov1alpha1.NodePolicyReport
+	creates []time.Time
+	patches []string
+	gets    int
+	away    bool
+}
+
+func (r *reportsAt) answer(f func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away {
+		return apierrors.NewServiceUnavailable("away")
+	}
+	return f()
+}
+
+func (r *reportsAt) get(context.Context, string) (out *tombolov1alpha1.NodePolicyReport, _ error) {
+	return out, r.answer(func() error {
+		r.gets++
+		if r.have == nil {
+			return apierrors.NewNotFound(schema.GroupResource{}, "node-1")
+		}
+		out = r.have.DeepCopy()
+		return nil
+	})
+}
+
+func (r *reportsAt) create(_ context.Context, n *tombolov1alpha1.NodePolicyReport) error {
+	return r.answer(func() error {
+		r.have, r.creates = n.DeepCopy(), append(r.creates, time.Now())
+		return nil
+	})
+}
+
+func (r *reportsAt) patch(_ context.Context, _ string, text []byte) error {
+	return r.answer(func() error {
+		r.patches = append(r.patches, string(text))
+		return nil
+	})
+}
+
+func (r *reportsAt) nodeUID(context.Context, string) (types.UID, error) { return "u", nil }
+
+// TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most, what
+// it writes is the difference, nothing is written when nothing changes, and what could not be written comes later.
+func TestReportRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &reportsAt{}
+		var mu sync.Mutex
+		now := map[string]string{}
+		look := func(context.Context) (reported, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return reported{Policies: maps.Clone(now)}, nil
+		}
+		r := newReporter("node-1", api, look, func() int { return 1000 }, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			r.run(ctx)
+		}()
+		set := func(key, value string) {
+			mu.Lock()
+			now[key] = value
+			mu.Unlock()
+			r.changed()
+		}
+		set("acnp/a", "1/x")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if len(api.creates) != 1 {
+			t.Fatalf("%d reports were made", len(api.creates))
+		}
+		for i := range 1000 {
+			set("acnp/a", string(rune('a'+i%26)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := len(api.patches); n < 3 || n > 10 {
+			t.Errorf("%d writes in 100 seconds", n)
+		}
+		time.Sleep(time.Minute)
+		written := len(api.patches)
+		set("acnp/b", "7/y")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if text := api.patches[len(api.patches)-1]; len(api.patches) != written+1 || text != `{"policies":{"acnp/b":"7/y"}}` {
+			t.Errorf("%d writes for one change, the last %s", len(api.patches)-written, text)
+		}
+		written, gets := len(api.patches), api.gets
+		api.have = &tombolov1alpha1.NodePolicyReport{Policies: maps.Clone(now)}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(api.patches) != written || api.gets-gets > 6 {
+			t.Errorf("a quiet hour: %d writes, %d reads", len(api.patches)-written, api.gets-gets)
+		}
+		api.mu.Lock()
+		api.away = true
+		api.mu.Unlock()
+		set("acnp/c", "1/z")
+		time.Sleep(5 * time.Minute)
+		api.mu.Lock()
+		api.away = false
+		api.mu.Unlock()
+		time.Sleep(reportMost + 20*time.Second)
+		synctest.Wait()
+		if text := api.patches[len(api.patches)-1]; len(api.patches) != written+1 || text != `{"policies":{"acnp/c":"1/z"}}` {
+			t.Errorf("after the API server was away: %d writes, the last %s", len(api.patches)-written, text)
+		}
+		stop()
+		<-ended
+	})
+}

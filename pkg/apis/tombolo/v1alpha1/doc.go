@@ -1,0 +1,22 @@
+// Package v1alpha1 has the kinds of tombolo.io/v1alpha1, by which Tombolo's own components tell each other what no other
+// API has a place for.
+//
+// +kubebuilder:object:generate=true
+// +groupName=tombolo.io
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion of the kinds in this package.
+var GroupVersion = schema.GroupVersion{Group: "tombolo.io", Version: "v1alpha1"}
+
+// AddToScheme registers the kinds of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &NodePolicyReport{}, &NodePolicyReportList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

@@ -1,0 +1,273 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Version names one state of a policy's spec: the generation and the beginning of its UID, as in
+// "3/1f2e3d4c". A policy that is deleted and made again has another UID.
+type Version string
+
+// VersionOf is the Version of an object.
+func VersionOf(o metav1.Object) Version {
+	uid := string(o.GetUID())
+	return Version(fmt.Sprintf("%d/%s", o.GetGeneration(), uid[:min(8, len(uid))]))
+}
+
+// shortNames of the kinds that have a status, in reports.
+var shortNames = [Kinds]string{AntreaClusterNetworkPolicy: "acnp", AntreaNetworkPolicy: "annp", ClusterNetworkPolicy: "cnp"}
+
+// HasStatus says whether policies of the kind have a status: those of networking.k8s.io have none.
+func (k Kind) HasStatus() bool { return shortNames[k] != "" }
+
+// Short is the policy's name in reports: "acnp/web", "annp/default/web", "cnp/web".
+func (k Key) Short() string {
+	if k.Namespace == "" {
+		return shortNames[k.Kind] + "/" + k.Name
+	}
+	return shortNames[k.Kind] + "/" + k.Namespace + "/" + k.Name
+}
+
+// KeyOfShort reads the Short of a Key back.
+func KeyOfShort(text string) (k Key, ok bool) {
+	words := strings.Split(text, "/")
+	at := slices.Index(shortNames[:], words[0])
+	if at < 0 || words[0] == "" {
+		return Key{}, false
+	}
+	k.Kind = Kind(at)
+	namespaced := k.Kind == AntreaNetworkPolicy
+	switch {
+	case namespaced && len(words) == 3:
+		k.Namespace, k.Name = words[1], words[2]
+	case !namespaced && len(words) == 2:
+		k.Name = words[1]
+	}
+	return k, k.Name != ""
+}
+
+func (t *Tables) versionOf(k Key, r *derive.Reader) (Version, []problem.Problem) {
+	if !k.Kind.HasStatus() {
+		return "", nil
+	}
+	v, _ := derive.Get(r, t.Versions[k.Kind], k.object())
+	return v, nil
+}
+
+// Spans say of a whole cluster on which Nodes policies apply to Pods, and what is wrong with policies and groups as
+// anybody sees them. It is for the kinds that have a status.
+type Spans struct {
+	// Tables has the sources to be filled, but for those that make rules alone: Nodes, LabelIdentities, Versions. Of a Pod
+	// SpanFactsOf is enough.
+	*Tables
+	// Judgements of policies and of groups; a ClusterGroup has no Namespace.
+	Judgements *derive.Table[Key, Judgement]
+	Grouped    *derive.Table[derive.Object, Judgement]
+	// NodeNumbers are those that Judgements name Nodes by.
+	NodeNumbers *derive.Numbers[derive.Name]
+
+	places        *derive.Index[Identity, place, bool]
+	identityNodes *derive.Table[Identity, []uint32]
+	subjects      *derive.Table[Key, []Selector]
+	selectorNodes *derive.Table[Selector, []uint32]
+}
+
+// Judgement is what is known of a policy or a group without any Node.
+type Judgement struct {
+	Known bool // the zero Judgement is no row
+	// Nodes are the numbers of those with Pods that a policy applies to, sorted.
+	Nodes    []uint32
+	Problems []problem.Problem
+}
+
+// place says that a Node has Pods of an identity.
+type place struct {
+	Identity Identity
+	Node     derive.Name
+}
+
+// Compare orders by identity, then Node.
+func (p place) Compare(o place) int {
+	if c := p.Identity.Compare(o.Identity); c != 0 {
+		return c
+	}
+	return p.Node.Compare(o.Node)
+}
+
+// maxNodes is more than Kubernetes has in a cluster.
+const maxNodes = 1 << 16
+
+// SpanFactsOf are the facts of a Pod that Spans read, which change less often than the others.
+func SpanFactsOf(p *corev1.Pod) PodFacts {
+	f := PodFactsOf(p)
+	if f.Node == "" {
+		return PodFacts{}
+	}
+	f.IPs, f.Ports = nil, nil
+	return f
+}
+
+// NewSpans adds the tables to an engine.
+func NewSpans(e *derive.Engine) *Spans {
+	t := &Tables{texts: map[Selector]parsed{}}
+	s := &Spans{Tables: t}
+	t.sources(e)
+	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.Policies[NetworkPolicy]} {
+		unused.Loaded()
+	}
+	var policies []derive.Keys[Key]
+	for kind := range Kinds {
+		if kind.HasStatus() {
+			t.Versions[kind].Loaded()
+			policies = append(policies, derive.KeysOfIndex(derive.NewIndex(t.Policies[kind], "key",
+				func(o derive.Object, _ Facts) []Key { return []Key{{kind, o.Namespace, o.Name}} })))
+		}
+	}
+	t.identities(e)
+	t.groups = derive.NewTable(e, "group-members", t.group, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
+	s.Grouped = derive.NewTable(e, "group-judgements", func(k derive.Object, r *derive.Reader) (Judgement, []problem.Problem) {
+		_, problems := t.group(k, r)
+		return Judgement{Known: true, Problems: problems}, nil
+	}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
+
+	// Which Nodes have Pods of an identity: a Pod more where there are some already changes nothing after places.
+	pods := derive.NewTable(e, "pod-places", s.placeOf, derive.KeysOf(t.Identities))
+	present := derive.NewTable(e, "places", func(place, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(pods, "place", func(_ derive.Object, p place) []place { return []place{p} })))
+	s.places = derive.NewIndex(present, "identity", func(p place, _ bool) []Identity { return []Identity{p.Identity} })
+	s.NodeNumbers = derive.NewNumbers(e, "node-numbers", 1, maxNodes,
+		derive.KeysOfIndex(derive.NewIndex(present, "node", func(p place, _ bool) []derive.Name { return []derive.Name{p.Node} })))
+	s.identityNodes = derive.NewTable(e, "identity-nodes", s.nodesOfIdentity, derive.KeysOfIndex(s.places))
+
+	s.subjects = derive.NewTable(e, "policy-subjects", s.subjectsOf, policies...)
+	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(s.subjects, "namespace-selector",
+		func(_ Key, list []Selector) []derive.Name { return namespaceSelectors(list) })))
+	selectors := derive.KeysOfIndex(derive.NewIndex(s.subjects, "selector", func(_ Key, list []Selector) []Selector { return list }))
+	t.peers = derive.NewTable(e, "selected-identities", t.selected, selectors)
+	s.selectorNodes = derive.NewTable(e, "selected-nodes", s.nodesOfSelector, selectors)
+	s.Judgements = derive.NewTable(e, "policy-judgements", s.judge, policies...)
+	return s
+}
+
+func (s *Spans) placeOf(k derive.Object, r *derive.Reader) (place, []problem.Problem) {
+	pod, _ := derive.Get(r, s.Pods, k)
+	i, _ := derive.Get(r, s.Identities, k)
+	return place{i, derive.Name(pod.Node)}, nil
+}
+
+func (s *Spans) nodesOfIdentity(i Identity, r *derive.Reader) ([]uint32, []problem.Problem) {
+	var out []uint32
+	for _, row := range derive.List(r, s.places, i) {
+		n, _ := derive.Get(r, s.NodeNumbers, row.Key.Node)
+		out = append(out, n)
+	}
+	return sorted(out, cmp.Compare[uint32]), nil
+}
+
+func (s *Spans) nodesOfSelector(selector Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+	identities, _ := derive.Get(r, s.peers, selector)
+	var u union
+	for _, i := range identities {
+		list, _ := derive.Get(r, s.identityNodes, i)
+		u.add(list)
+	}
+	return u.sorted(), nil
+}
+
+// union of sorted lists of Nodes: most of the lists of one have the same.
+type union struct{ has []bool }
+
+func (u *union) add(list []uint32) {
+	if len(list) > 0 {
+		u.has = append(u.has, make([]bool, max(0, int(list[len(list)-1])+1-len(u.has)))...)
+	}
+	for _, n := range list {
+		u.has[n] = true
+	}
+}
+
+func (u *union) sorted() (out []uint32) {
+	for n, has := range u.has {
+		if has {
+			out = append(out, uint32(n))
+		}
+	}
+	return out
+}
+
+// subjectsOf are the selectors of what a policy is applied to, with those of groups in their place.
+func (s *Spans) subjectsOf(k Key, r *derive.Reader) (out []Selector, _ []problem.Problem) {
+	f, _ := derive.Get(r, s.Policies[k.Kind], k.object())
+	if f.Ingress == nil && f.Egress == nil {
+		return nil, nil
+	}
+	for _, one := range f.allAppliedTo() {
+		of := []Selector{one}
+		if one.Group != "" {
+			m, _ := derive.Get(r, s.groups, derive.Object{Namespace: one.Namespace, Name: one.Group})
+			of = m.Selectors
+		}
+		for _, selector := range of {
+			if k.Namespace != "" { // whatever its groups are
+				selector.Namespace = k.Namespace
+			}
+			out = append(out, selector)
+		}
+	}
+	return sorted(out, Selector.Compare), nil
+}
+
+func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
+	f, problems := s.activePolicy(k, r)
+	j := Judgement{Known: true, Problems: slices.Clip(problems)}
+	of := func(field string, list []Selector) {
+		for _, one := range list {
+			if one.Group == "" {
+				continue
+			}
+			group := derive.Object{Namespace: one.Namespace, Name: one.Group}
+			m, _ := derive.Get(r, s.groups, group)
+			switch {
+			case !m.Known:
+				j.Problems = append(j.Problems, unknownGroup(k, field, one))
+			case m.Broken:
+				j.Problems = append(j.Problems, problem.Problem{Object: k.problem(), Field: field, Reason: "GroupNotComputed",
+					Message: fmt.Sprintf("not all members of %s are known: its condition %s says what to do", one, crdv1beta1.ConditionGroupMembersComputed)})
+			}
+		}
+	}
+	of("spec.appliedTo", f.AppliedTo)
+	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
+		for i := range facts.rules() {
+			field := fmt.Sprintf("spec.%s[%d]", Direction(d), i)
+			of(field+".appliedTo", facts.Rules[i].AppliedTo)
+			of(field, facts.Rules[i].Peers)
+		}
+	}
+	var u union
+	list, _ := derive.Get(r, s.subjects, k)
+	for _, selector := range list {
+		nodes, _ := derive.Get(r, s.selectorNodes, selector)
+		u.add(nodes)
+	}
+	j.Nodes = u.sorted()
+	return j, nil
+}
+
+func (d *DirectionFacts) rules() []RuleFacts {
+	if d == nil {
+		return nil
+	}
+	return d.Rules
+}

@@ -1,0 +1,318 @@
+package policystatus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cluster"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
+	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// Names of the manifest.
+const (
+	LeaseName   = "tombolo-policy-controller"
+	AccountName = "tombolo-policy-controller"
+)
+
+const (
+	retryLeast = 200 * time.Millisecond
+	retryMost  = 30 * time.Second
+	parallel   = 8
+	// settle is how long a status waits for the next one: Nodes report one after another.
+	settle = time.Second
+	// offerAgain is how often steps are offered that are still to be done although they were.
+	offerAgain = 30 * time.Second
+	// maxEvents is how many Events one state of an object is worth.
+	maxEvents = 5
+
+	reasonWriteFailed = "WriteFailed"
+	remedy            = "allow it (the controller's ClusterRole, admission policies and webhooks)"
+)
+
+// Scheme knows every kind that the controller reads and writes.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(clientgoscheme.AddToScheme(s), crdv1beta1.AddToScheme(s), tombolov1alpha1.AddToScheme(s), npv1alpha2.Install(s))
+}
+
+// SetupWithManager adds the controller to a manager. identity names this process in Events.
+func SetupWithManager(mgr ctrl.Manager, identity string) error {
+	scheme, err := Scheme()
+	if err != nil {
+		return err
+	}
+	log := slog.Default().With("controller", "policy")
+	to, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("set up the policy controller's client: %w", err)
+	}
+	c := newController(to, log, identity)
+	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds()...); err != nil {
+		return fmt.Errorf("set up the policy controller's watches: %w", err)
+	}
+	return errors.Join(mgr.Add(reader{c}), mgr.Add(c))
+}
+
+// kinds is the list of what the controller watches.
+func (t *tables) kinds() []watch.Kind {
+	s := t.spans
+	return []watch.Kind{
+		watch.Of(s.Pods, policy.SpanFactsOf),
+		watch.Of(s.Namespaces, policy.NamespaceLabels),
+		watch.Of(s.ServiceSelectors, policy.ServiceSelectorOf),
+		watch.Of(s.Tiers, policy.TierFactsOf, watch.Optional()),
+		watch.Of(t.reports, reportFactsOf, watch.Optional()),
+		watch.Both(t.engine, s.Policies[policy.AntreaClusterNetworkPolicy], policy.AntreaClusterFactsOf, t.policies[policy.AntreaClusterNetworkPolicy],
+			func(o *crdv1beta1.ClusterNetworkPolicy) object { return objectOf(o, o.Status) }, watch.Optional()),
+		watch.Both(t.engine, s.Policies[policy.AntreaNetworkPolicy], policy.AntreaFactsOf, t.policies[policy.AntreaNetworkPolicy],
+			func(o *crdv1beta1.NetworkPolicy) object { return objectOf(o, o.Status) }, watch.Optional()),
+		watch.Both(t.engine, s.Policies[policy.ClusterNetworkPolicy], policy.ClusterFactsOf, t.policies[policy.ClusterNetworkPolicy],
+			func(o *npv1alpha2.ClusterNetworkPolicy) object {
+				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
+			}, watch.Optional()),
+		watch.Both(t.engine, s.ClusterGroups, policy.ClusterGroupFactsOf, t.clusterGroups,
+			func(o *crdv1beta1.ClusterGroup) object {
+				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
+			}, watch.Optional()),
+		watch.Both(t.engine, s.Groups, policy.GroupFactsOf, t.groups,
+			func(o *crdv1beta1.Group) object {
+				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
+			}, watch.Optional()),
+	}
+}
+
+// reportFactsOf keeps of a report what is read.
+func reportFactsOf(r *tombolov1alpha1.NodePolicyReport) *tombolov1alpha1.NodePolicyReport {
+	return &tombolov1alpha1.NodePolicyReport{Policies: r.Policies, Failures: r.Failures, Problems: r.Problems}
+}
+
+// controller is the shell around the tables: watches fill them, and a queue writes.
+type controller struct {
+	log      *slog.Logger
+	tables   *tables
+	to       client.Client
+	queue    *retry.Queue
+	watcher  *watch.Watcher
+	identity string
+	now      func() time.Time
+	leads    bool // of the evaluating goroutine
+	figures  *metrics.Tables
+	writes   *metrics.Writes
+}
+
+func newController(to client.Client, log *slog.Logger, identity string) *controller {
+	t := newTables()
+	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now, figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
+	c.queue = retry.NewQueue(retry.Options{Least: retryLeast, Most: retryMost, Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
+		Reported: func(_ string, p *problem.Problem) {
+			if p != nil {
+				log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+			}
+		}})
+	t.steps.Watch(func(changes []derive.Change[policy.Key, step]) {
+		for _, change := range changes {
+			c.changed(policyTarget(change.Key), change.Old, change.New)
+		}
+	})
+	t.groupSteps.Watch(func(changes []derive.Change[derive.Object, step]) {
+		for _, change := range changes {
+			c.changed(groupTarget(change.Key), change.Old, change.New)
+		}
+	})
+	return c
+}
+
+// reader has the tables of every replica know the cluster: they answer for the webhooks too.
+type reader struct{ *controller }
+
+// NeedLeaderElection says that every replica reads.
+func (reader) NeedLeaderElection() bool { return false }
+
+// Start runs watches and tables until ctx ends. The manager calls it.
+func (r reader) Start(ctx context.Context) error {
+	defer metrics.Expose(ctrlmetrics.Registry, r.figures, r.writes)()
+	var running sync.WaitGroup
+	running.Go(func() { r.watcher.Run(ctx) })
+	running.Go(func() { r.tables.engine.Run(ctx) })
+	running.Wait()
+	return nil
+}
+
+// Start writes until ctx ends. The manager calls it in the replica that leads.
+func (c *controller) Start(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(func() { c.queue.Run(ctx) })
+	running.Go(func() {
+		c.tables.engine.Do(ctx, c.lead)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(offerAgain):
+				// Between two passes, so that it does not bring back what a pass withdraws.
+				c.tables.engine.Do(ctx, c.again)
+			}
+		}
+	})
+	running.Wait()
+	return nil
+}
+
+// lead begins with all that there is.
+func (c *controller) lead() {
+	c.leads = true
+	for _, row := range c.tables.steps.All() {
+		c.changed(policyTarget(row.Key), step{}, row.Value)
+	}
+	for _, row := range c.tables.groupSteps.All() {
+		c.changed(groupTarget(row.Key), step{}, row.Value)
+	}
+}
+
+func (c *controller) changed(t target, before, now step) {
+	if c.leads {
+		c.offer(t, now)
+		c.tell(t, before, now)
+	}
+}
+
+// again offers what is still to be done: a queue forgets what it has done, and somebody may have undone that before a
+// watch showed it.
+func (c *controller) again() {
+	for _, row := range c.tables.steps.All() {
+		if row.Value.Due {
+			c.offer(policyTarget(row.Key), row.Value)
+		}
+	}
+	for _, row := range c.tables.groupSteps.All() {
+		if row.Value.Due {
+			c.offer(groupTarget(row.Key), row.Value)
+		}
+	}
+}
+
+// target is an object that has a status.
+type target struct {
+	problem.Object               // Kind is that of Problems
+	object         client.Object // without content
+	reference      metav1.TypeMeta
+}
+
+func policyTarget(k policy.Key) target {
+	t := target{Object: problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}}
+	switch k.Kind {
+	case policy.AntreaClusterNetworkPolicy:
+		t.object, t.reference = &crdv1beta1.ClusterNetworkPolicy{}, of(crdv1beta1.GroupVersion.String(), "ClusterNetworkPolicy")
+	case policy.AntreaNetworkPolicy:
+		t.object, t.reference = &crdv1beta1.NetworkPolicy{}, of(crdv1beta1.GroupVersion.String(), "NetworkPolicy")
+	default:
+		t.object, t.reference = &npv1alpha2.ClusterNetworkPolicy{}, of(npv1alpha2.GroupVersion.String(), "ClusterNetworkPolicy")
+	}
+	return t.named()
+}
+
+func groupTarget(k derive.Object) target {
+	t := target{Object: problem.Object{Kind: "Group", Namespace: k.Namespace, Name: k.Name}, object: &crdv1beta1.Group{}}
+	if k.Namespace == "" {
+		t.Kind, t.object = "ClusterGroup", &crdv1beta1.ClusterGroup{}
+	}
+	t.reference = of(crdv1beta1.GroupVersion.String(), t.Kind)
+	return t.named()
+}
+
+func of(version, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: version, Kind: kind}
+}
+
+func (t target) named() target {
+	t.object.SetNamespace(t.Namespace)
+	t.object.SetName(t.Name)
+	return t
+}
+
+// statusPatch is a merge patch of a status. With the UID it is refused for an object that was made anew.
+type statusPatch struct {
+	Metadata struct {
+		UID types.UID `json:"uid"`
+	} `json:"metadata"`
+	Status any `json:"status"`
+}
+
+// conditionsAlone is the status of groups, and of ClusterNetworkPolicies of SIG Network.
+type conditionsAlone struct {
+	Conditions []metav1.Condition `json:"conditions"`
+}
+
+// offer has the queue write a status, or not.
+func (c *controller) offer(t target, s step) {
+	o := retry.Offer{Key: t.String(), Group: t.Kind + " " + t.Namespace, Wait: settle}
+	if s.Due {
+		o.Writes = []retry.Write{{
+			What:  "update the status of " + t.String(),
+			Blame: problem.Problem{Object: t.Object, Field: "status", Reason: reasonWriteFailed, Message: remedy},
+			Do: func(ctx context.Context) error {
+				var patch statusPatch
+				patch.Metadata.UID = s.Have.UID
+				status := s.Want.DeepCopy()
+				for i := range status.Conditions {
+					if status.Conditions[i].LastTransitionTime.IsZero() {
+						status.Conditions[i].LastTransitionTime = metav1.NewTime(c.now())
+					}
+				}
+				patch.Status = status
+				if status.Phase == "" {
+					patch.Status = conditionsAlone{status.Conditions}
+				}
+				text, err := json.Marshal(patch)
+				if err != nil {
+					return err
+				}
+				return c.to.Status().Patch(ctx, t.object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, text))
+			},
+		}}
+	}
+	c.queue.Set(o)
+}
+
+// tell writes Events about what is wrong with an object now and was not before. They have names made of what they say, so
+// each is written once, also after a restart.
+func (c *controller) tell(t target, before, now step) {
+	said := map[problem.Problem]bool{}
+	for _, p := range before.Problems {
+		said[p] = before.Have.UID == now.Have.UID
+	}
+	told := 0
+	for _, p := range now.Problems {
+		if told++; said[p] || told > maxEvents {
+			continue
+		}
+		t.object.SetUID(now.Have.UID)
+		e := cluster.Event(t.object, t.reference, p, c.identity, c.now())
+		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events", Late: true, Writes: []retry.Write{{
+			What:  "create an Event about " + t.String(),
+			Blame: problem.Problem{Object: t.Object, Reason: reasonWriteFailed, Message: remedy},
+			Do:    func(ctx context.Context) error { return cluster.CreateEvent(ctx, c.to, e) },
+		}}})
+	}
+}

@@ -1,0 +1,331 @@
+// Package policystatus is what a cluster has one of for its policies: it writes the status of Antrea-native policies,
+// groups and SIG Network's ClusterNetworkPolicies, and Events on those that cannot be realized, and answers the API
+// server about what no definition can see of an object.
+//
+// Which Nodes a policy concerns it finds out by itself (policy.Spans); which of them enforce it the Nodes say, each in its
+// NodePolicyReport, once their switches have confirmed the flows. So a policy is Realized only when every Node that has
+// Pods of it says so, and a Node that says nothing is missing.
+//
+//	API server: policies, tiers, groups, pods, namespaces, services ──► policy.Spans ──► judgements ─┐
+//	            nodepolicyreports ──► node-reports (a row for each policy of each Node) ────────────┤
+//	            status of policies and groups, as they are ─────────────────────────────────────────┴─► steps ──► API server
+package policystatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// tables are the statuses that objects should have.
+type tables struct {
+	engine *derive.Engine
+	spans  *policy.Spans
+
+	// Objects with a status, as they are; a ClusterGroup has no Namespace.
+	policies      [policy.Kinds]*derive.Source[derive.Object, object]
+	groups        *derive.Source[derive.Object, object]
+	clusterGroups *derive.Source[derive.Object, object]
+	reports       *derive.Source[derive.Object, *tombolov1alpha1.NodePolicyReport]
+	said          *derive.Source[nodePolicy, said]
+
+	saidOf     *derive.Index[policy.Key, nodePolicy, said]
+	byTier     *derive.Index[derive.Name, policy.Key, derive.Name]
+	steps      *derive.Table[policy.Key, step]
+	groupSteps *derive.Table[derive.Object, step]
+}
+
+// object is what is read of an object beside its spec.
+type object struct {
+	UID        types.UID
+	Generation int64
+	Version    policy.Version
+	Status     crdv1beta1.PolicyStatus // of other kinds its conditions alone
+}
+
+func objectOf(o metav1.Object, s crdv1beta1.PolicyStatus) object {
+	return object{o.GetUID(), o.GetGeneration(), policy.VersionOf(o), s}
+}
+
+// nodePolicy is a policy on a Node.
+type nodePolicy struct {
+	Policy policy.Key
+	Node   derive.Name
+}
+
+// Compare orders by policy, then Node.
+func (n nodePolicy) Compare(o nodePolicy) int {
+	return cmp.Or(n.Policy.Compare(o.Policy), n.Node.Compare(o.Node))
+}
+
+// said is what a Node says of a policy.
+type said struct {
+	Version          policy.Version // that its switch has
+	Failure, Problem string
+}
+
+// step is the status that an object should have and has not, and what is wrong with it whether it says so or not.
+type step struct {
+	Have     object
+	Want     crdv1beta1.PolicyStatus
+	Due      bool // Want is not what it has
+	Problems []problem.Problem
+}
+
+func newTables() *tables {
+	e := derive.New()
+	t := &tables{engine: e, spans: policy.NewSpans(e)}
+	for kind := range policy.Kinds {
+		if kind.HasStatus() {
+			t.policies[kind] = derive.NewSource[derive.Object, object](e, kind.String()+"-status")
+		}
+	}
+	t.groups = derive.NewSource[derive.Object, object](e, "group-status")
+	t.clusterGroups = derive.NewSource[derive.Object, object](e, "clustergroup-status")
+	t.reports = derive.NewSource[derive.Object, *tombolov1alpha1.NodePolicyReport](e, "nodepolicyreports")
+	t.said = derive.NewSource[nodePolicy, said](e, "node-reports")
+	t.said.Loaded()
+	t.reports.Watch(t.hear)
+	t.saidOf = derive.NewIndex(t.said, "policy", func(k nodePolicy, _ said) []policy.Key { return []policy.Key{k.Policy} })
+	tiers := derive.NewTable(e, "policy-tiers", func(k policy.Key, r *derive.Reader) (derive.Name, []problem.Problem) {
+		f, _ := derive.Get(r, t.spans.Policies[k.Kind], derive.Object{Namespace: k.Namespace, Name: k.Name})
+		return derive.Name(f.Tier), nil
+	}, derive.KeysOf(t.spans.Judgements))
+	t.byTier = derive.NewIndex(tiers, "tier", func(_ policy.Key, tier derive.Name) []derive.Name { return []derive.Name{tier} })
+	t.steps = derive.NewTable(e, "policy-steps", t.policyStep, derive.KeysOf(t.spans.Judgements))
+	t.groupSteps = derive.NewTable(e, "group-steps", t.groupStep, derive.KeysOf(t.spans.Grouped))
+	return t
+}
+
+// hear takes reports apart, so that a change of one concerns the policies alone of which it says something else.
+func (t *tables) hear(changes []derive.Change[derive.Object, *tombolov1alpha1.NodePolicyReport]) {
+	for _, c := range changes {
+		before, now := saidIn(c.Old), saidIn(c.New)
+		node := derive.Name(c.Key.Name)
+		for k, s := range before {
+			if _, still := now[k]; !still && s != (said{}) {
+				t.said.Delete(nodePolicy{k, node})
+			}
+		}
+		for k, s := range now {
+			if before[k] != s {
+				t.said.Set(nodePolicy{k, node}, s)
+			}
+		}
+	}
+}
+
+// saidIn reads a report. What is not understood is of a later version, and says nothing.
+func saidIn(r *tombolov1alpha1.NodePolicyReport) map[policy.Key]said {
+	if r == nil {
+		return nil
+	}
+	out := map[policy.Key]said{}
+	each := func(from map[string]string, put func(s *said, text string)) {
+		for name, text := range from {
+			if k, ok := policy.KeyOfShort(name); ok {
+				s := out[k]
+				put(&s, text)
+				out[k] = s
+			}
+		}
+	}
+	each(r.Policies, func(s *said, text string) { s.Version = policy.Version(text) })
+	each(r.Failures, func(s *said, text string) { s.Failure = text })
+	each(r.Problems, func(s *said, text string) { s.Problem = text })
+	return out
+}
+
+// Reasons of conditions.
+const (
+	reasonUnderstood   = "Understood"
+	reasonNoFailure    = "NoFailure"
+	reasonFlowsRefused = "FlowsRefused"
+	reasonLeftOut      = "LeftOutByNodes"
+	reasonAllNodes     = "AllNodes"
+	reasonNotAllNodes  = "NotAllNodes"
+	reasonComputed     = "MembersComputed"
+)
+
+// conditionRealized is what ClusterNetworkPolicies of SIG Network have in place of a phase: their status has conditions alone.
+const conditionRealized = "Realized"
+
+// policyStep decides about a policy's status.
+func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Problem) {
+	have, ok := derive.Get(r, t.policies[k.Kind], derive.Object{Namespace: k.Namespace, Name: k.Name})
+	j, known := derive.Get(r, t.spans.Judgements, k)
+	if !ok || !known {
+		return step{}, nil
+	}
+	s := step{Have: have, Problems: slices.Clip(j.Problems)}
+	want := crdv1beta1.PolicyStatus{ObservedGeneration: have.Generation, DesiredNodesRealized: int32(len(j.Nodes))}
+	var failed []string // Nodes, and why
+	leftOut := map[string][]string{}
+	for _, row := range derive.List(r, t.saidOf, k) {
+		n, _ := derive.Get(r, t.spans.NodeNumbers, row.Key.Node)
+		if _, concerned := slices.BinarySearch(j.Nodes, n); !concerned {
+			continue
+		}
+		if row.Value.Version == have.Version {
+			want.CurrentNodesRealized++
+		}
+		if text, now := strings.CutPrefix(row.Value.Failure, string(have.Version)+" "); now {
+			failed = append(failed, fmt.Sprintf("Node %s: %s", row.Key.Node, text))
+		}
+		if text := row.Value.Problem; text != "" {
+			leftOut[text] = append(leftOut[text], string(row.Key.Node))
+		}
+	}
+	object := problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
+	for _, text := range sortedKeys(leftOut) {
+		nodes := leftOut[text]
+		field, message, _ := strings.Cut(text, ": ")
+		s.Problems = append(s.Problems, problem.Problem{Object: object, Field: field, Reason: reasonLeftOut, Message: message + " (" + some(nodes, "Node") + ")"})
+	}
+	realizable := condition(crdv1beta1.ConditionRealizable, true, reasonUnderstood, "all of it is understood")
+	if len(s.Problems) > 0 {
+		realizable = condition(crdv1beta1.ConditionRealizable, false, s.Problems[0].Reason, textOf(s.Problems))
+	}
+	if len(failed) > 0 {
+		s.Problems = append(s.Problems, problem.Problem{Object: object, Reason: reasonFlowsRefused, Message: failed[0]})
+	}
+	want.Phase = phase(want, len(s.Problems) > 0)
+	if k.Kind == policy.ClusterNetworkPolicy {
+		realized := condition(conditionRealized, want.Phase == crdv1beta1.PhaseRealized, reasonAllNodes, fmt.Sprintf("in force on %d of %d Nodes that have Pods of it", want.CurrentNodesRealized, want.DesiredNodesRealized))
+		if want.CurrentNodesRealized < want.DesiredNodesRealized {
+			realized.Reason = reasonNotAllNodes
+		} else if realized.Status == metav1.ConditionFalse {
+			realized.Reason = s.Problems[0].Reason
+		}
+		want = crdv1beta1.PolicyStatus{Conditions: []metav1.Condition{realizable, realized}}
+	} else {
+		failure := condition(crdv1beta1.ConditionRealizationFailure, len(failed) > 0, reasonNoFailure, "")
+		if len(failed) > 0 {
+			failure.Reason, failure.Message = reasonFlowsRefused, brief(strings.Join(failed[:min(3, len(failed))], "; ")+more(len(failed)-3))
+		}
+		want.Conditions = []metav1.Condition{realizable, failure}
+	}
+	s.settle(want)
+	return s, nil
+}
+
+// phase sums a status up.
+func phase(s crdv1beta1.PolicyStatus, wrong bool) crdv1beta1.PolicyPhase {
+	switch {
+	case wrong:
+		return crdv1beta1.PhaseFailed
+	case s.CurrentNodesRealized == s.DesiredNodesRealized:
+		return crdv1beta1.PhaseRealized
+	case s.CurrentNodesRealized == 0:
+		return crdv1beta1.PhasePending
+	}
+	return crdv1beta1.PhaseRealizing
+}
+
+// groupStep decides about a group's status.
+func (t *tables) groupStep(k derive.Object, r *derive.Reader) (step, []problem.Problem) {
+	source := t.groups
+	if k.Namespace == "" {
+		source = t.clusterGroups
+	}
+	have, ok := derive.Get(r, source, k)
+	j, known := derive.Get(r, t.spans.Grouped, k)
+	if !ok || !known {
+		return step{}, nil
+	}
+	s := step{Have: have, Problems: j.Problems}
+	c := condition(crdv1beta1.ConditionGroupMembersComputed, true, reasonComputed, "")
+	if len(j.Problems) > 0 {
+		c = condition(c.Type, false, j.Problems[0].Reason, textOf(j.Problems))
+	}
+	s.settle(crdv1beta1.PolicyStatus{Conditions: []metav1.Condition{c}})
+	return s, nil
+}
+
+// settle compares a status with what the object has. Conditions of others stay; the time is not compared.
+func (s *step) settle(want crdv1beta1.PolicyStatus) {
+	conditions := slices.Clone(s.Have.Status.Conditions)
+	for _, c := range want.Conditions {
+		c.ObservedGeneration = s.Have.Generation
+		if old := meta.FindStatusCondition(conditions, c.Type); old == nil {
+			conditions = append(conditions, c)
+		} else {
+			if old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			*old = c
+		}
+	}
+	want.Conditions = conditions
+	s.Want = want
+	have := s.Have.Status
+	s.Due = have.Phase != want.Phase || have.ObservedGeneration != want.ObservedGeneration ||
+		have.CurrentNodesRealized != want.CurrentNodesRealized || have.DesiredNodesRealized != want.DesiredNodesRealized ||
+		!slices.Equal(have.Conditions, want.Conditions)
+}
+
+func condition(kind string, is bool, reason, message string) metav1.Condition {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// maxText bounds a condition's message.
+const maxText = 4096
+
+func textOf(list []problem.Problem) string {
+	var texts []string
+	for _, p := range list[:min(20, len(list))] {
+		if p.Field == "" {
+			texts = append(texts, p.Message)
+		} else {
+			texts = append(texts, p.Field+": "+p.Message)
+		}
+	}
+	return brief(strings.Join(texts, "; ") + more(len(list)-20))
+}
+
+func brief(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText-3], "") + "..."
+}
+
+func more(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("; and %d more", n)
+}
+
+// some names a few.
+func some(names []string, kind string) string {
+	text := kind + " " + names[0]
+	if n := len(names) - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
