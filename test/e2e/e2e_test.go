@@ -42,6 +42,7 @@ func TestClusterSet(t *testing.T) {
 		{"Gateways", testGateways},
 		{"Export", testExport},
 		{"SecondExporter", testSecondExporter},
+		{"StretchedPolicies", testStretchedPolicies},
 		{"Replication", testReplication},
 		{"BadInput", testBadInput},
 		{"AgentsKilled", testAgentsKilled},

@@ -63,10 +63,8 @@ func (c *Cluster) install(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if path == agentManifest {
-			if text, err = c.settings(text); err != nil {
-				return err
-			}
+		if text, err = c.settings(path, text); err != nil {
+			return err
 		}
 		if err := c.apply(ctx, text); err != nil {
 			return fmt.Errorf("install deploy/%s: %w", path, err)
@@ -138,17 +136,22 @@ func (l *Lab) manifest(path string) (string, error) {
 	return string(text), err
 }
 
-// settings are what a user of these clusters edits in the agent's ConfigMap: there is no
-// kube-proxy to start behind, and the machine's kernel may lack the Open vSwitch module.
-func (c *Cluster) settings(manifest string) (string, error) {
-	for key, value := range map[string]string{
-		"kubeAPIServerOverride": c.Server(),
-		"transportInterface":    "eth1",
-		"ovsDatapathType":       "netdev",
-	} {
+// settings are what a user of these clusters edits in the ConfigMaps of the agent and of the member controller: there is no
+// kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, and policies span clusters.
+func (c *Cluster) settings(path, manifest string) (string, error) {
+	const stretched = "enableStretchedNetworkPolicy"
+	for key, value := range map[string]map[string]string{
+		agentManifest: {
+			"kubeAPIServerOverride": c.Server(),
+			"transportInterface":    "eth1",
+			"ovsDatapathType":       "netdev",
+			stretched:               "true",
+		},
+		memberManifest: {stretched: "true"},
+	}[path] {
 		line := regexp.MustCompile(`(?m)^(\s*)#?\s?` + key + `:.*$`)
 		if n := len(line.FindAllString(manifest, -1)); n != 1 {
-			return "", fmt.Errorf("deploy/agent: the key %s is there %d times, want one line to edit", key, n)
+			return "", fmt.Errorf("deploy/%s: the key %s is there %d times, want one line to edit", path, key, n)
 		}
 		manifest = line.ReplaceAllString(manifest, "${1}"+key+": "+value)
 	}

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// fromAll is a ClusterNetworkPolicy of west about clients of all clusters, in one line each, applied to the servers.
+func fromAll(t *testing.T, rules ...string) {
+	t.Helper()
+	must(t, world.Apply(testContext(t), "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: stretched}
+spec:
+  tier: securityops
+  priority: 1
+  appliedTo: [{podSelector: {matchLabels: {app: nginx}}, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}}]
+  ingress:
+    - `+strings.Join(rules, "\n    - ")+"\n"))
+}
+
+// testStretchedPolicies follows the guide's chapter on policies over all clusters: servers on a Gateway and on a regular
+// Node of west are applied to, and clients on both of east are told apart by their labels and those of their Namespaces.
+func testStretchedPolicies(t *testing.T) {
+	ctx := testContext(t)
+	url := serviceURL(t) + "/"
+	west := "http://" + kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}") + "/"
+	answered := func(want map[string]bool) {
+		t.Helper()
+		for client, want := range want {
+			cluster, at := "east", url
+			if strings.HasPrefix(client, "client-1") {
+				cluster, at = "west", west
+			}
+			reaches(t, cluster, client, at, want)
+		}
+	}
+	const regular, gateway, local = "client", "client-gw", "client-1"
+
+	t.Run("by Pod labels, Drop", func(t *testing.T) {
+		fromAll(t, `{action: Drop, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}}]}`)
+		answered(map[string]bool{regular: false, gateway: false, local: false})
+	})
+	t.Run("Reject", func(t *testing.T) {
+		fromAll(t, `{action: Reject, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}}]}`)
+		for _, client := range []string{regular, gateway} {
+			eventually(t, 20*time.Second, func(ctx context.Context) error {
+				out, err := world.Exec(ctx, "east", client, "/echo", "get", url, "--count", "8", "--timeout", "1s")
+				if n := strings.Count(out, "connection refused"); n != 8 {
+					return fmt.Errorf("%d of 8 refused: %w\n%s", n, err, out)
+				}
+				return nil
+			})
+		}
+	})
+	t.Run("a Pod gets other labels", func(t *testing.T) {
+		kubectl(t, "east", "label", "pod", regular, "-n", "default", "--overwrite", "app=friend")
+		answered(map[string]bool{regular: true, gateway: false})
+		a := ask(t, "east", regular, url, 40)
+		for _, node := range []string{"node-1", "node-2"} {
+			if a.share("test-cluster-west/"+node) == 0 {
+				t.Errorf("40 requests, none answered on %s: %v", node, a.by)
+			}
+		}
+	})
+	t.Run("Allow, and the agents restart", func(t *testing.T) {
+		fromAll(t, `{action: Allow, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: friend}}}]}`, `{action: Drop}`)
+		answered(map[string]bool{regular: true, gateway: false})
+		requests := background(t, "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "3s")
+		nodeExec(t, "east", "node-2", "pkill", "-KILL", "-x", "tombolo-agent")
+		nodeExec(t, "west", "node-1", "pkill", "-KILL", "-x", "tombolo-agent")
+		requests()
+		answered(map[string]bool{regular: true, gateway: false})
+	})
+	t.Run("by Pod and Namespace labels", func(t *testing.T) {
+		fromAll(t, `{action: Drop, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}, namespaceSelector: {matchLabels: {team: red}}}]}`)
+		answered(map[string]bool{regular: true, gateway: true, local: true})
+		kubectl(t, "east", "label", "namespace", "default", "team=red")
+		answered(map[string]bool{gateway: false, regular: true, local: true})
+	})
+	t.Run("by Namespace labels alone", func(t *testing.T) {
+		fromAll(t, `{action: Drop, from: [{scope: ClusterSet, namespaceSelector: {matchLabels: {team: red}}}]}`)
+		answered(map[string]bool{regular: false, gateway: false, local: true})
+		kubectl(t, "east", "label", "namespace", "default", "team-")
+		answered(map[string]bool{regular: true, gateway: true})
+	})
+	kubectl(t, "west", "delete", "acnp", "stretched")
+	kubectl(t, "east", "label", "pod", regular, "-n", "default", "--overwrite", "app=client")
+
+	t.Run("toServices", func(t *testing.T) {
+		must(t, world.Apply(ctx, "east", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: to-services}
+spec:
+  tier: securityops
+  priority: 1
+  appliedTo: [{podSelector: {matchLabels: {app: client}}}]
+  egress: [{action: Drop, toServices: [{name: nginx, namespace: default, scope: ClusterSet}]}]
+`))
+		answered(map[string]bool{regular: false, gateway: false})
+		kubectl(t, "east", "delete", "acnp", "to-services")
+		answered(map[string]bool{regular: true, gateway: true})
+	})
+}
