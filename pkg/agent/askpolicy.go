@@ -152,7 +152,7 @@ func (a *Agent) debugIdentities(r *http.Request) (any, error) {
 	err := a.ask(r.Context(), func() {
 		for _, u := range a.tables.policies.IdentityUses() {
 			list.Identities = append(list.Identities, api.Identity{
-				Number: u.Number, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere, Addresses: u.Addresses,
+				Number: u.Number, ClusterSet: u.ClusterSet, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere, Addresses: u.Addresses,
 			})
 		}
 	})

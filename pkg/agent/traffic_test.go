@@ -311,7 +311,7 @@ func (t *traffic) admitted(from sender) string {
 				ends = append(ends, netip.PrefixFrom(netip.MustParseAddr(n.Status.Addresses[0].Address), 32))
 			}
 		}
-		ours := t.gateway == ownName && from.to != crossClusterMAC
+		ours := t.gateway == ownName && from.to != CrossClusterMAC
 		if !ours && slices.ContainsFunc(ends, func(r netip.Prefix) bool { return r.Contains(far) }) {
 			return "peer"
 		}
@@ -360,7 +360,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-const crossClusterMAC = "aa:bb:cc:dd:ee:f0"
+const CrossClusterMAC = "aa:bb:cc:dd:ee:f0"
 
 // podRange is an address of a Node's first range.
 func podRange(n *corev1.Node) netip.Addr {
@@ -600,7 +600,7 @@ func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	}
 	if len(t.peers) > 0 && r.IntN(2) == 0 {
 		p, other := oneOf(r, t.peers...), oneOf(r, t.peers...)
-		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, crossClusterMAC, crossClusterMAC, crossClusterMAC, virtualMAC)
+		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, CrossClusterMAC, CrossClusterMAC, CrossClusterMAC, virtualMAC)
 		if t.gateway != ownName && r.IntN(4) > 0 {
 			s.far = t.internal.String()
 		}

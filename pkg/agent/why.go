@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -123,6 +124,9 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 	elsewhere := a.elsewhere(far)
 	for _, d := range all {
 		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port}
+		if q.from.Cluster != "" {
+			c.ClusterSet = q.from.ClusterSet
+		}
 		w := api.WhyConnection{To: d.end.WhyEnd, Protocol: string(d.protocol), Port: d.port, Allowed: true}
 		w.Stages = []api.WhyStage{a.stage(policy.Egress, q.from, d.end, c, elsewhere), a.stage(policy.Ingress, d.end, q.from, c, elsewhere)}
 		for _, s := range w.Stages {
@@ -150,7 +154,11 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 	s := api.WhyStage{Direction: d.String(), Allowed: true}
 	switch {
 	case own.Cluster != "" && d == policy.Ingress:
-		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask on the server's Node there, with --from %s", own.ip, own.Cluster, a.gatewayIP())
+		from := a.gatewayIP().String()
+		if other.ClusterSet != 0 {
+			from = "identity/" + numberText(other.ClusterSet)
+		}
+		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask on the server's Node there, with --from %s", own.ip, own.Cluster, from)
 		return s
 	case own.Cluster != "":
 		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask there", own.ip, own.Cluster)
@@ -191,9 +199,21 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 	return s
 }
 
+// unknownNumber is said of clients in other clusters whose labels have no number yet.
+const unknownNumber = "unknown"
+
+func numberText(clusterSet uint32) string {
+	if clusterSet == policy.UnknownClusterSet {
+		return unknownNumber
+	}
+	return strconv.FormatUint(uint64(clusterSet), 10)
+}
+
 // reason says in words why a verdict is as it is.
 func reason(d policy.Direction, h policy.Half) string {
 	switch {
+	case h.Unknown:
+		return "the client's labels have no number in the ClusterSet yet, and a rule with scope ClusterSet applies to the Pod: nothing of it is let in"
 	case h.Rule != nil:
 		peers, ports := "everybody", "every port"
 		if h.Text.Peers != nil {
@@ -246,13 +266,23 @@ func (a *Agent) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	if q.cluster != "" && !slices.Contains(ids, q.cluster) {
 		return q, fmt.Errorf("this Node knows no cluster %q; it knows %s", q.cluster, cmp.Or(strings.Join(ids, ", "), "no other"))
 	}
-	if q.from, err = a.end("from", query.Get("from"), ""); err != nil {
+	to := q.cluster
+	if number, ok := strings.CutPrefix(query.Get("from"), "identity/"); ok {
+		if q.from, err = a.remoteEnd(number, q.cluster); err != nil {
+			return q, err
+		}
+		q.cluster, to = "", "" // it is the client's
+	} else if q.from, err = a.end("from", query.Get("from"), ""); err != nil {
 		return q, err
+	}
+	if q.from.facts != nil && a.config.StretchedPolicies() {
+		i, _ := a.tables.policies.Identities.Get(q.from.pod)
+		q.from.ClusterSet = cmp.Or(a.tables.policies.ClusterSetNumber(i), policy.UnknownClusterSet)
 	}
 	if q.from.service != nil {
 		return q, fmt.Errorf("from: %s is a Service, and connections come from its Pods: name one", query.Get("from"))
 	}
-	if q.to, err = a.end("to", query.Get("to"), q.cluster); err != nil {
+	if q.to, err = a.end("to", query.Get("to"), to); err != nil {
 		return q, err
 	}
 	if q.cluster != "" && q.to.service == nil && q.to.Cluster != q.cluster {
@@ -312,6 +342,37 @@ func (a *Agent) end(field, text, cluster string) (whyEnd, error) {
 	}
 	ip := facts.IPs[0] // the IPv4 addresses come first
 	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip, pod: object, facts: &facts}, nil
+}
+
+// kindIdentity is the kind of a client in another cluster of which the number in the ClusterSet is given.
+const kindIdentity = "Identity"
+
+// remoteEnd is a client in another cluster, by the number of its labels in the ClusterSet.
+func (a *Agent) remoteEnd(number, cluster string) (e whyEnd, err error) {
+	if !a.config.StretchedPolicies() {
+		return e, errors.New("from: policies do not span clusters here: set multicluster.enableStretchedNetworkPolicy")
+	}
+	p, _ := a.tables.peering.Get(self)
+	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == cluster || cluster == "" && len(p.Peers) == 1 })
+	switch {
+	case i < 0 && cluster == "":
+		return e, fmt.Errorf("cluster is missing: this Node knows %d other clusters: give the client's", len(p.Peers))
+	case len(p.Peers[i].Gateways) == 0:
+		return e, fmt.Errorf("cluster %s has no Gateway yet", p.Peers[i].ClusterID)
+	}
+	e.Kind, e.Cluster, e.ip = kindIdentity, p.Peers[i].ClusterID, p.Peers[i].Gateways[0]
+	e.Address = e.ip.String()
+	if number == unknownNumber {
+		e.Name, e.ClusterSet = unknownNumber, policy.UnknownClusterSet
+		return e, nil
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	labels, ok := a.tables.policies.ClusterSetIdentity(uint32(n))
+	if err != nil || !ok {
+		return e, fmt.Errorf("from: identity/%s is no number of a set of labels in the ClusterSet: see `kubectl get labelidentities`, or give identity/%s", number, unknownNumber)
+	}
+	e.Name, e.ClusterSet = string(labels), uint32(n)
+	return e, nil
 }
 
 // serviceCalled finds a Service. Of another cluster's it is the imported one.
@@ -437,7 +498,7 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	if !ok {
 		return "", errors.New("this Node's network is not known yet")
 	}
-	source := ""
+	source, mac := "", virtualMAC
 	switch {
 	case from.Node == a.options.NodeName:
 		for _, row := range a.tables.pods.All() {
@@ -455,7 +516,16 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		}
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=0", n.TunnelPort, n.GatewayMAC, remote.Address, n.Ends[0])
 	case from.Cluster != "":
-		return "", errors.New("packets of other clusters are not traced: trace where they come from")
+		p, _ := a.tables.peering.Get(self)
+		i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == from.Cluster })
+		if i < 0 || len(n.Ends) == 0 {
+			return "", fmt.Errorf("there is no tunnel from cluster %s", from.Cluster)
+		}
+		far := p.InternalIP // from this cluster's Gateway
+		if p.Role == peering.Gateway {
+			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
+		}
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, n.Ends[0], from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 	}
@@ -464,7 +534,7 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		return "", fmt.Errorf("%s is not of IPv4", c.To.Address)
 	}
 	protocol := strings.ToLower(c.Protocol)
-	flow := fmt.Sprintf("%s,%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", source, protocol, virtualMAC, from.Address, to)
+	flow := fmt.Sprintf("%s,%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", source, protocol, mac, from.Address, to)
 	if c.Port != 0 {
 		flow += fmt.Sprintf(",%s_src=49152,%s_dst=%d", protocol, protocol, c.Port)
 	}

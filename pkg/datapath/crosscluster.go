@@ -114,7 +114,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 			return
 		}
 		for _, end := range peer.TunnelSources() {
-			flows = append(flows, c.acceptTunnel(priority, fromPeer, flow.TunnelSrc(end), flow.EthDst(crossClusterMAC), flow.IPSrc(inside))...)
+			flows = append(flows, c.acceptTunnel(priority, fromPeer, flow.TunnelSrc(end), flow.EthDst(CrossClusterMAC), flow.IPSrc(inside))...)
 		}
 	}
 	for _, cidr := range peer.CIDRs {
@@ -131,9 +131,9 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 // from another cluster. On the Gateway the source becomes the Gateway's address, so that the
 // peer needs to know nothing of this cluster's Pods; for its policies the tunnel's key says who sends.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) flow.Flow {
-	f := c.throughTunnel(normal, crossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
+	f := c.throughTunnel(normal, CrossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
 	if c.isGateway() {
-		f = c.throughTunnel(normal, crossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
+		f = c.throughTunnel(normal, CrossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
 	}
 	if c.Stretched { // the key of what a peer sends stays as it is, on the way to another Node
 		f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
@@ -143,12 +143,12 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) flow.Flow {
 
 // reply sends answers to a peer's requests back the way they came.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) flow.Flow {
-	return c.throughTunnel(normal, crossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"))
+	return c.throughTunnel(normal, CrossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"))
 }
 
 // rejection does the same for the agent's answer to a request that no endpoint is for.
 func (c crossCluster) rejection(peer peering.Peer, gateway netip.Addr) flow.Flow {
-	return c.throughTunnel(low, crossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), generated.Is(1))
+	return c.throughTunnel(low, CrossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), generated.Is(1))
 }
 
 // back is where a reply for one of the peer's gateways goes: from the Gateway to that very

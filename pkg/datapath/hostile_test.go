@@ -59,7 +59,7 @@ var hostilePackets = []hostile{
 	{name: "Pod with a link-local address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("169.254.1.1") }, want: "dropped in Classify"},
 	{name: "Pod with no address yet", at: "east1 pod1", to: "255.255.255.255:67", udp: true, edit: func(p *oftest.Packet) { p.IPSrc = addrOf("0.0.0.0") }, want: "dropped in Classify"},
 	{name: "Pod with a peer's gateway address", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc = westGW }, want: "dropped in Classify"},
-	{name: "Pod with the cross-cluster MAC as destination is an ordinary packet", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthDst = crossClusterMAC }, want: "to pod2"},
+	{name: "Pod with the cross-cluster MAC as destination is an ordinary packet", at: "east1 pod1", edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod2"},
 	{name: "Pod by IPv6, which it has no address of", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc, p.IPDst = addrOf("fd00::2"), addrOf("fd00::3") }, want: "dropped in Classify"},
 	{name: "Pod to all IPv6 routers", at: "east1 pod1", edit: func(p *oftest.Packet) { p.IPSrc, p.IPDst = addrOf("fe80::2"), addrOf("ff02::2") }, want: "dropped in Classify"},
 	{name: "Pod with a VLAN tag", at: "east1 pod1", edit: func(p *oftest.Packet) { p.VLAN = 0x1064 }, want: "dropped in Classify"},
@@ -135,7 +135,7 @@ var hostilePackets = []hostile{
 	{name: "TTL 1 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.TTL = 1 }, want: "dropped in Output"},
 	{name: "TTL 0 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.Expired = true }, want: "dropped in Output"},
 	{name: "TTL 2 to a Pod of another Node", at: "east1 pod1", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.TTL = 2 }, want: "to tunnel 192.168.78.102"},
-	{name: "TTL 1 at the Gateway on its way to another cluster", at: "east2 node", to: "10.96.0.20:80", edit: func(p *oftest.Packet) { p.TTL, p.EthDst = 1, crossClusterMAC }, want: "dropped in Output"},
+	{name: "TTL 1 at the Gateway on its way to another cluster", at: "east2 node", to: "10.96.0.20:80", edit: func(p *oftest.Packet) { p.TTL, p.EthDst = 1, CrossClusterMAC }, want: "dropped in Output"},
 	{name: "ICMP error about nothing", at: "east1 pod1", ct: "inv", edit: func(p *oftest.Packet) {
 		inner := oftest.Packet{IPSrc: addrOf("10.11.0.3"), IPDst: addrOf("10.11.1.2"), Proto: oftest.TCP, SrcPort: 1, DstPort: 2}
 		errorAbout(p, inner)
@@ -175,8 +175,8 @@ var hostilePackets = []hostile{
 	{name: "another Node to the API server's Service", at: "east1 node", to: "10.97.0.1:443", want: "dropped in Route"},
 	{name: "later fragment of another Node's Pod", at: "east1 node", to: "10.11.0.2:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment = oftest.Later }, want: "to pod1"},
 	{name: "later fragment from an unknown address", at: "east1 node", to: "10.11.0.2:80", udp: true, edit: func(p *oftest.Packet) { p.Fragment, p.TunSrc = oftest.Later, stranger }, want: "dropped in Classify"},
-	{name: "regular Node with the cross-cluster MAC: its source counts as ever", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = crossClusterMAC }, want: "to pod1"},
-	{name: "regular Node with the cross-cluster MAC in a peer's name", at: "east2 node", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst, p.IPSrc = crossClusterMAC, westGW }, want: "dropped in Classify"},
+	{name: "regular Node with the cross-cluster MAC: its source counts as ever", at: "east1 node", to: "10.11.0.2:80", edit: func(p *oftest.Packet) { p.EthDst = CrossClusterMAC }, want: "to pod1"},
+	{name: "regular Node with the cross-cluster MAC in a peer's name", at: "east2 node", to: "10.97.0.11:80", edit: func(p *oftest.Packet) { p.EthDst, p.IPSrc = CrossClusterMAC, westGW }, want: "dropped in Classify"},
 	{name: "regular Node in a peer's Service's name", at: "east2 node", to: "10.11.1.2:80", edit: func(p *oftest.Packet) { p.IPSrc = addrOf("10.96.0.20") }, want: "dropped in Classify"},
 
 	// From other clusters, at a regular Node.
@@ -286,7 +286,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	case "gateway":
 		p.TunSrc, p.IPSrc = s.Peering.InternalIP, westGW
 	case "peer":
-		p.TunSrc, p.IPSrc, p.EthDst = westGW, westGW, crossClusterMAC
+		p.TunSrc, p.IPSrc, p.EthDst = westGW, westGW, CrossClusterMAC
 	}
 	if h.edit != nil {
 		h.edit(&p)

@@ -61,7 +61,7 @@ func Markdown() string {
 		{"ct zone of connections whose source is translated", fmt.Sprint(snatZone)},
 		{"ct zone of SCTP on the userspace datapath, whose tracker knows no ports of it", "the server's port"},
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
-		{"destination MAC of packets between clusters", crossClusterMAC.String()},
+		{"destination MAC of packets between clusters", CrossClusterMAC.String()},
 		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
 		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node", KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
 	} {

@@ -158,11 +158,11 @@ func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 }
 
 // MACs that stand for the switch. A packet for another Node carries InClusterMAC in the
-// tunnel; one that comes from, or is for, another cluster carries crossClusterMAC, by which
+// tunnel; one that comes from, or is for, another cluster carries CrossClusterMAC, by which
 // gateways of this and other implementations know it.
 var (
 	InClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
-	crossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
+	CrossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 
 // ourMACs is a mask under which both are one: Nodes of this cluster send the Gateway packets with

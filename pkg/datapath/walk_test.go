@@ -36,7 +36,7 @@ func (w walk) text() string {
 	}
 	to, far := InClusterMAC, w.far
 	if far == "" && strings.HasPrefix(w.from, "192.168.77.") {
-		to, far = crossClusterMAC, w.from
+		to, far = CrossClusterMAC, w.from
 	}
 	text := fmt.Sprintf("dp_hash=1,in_port=%d,tcp,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,tp_src=40000,tp_dst=%s", ports[w.in], mac, to, w.from, host, port)
 	if w.in == "tunnel" {
@@ -68,7 +68,7 @@ func (w walk) outcome(t *testing.T, trace string) string {
 	if strings.HasSuffix(out, "tunnel") {
 		out += " " + o.Fields["tun_dst"]
 	}
-	if o.Fields["dl_dst"] == crossClusterMAC.String() {
+	if o.Fields["dl_dst"] == CrossClusterMAC.String() {
 		out += " (cross-cluster)"
 	}
 	return fmt.Sprintf("%s: %s > %s:%s", out, o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])

@@ -24,7 +24,9 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	if d == Egress {
 		other = c.To
 	}
-	if at := t.PodsAt(other); len(at) > 0 {
+	if c.ClusterSet != 0 {
+		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
+	} else if at := t.PodsAt(other); len(at) > 0 {
 		h.Peer, _ = t.Identities.Get(at[0])
 	}
 	if h.Rule != nil {

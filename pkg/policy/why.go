@@ -138,12 +138,32 @@ func ports(from, to uint16) string {
 	return fmt.Sprintf("%d-%d", from, to)
 }
 
+// ClusterSetNumber is the number that the cluster set gives an identity, 0 where it has none.
+func (t *Tables) ClusterSetNumber(i Identity) uint32 {
+	for _, key := range t.byExchanged.Keys(i.Exchanged()) {
+		l, _ := t.LabelIdentities.Get(key)
+		return l.ID
+	}
+	return 0
+}
+
+// ClusterSetIdentity is the identity that has a number in the cluster set.
+func (t *Tables) ClusterSetIdentity(number uint32) (Identity, bool) {
+	for _, row := range t.LabelIdentities.All() {
+		if row.Value.ID == number {
+			return row.Value.Label, true
+		}
+	}
+	return "", false
+}
+
 // IdentityUse says who has an identity.
 type IdentityUse struct {
 	Identity        Identity
 	Number          uint32
-	Here, Elsewhere int // Pods
-	Addresses       int // that a rule asks for
+	ClusterSet      uint32 // its number in the cluster set, 0 where it has none
+	Here, Elsewhere int    // Pods
+	Addresses       int    // that a rule asks for
 }
 
 // IdentityUses returns all identities by number.
@@ -151,7 +171,7 @@ func (t *Tables) IdentityUses() []IdentityUse {
 	uses := map[Identity]*IdentityUse{}
 	byNumber := map[uint32]*IdentityUse{}
 	for _, row := range t.Numbers.All() {
-		u := &IdentityUse{Identity: row.Key, Number: row.Value}
+		u := &IdentityUse{Identity: row.Key, Number: row.Value, ClusterSet: t.ClusterSetNumber(row.Key)}
 		uses[row.Key], byNumber[row.Value] = u, u
 	}
 	for _, row := range t.Identities.All() {

@@ -89,8 +89,9 @@ type IdentityList struct {
 }
 
 // PathWhy answers with Why. Query: from=END and to=END, each "namespace/name" (a Pod's or, of to, a Service's;
-// "pod/namespace/name" and "service/namespace/name" where both are called so), an address or a range; port=NUMBER or
-// NAME; protocol=TCP, UDP, SCTP or ICMP; cluster=ID for endpoints of another cluster; trace=true.
+// "pod/namespace/name" and "service/namespace/name" where both are called so), an address or a range; from also
+// "identity/NUMBER" and "identity/unknown", a client in another cluster; port=NUMBER or NAME; protocol=TCP, UDP, SCTP or
+// ICMP; cluster=ID for endpoints, or such a client, of another cluster; trace=true.
 const PathWhy = "/v1/why"
 
 // Why says which rules decide about a connection.
@@ -105,11 +106,14 @@ type Why struct {
 
 // WhyEnd is an end of a connection.
 type WhyEnd struct {
-	Kind    string `json:"kind,omitempty"` // Pod or Service; empty for an address that is neither's
-	Name    string `json:"name,omitempty"` // "namespace/name"
+	Kind    string `json:"kind,omitempty"` // Pod, Service, or Identity of another cluster; empty for an address of none of these
+	Name    string `json:"name,omitempty"` // "namespace/name"; of an Identity its labels
 	Address string `json:"address,omitempty"`
 	Node    string `json:"node,omitempty"`    // of a Pod
 	Cluster string `json:"cluster,omitempty"` // where it is another
+	// ClusterSet is the number that the ClusterSet gives the labels of a client, where policies span clusters: the key of
+	// tunnels between them. 16777215 stands for labels that have none yet.
+	ClusterSet uint32 `json:"clusterSet,omitempty"`
 }
 
 // WhyConnection is what becomes of a connection to one end.
