@@ -46,6 +46,7 @@ var resources = byType(
 	resource{mcv1alpha1.GroupVersion.WithResource("gateways"), &mcv1alpha1.Gateway{}, &mcv1alpha1.GatewayList{}},
 	resource{mcv1alpha1.GroupVersion.WithResource("clusterinfoimports"), &mcv1alpha1.ClusterInfoImport{}, &mcv1alpha1.ClusterInfoImportList{}},
 	resource{mcv1alpha1.GroupVersion.WithResource("labelidentities"), &mcv1alpha1.LabelIdentity{}, &mcv1alpha1.LabelIdentityList{}},
+	resource{mcv1alpha1.GroupVersion.WithResource("podaddressimports"), &mcv1alpha1.PodAddressImport{}, &mcv1alpha1.PodAddressImportList{}},
 	resource{mcv1alpha1.GroupVersion.WithResource("memberclusterannounces"), &mcv1alpha1.MemberClusterAnnounce{}, &mcv1alpha1.MemberClusterAnnounceList{}},
 	resource{mcv1alpha1.GroupVersion.WithResource("resourceexports"), &mcv1alpha1.ResourceExport{}, &mcv1alpha1.ResourceExportList{}},
 	resource{mcv1alpha1.GroupVersion.WithResource("resourceimports"), &mcv1alpha1.ResourceImport{}, &mcv1alpha1.ResourceImportList{}},

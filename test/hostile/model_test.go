@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 )
 
@@ -41,6 +43,7 @@ var (
 	gateways  = resource(groupAntrea, "v1alpha1", "gateways")
 
 	identities = resource(groupAntrea, "v1alpha1", "labelidentities")
+	addresses  = resource(groupAntrea, "v1alpha1", "podaddressimports")
 
 	inLeader = []schema.GroupVersionResource{
 		announces, exports, imports, sets, resource(groupAntrea, "v1alpha2", "clusterclaims"),
@@ -50,7 +53,7 @@ var (
 	}
 	inMember = []schema.GroupVersionResource{
 		services, endpoints, infos, gateways, sets, resource(groupMCS, "v1alpha1", "serviceexports"), resource(groupMCS, "v1alpha1", "serviceimports"),
-		resource("", "v1", "secrets"), resource("", "v1", "namespaces"), identities, resource("networking.k8s.io", "v1", "networkpolicies"),
+		resource("", "v1", "secrets"), resource("", "v1", "namespaces"), identities, addresses, resource("networking.k8s.io", "v1", "networkpolicies"),
 	}
 )
 
@@ -247,7 +250,8 @@ type aim struct{ namespace, name string }
 // violations compares two states. What an honest member or the administrator has stays as it is, but for:
 //
 //   - endpoints that a hostile member adds, under its own name, to those of a Service that it exports with the same ports;
-//   - new imports of Services and of label identities, and new peers, under names and with ranges that nobody has.
+//   - new imports of Services, of label identities and of Pods' addresses, and new peers, under names and with ranges that
+//     nobody has.
 func (r rules) violations(now *state) []string {
 	var out []string
 	for key, was := range r.before.objects {
@@ -343,6 +347,11 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 			if label, ok, _ := unstructured.NestedString(o, "spec", "labelIdentity", "label"); ok && name == multicluster.LabelHash(label) {
 				return true // its member can number any labels; the numbers of others stay
 			}
+			if data, ok, _ := unstructured.NestedString(o, "spec", "raw", "data"); ok {
+				decoded, err := base64.StdEncoding.DecodeString(data)
+				p, wrong := exportcheck.ReadPodAddresses(decoded)
+				return err == nil && wrong == nil && name == multicluster.PodAddressesName(p.ClusterID, p.Block) && mayHave(p.ClusterID, p.Labels)
+			}
 			for a := range r.aims {
 				if name == multicluster.ResourceImportName(a.namespace, a.name, multicluster.ServiceSuffix) ||
 					name == multicluster.ResourceImportName(a.namespace, a.name, multicluster.EndpointsSuffix) {
@@ -360,11 +369,37 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 		return r.aims[aim{namespace, name}]
 	case infos.Resource:
 		return !honestID(specID) && name == specID+multicluster.ClusterInfoSuffix
+	case addresses.Resource:
+		pods, _, _ := unstructured.NestedSlice(o, "spec", "pods")
+		has := map[string][]netip.Addr{}
+		for _, one := range pods {
+			list, _, _ := unstructured.NestedStringSlice(one.(map[string]any), "addresses")
+			for _, text := range list {
+				ip, err := netip.ParseAddr(text)
+				if err != nil {
+					return false
+				}
+				has[""] = append(has[""], ip)
+			}
+		}
+		return strings.HasPrefix(name, specID+"-") && mayHave(specID, has)
 	case identities.Resource:
 		label, _, _ := unstructured.NestedString(o, "spec", "label")
 		return name == multicluster.LabelHash(label)
 	}
 	return false
+}
+
+// mayHave says whether addresses of Pods may be those of a cluster: of a hostile one, and in no range that honest ones keep.
+func mayHave(id string, pods map[string][]netip.Addr) bool {
+	for _, list := range pods {
+		for _, ip := range list {
+			if slices.ContainsFunc(keptRanges, func(kept netip.Prefix) bool { return kept.Contains(ip) }) {
+				return false
+			}
+		}
+	}
+	return !honestID(id)
 }
 
 // left says what of hostile members is still there after they were expelled.

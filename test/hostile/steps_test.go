@@ -2,10 +2,12 @@ package hostile
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // step is one request of a hostile member.
@@ -164,7 +167,10 @@ func (g *generator) export(id string) object {
 		namespace, name = pick(g, "kube-system", "nowhere"), pick(g, "kubernetes", "kube-dns", "h1")
 	}
 	port := int64(pick(g, 80, 80, 80, 81, 443))
-	switch g.IntN(12) {
+	switch g.IntN(14) {
+	case 12, 13:
+		_, pods, _ := ranges(id)
+		return podAddresses(id, strings.Replace(pods, "0.0/16", fmt.Sprintf("%d.%d", g.IntN(4), 1+g.IntN(200)), 1))
 	case 0, 1, 2, 3:
 		return service(id, namespace, name, port)
 	case 4, 5, 6, 7:
@@ -176,6 +182,21 @@ func (g *generator) export(id string) object {
 		o := export(id, id+"-"+multicluster.LabelHash(label), multicluster.LabelIdentityKind, object{"labelIdentity": object{"normalizedLabel": label}})
 		return o
 	}
+}
+
+// podAddresses are Pods with one label in the block of the first of their addresses.
+func podAddresses(id string, texts ...string) object {
+	p := exportcheck.PodAddresses{ClusterID: id, Labels: map[string][]netip.Addr{}}
+	hash := multicluster.LabelHash("ns:kubernetes.io/metadata.name=default&pod:app=a")
+	for _, text := range texts {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			if !p.Block.IsValid() {
+				p.Block = exportcheck.BlockOf(ip)
+			}
+			p.Labels[hash] = append(p.Labels[hash], ip)
+		}
+	}
+	return export(id, multicluster.PodAddressesName(id, p.Block), multicluster.PodAddressesKind, object{"raw": object{"data": base64.StdEncoding.EncodeToString(p.JSON())}})
 }
 
 // ---- what makes them absurd
@@ -275,7 +296,7 @@ func (g *generator) spoil(a *account, o object) string {
 				set(o, pick(g, "", "Secret", "ExternalEntity", "service", "ClusterInfo", "Endpoints"), "spec", "kind")
 			}},
 			change{"without payload", func() {
-				for _, field := range []string{"service", "endpoints", "clusterInfo", "labelIdentity"} {
+				for _, field := range []string{"service", "endpoints", "clusterInfo", "labelIdentity", "raw"} {
 					delete(spec, field)
 				}
 			}},
@@ -338,6 +359,20 @@ func (g *generator) spoil(a *account, o object) string {
 			}},
 			change{"with ClusterInfo of " + victim, func() { set(o, victim, "spec", "clusterInfo", "clusterID") }},
 			change{"with a WireGuard key", func() { set(o, object{"publicKey": g.text(50)}, "spec", "clusterInfo", "wireGuard") }},
+		)
+		publish := func(of string, texts ...string) {
+			p := podAddresses(of, texts...)
+			spec["raw"], meta["name"] = p["spec"].(object)["raw"], p["metadata"].(object)["name"]
+		}
+		add("raw",
+			change{"with address " + short(address) + " of a Pod", func() { publish(a.id, address) }},
+			change{"with a Pod of " + victim, func() { publish(a.id, pick(g, "10.20.0.7", "10.30.0.7", "10.70.0.7", "10.99.0.7")) }},
+			change{"with Pods of " + victim + " beside its own", func() {
+				publish(a.id, "10.40.0.7", "10.20.0.7")
+				meta["name"] = multicluster.PodAddressesName(a.id, netip.MustParsePrefix("10.40.0.0/24"))
+			}},
+			change{"with addresses as " + victim, func() { publish(victim, "10.50.0.7") }},
+			change{"with garbage for addresses", func() { set(o, base64.StdEncoding.EncodeToString([]byte(g.text(size))), "spec", "raw", "data") }},
 		)
 		add("labelIdentity",
 			change{"with a long label", func() { set(o, g.text(size), "spec", "labelIdentity", "normalizedLabel") }},

@@ -332,6 +332,7 @@ func (w *world) startHonest(h *honest) {
 	}
 	cfg := config.Default()
 	cfg.PodCIDRs = []string{h.podCIDR}
+	cfg.EnableStretchedNetworkPolicy = true
 	if err := member.SetupWithManager(mgr, cfg, "kube-system"); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type part struct {
 
 var (
 	leaderCRDs = []string{"clusterclaims", "clustersets", "memberclusterannounces", "resourceexports", "resourceimports"}
-	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities", "serviceexports", "serviceimports"}
+	memberCRDs = []string{"clusterclaims", "clusterinfoimports", "clustersets", "gateways", "labelidentities", "podaddressimports", "serviceexports", "serviceimports"}
 	// Kinds of policies by their groups: two of them have the same name.
 	policyCRDs = []string{"crd.antrea.io_*", "policy.networking.k8s.io_*", "tombolo.io_*"}
 

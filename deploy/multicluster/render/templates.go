@@ -172,7 +172,7 @@ rules:
     resources: [nodes, namespaces]
     verbs: [get, list, watch]
   - apiGroups: [""]
-    resources: [pods] # their labels, with enableStretchedNetworkPolicy
+    resources: [pods] # their labels and addresses, with enableStretchedNetworkPolicy
     verbs: [list, watch]
   - apiGroups: ["", events.k8s.io]
     resources: [events]
@@ -196,7 +196,7 @@ rules:
     resources: [gateways, clusterinfoimports]
     verbs: [get, list, watch, create, update, patch, delete]
   - apiGroups: [multicluster.crd.antrea.io]
-    resources: [labelidentities]
+    resources: [labelidentities, podaddressimports]
     verbs: [list, watch, create, patch, delete]
   # Policies that the leader replicates.
   - apiGroups: [crd.antrea.io, policy.networking.k8s.io]
@@ -283,6 +283,9 @@ data:
     endpointIPType: ClusterIP
     # Exchange the sets of labels that Pods have with the other clusters, for policies across clusters.
     enableStretchedNetworkPolicy: false
+    # With it: publish the addresses of Pods within podCIDRs, so that policies of the other clusters can name them as
+    # egress peers.
+    publishPodAddresses: false
 <<- end >>
 ---
 # The controller fills in the webhooks' certificate, one for all replicas.

@@ -5,6 +5,7 @@ package multicluster
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 )
 
@@ -52,7 +53,7 @@ const (
 
 // Finalizers.
 const (
-	// ResourceExportFinalizer is on every ResourceExport but those of LabelIdentities; the
+	// ResourceExportFinalizer is on every ResourceExport but those that HaveFinalizer excepts; the
 	// leader takes it off when the ResourceImport no longer holds it.
 	ResourceExportFinalizer = "resourceexport.antrea.io/finalizer"
 	// ResourceExportFinalizerOld was used before v2.2 and is still honoured.
@@ -73,6 +74,7 @@ const (
 	NetworkPolicyKind        = "NetworkPolicy"        // of networking.k8s.io
 	ClusterNetworkPolicyKind = "ClusterNetworkPolicy" // of policy.networking.k8s.io
 	PolicyReportKind         = "PolicyReport"         // what a member says of the policies that it imports
+	PodAddressesKind         = "PodAddresses"         // the label identities of Pods by their addresses
 )
 
 // IsPolicy reports whether a kind is that of a policy which is replicated to all members.
@@ -82,6 +84,16 @@ func IsPolicy(kind string) bool {
 		return true
 	}
 	return false
+}
+
+// HaveFinalizer reports whether members put the finalizer on ResourceExports of a kind. Those of which there are many, or
+// that become no ResourceImport, go without.
+func HaveFinalizer(kind string) bool {
+	switch kind {
+	case LabelIdentityKind, PolicyReportKind, PodAddressesKind:
+		return false
+	}
+	return true
 }
 
 // PolicyImportName is the name of the ResourceImport of a policy, such as
@@ -102,6 +114,7 @@ const (
 	EndpointsSuffix             = "-endpoints"
 	ClusterInfoSuffix           = "-clusterinfo"
 	PolicyReportSuffix          = "-policyreport"
+	podAddressesInfix           = "-podaddresses-"
 )
 
 // Well-known ClusterClaims. In v1alpha1 the name is a top-level field, and the ClusterSet's
@@ -135,6 +148,12 @@ func ResourceExportName(clusterID, namespace, name, suffix string) string {
 // "default-nginx-service".
 func ResourceImportName(namespace, name, suffix string) string {
 	return namespace + "-" + name + suffix
+}
+
+// PodAddressesName returns the name of the ResourceExport of the addresses of a cluster's Pods in a block, and of what it
+// becomes, such as "west-podaddresses-10.11.3.0".
+func PodAddressesName(clusterID string, block netip.Prefix) string {
+	return clusterID + podAddressesInfix + strings.ReplaceAll(block.Addr().StringExpanded(), ":", "-")
 }
 
 // AnnounceName returns the name of a member's MemberClusterAnnounce.

@@ -58,6 +58,9 @@ type Config struct {
 	// EnableStretchedNetworkPolicy has a member export the sets of labels that its Pods have, and import
 	// those of the ClusterSet with their numbers (LabelIdentities).
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
+	// PublishPodAddresses has a member publish the addresses of its Pods with their labels, so that policies of
+	// other clusters can select them as egress peers. Those outside PodCIDRs are not published.
+	PublishPodAddresses bool `json:"publishPodAddresses,omitempty"`
 }
 
 // LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
@@ -177,6 +180,12 @@ func (c *Config) check() error {
 	case EndpointIPTypeClusterIP, EndpointIPTypePodIP:
 	default:
 		errs = append(errs, fmt.Errorf("endpointIPType: %q is not one of ClusterIP, PodIP", c.EndpointIPType))
+	}
+	if c.PublishPodAddresses && !c.EnableStretchedNetworkPolicy {
+		errs = append(errs, errors.New("publishPodAddresses: addresses are published with label identities: set enableStretchedNetworkPolicy: true as well, or remove it"))
+	}
+	if c.PublishPodAddresses && len(c.PodCIDRs) == 0 {
+		errs = append(errs, errors.New("publishPodAddresses: addresses of Pods are published within podCIDRs: set podCIDRs to this cluster's Pod ranges, or remove it"))
 	}
 	if c.Webhook.Port < 0 || c.Webhook.Port > 65535 {
 		errs = append(errs, fmt.Errorf("webhook.port: %d is not between 1 and 65535", c.Webhook.Port))

@@ -39,6 +39,9 @@ func TestParse(t *testing.T) {
 		{name: "unknown key", text: head + "endpointIpTypo: PodIP\n", wantErr: `unknown field "endpointIpTypo"`},
 		{name: "unknown type", text: head + "endpointIPType: NodeIP\n", wantErr: `endpointIPType: "NodeIP" is not one of ClusterIP, PodIP`},
 		{name: "not a range", text: head + "serviceCIDR: 10.300.0.0/16\n", wantErr: `serviceCIDR: "10.300.0.0/16" is not a CIDR`},
+		{name: "addresses", text: head + "enableStretchedNetworkPolicy: true\npublishPodAddresses: true\npodCIDRs:\n  - 10.10.0.0/16\n", check: func(c Config) bool { return c.PublishPodAddresses }},
+		{name: "addresses without labels", text: head + "publishPodAddresses: true\npodCIDRs:\n  - 10.10.0.0/16\n", wantErr: "publishPodAddresses: addresses are published with label identities: set enableStretchedNetworkPolicy: true"},
+		{name: "addresses of no range", text: head + "enableStretchedNetworkPolicy: true\npublishPodAddresses: true\npodCIDRs:\n  - \"\"\n", wantErr: "publishPodAddresses: addresses of Pods are published within podCIDRs: set podCIDRs"},
 		{name: "another kind", text: "kind: ConfigMap\n", wantErr: "is not MultiClusterConfig"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

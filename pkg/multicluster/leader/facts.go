@@ -52,6 +52,8 @@ type export struct {
 	Policy  string // its spec as JSON
 	Wrong   string // why there is none
 	Report  map[string]exportcheck.PolicyState
+	// Addresses are those of Pods.
+	Addresses exportcheck.PodAddresses
 }
 
 // written is what of a ResourceExport the leader writes, and what it needs for that.
@@ -93,6 +95,13 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 		if e.Missing = re.Spec.Raw == nil; !e.Missing {
 			var err error
 			if e.Report, err = exportcheck.PolicyReport(re.Spec.Raw.Data); err != nil {
+				e.Wrong = err.Error()
+			}
+		}
+	case multicluster.PodAddressesKind:
+		if e.Missing = re.Spec.Raw == nil; !e.Missing {
+			var err error
+			if e.Addresses, err = exportcheck.ReadPodAddresses(re.Spec.Raw.Data); err != nil {
 				e.Wrong = err.Error()
 			}
 		}

@@ -232,6 +232,9 @@ func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.Reso
 		n, decided := derive.Get(r, t.numbers, key)
 		return labelImport(key, l, n), decided
 	}
+	if a, _ := derive.Get(r, t.addresses, key); a.Import != nil {
+		return a.Import, true
+	}
 	if j, _ := derive.Get(r, t.policies, key); j.Import != nil {
 		s, _ := derive.Get(r, t.policyStates, key)
 		ri := j.Import.DeepCopy()
@@ -321,6 +324,10 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		v = t.labelVerdict(e, r)
 	case multicluster.PolicyReportKind:
 		v.Refused = e.Wrong
+	case multicluster.PodAddressesKind:
+		a, _ := derive.Get(r, t.addresses, e.Key)
+		refused, _ := derive.Get(r, t.refused, e.Key)
+		v.Refused, v.Early = cmp.Or(a.Failed, refused), map[string]bool{e.Key.Name: a.Early} // a member writes its ClusterInfo at the same time
 	case multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind:
 		key := derive.Object{Namespace: e.Key.Namespace, Name: importName(e)}
 		j, _ := derive.Get(r, t.policies, key)
@@ -333,7 +340,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		return failure(reasonFailed, why), true, v.Early[e.Key.Name]
 	}
 	switch e.Kind {
-	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind:
+	case multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
 		// Such exports have a condition only if they failed before.
 		if have, _ := derive.Get(r, t.written, e.Key); len(have.Conditions) == 0 {
 			return c, false, false
@@ -410,7 +417,7 @@ func importName(e *export) string {
 // kept reports whether this controller keeps ResourceImports of a kind.
 func kept(kind string) bool {
 	switch kind {
-	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind:
+	case multicluster.ServiceImportKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PodAddressesKind:
 		return true
 	}
 	return multicluster.IsPolicy(kind)

@@ -127,7 +127,7 @@ func (t *tables) standing(r *derive.Reader, e *export) standing {
 // administrator's and no member's.
 func fromMember(kind string) bool {
 	switch kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind:
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
 		return true
 	}
 	return false

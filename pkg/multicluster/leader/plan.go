@@ -208,6 +208,9 @@ func (t *tables) desired(now time.Time) Desired {
 		n, _ := t.numbers.Get(row.Key)
 		add(labelImport(row.Key, row.Value, n))
 	}
+	for _, row := range t.addresses.All() {
+		add(row.Value.Import)
+	}
 	for _, row := range t.conditions.All() {
 		have, _ := t.written.Get(row.Key)
 		d.Conditions[row.Key.Name] = conditionAt(row.Value, have.Conditions, now)

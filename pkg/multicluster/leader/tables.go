@@ -21,6 +21,7 @@ import (
 //	exports ───────────────────────────────────┼─► services ─► endpoints ─► steps of imports
 //	imports, held ─► claims ─► ranges ─────────┤      └─► verdicts ◄┘          ▲
 //	                                           ├─► labels ─► (numbering) ─► numbers
+//	                                           ├─► addresses of Pods
 //	                                           └─► policies, reports ─► states of policies
 //	                                                          │
 //	written ──────────────────────────────────────────► steps of exports
@@ -57,6 +58,7 @@ type tables struct {
 	services  *derive.Table[derive.Object, joint]                            // by the import's name without suffix
 	endpoints *derive.Table[derive.Object, joint]                            // the same
 	labels    *derive.Table[derive.Object, labelled]                         // by the import
+	addresses *derive.Table[derive.Object, addressed]                        // the same
 	policies  *derive.Table[derive.Object, joint]                            // the same
 	reports   *derive.Table[derive.Name, map[string]exportcheck.PolicyState] // by cluster ID, then by the import
 
@@ -78,6 +80,7 @@ type tables struct {
 	policiesOf  *derive.Index[derive.Object, derive.Object, *export]                         // by the import
 	reportsOf   *derive.Index[derive.Name, derive.Object, *export]                           // by cluster ID
 	labelsOf    *derive.Index[derive.Object, derive.Object, *export]                         // LabelIdentities by the import
+	addressesOf *derive.Index[derive.Object, derive.Object, *export]                         // PodAddresses by the import
 	infos       *derive.Index[derive.Name, derive.Object, *export]                           // ClusterInfos, all under one name
 	infoImports *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]        // the same
 	exportsTo   *derive.Index[derive.Object, derive.Object, *export]                         // by the import's name
@@ -147,6 +150,8 @@ func newTables() *tables {
 
 	t.labels = derive.NewTable(e, "labels", t.label, derive.KeysOfIndex(t.labelsOf))
 
+	t.addresses = derive.NewTable(e, "addresses of Pods", t.podAddresses, derive.KeysOfIndex(t.addressesOf))
+
 	t.policyTables()
 
 	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.verdictOf(t.services, multicluster.ServiceSuffix), derive.KeysOf(t.services))
@@ -178,6 +183,12 @@ func (t *tables) indexExports() {
 			return nil
 		}
 		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
+	})
+	t.addressesOf = derive.NewIndex(t.exports, "PodAddresses", func(k derive.Object, e *export) []derive.Object {
+		if e.Kind != multicluster.PodAddressesKind {
+			return nil
+		}
+		return []derive.Object{k}
 	})
 	t.infos = derive.NewIndex(t.exports, "ClusterInfo", func(_ derive.Object, e *export) []derive.Name {
 		if e.Kind != multicluster.ClusterInfoKind {

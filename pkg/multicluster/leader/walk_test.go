@@ -119,12 +119,13 @@ type state struct {
 	Labels     []derive.Row[derive.Object, labelled]
 	Policies   []derive.Row[derive.Object, joint]
 	States     []derive.Row[derive.Object, policyState]
+	Addresses  []derive.Row[derive.Object, addressed]
 	Problems   string
 }
 
 func (t *tables) state() state {
 	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
-		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), fmt.Sprint(t.engine.Problems())}
+		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), t.addresses.All(), fmt.Sprint(t.engine.Problems())}
 }
 
 var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
@@ -192,7 +193,9 @@ func (w *walker) step() {
 func (w *walker) export(id string) {
 	namespace, name := w.pick("default", "a", "a-b"), w.pick("web", "b-c", "c")
 	var re *mcv1alpha1.ResourceExport
-	switch w.rand.IntN(10) {
+	switch w.rand.IntN(12) {
+	case 10, 11:
+		re = podAddresses(id, w.pick("10.1.0.1", "10.2.0.1", "10.4.0.1", "127.0.0.1"))
 	case 7, 8:
 		re = policyExport(w.pick("one", "two", "three"), w.pick(multicluster.AntreaClusterNetworkPolicyKind, multicluster.NetworkPolicyKind, multicluster.ClusterNetworkPolicyKind),
 			w.pick("strict", "web"), w.pick(acnpSpec, acnpOther, npSpec, cnpSpec), 0)
@@ -203,7 +206,7 @@ func (w *walker) export(id string) {
 	case 2, 3:
 		re = endpoints(id, namespace, name, w.pick("10.1.0.1", "10.2.0.1", "127.0.0.1", "10.2.0.2"))
 	case 4:
-		re = clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16"))
+		re = withPods(clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16")), w.pick("10.4.0.0/16", "10.1.0.0/16", "x"))
 	case 5, 6:
 		re = label(id, w.pick("ns:a=b&pod:app=web", "ns:a=b&pod:app=db", "ns:a=b&pod:", "ns:a=c&pod:app=web", "x"))
 	}

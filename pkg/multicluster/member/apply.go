@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -42,7 +44,11 @@ func offer(w Write, to target) retry.Offer {
 	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.LabelIdentity != nil {
 		group = policy.Identity(re.Spec.LabelIdentity.NormalizedLabel).Namespace()
 	}
-	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Writes: []retry.Write{{
+	var wait time.Duration
+	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.Kind == multicluster.PodAddressesKind {
+		wait = addressBatch
+	}
+	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Wait: wait, Writes: []retry.Write{{
 		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
 		Do: func(ctx context.Context) error {
 			c := to.client()

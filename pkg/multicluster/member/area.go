@@ -252,8 +252,8 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 	var errs []error
 	for i := range exports.Items {
 		re := &exports.Items[i]
-		// Labels, of which there may be many, are left to the leader, which removes all that a member has left behind.
-		if isOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind && re.DeletionTimestamp.IsZero() {
+		// Labels and addresses, of which there may be many, are left to the leader, which removes all that a member has left behind.
+		if isOwnExport(re) && re.Spec.Kind != multicluster.LabelIdentityKind && re.Spec.Kind != multicluster.PodAddressesKind && re.DeletionTimestamp.IsZero() {
 			errs = append(errs, client.IgnoreNotFound(a.client.Delete(ctx, re)))
 		}
 	}

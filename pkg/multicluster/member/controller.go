@@ -94,9 +94,9 @@ func newController(namespace string, cfg config.Config, to client.Client, log *s
 	c.leaderWrites = retry.NewQueue(options)
 	c.leaderWrites.Hold()
 	options.Parallel = labelWriters
-	c.labelWrites = retry.NewQueue(options)
-	c.labelWrites.Hold()
-	c.labelPace = newLabelLimiter()
+	c.pacedWrites = retry.NewQueue(options)
+	c.pacedWrites.Hold()
+	c.pace = newLabelLimiter()
 	c.hand()
 	return c
 }
@@ -119,10 +119,10 @@ type controller struct {
 	log    *slog.Logger
 	client client.Client // reads are live
 
-	labelPace *rate.Limiter // of labelWrites
+	pace *rate.Limiter // of pacedWrites
 
 	localWrites, leaderWrites *retry.Queue
-	labelWrites               *retry.Queue // to the leader, of label identities
+	pacedWrites               *retry.Queue // to the leader, of what isPaced
 	reporter                  *reporter
 	figures                   *metrics.Tables
 	writes                    *metrics.Writes
@@ -156,9 +156,9 @@ func (c *controller) hand() {
 		})
 	}
 	t.leader.Watch(func(changes []derive.Change[derive.Object, *Write]) {
-		labels, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isLabel(cmp.Or(change.New, change.Old)) })
+		paced, others := parted(changes, func(change derive.Change[derive.Object, *Write]) bool { return isPaced(cmp.Or(change.New, change.Old)) })
 		c.leaderWrites.Set(offers(others, target{client: c.leaderClient()})...)
-		c.labelWrites.Set(offers(labels, target{client: c.pacedClient()})...)
+		c.pacedWrites.Set(offers(paced, target{client: c.pacedClient()})...)
 	})
 	t.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
 		c.leaderWrites.Set(c.policyEvents(changes)...)
@@ -213,9 +213,9 @@ func (c *controller) offerAgain() {
 	for _, table := range c.tables.local {
 		all(c.localWrites, values(table.All()), c.local())
 	}
-	labels, others := parted(values(c.tables.leader.All()), isLabel)
+	paced, others := parted(values(c.tables.leader.All()), isPaced)
 	all(c.leaderWrites, others, target{client: c.leaderClient()})
-	all(c.labelWrites, labels, target{client: c.pacedClient()})
+	all(c.pacedWrites, paced, target{client: c.pacedClient()})
 }
 
 // again calls offerAgain from time to time.
@@ -253,11 +253,11 @@ func (c *controller) leaderClient() func() client.Client {
 	}
 }
 
-// pacedClient is leaderClient for label identities: it waits for their turn.
+// pacedClient is leaderClient for pacedWrites: it waits for their turn.
 func (c *controller) pacedClient() func() client.Client {
 	to := c.leaderClient()
 	return func() client.Client {
-		time.Sleep(c.labelPace.Reserve().Delay())
+		time.Sleep(c.pace.Reserve().Delay())
 		return to()
 	}
 }
@@ -267,10 +267,10 @@ func (c *controller) pacedClient() func() client.Client {
 func (c *controller) holdWrites() {
 	if c.area == nil || c.area.broken != nil || c.area.state().Error != "" {
 		c.leaderWrites.Hold()
-		c.labelWrites.Hold()
+		c.pacedWrites.Hold()
 	} else {
 		c.leaderWrites.Resume()
-		c.labelWrites.Resume()
+		c.pacedWrites.Resume()
 	}
 }
 
@@ -292,13 +292,14 @@ func (c *controller) Start(ctx context.Context) error {
 		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
 		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
 		watch.Both(t.Engine, t.labelIdentities, labelIdentityFacts, t.versions["LabelIdentity"], version, watch.Optional()),
+		watch.Both(t.Engine, t.podAddressImports, podAddressImportFacts, t.versions["PodAddressImport"], version, in, watch.Optional()),
 		watch.Both(t.Engine, t.acnps, acnpFacts, t.versions[kindACNP], policyVersion, watch.Optional()),
 		watch.Both(t.Engine, t.cnps, cnpFacts, t.versions[kindCNP], policyVersion, watch.Optional()),
 		watch.Both(t.Engine, t.networkPolicies, networkPolicyFacts, t.versions[kindNetworkPolicy], policyVersion),
 		watch.Of(t.tiers, tierFacts, watch.Optional()),
 	}
 	if c.config.EnableStretchedNetworkPolicy {
-		kinds = append(kinds, watch.Of(t.pods, podFactsOf))
+		kinds = append(kinds, watch.Of(t.pods, podFactsOf(t.publish)))
 	} else {
 		t.pods.Loaded()
 	}
@@ -315,7 +316,7 @@ func (c *controller) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
 		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again,
-		c.localWrites.Run, c.leaderWrites.Run, c.labelWrites.Run,
+		c.localWrites.Run, c.leaderWrites.Run, c.pacedWrites.Run,
 	} {
 		running.Go(func() { f(ctx) })
 	}
@@ -334,9 +335,9 @@ func (c *controller) report(ctx context.Context) {
 		case <-c.reporting:
 		case <-again.C:
 		}
-		labels := c.labelWrites.Problems()
-		labels = labels[:min(1, len(labels))] // what one label fails by, thousands may
-		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), labels)) {
+		paced := c.pacedWrites.Problems()
+		paced = paced[:min(1, len(paced))] // what one label fails by, thousands may
+		if !c.reporter.report(slices.Concat(c.tables.Problems(), c.localWrites.Problems(), c.leaderWrites.Problems(), paced)) {
 			again.Reset(reportAgain)
 		}
 	}

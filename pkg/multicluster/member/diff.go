@@ -105,6 +105,7 @@ func (t *tables) writes() {
 		add("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.gatewayByName)),
 		add("write-clusterinfoimports", t.writeClusterInfoImport, derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.infosByName)),
 		add("write-labelidentities", t.writeLabelIdentity, derive.KeysOf(t.labelIdentities), derive.KeysOf(t.labels)),
+		add("write-podaddressimports", t.writePodAddressImport, derive.KeysOf(t.podAddressImports), derive.KeysOf(t.addresses)),
 		add("write-acnps", writePolicy(t, kindACNP, t.acnps, func(into, want *crdv1beta1.ClusterNetworkPolicy) { into.Spec = want.Spec }),
 			derive.KeysOf(t.acnps), derive.KeysOfIndex(t.acnpTargets)),
 		add("write-cnps", writePolicy(t, kindCNP, t.cnps, func(into, want *npv1alpha2.ClusterNetworkPolicy) { into.Spec = want.Spec }),
@@ -121,7 +122,7 @@ func (t *tables) writes() {
 		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
 		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
 	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName),
-		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName), derive.KeysOfIndex(t.policyReportByName))
+		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName), derive.KeysOfIndex(t.addressExportsByName), derive.KeysOfIndex(t.policyReportByName))
 }
 
 // writeClusterSet writes the spec first; the status follows when the spec has been seen.
@@ -264,6 +265,9 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 	for _, row := range derive.List(r, t.labelExportsByName, k) {
 		want = row.Value
 	}
+	for _, row := range derive.List(r, t.addressExportsByName, k) {
+		want = row.Value
+	}
 	for _, row := range derive.List(r, t.policyReportByName, k) {
 		want = row.Value
 	}
@@ -330,7 +334,7 @@ func isImported[T metav1.Object](o T) bool { return imported(o) }
 // isOwnExport says whether this controller makes and removes ResourceExports of that kind.
 func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 	switch re.Spec.Kind {
-	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind:
+	case multicluster.ServiceKind, multicluster.EndpointsKind, multicluster.ClusterInfoKind, multicluster.LabelIdentityKind, multicluster.PolicyReportKind, multicluster.PodAddressesKind:
 		return true
 	}
 	return false

@@ -3,6 +3,7 @@ package member
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"unique"
 
@@ -23,7 +24,7 @@ const (
 	reasonLabelInvalid = "LabelIdentityInvalid"
 )
 
-// How fast label identities are exported and withdrawn, so that a flood of Pods is none for the leader: this many
+// How fast label identities and Pods' addresses are exported and withdrawn, so that a flood of Pods is none for the leader: this many
 // at once, then so many a second. What comes and goes while it waits costs nothing.
 const (
 	labelBurst   = 200
@@ -33,17 +34,38 @@ const (
 
 func newLabelLimiter() *rate.Limiter { return rate.NewLimiter(labelRate, labelBurst) }
 
-// podFacts are the labels of a Pod. Pods in the Node's network count like others, those that have ended do not.
+// podFacts are the labels of a Pod, and the addresses that are published. Pods in the Node's network count like others but
+// for their addresses, those that have ended do not.
 type podFacts struct {
 	Exists bool
-	Labels string // in normal form
+	Labels string       // in normal form
+	IPs    []netip.Addr // sorted
 }
 
-func podFactsOf(o *corev1.Pod) podFacts {
-	if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
-		return podFacts{}
+// podFactsOf has the addresses in some ranges.
+func podFactsOf(published []netip.Prefix) func(*corev1.Pod) podFacts {
+	return func(o *corev1.Pod) podFacts {
+		if o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+			return podFacts{}
+		}
+		f := podFacts{Exists: true, Labels: unique.Make(policy.PodLabels(o)).Value()}
+		if o.Spec.HostNetwork {
+			return f
+		}
+		for _, ip := range o.Status.PodIPs {
+			a, err := netip.ParseAddr(ip.IP)
+			if a = a.Unmap(); err == nil && slices.ContainsFunc(published, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				f.IPs = append(f.IPs, a)
+			}
+		}
+		slices.SortFunc(f.IPs, netip.Addr.Compare)
+		f.IPs = slices.Compact(f.IPs)
+		return f
 	}
-	return podFacts{true, unique.Make(policy.PodLabels(o)).Value()}
+}
+
+func podAddressImportFacts(o *mcv1alpha1.PodAddressImport) *mcv1alpha1.PodAddressImport {
+	return &mcv1alpha1.PodAddressImport{ObjectMeta: metaFacts(o), Spec: o.Spec}
 }
 
 func labelIdentityFacts(o *mcv1alpha1.LabelIdentity) *mcv1alpha1.LabelIdentity {
@@ -63,8 +85,8 @@ func (n labelNumber) Compare(o labelNumber) int { return cmp.Compare(n, o) }
 //	resourceimports ─► LabelIdentities
 func (t *tables) labelTables() {
 	e := t.Engine
-	podIdentities := derive.NewTable(e, "identities of Pods", t.podIdentity, derive.KeysOf(t.pods))
-	byIdentity := derive.NewIndex(podIdentities, "identity", func(_ derive.Object, id policy.Identity) []policy.Identity { return []policy.Identity{id} })
+	t.podIdentities = derive.NewTable(e, "identities of Pods", t.podIdentity, derive.KeysOf(t.pods))
+	byIdentity := derive.NewIndex(t.podIdentities, "identity", func(_ derive.Object, id policy.Identity) []policy.Identity { return []policy.Identity{id} })
 	identities := derive.NewTable(e, "identities", func(id policy.Identity, _ *derive.Reader) (derive.Name, []problem.Problem) {
 		return derive.Name(id.Namespace()), nil
 	}, derive.KeysOfIndex(byIdentity))
@@ -266,8 +288,8 @@ func (t *tables) writeLabelIdentity(k derive.Object, r *derive.Reader) *Write {
 	return w
 }
 
-// isLabel says whether a write to the leader is of a label identity.
-func isLabel(w *Write) bool {
+// isPaced says whether a write to the leader is of a kind of which there are many, that come and go with Pods.
+func isPaced(w *Write) bool {
 	re, ok := w.Object.(*mcv1alpha1.ResourceExport)
-	return ok && re.Spec.Kind == multicluster.LabelIdentityKind
+	return ok && (re.Spec.Kind == multicluster.LabelIdentityKind || re.Spec.Kind == multicluster.PodAddressesKind)
 }

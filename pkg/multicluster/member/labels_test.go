@@ -128,7 +128,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		tables.resourceExports.Set(keyOf(re), resourceExportFacts(re))
 	}
 	early := pod("default", "early", "aaa")
-	tables.pods.Set(keyOf(early), podFactsOf(early))
+	tables.pods.Set(keyOf(early), podFactsOf(nil)(early))
 	expect(t, "with a newcomer", exported(), "few1 few2 many0 many1 many2 many3")
 	tables.pods.Delete(keyOf(v.Pods[1]))
 	expect(t, "when one is gone", exported(), "aaa few1 few2 many0 many2 many3")
@@ -304,10 +304,10 @@ func TestLabelFloodIsPaced(t *testing.T) {
 	c.tables.Pass()
 	for i := range 3000 {
 		p := pod("default", fmt.Sprint("p", i), fmt.Sprint("a", i))
-		c.tables.pods.Set(keyOf(p), podFactsOf(p))
+		c.tables.pods.Set(keyOf(p), podFactsOf(c.tables.publish)(p))
 	}
 	c.tables.Pass()
-	if n := c.labelWrites.Len(); n != 3000 {
+	if n := c.pacedWrites.Len(); n != 3000 {
 		t.Errorf("%d labels wait in their queue, want 3000", n)
 	}
 	if n := c.leaderWrites.Len(); n != 2 {
@@ -317,7 +317,7 @@ func TestLabelFloodIsPaced(t *testing.T) {
 		c.tables.pods.Delete(keyOf(pod("default", fmt.Sprint("p", i), "")))
 	}
 	c.tables.Pass()
-	if n := c.labelWrites.Len(); n != 0 {
+	if n := c.pacedWrites.Len(); n != 0 {
 		t.Errorf("%d labels wait although their Pods are gone", n)
 	}
 }

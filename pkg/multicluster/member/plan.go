@@ -33,6 +33,7 @@ type Desired struct {
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 	Gateways           []*mcv1alpha1.Gateway
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
+	PodAddressImports  []*mcv1alpha1.PodAddressImport
 	Policies           []client.Object // that are replicated
 
 	// Announce is the announcement to send to the leader now; nil if none is due.
@@ -86,8 +87,12 @@ func Plan(v View) (Desired, []problem.Problem) {
 		d.ResourceExports = append(d.ResourceExports, info)
 	}
 	d.ResourceExports = append(d.ResourceExports, values(t.labelExports.All())...)
+	d.ResourceExports = append(d.ResourceExports, values(t.addressExports.All())...)
 	if l := values(t.labels.All()); len(l) > 0 {
 		d.LabelIdentities = l
+	}
+	if a := values(t.addresses.All()); len(a) > 0 {
+		d.PodAddressImports = a
 	}
 	for _, c := range values(t.replicas.All()) {
 		if c.Object != nil {

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,9 @@ type tables struct {
 	*derive.Engine
 	namespace string
 	config    config.Config
-	maxLabels int // label identities that are exported
+	publish   []netip.Prefix // ranges in which Pods' addresses are published
+	// What is exported at most of label identities and of Pods' addresses.
+	maxLabels, maxAddresses int
 
 	// connection is the first source: one that takes what was written before it, takes what was read from the area before.
 	connection  *derive.Source[derive.Name, connection]
@@ -67,6 +70,7 @@ type tables struct {
 	clusterInfoImports *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
 	pods               *derive.Source[derive.Object, podFacts] // none without enableStretchedNetworkPolicy
 	labelIdentities    *derive.Source[derive.Object, *mcv1alpha1.LabelIdentity]
+	podAddressImports  *derive.Source[derive.Object, *mcv1alpha1.PodAddressImport]
 	acnps              *derive.Source[derive.Object, *crdv1beta1.ClusterNetworkPolicy]
 	cnps               *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
 	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
@@ -94,11 +98,20 @@ type tables struct {
 	validity   *derive.Table[derive.Object, *metav1.Condition]
 	ownInfo    *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 
+	podIdentities    *derive.Table[derive.Object, policy.Identity]
 	identityCounts   *derive.Table[derive.Name, int]    // by Namespace
 	identityShare    *derive.Table[derive.Name, share]  // of a Namespace
 	chosenIdentities *derive.Table[derive.Name, chosen] // by Namespace
 	labelExports     *derive.Table[policy.Identity, *mcv1alpha1.ResourceExport]
 	labels           *derive.Table[derive.Object, *mcv1alpha1.LabelIdentity]
+
+	blocks         *derive.Table[block, published]
+	unpublished    *derive.Table[derive.Name, tooMany]
+	addressExports *derive.Table[block, *mcv1alpha1.ResourceExport]
+	addresses      *derive.Table[derive.Object, *mcv1alpha1.PodAddressImport]
+
+	podsIn               *derive.Index[block, derive.Object, podFacts]
+	addressExportsByName *derive.Index[derive.Object, block, *mcv1alpha1.ResourceExport]
 
 	replicas     *derive.Table[derive.Object, *replica] // by the ResourceImport
 	policyReport *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
@@ -124,7 +137,10 @@ type tables struct {
 
 func newTables(namespace string, cfg config.Config) *tables {
 	e := derive.New()
-	t := &tables{Engine: e, namespace: namespace, config: cfg, maxLabels: exportcheck.MaxLabels}
+	t := &tables{Engine: e, namespace: namespace, config: cfg, maxLabels: exportcheck.MaxLabels, maxAddresses: exportcheck.MaxAddresses}
+	if cfg.PublishPodAddresses {
+		t.publish = exportcheck.Prefixes(cfg.PodCIDRs)
+	}
 	t.connection = derive.NewSource[derive.Name, connection](e, "connection")
 	t.environment = derive.NewSource[derive.Name, environment](e, "environment")
 	t.clusterSets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
@@ -141,6 +157,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.clusterInfoImports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
 	t.pods = derive.NewSource[derive.Object, podFacts](e, "pods")
 	t.labelIdentities = derive.NewSource[derive.Object, *mcv1alpha1.LabelIdentity](e, "labelidentities")
+	t.podAddressImports = derive.NewSource[derive.Object, *mcv1alpha1.PodAddressImport](e, "podaddressimports")
 	t.acnps = derive.NewSource[derive.Object, *crdv1beta1.ClusterNetworkPolicy](e, "clusternetworkpolicies of crd.antrea.io")
 	t.cnps = derive.NewSource[derive.Object, *npv1alpha2.ClusterNetworkPolicy](e, "clusternetworkpolicies of policy.networking.k8s.io")
 	t.networkPolicies = derive.NewSource[derive.Object, *networkingv1.NetworkPolicy](e, "networkpolicies")
@@ -152,7 +169,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
 	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
 	t.versions = map[string]*derive.Source[derive.Object, string]{}
-	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
+	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", "PodAddressImport", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
 		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
 	}
 
@@ -208,6 +225,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 		return []derive.Object{keyOf(re)}
 	})
 	t.labelTables()
+	t.addressTables()
 	t.policyTables()
 	t.writes()
 	return t
@@ -259,10 +277,11 @@ func (t *tables) load(v View) {
 	fill(t.namespaces, v.Namespaces, namespaceFacts(t.config.EnableStretchedNetworkPolicy))
 	pods := map[derive.Object]podFacts{}
 	for _, p := range v.Pods {
-		pods[keyOf(p)] = podFactsOf(p)
+		pods[keyOf(p)] = podFactsOf(t.publish)(p)
 	}
 	t.pods.Replace(pods)
 	fill(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
+	fill(t.podAddressImports, v.PodAddressImports, podAddressImportFacts)
 	fill(t.acnps, v.ACNPs, acnpFacts)
 	fill(t.cnps, v.CNPs, cnpFacts)
 	fill(t.networkPolicies, v.NetworkPolicies, networkPolicyFacts)
@@ -282,7 +301,7 @@ func (t *tables) load(v View) {
 	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
 	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
 	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
-		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.acnps, t.cnps, t.networkPolicies, t.tiers,
+		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.podAddressImports, t.acnps, t.cnps, t.networkPolicies, t.tiers,
 		t.resourceImports, t.resourceExports} {
 		source.Loaded()
 	}
@@ -294,6 +313,7 @@ func (t *tables) load(v View) {
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
+	fillVersions(t, "PodAddressImport", v.PodAddressImports, version)
 	fillVersions(t, kindACNP, v.ACNPs, policyVersion)
 	fillVersions(t, kindCNP, v.CNPs, policyVersion)
 	fillVersions(t, kindNetworkPolicy, v.NetworkPolicies, policyVersion)

@@ -61,7 +61,7 @@ func (t *tables) update(v View) {
 	pods := map[derive.Object]bool{}
 	for _, p := range v.Pods {
 		pods[keyOf(p)] = true
-		t.pods.Set(keyOf(p), podFactsOf(p))
+		t.pods.Set(keyOf(p), podFactsOf(t.publish)(p))
 	}
 	for _, row := range t.pods.All() {
 		if !pods[row.Key] {
@@ -69,6 +69,7 @@ func (t *tables) update(v View) {
 		}
 	}
 	update(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
+	update(t.podAddressImports, v.PodAddressImports, podAddressImportFacts)
 	update(t.acnps, v.ACNPs, acnpFacts)
 	update(t.cnps, v.CNPs, cnpFacts)
 	update(t.networkPolicies, v.NetworkPolicies, networkPolicyFacts)
@@ -95,6 +96,7 @@ func (t *tables) update(v View) {
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
+	fillVersions(t, "PodAddressImport", v.PodAddressImports, version)
 	fillVersions(t, kindACNP, v.ACNPs, policyVersion)
 	fillVersions(t, kindCNP, v.CNPs, policyVersion)
 	fillVersions(t, kindNetworkPolicy, v.NetworkPolicies, policyVersion)
@@ -137,7 +139,7 @@ func apply(v View, w Write) View {
 	v.ClusterInfoImports, v.Services = written(v.ClusterInfoImports, w), written(v.Services, w)
 	v.Endpoints, v.ServiceImports = written(v.Endpoints, w), written(v.ServiceImports, w)
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
-	v.LabelIdentities = written(v.LabelIdentities, w)
+	v.LabelIdentities, v.PodAddressImports = written(v.LabelIdentities, w), written(v.PodAddressImports, w)
 	v.ACNPs, v.CNPs, v.NetworkPolicies = written(v.ACNPs, w), written(v.CNPs, w), written(v.NetworkPolicies, w)
 	return v
 }
@@ -157,7 +159,14 @@ func step(r *rand.Rand, v View, c Change) View {
 		}
 		return m
 	}
-	switch r.IntN(24) {
+	switch r.IntN(26) {
+	case 24:
+		ri := addressImport(pick("west", "south", "east"), pick("web", "db", "x")+" "+pick("10.20.0.5", "10.20.0.6", "10.21.0.5", "10.20.9.5"))
+		deleted(ri)
+		v.Leader.ResourceImports = put(r, v.Leader.ResourceImports, ri)
+	case 25:
+		a := &mcv1alpha1.PodAddressImport{ObjectMeta: meta("kube-system", pick("west-podaddresses-10.20.0.0", "x"))}
+		v.PodAddressImports = put(r, v.PodAddressImports, a)
 	case 21:
 		ri := policyImport(pick("AntreaClusterNetworkPolicy", "NetworkPolicy", "ClusterNetworkPolicy"), pick("default", "a"), pick("one", "two"),
 			pick(acnpSpec, acnpSpec, npSpec, cnpSpec, `{"priority":1}`))
@@ -220,6 +229,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		case 2:
 			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
 			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
+			ri.Spec.ClusterInfo.PodCIDRs = []string{pick("10.20.0.0/16", "10.21.0.0/16", "10.20.0.0/24")}
 		case 3:
 			ri.Spec.ClusterIDs = []string{pick("east", "west")}
 		}
@@ -242,6 +252,8 @@ func step(r *rand.Rand, v View, c Change) View {
 	case 18:
 		p := pod(ns, name+pick("-1", "-2"), pick("web", "db", "x"))
 		p.Status.Phase = corev1.PodPhase(pick("Running", "Running", "Running", "Succeeded"))
+		p.Status.PodIPs = []corev1.PodIP{{IP: pick("10.10.3.5", "10.10.3.6", "10.10.4.5", "10.10.5.5", "10.11.3.5")}}
+		p.Spec.HostNetwork = r.IntN(5) == 0
 		v.Pods = put(r, v.Pods, p)
 	case 19:
 		ri := labelImport(pick("web", "db", "x", "y"), uint32(r.IntN(4)))
@@ -268,7 +280,7 @@ func (t *tables) rows() map[string]any {
 		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateway": t.gateway.All(), "infos": t.infos.All(), "imports": t.imports.All(),
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
-		"replicas": t.replicas.All(), "policy report": t.policyReport.All(),
+		"address exports": values(t.addressExports.All()), "addresses": t.addresses.All(), "replicas": t.replicas.All(), "policy report": t.policyReport.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()
@@ -281,10 +293,10 @@ func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	v := exportingView()
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db"), endpointsOf("default", "db", "10.98.0.7")}
-	v.Config.EnableStretchedNetworkPolicy = true
+	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true, true, []string{"10.10.0.0/16"}
 	make := func() *tables {
 		t := newTables(v.Namespace, v.Config)
-		t.maxLabels = 4
+		t.maxLabels, t.maxAddresses = 4, 2
 		t.load(v)
 		t.Pass()
 		return t

@@ -42,6 +42,7 @@ type View struct {
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport // of Namespace
 	Pods               []*corev1.Pod                   // none without enableStretchedNetworkPolicy
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
+	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
 	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy

@@ -23,7 +23,7 @@ import (
 
 // Limits of what one member may have in the Common Area. docs/multicluster.md lists them.
 const (
-	MaxExports       = 10_000   // ResourceExports, but for LabelIdentities, of which it may have exportcheck.MaxLabels
+	MaxExports       = 10_000   // ResourceExports, but for kinds with a limit of their own
 	MaxExportBytes   = 32 << 20 // of all of them, as JSON
 	MaxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
 	// WriteBytesPerSecond is how much a member may write for long, and MaxWrittenBytes how much
@@ -64,13 +64,25 @@ func (b *bucket) settle(now time.Time, perSecond float64) {
 type stored struct {
 	member string
 	bytes  int
-	label  bool // it is a LabelIdentity
+	kind   string // if it has a limit of its own
+}
+
+// limitOf is how many ResourceExports of a kind a member may have, and what to call them.
+func limitOf(kind string) (own string, most int, name string) {
+	switch kind {
+	case multicluster.LabelIdentityKind:
+		return kind, exportcheck.MaxLabels, "LabelIdentities"
+	case multicluster.PodAddressesKind:
+		return kind, exportcheck.MaxAddressBlocks, "blocks of Pods' addresses"
+	}
+	return "", MaxExports, "ResourceExports"
 }
 
 // usage is what one member has, and how much it has written lately.
 type usage struct {
-	exports, labels, bytes int
-	written                bucket // bytes; leaks WriteBytesPerSecond
+	exports map[string]int // by kind, as limitOf has them
+	bytes   int
+	written bucket // bytes; leaks WriteBytesPerSecond
 }
 
 func newLimits(now func() time.Time) *limits {
@@ -113,7 +125,7 @@ func (l *limits) announced(key types.NamespacedName) {
 }
 
 // admit refuses a write of a member that has too much already.
-func (l *limits) admit(req admission.Request, id string, label bool) admission.Response {
+func (l *limits) admit(req admission.Request, id, kind string) admission.Response {
 	size := len(req.Object.Raw)
 	if size > exportcheck.MaxBytes {
 		return denied("ResourceExport %s has %d bytes: expected at most %d", req.Name, size, exportcheck.MaxBytes)
@@ -132,11 +144,10 @@ func (l *limits) admit(req admission.Request, id string, label bool) admission.R
 		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("ResourceExport %s: cluster %s %s", req.Name, id, fmt.Sprintf(format, args...)))
 	}
 	u.written.settle(l.now(), WriteBytesPerSecond)
+	own, most, name := limitOf(kind)
 	switch {
-	case req.Operation == admissionv1.Create && label && u.labels >= exportcheck.MaxLabels:
-		return tooMuch("has %d LabelIdentities: expected at most %d", u.labels, exportcheck.MaxLabels)
-	case req.Operation == admissionv1.Create && !label && u.exports >= MaxExports:
-		return tooMuch("has %d ResourceExports: expected at most %d", u.exports, MaxExports)
+	case req.Operation == admissionv1.Create && u.exports[own] >= most:
+		return tooMuch("has %d %s: expected at most %d", u.exports[own], name, most)
 	case u.bytes-before+size > MaxExportBytes:
 		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, MaxExportBytes)
 	case u.written.level > MaxWrittenBytes:
@@ -153,7 +164,7 @@ func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 	l.exports[key] = s
 	u := l.members[s.member]
 	if u == nil {
-		u = &usage{written: bucket{at: l.now()}}
+		u = &usage{exports: map[string]int{}, written: bucket{at: l.now()}}
 		l.members[s.member] = u
 	}
 	u.count(s, +1)
@@ -168,7 +179,7 @@ func (l *limits) remove(key types.NamespacedName) {
 	defer l.mu.Unlock()
 	l.forget(key)
 	for id, u := range l.members {
-		if u.written.settle(l.now(), WriteBytesPerSecond); u.exports == 0 && u.labels == 0 && u.written.level == 0 {
+		if u.written.settle(l.now(), WriteBytesPerSecond); len(u.exports) == 0 && u.written.level == 0 {
 			delete(l.members, id)
 		}
 	}
@@ -185,10 +196,8 @@ func (l *limits) forget(key types.NamespacedName) {
 
 // count counts an export that came (+1) or went (-1).
 func (u *usage) count(s stored, by int) {
-	if s.label {
-		u.labels += by
-	} else {
-		u.exports += by
+	if u.exports[s.kind] += by; u.exports[s.kind] == 0 {
+		delete(u.exports, s.kind)
 	}
 	u.bytes += by * s.bytes
 }
@@ -220,7 +229,8 @@ func measure(o any) (any, error) {
 }
 
 func sizeOf(re *mcv1alpha1.ResourceExport) stored {
-	s := stored{member: re.Spec.ClusterID, label: re.Spec.Kind == multicluster.LabelIdentityKind}
+	s := stored{member: re.Spec.ClusterID}
+	s.kind, _, _ = limitOf(re.Spec.Kind)
 	_, _ = fmt.Sscan(re.Annotations[sizeAnnotation], &s.bytes)
 	return s
 }

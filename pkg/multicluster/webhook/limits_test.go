@@ -69,14 +69,14 @@ func TestLimitsWatch(t *testing.T) {
 			t.Fatalf("%s: have %+v: %v", what, have, err)
 		}
 	}
-	is("what was there before counts, but not as written", func(u usage) bool { return u.exports == 1 && u.bytes > 300 && u.written.level == 0 })
+	is("what was there before counts, but not as written", func(u usage) bool { return u.exports[""] == 1 && u.bytes > 300 && u.written.level == 0 })
 
 	const long = 100_000
 	second := exported(multicluster.EndpointsKind, func(r *mcv1alpha1.ResourceExport) { r.Finalizers = nil })
 	if err := admin.Create(ctx, second); err != nil {
 		t.Fatal(err)
 	}
-	is("created", func(u usage) bool { return u.exports == 2 && u.bytes < long })
+	is("created", func(u usage) bool { return u.exports[""] == 2 && u.bytes < long })
 	second.Annotations = map[string]string{"x": strings.Repeat("x", long)}
 	if err := admin.Update(ctx, second); err != nil {
 		t.Fatal(err)
@@ -86,14 +86,14 @@ func TestLimitsWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("updated", func(u usage) bool {
-		return u.exports == 2 && u.bytes > len(raw) && u.bytes < len(raw)+2000 && u.written.level > 0
+		return u.exports[""] == 2 && u.bytes > len(raw) && u.bytes < len(raw)+2000 && u.written.level > 0
 	})
 	for _, o := range []client.Object{before, second} {
 		if err := admin.Delete(ctx, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	is("deleted", func(u usage) bool { return u.exports == 0 && u.bytes == 0 })
+	is("deleted", func(u usage) bool { return u.exports[""] == 0 && u.bytes == 0 })
 
 	a := announcement("east")
 	if err := admin.Create(ctx, a); err != nil {

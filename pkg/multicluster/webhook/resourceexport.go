@@ -105,7 +105,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
 			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
 		}
-	} else if !finalizer && is.Spec.Kind != multicluster.LabelIdentityKind && is.Spec.Kind != multicluster.PolicyReportKind {
+	} else if !finalizer && multicluster.HaveFinalizer(is.Spec.Kind) {
 		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
 	}
 	if wrong := checkExport(&is, id); wrong != "" {
@@ -114,7 +114,7 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	if wrong := checkPayload(&is); wrong != nil {
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
-	return h.limits.admit(req, id, is.Spec.Kind == multicluster.LabelIdentityKind)
+	return h.limits.admit(req, id, is.Spec.Kind)
 }
 
 // byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.
@@ -238,6 +238,18 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 			return "has no spec for its kind " + s.Kind
 		}
 		name = id + multicluster.PolicyReportSuffix
+	case multicluster.PodAddressesKind:
+		if s.Raw == nil {
+			return "has no spec for its kind " + s.Kind
+		}
+		p, err := exportcheck.ReadPodAddresses(s.Raw.Data)
+		switch {
+		case err != nil:
+			return err.Error()
+		case p.ClusterID != id:
+			return fmt.Sprintf("spec.raw.data.clusterID is %q, want %q", p.ClusterID, id)
+		}
+		name = multicluster.PodAddressesName(id, p.Block)
 	default:
 		return fmt.Sprintf("spec.kind: members may not export %q", s.Kind)
 	}

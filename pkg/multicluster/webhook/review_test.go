@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -402,6 +403,9 @@ func exported(kind string, change ...func(*mcv1alpha1.ResourceExport)) *mcv1alph
 		re.Spec.Raw = &mcv1alpha1.RawResource{Data: []byte("podSelector: {}")}
 	case multicluster.PolicyReportKind:
 		re.Name, re.Finalizers, re.Spec.Raw = "east-policyreport", nil, &mcv1alpha1.RawResource{Data: []byte("{}")}
+	case multicluster.PodAddressesKind:
+		re.Name, re.Finalizers = "east-podaddresses-10.10.3.0", nil
+		re.Spec.Raw = &mcv1alpha1.RawResource{Data: []byte(`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5"]}}`)}
 	case multicluster.LabelIdentityKind:
 		re.Spec.LabelIdentity = &mcv1alpha1.LabelIdentityExport{NormalizedLabel: "ns:a=b&pod:"}
 		re.Name, re.Finalizers = "east-"+multicluster.LabelHash("ns:a=b&pod:"), nil
@@ -458,6 +462,16 @@ func TestReviewResourceExport(t *testing.T) {
 		{"a report under another's name", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Name = "west-policyreport" }), "the name must be east-policyreport"},
 		{"a report as another cluster", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.ClusterID = "west" }), `spec.clusterID is "west"`},
 		{"a report that is none", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.Raw.Data = []byte("x") }), "is not a report of policies"},
+		{"addresses, which need no finalizer", eastUser, create, nil, exported(multicluster.PodAddressesKind), ""},
+		{"addresses under another's name", eastUser, create, nil, exported(multicluster.PodAddressesKind, func(r *re) { r.Name = "west-podaddresses-10.10.3.0" }), "the name must be east-podaddresses-10.10.3.0"},
+		{"addresses under another block's name", eastUser, create, nil, exported(multicluster.PodAddressesKind, func(r *re) { r.Name = "east-podaddresses-10.10.4.0" }), "the name must be east-podaddresses-10.10.3.0"},
+		{"addresses of another cluster", eastUser, create, nil, exported(multicluster.PodAddressesKind, func(r *re) {
+			r.Spec.Raw.Data = bytes.Replace(r.Spec.Raw.Data, []byte("east"), []byte("west"), 1)
+		}), `spec.raw.data.clusterID is "west", want "east"`},
+		{"an address outside the block", eastUser, create, nil, exported(multicluster.PodAddressesKind, func(r *re) {
+			r.Spec.Raw.Data = bytes.Replace(r.Spec.Raw.Data, []byte("3.5"), []byte("4.5"), 1)
+		}), "is not in the block 10.10.3.0/24"},
+		{"addresses without any", eastUser, create, nil, exported(multicluster.PodAddressesKind, func(r *re) { r.Spec.Raw = nil }), "has no spec for its kind"},
 		{"a report without one", eastUser, create, nil, exported(multicluster.PolicyReportKind, func(r *re) { r.Spec.Raw = nil }), "has no spec for its kind"},
 		{"an administrator's policy", admin, create, nil, exported(multicluster.NetworkPolicyKind, bare), ""},
 		{"an administrator's policy without a policy", admin, create, nil, exported(multicluster.NetworkPolicyKind, func(r *re) { r.Spec.Raw = nil }), "spec.raw.data is missing"},
@@ -506,27 +520,37 @@ func TestLimits(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := newLimits(func() time.Time { return now })
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "area", Name: name} }
-	label := false
+	kind := ""
 	ask := func(op admissionv1.Operation, id, name string, size int) admission.Response {
 		return l.admit(admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: op, Namespace: "area", Name: name,
-			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id, label)
+			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id, kind)
 	}
 	check(t, ask(create, "east", "first", 100), "")
 	for i := range MaxExports {
-		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000, false}, false)
+		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000, ""}, false)
 	}
 	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
 	check(t, ask(update, "east", "east-7", 100), "")
 	check(t, ask(create, "west", "first", 100), "")
 	// Label identities are counted by themselves.
-	label = true
+	kind = multicluster.LabelIdentityKind
 	check(t, ask(create, "east", "label", 100), "")
 	for i := range exportcheck.MaxLabels {
-		l.put(key(fmt.Sprint("east-label-", i)), stored{"east", 100, true}, false)
+		l.put(key(fmt.Sprint("east-label-", i)), stored{"east", 100, multicluster.LabelIdentityKind}, false)
 	}
 	check(t, ask(create, "east", "label", 100), "cluster east has 10000 LabelIdentities: expected at most 10000")
 	check(t, ask(update, "east", "east-label-7", 100), "")
-	label = false
+	// And so are blocks of addresses.
+	kind = multicluster.PodAddressesKind
+	check(t, ask(create, "east", "block", 100), "")
+	for i := range exportcheck.MaxAddressBlocks {
+		l.put(key(fmt.Sprint("east-block-", i)), stored{"east", 100, multicluster.PodAddressesKind}, false)
+	}
+	check(t, ask(create, "east", "block", 100), "cluster east has 1000 blocks of Pods' addresses: expected at most 1000")
+	for i := range exportcheck.MaxAddressBlocks {
+		l.remove(key(fmt.Sprint("east-block-", i)))
+	}
+	kind = ""
 	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
 	for i := range exportcheck.MaxLabels {
 		l.remove(key(fmt.Sprint("east-label-", i)))
@@ -536,14 +560,14 @@ func TestLimits(t *testing.T) {
 	}
 	check(t, ask(create, "east", "more", 100), "")
 
-	l.put(key("big"), stored{"east", MaxExportBytes - 1000, false}, false)
+	l.put(key("big"), stored{"east", MaxExportBytes - 1000, ""}, false)
 	check(t, ask(create, "east", "more", 1001), "with this one")
 	check(t, ask(create, "east", "more", 1000), "")
 	check(t, ask(update, "east", "big", exportcheck.MaxBytes), "")
 	check(t, ask(create, "west", "more", 1001), "")
 
 	for range 3 {
-		l.put(key("big"), stored{"east", MaxExportBytes - 1000, false}, true)
+		l.put(key("big"), stored{"east", MaxExportBytes - 1000, ""}, true)
 	}
 	check(t, ask(update, "east", "big", 100), "try again later")
 	check(t, ask(create, "west", "more", 100), "")
@@ -551,7 +575,7 @@ func TestLimits(t *testing.T) {
 	check(t, ask(update, "east", "big", 100), "")
 	l.remove(key("big"))
 	now = now.Add(time.Hour)
-	l.put(key("west"), stored{"west", 1, false}, false)
+	l.put(key("west"), stored{"west", 1, ""}, false)
 	l.remove(key("west"))
 	if len(l.members) > 0 || len(l.exports) > 0 {
 		t.Errorf("nothing is left, but %d members and %d exports are kept", len(l.members), len(l.exports))

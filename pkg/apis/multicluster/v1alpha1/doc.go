@@ -25,6 +25,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Gateway{}, &GatewayList{},
 		&ClusterInfoImport{}, &ClusterInfoImportList{},
 		&LabelIdentity{}, &LabelIdentityList{},
+		&PodAddressImport{}, &PodAddressImportList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

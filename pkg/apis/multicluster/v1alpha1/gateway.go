@@ -109,3 +109,45 @@ type LabelIdentityList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []LabelIdentity `json:"items"`
 }
+
+// PodAddresses are Pods with the same labels.
+type PodAddresses struct {
+	// LabelIdentity is the name of the LabelIdentity of their labels.
+	LabelIdentity string `json:"labelIdentity,omitempty"`
+	// Addresses of these Pods.
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// PodAddressImportSpec are the Pods of another cluster in one block of addresses.
+type PodAddressImportSpec struct {
+	// ClusterID of the Pods' cluster.
+	ClusterID string `json:"clusterID,omitempty"`
+	// Block of 256 addresses, such as 10.11.3.0/24.
+	Block string `json:"block,omitempty"`
+	// Pods in the block, by their labels.
+	// +optional
+	Pods []PodAddresses `json:"pods,omitempty"`
+}
+
+// PodAddressImport says which labels the Pods of another cluster have, by their addresses.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced
+// +kubebuilder:printcolumn:name="Cluster ID",type=string,JSONPath=`.spec.clusterID`,description="Cluster of the Pods"
+// +kubebuilder:printcolumn:name="Block",type=string,JSONPath=`.spec.block`,description="Range of their addresses"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PodAddressImport struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PodAddressImportSpec `json:"spec,omitempty"`
+}
+
+// PodAddressImportList is a list of PodAddressImports.
+//
+// +kubebuilder:object:root=true
+type PodAddressImportList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodAddressImport `json:"items"`
+}

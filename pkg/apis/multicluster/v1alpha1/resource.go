@@ -90,7 +90,7 @@ type ResourceExportSpec struct {
 	LabelIdentity *LabelIdentityExport `json:"labelIdentity,omitempty"`
 	// Raw is set for kinds NetworkPolicy (networking.k8s.io/v1) and ClusterNetworkPolicy
 	// (policy.networking.k8s.io/v1alpha2): the policy's spec as YAML or JSON. Members report in it, with kind
-	// PolicyReport, how the policies fare that they import.
+	// PolicyReport, how the policies fare that they import, and publish, with kind PodAddresses, addresses of Pods.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }
@@ -196,7 +196,8 @@ type ResourceImportSpec struct {
 	// LabelIdentity is set for kind LabelIdentity.
 	// +optional
 	LabelIdentity *LabelIdentitySpec `json:"labelIdentity,omitempty"`
-	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy: the policy's spec as JSON.
+	// Raw is set for kinds NetworkPolicy and ClusterNetworkPolicy, the policy's spec as JSON, and for kind
+	// PodAddresses.
 	// +optional
 	Raw *RawResource `json:"raw,omitempty"`
 }

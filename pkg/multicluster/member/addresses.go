@@ -1,0 +1,255 @@
+package member
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+const reasonAddressLimit = "PodAddressLimit"
+
+// addressBatch is how long a change of a block waits for others: a block is written once in that time at most.
+const addressBatch = time.Second
+
+// block is a block of addresses, as a key.
+type block struct{ netip.Prefix }
+
+// Compare makes it a key.
+func (b block) Compare(o block) int {
+	return cmp.Or(b.Addr().Compare(o.Addr()), cmp.Compare(b.Bits(), o.Bits()))
+}
+
+func blockOf(a netip.Addr) block { return block{exportcheck.BlockOf(a)} }
+
+// addressTables adds the tables of addresses of Pods: those of this cluster, which are published with publishPodAddresses,
+// and those of others, which are imported with enableStretchedNetworkPolicy.
+//
+//	pods, identities, exports of labels ─► blocks ─► too many ─► exports
+//	resourceimports, clusterinfos ─► PodAddressImports
+func (t *tables) addressTables() {
+	e := t.Engine
+	t.podsIn = derive.NewIndex(t.pods, "block", func(_ derive.Object, f podFacts) []block {
+		var out []block
+		for _, ip := range f.IPs {
+			out = append(out, blockOf(ip))
+		}
+		return out
+	})
+	t.blocks = derive.NewTable(e, "blocks of addresses", t.addressesIn, derive.KeysOfIndex(t.podsIn))
+	t.unpublished = derive.NewTable(e, "blocks that are too many", t.tooManyBlocks, derive.KeysOf(t.environment))
+	t.addressExports = derive.NewTable(e, "exports of addresses", t.addressExportOf, derive.KeysOf(t.blocks))
+	t.addressExportsByName = derive.NewIndex(t.addressExports, "name", func(_ block, re *mcv1alpha1.ResourceExport) []derive.Object {
+		return []derive.Object{keyOf(re)}
+	})
+	named := derive.NewIndex(t.resourceImports, "PodAddressImport", func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
+		if ri.Spec.Kind != multicluster.PodAddressesKind {
+			return nil
+		}
+		return []derive.Object{{Namespace: t.namespace, Name: k.Name}}
+	})
+	t.addresses = derive.NewTable(e, "podaddressimports of the ClusterSet", t.addressImportOf, derive.KeysOfIndex(named))
+}
+
+// published are the addresses of a block, by the hash of their Pods' labels.
+type published struct {
+	Labels map[string][]netip.Addr
+	Count  int
+}
+
+// addressesIn has no address whose labels are not exported, nor one that Pods of different labels claim.
+func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
+	holders := map[netip.Addr]string{} // empty for none
+	for _, row := range derive.List(r, t.podsIn, b) {
+		hash := ""
+		if id, known := derive.Get(r, t.podIdentities, row.Key); known {
+			if re, _ := derive.Get(r, t.labelExports, id); re != nil {
+				hash = multicluster.LabelHash(string(id))
+			}
+		}
+		for _, ip := range row.Value.IPs {
+			if other, twice := holders[ip]; twice && other != hash {
+				holders[ip] = ""
+			} else if b.Contains(ip) {
+				holders[ip] = hash
+			}
+		}
+	}
+	for ip, hash := range holders {
+		if hash == "" {
+			continue
+		}
+		if p.Labels == nil {
+			p.Labels = map[string][]netip.Addr{}
+		}
+		p.Labels[hash] = append(p.Labels[hash], ip)
+		p.Count++
+	}
+	for _, addresses := range p.Labels {
+		slices.SortFunc(addresses, netip.Addr.Compare)
+	}
+	return p, nil
+}
+
+// tooMany are blocks that are not published.
+type tooMany struct{ Blocks map[block]bool }
+
+// tooManyBlocks keeps to what a cluster may publish. Blocks that are published already go first.
+func (t *tables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
+	rows := derive.All(r, t.blocks)
+	count := 0
+	for _, row := range rows {
+		count += row.Value.Count
+	}
+	if count <= t.maxAddresses && len(rows) <= exportcheck.MaxAddressBlocks {
+		return tooMany{}, nil
+	}
+	m, _ := derive.Get(r, t.membership, here)
+	var have, others []derive.Row[block, published]
+	for _, row := range rows {
+		if _, exported := derive.Get(r, t.resourceExports, m.addressExport(row.Key)); exported {
+			have = append(have, row)
+		} else {
+			others = append(others, row)
+		}
+	}
+	out := tooMany{map[block]bool{}}
+	blocks, addresses := 0, 0
+	for _, row := range append(have, others...) {
+		if blocks == exportcheck.MaxAddressBlocks || addresses+row.Value.Count > t.maxAddresses {
+			out.Blocks[row.Key] = true
+			continue
+		}
+		blocks, addresses = blocks+1, addresses+row.Value.Count
+	}
+	var ps faults
+	ps.add(m.set(), "", reasonAddressLimit, fmt.Sprintf(
+		"Pods here have more than %d addresses, or in more than %d blocks of 256: not all of them are published, and egress rules of other clusters with scope ClusterSet do not match the others; run fewer Pods in podCIDRs",
+		t.maxAddresses, exportcheck.MaxAddressBlocks))
+	return out, ps
+}
+
+// addressExport is the key of the ResourceExport of a block.
+func (m membership) addressExport(b block) derive.Object {
+	return derive.Object{Namespace: m.Common, Name: multicluster.PodAddressesName(m.ID, b.Prefix)}
+}
+
+func (t *tables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	p, _ := derive.Get(r, t.blocks, b)
+	if m.ID == "" || p.Count == 0 {
+		return nil, nil
+	}
+	if left, _ := derive.Get(r, t.unpublished, here); left.Blocks[b] {
+		return nil, nil
+	}
+	var ps faults
+	key := m.addressExport(b)
+	if have, _ := derive.Get(r, t.resourceExports, key); have != nil {
+		for _, c := range have.Status.Conditions {
+			if refuses(c) { // without the name: what holds for many is said once
+				ps.add(m.set(), "", cmp.Or(c.Reason, reasonConvergeFailure), "the leader refuses addresses of Pods of this cluster: "+c.Message)
+			}
+		}
+	}
+	data := exportcheck.PodAddresses{ClusterID: m.ID, Block: b.Prefix, Labels: p.Labels}.JSON()
+	return &mcv1alpha1.ResourceExport{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{
+			multicluster.LabelSourceKind: multicluster.PodAddressesKind, multicluster.LabelSourceClusterID: m.ID,
+		}},
+		Spec: mcv1alpha1.ResourceExportSpec{ClusterID: m.ID, Kind: multicluster.PodAddressesKind, Raw: &mcv1alpha1.RawResource{Data: data}},
+	}, ps
+}
+
+// readAddresses reads the ResourceImport of a block. The leader may be another implementation.
+func readAddresses(ri *mcv1alpha1.ResourceImport) (exportcheck.PodAddresses, error) {
+	if ri.Spec.Raw == nil {
+		return exportcheck.PodAddresses{}, fmt.Errorf("spec.raw is missing")
+	}
+	p, err := exportcheck.ReadPodAddresses(ri.Spec.Raw.Data)
+	if err != nil {
+		return p, err
+	}
+	if name := multicluster.PodAddressesName(p.ClusterID, p.Block); name != ri.Name {
+		return p, fmt.Errorf("metadata.name: it is block %s of cluster %s: expected %s as the name", p.Block, p.ClusterID, name)
+	}
+	return p, nil
+}
+
+// addressImportOf is what a ResourceImport of Pods' addresses becomes here. No cluster has addresses outside of the Pod ranges
+// that its ClusterInfo has here, nor such as are this cluster's.
+func (t *tables) addressImportOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.PodAddressImport, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	if !m.Joined || !t.config.EnableStretchedNetworkPolicy {
+		return nil, nil
+	}
+	ri, ok := derive.Get(r, t.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
+	if !ok || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
+		return nil, nil
+	}
+	var ps faults
+	ignored := func(what string, args ...any) {
+		ps.add(m.set(), "", reasonImportInvalid, fmt.Sprintf("ResourceImport %s/%s of the leader is ignored: ", ri.Namespace, ri.Name)+fmt.Sprintf(what, args...))
+	}
+	p, err := readAddresses(ri)
+	switch {
+	case err != nil:
+		ignored("%v", err)
+		return nil, ps
+	case p.ClusterID == m.ID:
+		return nil, nil
+	}
+	infos, _ := derive.Get(r, t.infos, here)
+	i := slices.IndexFunc(infos, func(cii *mcv1alpha1.ClusterInfoImport) bool { return cii.Spec.ClusterID == p.ClusterID })
+	if i < 0 { // as while its Gateway moves: what was known stays, since the leader still has it
+		have, _ := derive.Get(r, t.podAddressImports, k)
+		if have == nil {
+			ignored("cluster %s announces no Pod ranges here that its addresses could be in", p.ClusterID)
+			return nil, ps
+		}
+		return &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}, Spec: have.Spec}, nil
+	}
+	in, out := p.Within(exportcheck.Prefixes(infos[i].Spec.PodCIDRs))
+	if len(out) > 0 {
+		ignored("in part: these addresses are not in the Pod ranges of cluster %s: %s", p.ClusterID, exportcheck.AddressesText(out))
+	}
+	own, _ := derive.Get(r, t.own, here)
+	want := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name},
+		Spec: mcv1alpha1.PodAddressImportSpec{ClusterID: p.ClusterID, Block: p.Block.String()}}
+	for _, hash := range slices.Sorted(maps.Keys(in.Labels)) {
+		pods := mcv1alpha1.PodAddresses{LabelIdentity: hash}
+		for _, a := range in.Labels[hash] {
+			if own.meets(netip.PrefixFrom(a, a.BitLen())) == "" { // else ranges overlap, which is reported as such
+				pods.Addresses = append(pods.Addresses, a.String())
+			}
+		}
+		if len(pods.Addresses) > 0 {
+			want.Spec.Pods = append(want.Spec.Pods, pods)
+		}
+	}
+	if len(want.Spec.Pods) == 0 {
+		return nil, ps
+	}
+	return want, ps
+}
+
+func (t *tables) writePodAddressImport(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.membership, here)
+	if m.keepsImports() {
+		return nil
+	}
+	have, _ := derive.Get(r, t.podAddressImports, k)
+	want, _ := derive.Get(r, t.addresses, k)
+	return kindDiff[*mcv1alpha1.PodAddressImport]{kind: "PodAddressImport", merge: func(into, want *mcv1alpha1.PodAddressImport) { into.Spec = want.Spec }}.
+		write(have, want, t.about(m))
+}
