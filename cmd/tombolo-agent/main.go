@@ -51,6 +51,7 @@ type flags struct {
 	ovsRunDir  string
 	runDir     string
 	stateDir   string
+	logDir     string
 }
 
 func command() *cobra.Command {
@@ -70,6 +71,7 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.ovsRunDir, "ovs-run-dir", ofconn.DefaultRunDir, "where Open vSwitch has its sockets")
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
+	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
 	cmd.AddCommand(installCNI())
 	return cmd
 }
@@ -129,6 +131,7 @@ func serve(ctx context.Context, f flags) error {
 		OVSRunDir:  f.ovsRunDir,
 		RunDir:     f.runDir,
 		StateDir:   f.stateDir,
+		LogDir:     f.logDir,
 		Logger:     log,
 		Registerer: registry,
 		Gatherer:   registry,

@@ -32,7 +32,7 @@ var rootPods = []string{"tombolo-ovs", "tombolo-agent"}
 var hostPaths = map[string][]string{
 	"tombolo-ovs": {"/var/run/openvswitch", "/var/lib/openvswitch", "/var/log/openvswitch", "/dev/net"},
 	"tombolo-agent": {
-		"/var/run/tombolo", "/var/lib/tombolo", "/var/run/openvswitch", "/var/run/netns", "/proc/sys/net", "/opt/cni/bin", "/etc/cni/net.d",
+		"/var/run/tombolo", "/var/lib/tombolo", "/var/log/tombolo", "/var/run/openvswitch", "/var/run/netns", "/proc/sys/net", "/opt/cni/bin", "/etc/cni/net.d",
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -49,6 +50,7 @@ type Options struct {
 	OVSRunDir  string // "/var/run/openvswitch"
 	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
 	StateDir   string // of the IPAM record, "/var/lib/tombolo"
+	LogDir     string // of the log of policies, "/var/log/tombolo"
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
@@ -69,7 +71,8 @@ type Agent struct {
 	tracer      appctl.Client
 	attachments *attachments
 	ipam        *ipam.Store
-	answers     chan ofp.PacketOut // to packets that the switch asks about, on their way to it
+	packets     *packets
+	audit       *policyLog
 	started     time.Time
 	conntrack   *conntrackFlusher
 	rechecks    *rechecker
@@ -111,7 +114,8 @@ func Run(ctx context.Context, o Options) error {
 			a.watcher.Run(ctx)
 			return nil
 		})
-		g.Go(func() error { return a.answer(ctx) })
+		g.Go(func() error { return a.packets.send(ctx, a.flows.PacketOut) })
+		g.Go(func() error { return a.audit.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
 		return g.Wait()
@@ -145,7 +149,6 @@ func newAgent(o Options) (*Agent, error) {
 		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
 		applied: map[string]datapath.Pod{},
 		changed: make(chan struct{}),
-		answers: make(chan ofp.PacketOut, 64),
 		started: time.Now(),
 		hops:    metrics.NewPropagation(),
 		tracer:  appctl.Client{RunDir: o.OVSRunDir},
@@ -155,6 +158,10 @@ func newAgent(o Options) (*Agent, error) {
 	if a.watcher, err = watch.New(o.REST, a.log, a.kinds...); err != nil {
 		return nil, err
 	}
+	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
+	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
+		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
+	}, a.log)
 	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
@@ -169,7 +176,7 @@ func newAgent(o Options) (*Agent, error) {
 		Dial:       prompt(ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt"))),
 		Instance:   instance,
 		Logger:     a.log,
-		PacketIn:   a.packetIn,
+		PacketIn:   a.packets.take,
 		Registerer: o.Registerer,
 	})
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
@@ -392,7 +399,7 @@ func (a *Agent) watchTables() {
 		}
 	})
 	if a.options.Registerer != nil {
-		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, newRuleMetrics(a.countRules, maxRuleSeries, a.log))
+		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, newRuleMetrics(a.countRules, maxRuleSeries, a.log))
 	}
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.passStarted = s.Started
@@ -498,6 +505,18 @@ func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 	}
 }
 
+// podAt names the Pod of this Node that has an address; it is empty where none has.
+func (a *Agent) podAt(ip netip.Addr) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pod := range a.applied {
+		if slices.Contains(pod.IPs, ip) {
+			return pod.Namespace + "/" + pod.Name
+		}
+	}
+	return ""
+}
+
 // wake wakes the waiters for a pass.
 func (a *Agent) wake() {
 	a.mu.Lock()
@@ -511,38 +530,6 @@ func (a *Agent) ready() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.released
-}
-
-// packetIn answers packets that the switch asks about: connections to Services without
-// endpoints, and those that policies reject. A meter in the switch bounds their rate (packetInRate). It runs on the reader
-// of the connection and never waits for that: what does not fit into the queue is lost, as
-// packets are.
-func (a *Agent) packetIn(p ofp.PacketIn2) {
-	out, err := datapath.Reject(p, a.tables.services.Find)
-	if err != nil {
-		a.log.Debug("packet left unanswered", "error", err)
-		return
-	}
-	select {
-	case a.answers <- out:
-	default:
-	}
-}
-
-// answer sends what packetIn makes, until ctx ends.
-func (a *Agent) answer(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case out := <-a.answers:
-			sending, cancel := context.WithTimeout(ctx, time.Second)
-			if err := a.flows.PacketOut(sending, out); err != nil {
-				a.log.Debug("reject not sent", "error", err)
-			}
-			cancel()
-		}
-	}
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -66,11 +66,7 @@ func (n Node) entries(at role) flow.Entries {
 	for _, end := range n.Ends {
 		flows = append(flows, n.notToTunnel(end)...)
 	}
-	e := flow.Entries{Flows: flows}
-	if n.PacketInRate > 0 {
-		e.Meters = []flow.Meter{meter(meterReject, n.PacketInRate), meter(meterPolicyReject, n.PacketInRate)}
-	}
-	return e
+	return flow.Entries{Flows: flows, Meters: meters(n.PacketInRate)}
 }
 
 // meter drops what exceeds a rate of packets a second. It has room for a burst of one second.

@@ -62,47 +62,66 @@ type packet struct {
 	payload          []byte // after the IP header
 }
 
+// header is an IPv4 header, with its options.
+type header []byte
+
+func (h header) length() int           { return int(binary.BigEndian.Uint16(h[2:])) } // of the packet
+func (h header) isLaterFragment() bool { return binary.BigEndian.Uint16(h[6:])&0x1fff != 0 }
+func (h header) src() netip.Addr       { return netip.AddrFrom4([4]byte(h[12:16])) }
+func (h header) dst() netip.Addr       { return netip.AddrFrom4([4]byte(h[16:20])) }
+
+// ipv4 finds the IPv4 header in an Ethernet frame that may be cut after it, and what follows it to the packet's end.
+func ipv4(frame []byte) (ip header, payload []byte, err error) {
+	if len(frame) < ethLen+ipv4Len {
+		return nil, nil, fmt.Errorf("frame has %d bytes, an IPv4 packet needs %d", len(frame), ethLen+ipv4Len)
+	}
+	if t := binary.BigEndian.Uint16(frame[12:]); t != ipv4Type {
+		return nil, nil, fmt.Errorf("frame has Ethernet type 0x%04x, want IPv4", t)
+	}
+	ip = frame[ethLen:]
+	n := int(ip[0]&0xf) * 4
+	switch {
+	case ip[0]>>4 != 4:
+		return nil, nil, fmt.Errorf("IP version is %d, want 4", ip[0]>>4)
+	case n < ipv4Len || n > len(ip):
+		return nil, nil, fmt.Errorf("IP header length is %d in a packet of %d bytes", n, len(ip))
+	case ip.length() < n:
+		return nil, nil, fmt.Errorf("IP total length is %d with a header of %d", ip.length(), n)
+	}
+	return ip[:n], ip[n:min(len(ip), ip.length())], nil
+}
+
+// portsOf are those at the beginning of TCP, UDP and SCTP.
+func portsOf(payload []byte) (src, dst uint16) {
+	return binary.BigEndian.Uint16(payload[0:]), binary.BigEndian.Uint16(payload[2:])
+}
+
 // parsePacket reads an Ethernet frame with a first or only fragment of IPv4.
 func parsePacket(frame []byte) (packet, error) {
-	var p packet
-	if len(frame) < ethLen+ipv4Len {
-		return p, fmt.Errorf("frame has %d bytes, an IPv4 packet needs %d", len(frame), ethLen+ipv4Len)
+	ip, payload, err := ipv4(frame)
+	if err != nil {
+		return packet{}, err
 	}
+	p := packet{src: ip.src(), dst: ip.dst(), protocol: ip[9], payload: payload}
 	copy(p.ethDst[:], frame[0:6])
 	copy(p.ethSrc[:], frame[6:12])
-	if t := binary.BigEndian.Uint16(frame[12:]); t != ipv4Type {
-		return p, fmt.Errorf("frame has Ethernet type 0x%04x, want IPv4", t)
-	}
-	p.ip = frame[ethLen:]
-	header := int(p.ip[0]&0xf) * 4
-	total := int(binary.BigEndian.Uint16(p.ip[2:]))
-	switch {
-	case p.ip[0]>>4 != 4:
-		return p, fmt.Errorf("IP version is %d, want 4", p.ip[0]>>4)
-	case header < ipv4Len || header > len(p.ip):
-		return p, fmt.Errorf("IP header length is %d in a packet of %d bytes", header, len(p.ip))
-	case total < header || total > len(p.ip):
-		return p, fmt.Errorf("IP total length is %d in a packet of %d bytes", total, len(p.ip))
-	case binary.BigEndian.Uint16(p.ip[6:])&0x1fff != 0:
-		return p, fmt.Errorf("%w: it is a later fragment", ErrNotAnswered)
-	}
-	p.ip = p.ip[:total]
-	p.payload = p.ip[header:]
-	p.protocol = p.ip[9]
-	p.src = netip.AddrFrom4([4]byte(p.ip[12:16]))
-	p.dst = netip.AddrFrom4([4]byte(p.ip[16:20]))
 	need := 8
 	if p.protocol == protoTCP {
 		need = tcpLen
 	}
-	if len(p.payload) < need {
-		return p, fmt.Errorf("protocol %d has %d bytes, needs %d", p.protocol, len(p.payload), need)
-	}
-	if p.src.IsMulticast() || p.src.IsUnspecified() || p.src.IsLoopback() {
+	switch total := ip.length(); {
+	case total > len(frame)-ethLen:
+		return p, fmt.Errorf("IP total length is %d in a packet of %d bytes", total, len(frame)-ethLen)
+	case ip.isLaterFragment():
+		return p, fmt.Errorf("%w: it is a later fragment", ErrNotAnswered)
+	case len(payload) < need:
+		return p, fmt.Errorf("protocol %d has %d bytes, needs %d", p.protocol, len(payload), need)
+	case p.src.IsMulticast() || p.src.IsUnspecified() || p.src.IsLoopback():
 		return p, fmt.Errorf("%w: its source is %s", ErrNotAnswered, p.src)
+	default:
+		p.ip = frame[ethLen : ethLen+total]
 	}
-	p.srcPort = binary.BigEndian.Uint16(p.payload[0:])
-	p.dstPort = binary.BigEndian.Uint16(p.payload[2:])
+	p.srcPort, p.dstPort = portsOf(payload)
 	return p, nil
 }
 

@@ -342,16 +342,22 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 		return e, nil // the tables of numbers and priorities report it
 	}
 	s := directions[k.Direction]
+	rate, _ := derive.Get(r, p.rate, Self)
 	f := flow.Flow{Table: s.stages[rule.Stage], Priority: priority, Match: flow.All(flow.ConjID(id))}
 	number, _ := derive.Get(r, p.numbers, k)
 	switch {
 	case number != 0:
 		f.Actions = flow.Do(flow.Load(s.rule, uint64(number)), flow.Goto(s.allowed))
 	case rule.Action == policy.Reject:
-		rate, _ := derive.Get(r, p.rate, Self)
-		f.Actions = ask(meterPolicyReject, rate, policyRejectUserdata)
+		f.Actions = ask(PolicyReject, rate)
 	case rule.Action == policy.Pass:
 		f.Actions = flow.Do(flow.Goto(s.stages[rule.Stage+1]))
+	}
+	switch entry := logEntry(k, rule, priority); {
+	case rule.Log && rule.Action == policy.Reject:
+		f.Actions = append(f.Actions, log(entry, rate)...) // a meter has to be the first action
+	case rule.Log:
+		f.Actions = append(log(entry, rate), f.Actions...)
 	}
 	e.Flows = []flow.Flow{f}
 	return e, nil

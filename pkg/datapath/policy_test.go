@@ -281,7 +281,7 @@ func met(r oftest.Result) string {
 		return r.Err.Error()
 	case len(r.Outputs) == 1 && !r.Controller:
 		return allowed
-	case len(r.Outputs) == 0 && r.Controller && r.Userdata == policyRejectUserdata:
+	case len(r.Outputs) == 0 && r.Controller && r.Userdata == string(PolicyReject):
 		return rejected
 	case len(r.Outputs) == 0 && !r.Controller && judging(r.Dropped):
 		return dropped

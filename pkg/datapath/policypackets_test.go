@@ -283,15 +283,12 @@ func mustStream(t *testing.T, c net.Conn, want bool) {
 	}
 }
 
-// answer answers packets as the agent does.
-func (n *packetNode) answer(t *testing.T) {
+// packetsIn gives take what the switch sends to the agent, and returns what sends packets to the switch.
+func (n *packetNode) packetsIn(t *testing.T, take func(ofp.PacketIn2)) (send func(ofp.PacketOut)) {
 	t.Helper()
-	answers := make(chan ofp.PacketOut, 100)
 	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, func(_ uint32, m ofp.Message) {
 		if in, ok := m.(ofp.PacketIn2); ok {
-			if out, err := Reject(in, frontendsOf(n.State)); err == nil {
-				answers <- out
-			}
+			take(in)
 		}
 	})
 	if err != nil {
@@ -300,13 +297,25 @@ func (n *packetNode) answer(t *testing.T) {
 	if err := c.Send(ofp.SetPacketInFormat{Format: ofp.PacketInNXM2}, ofp.SetConfig{MissSendLen: 0xffff}); err != nil {
 		t.Fatal(err)
 	}
+	return func(out ofp.PacketOut) { _ = c.SendContext(t.Context(), out) }
+}
+
+// answer answers packets as the agent does.
+func (n *packetNode) answer(t *testing.T) {
+	t.Helper()
+	answers := make(chan ofp.PacketOut, 100)
+	send := n.packetsIn(t, func(in ofp.PacketIn2) {
+		if out, err := Reject(in, frontendsOf(n.State)); err == nil {
+			answers <- out
+		}
+	})
 	go func() {
 		for {
 			select {
 			case <-t.Context().Done():
 				return
 			case out := <-answers:
-				_ = c.SendContext(t.Context(), out)
+				send(out)
 			}
 		}
 	}()

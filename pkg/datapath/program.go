@@ -169,12 +169,6 @@ var (
 // either.
 var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
 
-// Meters of packets to the agent, one for each kind.
-const (
-	meterReject       uint32 = 1
-	meterPolicyReject uint32 = 2
-)
-
 // Kinds of owners; they stand in the cookies of their flows.
 const (
 	KindPod          flow.Kind = 1

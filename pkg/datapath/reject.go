@@ -24,9 +24,9 @@ var ErrNotAnswered = errors.New("packet asks for no answer")
 // The latter comes from the endpoint, where one was chosen: it enters in table Conntrack, which undoes that.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	table, code := Route, codePort
-	switch string(pkt.Userdata) {
-	case rejectUserdata:
-	case policyRejectUserdata:
+	switch KindOf(pkt) {
+	case ServiceReject:
+	case PolicyReject:
 		table, code = Conntrack, codeProhibited
 	default:
 		return ofp.PacketOut{}, fmt.Errorf("%w: userdata is %q", ErrNotAnswered, pkt.Userdata)

@@ -16,21 +16,6 @@ import (
 // maxBucket is above the numbers that buckets may have (OFPG15_BUCKET_MAX).
 const maxBucket = 0xffffff00
 
-// Userdata of packets that the agent is to answer with a refusal: those to Services without endpoints, and those that
-// a policy rejects.
-const (
-	rejectUserdata       = "reject"
-	policyRejectUserdata = "policy-reject"
-)
-
-// ask sends a packet to the agent, as often in a second as the meter of its kind allows; not at all where the rate is 0.
-func ask(meter uint32, rate uint32, userdata string) flow.Actions {
-	if rate == 0 {
-		return nil
-	}
-	return flow.Do(ofp.Meter{ID: meter}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata}))
-}
-
 // frontendID names a frontend.
 type frontendID struct {
 	namespace, service, port string
@@ -61,7 +46,7 @@ func frontendMatch(f service.Frontend, more ...flow.Cond) flow.Match {
 // refuse asks the agent to answer a connection to a Service without endpoints, as often in a second
 // as the meter allows.
 func refuse(match flow.Match, rate uint32) flow.Flow {
-	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(meterReject, rate, rejectUserdata)}
+	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(ServiceReject, rate)}
 }
 
 // balance is the group of some endpoints. The datapath's own hash of the connection chooses the

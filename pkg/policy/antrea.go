@@ -185,9 +185,6 @@ func (p *antreaParser) direction(d Direction, rules []crdv1beta1.Rule) *Directio
 
 func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule) RuleFacts {
 	r := RuleFacts{Name: in.Name, Log: in.EnableLogging, LogLabel: in.LogLabel}
-	if in.EnableLogging {
-		p.report(field+".enableLogging", "NotServed", "connections are not logged yet; the rule itself is in force")
-	}
 	switch in.Action {
 	case crdv1beta1.ActionAllow:
 		r.Action = Allow

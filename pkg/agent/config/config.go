@@ -142,10 +142,10 @@ type Multicast struct {
 
 // AuditLogging configures the log files of policies.
 type AuditLogging struct {
-	MaxSize    int  `key:"maxSize" default:"500" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
-	MaxBackups int  `key:"maxBackups" default:"3" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
-	MaxAge     int  `key:"maxAge" default:"28" min:"0" effect:"none" why:"nothing is logged of policies by this version"`
-	Compress   bool `key:"compress" default:"true" effect:"none" why:"nothing is logged of policies by this version"`
+	MaxSize    int  `key:"maxSize" default:"500" min:"0"`  // megabytes that a file may have; 0: 100
+	MaxBackups int  `key:"maxBackups" default:"3" min:"0"` // older files that stay; 0: all
+	MaxAge     int  `key:"maxAge" default:"28" min:"0"`    // days that they stay; 0: for ever
+	Compress   bool `key:"compress" default:"true"`        // them
 }
 
 // SecondaryNetwork configures bridges for further interfaces of Pods.

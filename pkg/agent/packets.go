@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// packets hands out what the switch sends to the agent, by kind, and sends what comes of that. A meter in the
+// switch bounds the rate of each kind (packetInRate).
+type packets struct {
+	kinds   map[datapath.PacketKind]func(ofp.PacketIn2) error
+	answers chan ofp.PacketOut
+	counts  *prometheus.CounterVec
+	log     *slog.Logger
+}
+
+// errQueueFull is what kinds of packets return where they have no room for another one: it is lost, as packets are.
+var errQueueFull = errors.New("the queue is full")
+
+func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *slog.Logger) *packets {
+	return &packets{
+		kinds: kinds, log: log, answers: make(chan ofp.PacketOut, 64),
+		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tombolo_packets_to_agent_total", Help: "Packets that the switch has sent to the agent, by kind and by what became of them: taken, ignored, or dropped since there were too many.",
+		}, []string{"kind", "result"}),
+	}
+}
+
+// take runs on the reader of the connection to the switch, so no kind of packet may wait for anything.
+func (p *packets) take(in ofp.PacketIn2) {
+	kind, result := datapath.KindOf(in), "taken"
+	handle, ok := p.kinds[kind]
+	err := fmt.Errorf("userdata %q is of no kind", in.Userdata)
+	if ok {
+		err = handle(in)
+	} else {
+		kind = "other"
+	}
+	switch {
+	case errors.Is(err, errQueueFull):
+		result = "dropped"
+	case err != nil:
+		result = "ignored"
+	}
+	p.counts.WithLabelValues(string(kind), result).Inc()
+	if err != nil {
+		p.log.Debug("packet from the switch left alone", "kind", kind, "error", err)
+	}
+}
+
+// answer has a packet sent.
+func (p *packets) answer(out ofp.PacketOut) error {
+	select {
+	case p.answers <- out:
+		return nil
+	default:
+		return errQueueFull
+	}
+}
+
+// send sends answers until ctx ends.
+func (p *packets) send(ctx context.Context, packetOut func(context.Context, ofp.PacketOut) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case out := <-p.answers:
+			sending, cancel := context.WithTimeout(ctx, time.Second)
+			if err := packetOut(sending, out); err != nil {
+				p.log.Debug("packet not sent", "error", err)
+			}
+			cancel()
+		}
+	}
+}
+
+// reject answers connections to Services without endpoints, and those that policies reject.
+func (a *Agent) reject(in ofp.PacketIn2) error {
+	out, err := datapath.Reject(in, a.tables.services.Find)
+	if err != nil {
+		return err
+	}
+	return a.packets.answer(out)
+}

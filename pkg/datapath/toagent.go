@@ -1,0 +1,180 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// PacketKind says what a packet to the agent is for. It is the first word of the userdata that the switch sends with it.
+type PacketKind string
+
+// Kinds of packets to the agent.
+const (
+	ServiceReject PacketKind = "reject"        // a connection to a Service without endpoints
+	PolicyReject  PacketKind = "policy-reject" // a connection that a policy rejects
+	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
+)
+
+// PacketKinds are all of them, each with a meter of its own.
+var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog}
+
+// meter is the number of the kind's meter.
+func (k PacketKind) meter() uint32 {
+	for i, kind := range PacketKinds {
+		if k == kind {
+			return uint32(i + 1)
+		}
+	}
+	return 0
+}
+
+// KindOf is what a packet is for.
+func KindOf(pkt ofp.PacketIn2) PacketKind {
+	kind, _, _ := strings.Cut(string(pkt.Userdata), " ")
+	return PacketKind(kind)
+}
+
+// meters drop what exceeds a rate of packets a second of each kind.
+func meters(rate uint32) (out []flow.Meter) {
+	if rate == 0 {
+		return nil
+	}
+	for _, kind := range PacketKinds {
+		out = append(out, meter(kind.meter(), rate))
+	}
+	return out
+}
+
+// ask leaves a packet to the agent, as often in a second as the meter of its kind allows; what exceeds that is dropped.
+// With rate 0 the agent gets none.
+func ask(kind PacketKind, rate uint32) flow.Actions {
+	if rate == 0 {
+		return nil
+	}
+	return flow.Do(ofp.Meter{ID: kind.meter()}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: string(kind)}))
+}
+
+// loggedLen is how much of a packet a log needs: its headers.
+const loggedLen = 128
+
+// LogEntry is what the switch says of a rule with a packet that it logs. So a packet is logged as the rule was that
+// decided about it, whatever has become of the rule since.
+type LogEntry struct {
+	Table     string // Antrea's name of the stage
+	Policy    string // "AntreaNetworkPolicy:default/web"
+	Rule      string // its name, or "ingress[0]"
+	Direction policy.Direction
+	Action    policy.Action
+	Priority  uint16 // of the rule's flows: the higher one decides
+	Label     string // empty for none
+}
+
+// logTables are Antrea's names of the stages, by direction.
+var logTables = [2][policy.Stages]string{
+	policy.Ingress: {"AntreaPolicyIngressRule", "IngressRule", "IngressDefaultRule"},
+	policy.Egress:  {"AntreaPolicyEgressRule", "EgressRule", "EgressDefaultRule"},
+}
+
+// logPolicies are Antrea's names of the kinds of policies.
+var logPolicies = [policy.Kinds]string{"K8sNetworkPolicy", "AntreaClusterNetworkPolicy", "AntreaNetworkPolicy", "ClusterNetworkPolicy"}
+
+func logEntry(k policy.RuleKey, rule policy.Rule, priority uint16) LogEntry {
+	e := LogEntry{
+		Table: logTables[k.Direction][rule.Stage], Policy: logPolicies[k.Policy.Kind] + ":" + k.Policy.Name,
+		Rule: rule.Name, Direction: k.Direction, Action: rule.Action, Priority: priority, Label: word(rule.LogLabel),
+	}
+	if k.Policy.Namespace != "" {
+		e.Policy = logPolicies[k.Policy.Kind] + ":" + k.Policy.Namespace + "/" + k.Policy.Name
+	}
+	if e.Rule = word(e.Rule); e.Rule == "" {
+		e.Rule = fmt.Sprintf("%s[%d]", k.Direction, k.Index)
+	}
+	return e
+}
+
+// word makes a text one column of a line: users choose it, and must not forge columns and lines.
+func word(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f {
+			return '_'
+		}
+		return r
+	}, text)
+}
+
+// String is the entry in userdata. LogEntryOf reads it back.
+func (e LogEntry) String() string {
+	return strings.TrimSuffix(fmt.Sprintf("%s %s %s %d %d %d %s", e.Table, e.Policy, e.Rule, e.Direction, e.Action, e.Priority, e.Label), " ")
+}
+
+// LogEntryOf reads the userdata of a packet that is logged.
+func LogEntryOf(userdata []byte) (e LogEntry, err error) {
+	text, ok := strings.CutPrefix(string(userdata), string(PolicyLog)+" ")
+	if ok {
+		var n int
+		n, err = fmt.Sscanf(text, "%s %s %s %d %d %d %s", &e.Table, &e.Policy, &e.Rule, &e.Direction, &e.Action, &e.Priority, &e.Label)
+		if n >= 6 && e.Direction <= policy.Egress && e.Action <= policy.Allow {
+			return e, nil
+		}
+	}
+	return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %v", userdata, err)
+}
+
+// log sends the agent a copy of the packet's headers. The packet itself does not wait, and no meter drops it.
+func log(e LogEntry, rate uint32) flow.Actions {
+	if rate == 0 {
+		return nil
+	}
+	return flow.Do(flow.ToController(ofp.Controller{
+		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: string(PolicyLog) + " " + e.String(), MeterID: PolicyLog.meter(),
+	}))
+}
+
+// Headers are those of an IPv4 packet.
+type Headers struct {
+	Src, Dst         netip.Addr
+	Protocol         uint8
+	SrcPort, DstPort uint16 // of TCP, UDP and SCTP
+	Length           int    // of the IP packet
+}
+
+// HasPorts says whether the protocol has ports that the switch knows.
+func (h Headers) HasPorts() bool { return protocols[h.Protocol] != "" }
+
+// ProtocolName is "TCP", "ICMP", or the number of a protocol that has no name here.
+func (h Headers) ProtocolName() string {
+	switch {
+	case h.HasPorts():
+		return string(protocols[h.Protocol])
+	case h.Protocol == protoICMP:
+		return string(corev1.Protocol(protocolICMP))
+	case h.Protocol == protoIGMP:
+		return string(protocolIGMP)
+	}
+	return fmt.Sprint(h.Protocol)
+}
+
+// HeadersOf reads a frame that may be cut after its headers.
+func HeadersOf(frame []byte) (h Headers, err error) {
+	ip, payload, err := ipv4(frame)
+	if err != nil {
+		return Headers{}, err
+	}
+	h = Headers{Src: ip.src(), Dst: ip.dst(), Protocol: ip[9], Length: ip.length()}
+	if !h.HasPorts() {
+		return h, nil
+	}
+	if len(payload) < 4 || ip.isLaterFragment() {
+		return h, errors.New("the ports are not in the packet")
+	}
+	h.SrcPort, h.DstPort = portsOf(payload)
+	return h, nil
+}
