@@ -128,6 +128,7 @@ type policyFlows struct {
 	madeTo       *derive.Index[frontendKey, derive.Object, []service.Frontend]
 	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	isolated     *derive.Index[subject, policy.Identity, isolation]
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
 	conjunctions *derive.Numbers[policy.RuleKey]
 	numbers      *derive.Table[policy.RuleKey, uint32]
@@ -155,6 +156,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 		return []policy.RuleKey{k}
 	}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
+	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)), "subject", isolatedIn)
 	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
 	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))

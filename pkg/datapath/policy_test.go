@@ -46,8 +46,8 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 	state.Pods, state.Frontends, state.Slices, state.Exported = nil, nil, nil, nil
 	state.Node.PodCIDRs, state.Node.GatewayIPs = []netip.Prefix{ownRange}, []netip.Addr{ownGateway}
 	state.RemoteNodes[0].PodCIDRs, state.RemoteNodes[0].GatewayIPs = []netip.Prefix{farRange}, []netip.Addr{farGateway}
+	state.Node.Stretched = true
 	p := &policed{sources: newSources(state)}
-	p.policy.Stretched()
 	local, remote := []netip.Addr{}, []netip.Addr{}
 	for i := range 5 {
 		local = append(local, addrOf(fmt.Sprint("10.10.0.", 2+i)))
@@ -201,8 +201,8 @@ func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Pac
 		k.SrcPort, k.DstPort = 0, 0
 	}
 	switch {
-	case farRange.Contains(c.From):
-		k.InPort, k.TunSrc, k.TunDst = tunnelPort, eastTwo, eastOne
+	case farRange.Contains(c.From), c.From == westGW: // which is behind the other Node
+		k.InPort, k.TunSrc, k.TunDst, k.TunID = tunnelPort, eastTwo, eastOne, uint64(c.ClusterSet)
 	case !ownRange.Contains(c.From) || c.From == ownGateway:
 		k.InPort = gatewayPort
 	default:
@@ -223,11 +223,17 @@ func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 	ip := policytest.Pick(p.Walk, policytest.Pick(p.Walk, p.State.Pods...).IPs...)
 	other := policytest.Pick(p.Walk, slices.Concat(theWorld, p.Addresses["node-1"], p.Addresses["node-2"], []netip.Addr{ownGateway, farGateway})...)
 	c = policytest.Connection{From: ip, To: other, Protocol: policytest.Pick(p.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: policytest.Pick[uint16](p.Walk, 53, 80, 81, 85), SourcePort: source}
-	if p.IntN(2) == 0 {
+	switch p.IntN(8) {
+	case 0, 1, 2:
 		c.From, c.To = c.To, c.From
+	case 3:
+		c.From, c.To, c.ClusterSet = westGW, ip, p.clusterSet()
 	}
 	return c, p.reachable(c.From) && p.reachable(c.To)
 }
+
+// clusterSet is the number of a client in another cluster.
+func (p *policed) clusterSet() uint32 { return policytest.Pick[uint32](p.Walk, 0, 1, 2, 3, 4, 5) }
 
 // question is a packet, and what the specification says of its connection.
 type question struct {
@@ -243,6 +249,9 @@ func (p *policed) next() (q question, ok bool) {
 	c, ok := p.connection(policytest.Pick[uint16](p.Walk, 1024, 1500, 2000, 2500, 4000)) // ranges of rules end at 1024, 2000 and 3000
 	if !ok {
 		return q, false
+	}
+	if c.ClusterSet != 0 && p.IntN(8) == 0 {
+		c.ClusterSet = policy.UnknownClusterSet
 	}
 	switch p.IntN(10) {
 	case 0, 1:
@@ -407,7 +416,6 @@ func (p *policed) fromNothing(t *testing.T, when string) {
 // again makes the tables from nothing.
 func (p *policed) again() *sources {
 	fresh := newSources(p.State)
-	fresh.policy.Stretched()
 	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
 	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
 	for kind, s := range p.policy.Policies {

@@ -65,8 +65,8 @@ func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	return out
 }
 
-// stricter are the meanings of the rules that are asked before those of a rank, by Pods of some identities, and do not
-// allow.
+// stricter are the meanings of what is asked before rules of a rank, by Pods of some identities, and may deny: rules that
+// do not allow, and before those of the last stage isolation by NetworkPolicies.
 func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {
@@ -75,9 +75,39 @@ func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.D
 				out = append(out, fmt.Sprint(row.Key, row.Value.Meaning))
 			}
 		}
+		if rank.Stage == policy.Baseline && len(derive.List(r, p.isolated, subject{i, d})) > 0 {
+			out = append(out, fmt.Sprint("isolated ", i))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// isolation is where NetworkPolicies that do not leave known connections alone isolate Pods of an identity.
+type isolation struct {
+	number     uint32
+	directions [2]bool
+}
+
+func (p *policyFlows) isolation(i policy.Identity, r *derive.Reader) (out isolation, _ []problem.Problem) {
+	applied, _ := derive.Get(r, p.in.Applied, i)
+	for d, stages := range applied {
+		out.directions[d] = slices.ContainsFunc(stages[policy.NetworkPolicies], func(k policy.Key) bool { return !p.in.Keeps(r, k) })
+	}
+	if out == (isolation{}) {
+		return out, nil
+	}
+	out.number, _ = derive.Get(r, p.in.Numbers, i)
+	return out, nil
+}
+
+func isolatedIn(_ policy.Identity, i isolation) (out []subject) {
+	for d, is := range i.directions {
+		if is {
+			out = append(out, subject{i.number, policy.Direction(d)})
+		}
+	}
+	return out
 }
 
 // number is that of a rule that lets connections through, none of others. What the last stage passes on is let through.
