@@ -6,17 +6,24 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 )
 
 // cluster is an API server, as the flags name it.
@@ -40,13 +47,19 @@ func multicluster() *cobra.Command {
 	mc.PersistentFlags().StringVarP(&c.server, "server", "s", "", "address of the API server, instead of the kubeconfig's")
 	mc.PersistentFlags().DurationVarP(&c.timeout, "timeout", "t", 30*time.Second, "how long to wait for the API server")
 	get := &cobra.Command{Use: "get", Short: "Show multi-cluster objects", Args: noCommand, RunE: help}
-	get.AddCommand(c.clusterSets())
-	mc.AddCommand(get)
+	get.AddCommand(c.clusterSets(), c.resourceImports(), c.resourceExports(), c.memberTokens(), c.joinConfig())
+	create := &cobra.Command{Use: "create", Short: "Make multi-cluster objects", Args: noCommand, RunE: help}
+	create.AddCommand(c.createToken())
+	remove := &cobra.Command{Use: "delete", Short: "Delete multi-cluster objects", Args: noCommand, RunE: help}
+	remove.AddCommand(c.deleteToken())
+	deploy := &cobra.Command{Use: "deploy", Short: "Install the multi-cluster controller", Args: noCommand, RunE: help}
+	deploy.AddCommand(c.deploy("leader"), c.deploy("member"))
+	mc.AddCommand(get, create, remove, deploy, c.init(), c.join(), c.leave(), c.destroy())
 	return mc
 }
 
-// client returns a client, or an error that names the remedy.
-func (c *cluster) client() (dynamic.Interface, error) {
+// config says how to reach the API server, or what to do about it.
+func (c *cluster) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	overrides := &clientcmd.ConfigOverrides{}
@@ -56,70 +69,170 @@ func (c *cluster) client() (dynamic.Interface, error) {
 		return nil, fmt.Errorf("read the kubeconfig: %w; name one with --kubeconfig or $KUBECONFIG", err)
 	}
 	config.Timeout = c.timeout
+	return config, nil
+}
+
+// client is for objects of any kind.
+func (c *cluster) client() (dynamic.Interface, error) {
+	config, err := c.config()
+	if err != nil {
+		return nil, err
+	}
 	return dynamic.NewForConfig(config)
 }
 
+// setup is for what makes and undoes ClusterSets.
+func (c *cluster) setup(cmd *cobra.Command) (setup.Cluster, error) {
+	config, err := c.config()
+	if err != nil {
+		return setup.Cluster{}, err
+	}
+	k, err := kubeclient.New(config, kubeclient.Options{Scheme: setup.Scheme()})
+	if err != nil {
+		return setup.Cluster{}, fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
+	}
+	return setup.Cluster{Client: k, Out: cmd.OutOrStdout()}, nil
+}
+
 func (c *cluster) clusterSets() *cobra.Command {
+	return listing[mcv1alpha2.ClusterSet]{
+		kind: "ClusterSet", resource: mcv1alpha2.GroupVersion.WithResource("clustersets"),
+		short:   "ClusterSets and the state of their clusters",
+		example: "  tombolo mc get clusterset -A\n  tombolo mc get clusterset my-clusterset -n antrea-multicluster",
+		head:    []string{"CLUSTER-ID", "NAMESPACE", "CLUSTERSET-ID", "TYPE", "STATUS", "REASON"},
+		rows:    clusterSetRows,
+	}.command(c)
+}
+
+func (c *cluster) resourceImports() *cobra.Command {
+	return listing[mcv1alpha1.ResourceImport]{
+		kind: "ResourceImport", resource: mcv1alpha1.GroupVersion.WithResource("resourceimports"), aliases: []string{"ri"},
+		short: "What a leader gives its members",
+		head:  []string{"NAMESPACE", "NAME", "KIND"},
+		rows: func(i mcv1alpha1.ResourceImport) rows {
+			return rows{{i.Namespace, i.Name, i.Spec.Kind}}
+		},
+	}.command(c)
+}
+
+func (c *cluster) resourceExports() *cobra.Command {
+	var of string
+	cmd := listing[mcv1alpha1.ResourceExport]{
+		kind: "ResourceExport", resource: mcv1alpha1.GroupVersion.WithResource("resourceexports"), aliases: []string{"re"},
+		short: "What members have given the leader",
+		head:  []string{"CLUSTER-ID", "NAMESPACE", "NAME", "KIND"},
+		keep:  func(e mcv1alpha1.ResourceExport) bool { return of == "" || e.Spec.ClusterID == of },
+		rows: func(e mcv1alpha1.ResourceExport) rows {
+			return rows{{or(e.Spec.ClusterID, none), e.Namespace, e.Name, e.Spec.Kind}}
+		},
+	}.command(c)
+	cmd.Flags().StringVar(&of, "cluster-id", "", "only those of this member")
+	cmd.Flags().StringVar(&of, "clusterid", "", "the name of --cluster-id in some documents")
+	_ = cmd.Flags().MarkHidden("clusterid")
+	return cmd
+}
+
+func (c *cluster) memberTokens() *cobra.Command {
+	return listing[corev1.Secret]{
+		kind: "Secret", called: "membertoken", resource: corev1.SchemeGroupVersion.WithResource("secrets"),
+		short: "Tokens for members that `mc create membertoken` made, in the leader cluster",
+		head:  []string{"NAMESPACE", "NAME"},
+		must:  true,
+		keep:  func(s corev1.Secret) bool { return setup.IsToken(&s) },
+		rows: func(s corev1.Secret) rows {
+			return rows{{s.Namespace, s.Name}}
+		},
+		hide: func(s *corev1.Secret) { s.Data = nil },
+	}.command(c)
+}
+
+// listing is a command that shows objects of a kind, by name, of a Namespace, or all.
+type listing[T any] struct {
+	kind           string
+	called         string // the command, where it is not the kind's name
+	aliases        []string
+	short, example string
+	resource       schema.GroupVersionResource
+	head           []string
+	keep           func(T) bool
+	hide           func(*T) // what is not to be printed
+	rows           func(T) rows
+	must           bool // a Namespace has to be given, or that all are meant
+}
+
+// list is how a program gets several.
+type list[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []T `json:"items"`
+}
+
+func (l listing[T]) command(c *cluster) *cobra.Command {
 	var (
 		namespace string
 		all       bool
 		out       format
 	)
+	called := or(l.called, strings.ToLower(l.kind))
 	cmd := &cobra.Command{
-		Use:     "clusterset [NAME]",
-		Aliases: []string{"clustersets"},
-		Short:   "ClusterSets and the state of their clusters",
-		Example: "  tombolo mc get clusterset -A\n  tombolo mc get clusterset my-clusterset -n antrea-multicluster",
-		Args:    cobra.MaximumNArgs(1),
+		Use:     called + " [NAME]",
+		Aliases: append([]string{called + "s"}, l.aliases...),
+		Short:   l.short, Example: l.example,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if all && len(args) > 0 {
+			switch {
+			case all && len(args) > 0:
 				return errors.New("a resource cannot be retrieved by name across all Namespaces; use -n")
-			}
-			if all {
+			case l.must && !all && namespace == "":
+				return errors.New(needNamespace)
+			case all:
 				namespace = metav1.NamespaceAll
 			}
 			client, err := c.client()
 			if err != nil {
 				return err
 			}
-			var name string
-			if len(args) > 0 {
-				name = args[0]
-			}
-			list, err := readClusterSets(cmd.Context(), client, namespace, name)
+			name := strings.Join(args, "")
+			found, err := l.read(cmd.Context(), client, namespace, name)
 			if err != nil {
-				return explain(err, namespace, name)
+				return l.explain(err, called, namespace, name)
 			}
-			if len(list.Items) == 0 && out == "table" { // a program wants its empty list
+			if len(found.Items) == 0 && out == "table" { // a program wants its empty list
 				where := ""
 				if !all {
 					where = " in Namespace " + namespace
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "No ClusterSet found%s\n", where)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "No %s found%s\n", or(l.called, l.kind), where)
 				return err
 			}
-			var printed any = list
+			var printed any = found
 			if name != "" {
-				printed = list.Items[0]
+				printed = found.Items[0]
 			}
 			return out.print(cmd.OutOrStdout(), printed, func() error {
-				return clusterSetRows(list.Items).write(cmd.OutOrStdout(), " ", true)
+				var body rows
+				for _, o := range found.Items {
+					body = append(body, l.rows(o)...)
+				}
+				slices.SortFunc(body, slices.Compare[[]string])
+				return append(rows{l.head}, body...).write(cmd.OutOrStdout(), " ", true)
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of the ClusterSet")
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "ClusterSets of all Namespaces")
+	of, usual := "the "+or(l.called, l.kind), metav1.NamespaceDefault
+	if l.must {
+		of, usual = of+" (required, or -A)", ""
+	}
+	namespaceFlag(cmd, &namespace, usual, of)
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "those of all Namespaces")
 	out.flag(cmd)
 	return cmd
 }
 
-// readClusterSets reads one ClusterSet by name, or all of a Namespace.
-func readClusterSets(ctx context.Context, client dynamic.Interface, namespace, name string) (*mcv1alpha2.ClusterSetList, error) {
-	resource := client.Resource(mcv1alpha2.GroupVersion.WithResource("clustersets")).Namespace(namespace)
-	list := &mcv1alpha2.ClusterSetList{
-		TypeMeta: metav1.TypeMeta{APIVersion: mcv1alpha2.GroupVersion.String(), Kind: "ClusterSetList"},
-		Items:    []mcv1alpha2.ClusterSet{},
-	}
+// read reads one object by name, or all of a Namespace.
+func (l listing[T]) read(ctx context.Context, client dynamic.Interface, namespace, name string) (*list[T], error) {
+	resource := client.Resource(l.resource).Namespace(namespace)
+	out := &list[T]{TypeMeta: metav1.TypeMeta{APIVersion: l.resource.GroupVersion().String(), Kind: l.kind + "List"}, Items: []T{}}
 	var found []unstructured.Unstructured
 	if name != "" {
 		one, err := resource.Get(ctx, name, metav1.GetOptions{})
@@ -135,30 +248,39 @@ func readClusterSets(ctx context.Context, client dynamic.Interface, namespace, n
 		found = many.Items
 	}
 	for _, u := range found {
-		var set mcv1alpha2.ClusterSet
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &set); err != nil {
-			return nil, fmt.Errorf("ClusterSet %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+		u.SetManagedFields(nil)
+		var o T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o); err != nil {
+			return nil, fmt.Errorf("%s %s/%s: %w", l.kind, u.GetNamespace(), u.GetName(), err)
 		}
-		set.ManagedFields = nil
-		list.Items = append(list.Items, set)
+		if l.keep != nil && !l.keep(o) {
+			continue
+		}
+		if l.hide != nil {
+			l.hide(&o)
+		}
+		out.Items = append(out.Items, o)
 	}
-	return list, nil
+	if name != "" && len(out.Items) == 0 {
+		return nil, apierrors.NewNotFound(l.resource.GroupResource(), name)
+	}
+	return out, nil
 }
 
 // explain adds to an API server's error what to do about it.
-func explain(err error, namespace, name string) error {
+func (l listing[T]) explain(err error, called, namespace, name string) error {
 	var unreachable *url.Error
 	switch {
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
 	case apierrors.IsNotFound(err) && name != "" && isAboutObject(err):
-		return fmt.Errorf("ClusterSet %q is not in Namespace %s; see `tombolo mc get clusterset -A`", name, namespace)
+		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", or(l.called, l.kind), name, namespace, called)
 	case apierrors.IsNotFound(err):
-		return errors.New("this cluster does not know ClusterSets: apply the multi-cluster manifest for a leader or a member first")
+		return fmt.Errorf("this cluster does not know %ss: apply the multi-cluster manifest for a leader or a member first", l.kind)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return fmt.Errorf("read ClusterSets: %w; use a kubeconfig that may get and list clustersets.multicluster.crd.antrea.io", err)
+		return fmt.Errorf("read %ss: %w; use a kubeconfig that may get and list %s", l.kind, err, l.resource.GroupResource())
 	}
-	return fmt.Errorf("read ClusterSets: %w", err)
+	return fmt.Errorf("read %ss: %w", l.kind, err)
 }
 
 // isAboutObject distinguishes a missing object from a missing kind.
@@ -171,26 +293,25 @@ func isAboutObject(err error) bool {
 	return d != nil && d.Name != "" && !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
+// none is printed where there is nothing.
+const none = "<NONE>"
+
 // clusterSetRows has one row per condition of each cluster.
-func clusterSetRows(sets []mcv1alpha2.ClusterSet) rows {
-	const none = "<NONE>"
+func clusterSetRows(set mcv1alpha2.ClusterSet) rows {
 	var body rows
-	for _, set := range sets {
-		statuses := set.Status.ClusterStatuses
-		if len(statuses) == 0 {
-			statuses = []mcv1alpha2.ClusterStatus{{}}
+	statuses := set.Status.ClusterStatuses
+	if len(statuses) == 0 {
+		statuses = []mcv1alpha2.ClusterStatus{{}}
+	}
+	for _, cluster := range statuses {
+		conditions := cluster.Conditions
+		if len(conditions) == 0 {
+			conditions = []mcv1alpha2.ClusterCondition{{}}
 		}
-		for _, cluster := range statuses {
-			conditions := cluster.Conditions
-			if len(conditions) == 0 {
-				conditions = []mcv1alpha2.ClusterCondition{{}}
-			}
-			for _, c := range conditions {
-				body.add(or(cluster.ClusterID, none), or(set.Namespace, none), or(set.Name, none),
-					or(string(c.Type), none), or(string(c.Status), none), or(c.Reason, none))
-			}
+		for _, c := range conditions {
+			body.add(or(cluster.ClusterID, none), or(set.Namespace, none), or(set.Name, none),
+				or(string(c.Type), none), or(string(c.Status), none), or(c.Reason, none))
 		}
 	}
-	slices.SortFunc(body, slices.Compare[[]string])
-	return append(rows{{"CLUSTER-ID", "NAMESPACE", "CLUSTERSET-ID", "TYPE", "STATUS", "REASON"}}, body...)
+	return body
 }

@@ -38,6 +38,7 @@ func TestClusterSet(t *testing.T) {
 		{"Policies", testPolicies},
 		{"GuideOfV15", testGuideOfV15},
 		{"ThreeClusters", testThreeClusters},
+		{"Antctl", testAntctl},
 		{"Join", testJoin},
 		{"Gateways", testGateways},
 		{"Export", testExport},

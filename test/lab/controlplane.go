@@ -277,9 +277,10 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.Kubernetes, "kubectl"), args...)
 }
 
-// Tool runs one of the repository's programs (bin/<name>) as the cluster's administrator.
+// Tool runs bin/tombolo, under its name or that of antctl, as the cluster's administrator.
 func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, name), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, "tombolo"), args...)
+	cmd.Args[0] = name
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Cluster(cluster).Kubeconfig())
 	out, err := output(cmd)
 	if err != nil {

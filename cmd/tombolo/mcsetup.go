@@ -1,0 +1,321 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+	"github.com/tombolo-net/tombolo/pkg/version"
+)
+
+// needs returns an error for each value that is missing, in the documented words.
+func needs(pairs ...string) error {
+	var missing []error
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i] == "" {
+			missing = append(missing, errors.New(pairs[i+1]))
+		}
+	}
+	return errors.Join(missing...)
+}
+
+const (
+	needNamespace  = "Namespace must be specified"
+	needClusterSet = "ClusterSet must be provided"
+	needClusterID  = "ClusterID must be provided"
+)
+
+func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
+	cmd.Flags().StringVarP(to, "namespace", "n", value, "Namespace of "+of)
+}
+
+// deploy installs the controller from the manifest that this program has, or from a file.
+func (c *cluster) deploy(role string) *cobra.Command {
+	var namespace, asked, file string
+	cmd := &cobra.Command{
+		Use:     role + "cluster",
+		Short:   "Install the multi-cluster controller as " + role,
+		Example: "  tombolo mc deploy " + role + "cluster -n " + map[string]string{"leader": deploy.LeaderNamespace, "member": deploy.MemberNamespace}[role],
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needs(namespace, needNamespace); err != nil {
+				return err
+			}
+			manifest := strings.ReplaceAll(deploy.Leader, deploy.LeaderNamespace, namespace)
+			if role == "member" {
+				manifest = strings.ReplaceAll(deploy.Member, "namespace: "+deploy.MemberNamespace, "namespace: "+namespace)
+			}
+			if file != "" {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					return err
+				}
+				manifest = string(text)
+			} else if own := version.String(); asked != "latest" && strings.TrimPrefix(asked, "v") != strings.TrimPrefix(own, "v") {
+				return fmt.Errorf("this program has the manifest of version %s; for version %s use its own program, or its manifest with --manifest-file", own, asked)
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			objects, err := c.client()
+			if err != nil {
+				return err
+			}
+			return k.Deploy(cmd.Context(), objects, manifest, namespace)
+		},
+	}
+	namespaceFlag(cmd, &namespace, "", "the controller (required)")
+	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
+	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of that of this program")
+	return cmd
+}
+
+func (c *cluster) init() *cobra.Command {
+	var namespace, clusterSet, clusterID, file string
+	cmd := &cobra.Command{
+		Use:     "init",
+		Short:   "Create a ClusterSet in the leader cluster",
+		Example: "  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader -j join-config.yml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needs(namespace, needNamespace, clusterSet, needClusterSet, clusterID, needClusterID); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			config, err := c.config()
+			if err != nil {
+				return err
+			}
+			return k.Init(cmd.Context(), namespace, clusterSet, clusterID, func() error {
+				if file == "" {
+					return nil
+				}
+				join, err := k.LeaderJoinConfig(cmd.Context(), namespace, config.Host)
+				if err != nil {
+					return err
+				}
+				return writeJoinConfig(cmd, file, join)
+			})
+		},
+	}
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
+	cmd.Flags().StringVar(&clusterID, "clusterid", "", "cluster ID of the leader (required)")
+	cmd.Flags().StringVarP(&file, "join-config-file", "j", "", "file to write what members need to join")
+	cmd.Flags().StringVarP(&file, "output-file", "o", "", "the name of --join-config-file in older versions")
+	_ = cmd.Flags().MarkHidden("output-file")
+	return cmd
+}
+
+// writeJoinConfig writes a file that nobody else may read: it may have a token.
+func writeJoinConfig(cmd *cobra.Command, file string, join *setup.JoinConfig) error {
+	var b strings.Builder
+	if err := join.Write(&b); err != nil {
+		return err
+	}
+	return writeSecretly(cmd, file, b.String(), "join configuration")
+}
+
+func writeSecretly(cmd *cobra.Command, file, text, what string) error {
+	// A file that is there keeps its mode when it is written.
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "Saved the %s to %s\n", what, file)
+	return err
+}
+
+func (c *cluster) join() *cobra.Command {
+	var flags setup.JoinConfig
+	var file string
+	cmd := &cobra.Command{
+		Use:   "join",
+		Short: "Join this cluster to a ClusterSet",
+		Example: "  tombolo mc join --clusterid east -f join-config.yml --token-secret-file east-token.yml\n" +
+			"  tombolo mc join --clusterset my-clusterset --clusterid east --leader-clusterid leader --leader-namespace antrea-multicluster --leader-apiserver https://10.0.0.1:6443 --token-secret-name east-token",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			join := &setup.JoinConfig{}
+			if file != "" {
+				r, err := os.Open(file)
+				if err != nil {
+					return err
+				}
+				defer r.Close()
+				if join, err = setup.ReadJoinConfig(r); err != nil {
+					return fmt.Errorf("read join configuration %s: %w", file, err)
+				}
+			}
+			// What the file says counts.
+			for _, v := range []struct{ to, flag *string }{
+				{&join.ClusterSetID, &flags.ClusterSetID}, {&join.ClusterID, &flags.ClusterID}, {&join.Namespace, &flags.Namespace},
+				{&join.LeaderClusterID, &flags.LeaderClusterID}, {&join.LeaderNamespace, &flags.LeaderNamespace}, {&join.LeaderAPIServer, &flags.LeaderAPIServer},
+				{&join.TokenSecretName, &flags.TokenSecretName}, {&join.TokenSecretFile, &flags.TokenSecretFile},
+			} {
+				*v.to = cmp.Or(*v.to, *v.flag)
+			}
+			if join.TokenSecretName == "" && join.TokenSecretFile != "" {
+				r, err := os.Open(join.TokenSecretFile)
+				if err != nil {
+					return err
+				}
+				defer r.Close()
+				if join.Secret, err = setup.ReadTokenSecret(r); err != nil {
+					return fmt.Errorf("read token %s: %w", join.TokenSecretFile, err)
+				}
+			}
+			if err := join.Missing(); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			return k.Join(cmd.Context(), join)
+		},
+	}
+	namespaceFlag(cmd, &flags.Namespace, deploy.MemberNamespace, "the member's controller")
+	cmd.Flags().StringVar(&flags.ClusterSetID, "clusterset", "", "name of the ClusterSet")
+	cmd.Flags().StringVar(&flags.ClusterID, "clusterid", "", "cluster ID of this cluster")
+	cmd.Flags().StringVar(&flags.LeaderClusterID, "leader-clusterid", "", "cluster ID of the leader")
+	cmd.Flags().StringVar(&flags.LeaderNamespace, "leader-namespace", "", "Namespace of the ClusterSet in the leader cluster")
+	cmd.Flags().StringVar(&flags.LeaderAPIServer, "leader-apiserver", "", "https URL of the leader's API server")
+	cmd.Flags().StringVar(&flags.TokenSecretName, "token-secret-name", "", "name of the Secret with the token")
+	cmd.Flags().StringVar(&flags.TokenSecretFile, "token-secret-file", "", "manifest of a Secret with the token, which is created")
+	cmd.Flags().StringVarP(&file, "config-file", "f", "", "join configuration; what it says counts, not the flags")
+	return cmd
+}
+
+func (c *cluster) leave() *cobra.Command {
+	return c.remove("leave", "Leave a ClusterSet, in a member cluster", deploy.MemberNamespace)
+}
+
+func (c *cluster) destroy() *cobra.Command {
+	return c.remove("destroy", "Delete a ClusterSet, in the leader cluster", "")
+}
+
+// remove is leave and destroy.
+func (c *cluster) remove(name, short, usual string) *cobra.Command {
+	var namespace, clusterSet string
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: cobra.NoArgs,
+		Long: short + ". The tokens, RoleBindings and ServiceAccounts of the Namespace that these commands made go with it.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needs(namespace, needNamespace, clusterSet, needClusterSet); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			return k.Remove(cmd.Context(), namespace, clusterSet)
+		},
+	}
+	namespaceFlag(cmd, &namespace, usual, "the ClusterSet")
+	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
+	return cmd
+}
+
+func (c *cluster) createToken() *cobra.Command {
+	var namespace, clusterID, file string
+	cmd := &cobra.Command{
+		Use:     "membertoken NAME",
+		Short:   "Create a token for a member, in the leader cluster",
+		Example: "  tombolo mc create membertoken east-token -n antrea-multicluster --cluster-id east -o east-token.yml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace, clusterID, "--cluster-id must be specified"); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			token, err := k.CreateToken(cmd.Context(), namespace, args[0], clusterID)
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				return nil
+			}
+			text, err := setup.WriteSecret(token)
+			if err != nil {
+				return err
+			}
+			return writeSecretly(cmd, file, string(text), "member token")
+		},
+	}
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	cmd.Flags().StringVar(&clusterID, "cluster-id", "", "cluster ID of the member: the token is good for no other (required)")
+	cmd.Flags().StringVarP(&file, "output-file", "o", "", "file to write the token's Secret to, for the member")
+	return cmd
+}
+
+func (c *cluster) deleteToken() *cobra.Command {
+	var namespace string
+	cmd := &cobra.Command{
+		Use:   "membertoken NAME",
+		Short: "Delete a token of a member, in the leader cluster",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := needs(strings.Join(args, ""), "token name must be specified", namespace, needNamespace); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			return k.DeleteToken(cmd.Context(), namespace, args[0])
+		},
+	}
+	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")
+	return cmd
+}
+
+func (c *cluster) joinConfig() *cobra.Command {
+	var namespace, token string
+	cmd := &cobra.Command{
+		Use:   "joinconfig",
+		Short: "What members need to join, from the leader cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needs(namespace, needNamespace); err != nil {
+				return err
+			}
+			k, err := c.setup(cmd)
+			if err != nil {
+				return err
+			}
+			config, err := c.config()
+			if err != nil {
+				return err
+			}
+			join, err := k.LeaderJoinConfig(cmd.Context(), namespace, config.Host)
+			if err != nil {
+				return err
+			}
+			if token != "" {
+				if join.Secret, err = k.TokenOf(cmd.Context(), namespace, token); err != nil {
+					return err
+				}
+			}
+			return join.Write(cmd.OutOrStdout())
+		},
+	}
+	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
+	cmd.Flags().StringVar(&token, "member-token", "", "token to print as well")
+	return cmd
+}

@@ -1,0 +1,312 @@
+package setup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// Init makes the leader's ClusterSet. then is what else belongs to it: if it fails, the ClusterSet goes again.
+func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
+	if err := CheckClusterID(clusterID); err != nil {
+		return err
+	}
+	m := &made{Cluster: c}
+	err := m.clusterSet(ctx, &mcv1alpha2.ClusterSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet},
+		Spec:       mcv1alpha2.ClusterSetSpec{ClusterID: clusterID, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: clusterID}}, Namespace: namespace},
+	})
+	if err == nil {
+		err = then()
+	}
+	if err != nil {
+		return m.undo(ctx, err)
+	}
+	c.say("Successfully initialized ClusterSet %s", clusterSet)
+	return nil
+}
+
+// clusterSet makes a ClusterSet where there is none of its name: one that is there is somebody's.
+func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error {
+	existed, err := m.create(ctx, "ClusterSet", set)
+	if existed && err == nil {
+		return fmt.Errorf("ClusterSet %q exists in Namespace %s already; delete it first (mc leave in a member, mc destroy in the leader)", set.Name, set.Namespace)
+	}
+	return err
+}
+
+// The header of a join configuration.
+const (
+	JoinConfigVersion = "multicluster.antrea.io/v1alpha1"
+	JoinConfigKind    = "ClusterSetJoinConfig"
+)
+
+// JoinConfig says which ClusterSet a member joins, and how.
+type JoinConfig struct {
+	APIVersion      string `json:"apiVersion"`
+	Kind            string `json:"kind"`
+	ClusterSetID    string `json:"clusterSetID"`
+	ClusterID       string `json:"clusterID,omitempty"`
+	Namespace       string `json:"namespace,omitempty"` // of the member's controller
+	LeaderClusterID string `json:"leaderClusterID"`
+	LeaderNamespace string `json:"leaderNamespace"`
+	LeaderAPIServer string `json:"leaderAPIServer"`
+	TokenSecretName string `json:"tokenSecretName,omitempty"` // of a Secret that is there
+	TokenSecretFile string `json:"tokenSecretFile,omitempty"` // a manifest with one
+	// Secret is the manifest that followed in the same file.
+	Secret *corev1.Secret `json:"-"`
+}
+
+// ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error: it
+// would be an option that does nothing.
+func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
+	var out *JoinConfig
+	err := documents(r, func(text []byte) error {
+		var head metav1.TypeMeta
+		if err := yaml.Unmarshal(text, &head); err != nil {
+			return err
+		}
+		switch {
+		case head.APIVersion == JoinConfigVersion && head.Kind == JoinConfigKind && out == nil:
+			out = &JoinConfig{}
+			return yaml.UnmarshalStrict(text, out)
+		case head.APIVersion == "v1" && head.Kind == "Secret" && out != nil && out.Secret == nil:
+			secret, err := secretOf(text)
+			out.Secret = secret
+			return err
+		}
+		return fmt.Errorf("unknown apiVersion or kind in config: %q, %q: want a %s of %s, and after it at most one Secret", head.APIVersion, head.Kind, JoinConfigKind, JoinConfigVersion)
+	})
+	if err == nil && out == nil {
+		err = fmt.Errorf("it is empty: want a %s of %s", JoinConfigKind, JoinConfigVersion)
+	}
+	return out, err
+}
+
+// ReadTokenSecret reads the manifest of a token's Secret.
+func ReadTokenSecret(r io.Reader) (secret *corev1.Secret, err error) {
+	err = documents(r, func(text []byte) error {
+		if secret != nil {
+			return errors.New("it has more than one object: want one Secret")
+		}
+		secret, err = secretOf(text)
+		return err
+	})
+	if err == nil && secret == nil {
+		err = errors.New("it is empty: want a Secret with the keys ca.crt and token")
+	}
+	return secret, err
+}
+
+func secretOf(text []byte) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	if err := yaml.UnmarshalStrict(text, secret); err != nil {
+		return nil, err
+	}
+	if secret.APIVersion != "v1" || secret.Kind != "Secret" {
+		return nil, fmt.Errorf("it has a %s of %s: want a Secret of v1", secret.Kind, secret.APIVersion)
+	}
+	for key, value := range secret.StringData {
+		if secret.Data == nil {
+			secret.Data = map[string][]byte{}
+		}
+		secret.Data[key] = []byte(value)
+	}
+	for _, key := range []string{corev1.ServiceAccountRootCAKey, corev1.ServiceAccountTokenKey} {
+		if len(secret.Data[key]) == 0 {
+			return nil, fmt.Errorf("Secret %s has no key %s; make it anew with `mc create membertoken`", secret.Name, key) //nolint:staticcheck // a kind's name
+		}
+	}
+	return secret, nil
+}
+
+// documents calls f with each document of a YAML file that is not empty.
+func documents(r io.Reader, f func([]byte) error) error {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(r))
+	for {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		var content any
+		if err == nil {
+			err = yaml.Unmarshal(text, &content)
+		}
+		if err == nil && content != nil { // else nothing but comments
+			err = f(text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Missing names the parameters that joining needs and that are not given, an error for each.
+func (j *JoinConfig) Missing() error {
+	var missing []error
+	for _, p := range []struct{ value, name string }{
+		{j.ClusterSetID, "ClusterSet"}, {j.ClusterID, "ClusterID of member cluster"}, {j.LeaderClusterID, "ClusterID of leader cluster"},
+		{j.LeaderNamespace, "Namespace of leader cluster"}, {j.LeaderAPIServer, "API server of leader cluster"},
+		{j.Namespace, "Namespace of member cluster"},
+	} {
+		if p.value == "" {
+			missing = append(missing, fmt.Errorf("%s must be provided", p.name))
+		}
+	}
+	if j.TokenSecretName == "" && j.TokenSecretFile == "" && j.Secret == nil {
+		missing = append(missing, errors.New("a token must be provided: the name of a Secret, its manifest in a file, or in the join configuration"))
+	}
+	return errors.Join(missing...)
+}
+
+// joinLimit is how long a member may take to be Ready.
+const joinLimit = time.Minute
+
+// Join makes the member's ClusterSet, and the Secret with its token unless that is there, and waits until the leader has
+// taken the member in. It fails with what the controller says about the ClusterSet.
+func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
+	if err := j.Missing(); err != nil {
+		return err
+	}
+	if err := CheckClusterID(j.ClusterID); err != nil {
+		return err
+	}
+	m := &made{Cluster: c}
+	if err := m.join(ctx, j); err != nil {
+		return m.undo(ctx, err)
+	}
+	c.say("Member cluster joined successfully")
+	return nil
+}
+
+func (m *made) join(ctx context.Context, j *JoinConfig) error {
+	name := j.TokenSecretName
+	if name == "" {
+		secret := j.Secret.DeepCopy()
+		secret.ObjectMeta = metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Secret.Name, Annotations: meAsMaker()}
+		secret.Type, secret.StringData = corev1.SecretTypeOpaque, nil
+		name = secret.Name
+		if existed, err := m.create(ctx, "Secret", secret); err != nil {
+			return err
+		} else if existed {
+			return fmt.Errorf("Secret %s/%s exists already; name it with --token-secret-name if it is the member's, else delete it", j.Namespace, name) //nolint:staticcheck // a kind's name
+		}
+	}
+	set := &mcv1alpha2.ClusterSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.ClusterSetID},
+		Spec: mcv1alpha2.ClusterSetSpec{
+			ClusterID: j.ClusterID, Namespace: j.LeaderNamespace,
+			Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: j.LeaderClusterID, Server: j.LeaderAPIServer, Secret: name}},
+		},
+	}
+	if err := m.clusterSet(ctx, set); err != nil {
+		return err
+	}
+	m.say("Waiting for ClusterSet ready")
+	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, joinLimit, true, func(ctx context.Context) (bool, error) {
+		err := m.Client.Get(ctx, client.ObjectKeyFromObject(set), set)
+		if apierrors.IsNotFound(err) {
+			return false, errors.New("it has been deleted meanwhile")
+		}
+		return err == nil && readiness(set) == "", nil
+	})
+	switch {
+	case wait.Interrupted(err):
+		return fmt.Errorf("ClusterSet %q is not ready: %s", set.Name, readiness(set))
+	case err != nil:
+		return fmt.Errorf("wait for ClusterSet %q: %w", set.Name, err)
+	}
+	return nil
+}
+
+// readiness says why a ClusterSet is not ready, or nothing.
+func readiness(set *mcv1alpha2.ClusterSet) string {
+	var why []string
+	for _, c := range set.Status.Conditions {
+		if c.Type != mcv1alpha2.ClusterSetReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return ""
+		}
+		why = append(why, strings.TrimSpace(c.Reason+" "+c.Message))
+	}
+	for _, cluster := range set.Status.ClusterStatuses {
+		for _, c := range cluster.Conditions {
+			if c.Status != corev1.ConditionTrue && c.Message != "" {
+				why = append(why, fmt.Sprintf("cluster %s: %s %s", cluster.ClusterID, c.Reason, c.Message))
+			}
+		}
+	}
+	if len(why) == 0 {
+		return "no controller has looked at it: does the member's run? (mc deploy membercluster)"
+	}
+	return strings.Join(why, "; ")
+}
+
+// LeaderJoinConfig is what members need to know of the ClusterSet in a Namespace of the leader.
+func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string) (*JoinConfig, error) {
+	var sets mcv1alpha2.ClusterSetList
+	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+	}
+	switch {
+	case len(sets.Items) == 0:
+		return nil, fmt.Errorf("no ClusterSet found in Namespace %s", namespace)
+	case len(sets.Items) > 1:
+		return nil, fmt.Errorf("more than one ClusterSet found in Namespace %s", namespace)
+	case len(sets.Items[0].Spec.Leaders) == 0:
+		return nil, fmt.Errorf("invalid ClusterSet %s: no leader cluster", sets.Items[0].Name)
+	}
+	set := sets.Items[0]
+	return &JoinConfig{
+		APIVersion: JoinConfigVersion, Kind: JoinConfigKind,
+		ClusterSetID: set.Name, LeaderClusterID: set.Spec.Leaders[0].ClusterID, LeaderNamespace: namespace, LeaderAPIServer: server,
+	}, nil
+}
+
+// Write writes the configuration for members: what the leader knows, what is the member's to fill in, and the token's
+// Secret where one is given.
+func (j *JoinConfig) Write(w io.Writer) error {
+	text, err := yaml.Marshal(j)
+	if err != nil {
+		return err
+	}
+	out := append(text, []byte(`# The member's own. What is not set here is asked of the command that joins.
+#clusterID: ""
+#namespace: ""
+# The token: a Secret that the member has, or a file with the manifest of one.
+#tokenSecretName: ""
+#tokenSecretFile: ""
+`)...)
+	if j.Secret != nil {
+		secret, err := WriteSecret(j.Secret)
+		if err != nil {
+			return err
+		}
+		out = append(append(out, []byte("---\n")...), secret...)
+	}
+	_, err = w.Write(out)
+	return err
+}
+
+// WriteSecret is the manifest of a member's Secret.
+func WriteSecret(s *corev1.Secret) ([]byte, error) {
+	text, err := yaml.Marshal(s)
+	return append([]byte("# A token for one member of the ClusterSet: whoever has it acts as that member.\n"), bytes.ReplaceAll(text, []byte("  creationTimestamp: null\n"), nil)...), err
+}

@@ -1,0 +1,162 @@
+// Package setup makes and undoes ClusterSets the way `tombolo mc` and `antctl mc` are documented to: tokens for members, the
+// ClusterSet in the leader and in members. What a command made before it failed, it takes away again.
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+)
+
+// Scheme has the kinds that the commands read and write.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, mcv1alpha1.AddToScheme, mcv1alpha2.AddToScheme} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
+// Cluster is where commands act.
+type Cluster struct {
+	Client client.Client
+	Out    io.Writer // where they say what they did, a line each
+}
+
+func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
+
+// undoLimit is how long what was made may take to be taken away again, also after an interrupt.
+const undoLimit = 10 * time.Second
+
+// made are objects that a command has created, in their order.
+type made struct {
+	Cluster
+	objects []client.Object
+}
+
+// create makes an object and remembers it. It leaves one that is there already, and says so.
+func (m *made) create(ctx context.Context, kind string, o client.Object) (existed bool, _ error) {
+	switch err := m.Client.Create(ctx, o); {
+	case apierrors.IsAlreadyExists(err):
+		return true, m.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
+	case err != nil:
+		return false, explain("create", kind, o, err)
+	}
+	m.objects = append(m.objects, o)
+	m.say("%s %q created in Namespace %s", kind, o.GetName(), o.GetNamespace())
+	return false, nil
+}
+
+// undo takes away what was made, the latest first, and returns the error that it is done for with what else failed.
+func (m *made) undo(ctx context.Context, failed error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	for i := len(m.objects) - 1; i >= 0; i-- {
+		o := m.objects[i]
+		switch err := m.Client.Delete(ctx, o); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			failed = errors.Join(failed, explain("delete", kindOf(o), o, err))
+		default:
+			m.say("%s %q deleted again", kindOf(o), o.GetName())
+		}
+	}
+	return failed
+}
+
+// explain adds to an API server's error what it is about, and what to do where that is known.
+func explain(verb, kind string, o client.Object, err error) error {
+	remedy := ""
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && verb == "create":
+		remedy = fmt.Sprintf("; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)", o.GetNamespace())
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		remedy = "; use a kubeconfig that may do so"
+	}
+	return fmt.Errorf("%s %s %s/%s: %w%s", verb, kind, o.GetNamespace(), o.GetName(), err, remedy)
+}
+
+func kindOf(o client.Object) string {
+	switch o.(type) {
+	case *corev1.ServiceAccount:
+		return "ServiceAccount"
+	case *corev1.Secret:
+		return "Secret"
+	case *rbacv1.RoleBinding:
+		return "RoleBinding"
+	case *mcv1alpha2.ClusterSet:
+		return "ClusterSet"
+	}
+	return fmt.Sprintf("%T", o)
+}
+
+// ours says whether the command line tool made an object.
+func ours(o client.Object) bool {
+	_, is := o.GetAnnotations()[multicluster.AnnotationCreatedByAntctl]
+	return is
+}
+
+func meAsMaker() map[string]string {
+	return map[string]string{multicluster.AnnotationCreatedByAntctl: "true"}
+}
+
+// Remove undoes Init in the leader and Join in a member: it deletes the ClusterSet, and the Secrets, RoleBindings and
+// ServiceAccounts of the Namespace that commands of this package made.
+func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error {
+	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
+	switch err := c.Client.Delete(ctx, set); {
+	case apierrors.IsNotFound(err):
+		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
+	case err != nil:
+		return explain("delete", "ClusterSet", set, err)
+	default:
+		c.say("ClusterSet %q deleted in Namespace %s", clusterSet, namespace)
+	}
+	var all []client.Object
+	for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleBindingList{}, &corev1.ServiceAccountList{}} {
+		if err := c.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("list what was made in Namespace %s: %w", namespace, err)
+		}
+		objects, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			all = append(all, o.(client.Object))
+		}
+	}
+	var failed error
+	for _, o := range all {
+		if ours(o) {
+			failed = errors.Join(failed, c.delete(ctx, o))
+		}
+	}
+	return failed
+}
+
+// delete deletes an object, if it is still there.
+func (c Cluster) delete(ctx context.Context, o client.Object) error {
+	if err := c.Client.Delete(ctx, o); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return explain("delete", kindOf(o), o, err)
+	}
+	c.say("%s %q deleted in Namespace %s", kindOf(o), o.GetName(), o.GetNamespace())
+	return nil
+}

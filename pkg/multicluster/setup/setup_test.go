@@ -1,0 +1,300 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// world is an API server that commands act on, and what they said.
+type world struct {
+	t      *testing.T
+	config *rest.Config
+	said   strings.Builder
+	Cluster
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, config: apiserver.Start(t, "../../../deploy/crds")}
+	c, err := client.New(w.config, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster = Cluster{Client: c, Out: &w.said}
+	return w
+}
+
+func (w *world) create(objects ...client.Object) {
+	w.t.Helper()
+	for _, o := range objects {
+		if err := w.Client.Create(w.t.Context(), o); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// has says whether an object is there, and reads it.
+func (w *world) has(o client.Object, namespace, name string) bool {
+	w.t.Helper()
+	err := w.Client.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// wants fails unless an error has the text.
+func (w *world) wants(err error, text string) {
+	w.t.Helper()
+	if err == nil || !strings.Contains(err.Error(), text) {
+		w.t.Errorf("have error %v, want %q", err, text)
+	}
+}
+
+const area = "antrea-multicluster"
+
+func named(namespace, name string, annotations ...string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	for i := 0; i < len(annotations); i += 2 {
+		metav1.SetMetaDataAnnotation(&m, annotations[i], annotations[i+1])
+	}
+	return m
+}
+
+// TestTokens makes tokens where nobody fills them in, so that each is given up and nothing of it is left; the end-to-end
+// tests make real ones.
+func TestTokens(t *testing.T) {
+	w := newWorld(t)
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)})
+	_, err := w.CreateToken(soon(), area, "east-token", "east")
+	w.wants(err, "there is no Role antrea-mc-member-cluster-role in Namespace antrea-multicluster")
+	w.create(&rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)})
+
+	_, err = w.CreateToken(soon(), area, "east-token", "east")
+	w.wants(err, "Secret antrea-multicluster/east-token gets no token")
+	for _, o := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.RoleBinding{}, &corev1.Secret{}} {
+		if w.has(o, area, "east-token") {
+			t.Errorf("%T is left of a token that failed", o)
+		}
+	}
+
+	w.create(&corev1.ServiceAccount{ObjectMeta: named(area, "west-token", multicluster.AnnotationClusterID, "west")})
+	for _, row := range []struct{ name, id, want string }{
+		{"x", "west-1", `ClusterID "west-1" conflicts with "west" of ServiceAccount west-token`},
+		{"x", "we", "Secret antrea-multicluster/x gets no token"}, // a common beginning is no conflict
+		{"x", "a_", `invalid ClusterID "a_"`},
+		{"x", "UPPER", `invalid ClusterID "UPPER"`},
+		{"x", strings.Repeat("a", 64), "invalid ClusterID"},
+		{multicluster.ControllerName, "south", "is not a member's"},
+		{"default", "south", "is not a member's"},
+	} {
+		_, err := w.CreateToken(soon(), area, row.name, row.id)
+		w.wants(err, row.want)
+	}
+
+	// An account that is there is bound anew, and what others have made stays.
+	_, err = w.CreateToken(soon(), area, "west-token", "west-1")
+	w.wants(err, "gets no token")
+	account := &corev1.ServiceAccount{}
+	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west-1" || ours(account) {
+		t.Errorf("ServiceAccount is %v, want it bound to west-1", account.ObjectMeta)
+	}
+	if want := `"west-token" already exists; re-bound it to ClusterID "west-1"`; !strings.Contains(w.said.String(), want) {
+		t.Errorf("said %q, want %q", w.said.String(), want)
+	}
+	if err := w.DeleteToken(t.Context(), area, "west-token"); err != nil || !w.has(account, area, "west-token") {
+		t.Errorf("%v, or an account of others was deleted", err)
+	}
+	w.wants(w.DeleteToken(t.Context(), area, "none"), "there is no member token none")
+
+	// Things of that name that are for something else.
+	w.create(&rbacv1.RoleBinding{ObjectMeta: named(area, "rights"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "other"}})
+	_, err = w.CreateToken(soon(), area, "rights", "south")
+	w.wants(err, "RoleBinding antrea-multicluster/rights exists and does not bind")
+	w.create(&corev1.Secret{ObjectMeta: named(area, "secret")})
+	_, err = w.CreateToken(soon(), area, "secret", "south")
+	w.wants(err, "Secret antrea-multicluster/secret exists and is not for tokens")
+	if w.has(account, area, "rights") || w.has(account, area, "secret") {
+		t.Error("accounts are left of tokens that failed")
+	}
+}
+
+func TestClusterSet(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	nothing := func() error { return nil }
+	w.wants(w.Init(ctx, area, "set", "leader", nothing), "does Namespace antrea-multicluster exist")
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)})
+	w.wants(w.Init(ctx, area, "set", "a/b", nothing), `invalid ClusterID "a/b"`)
+	set := &mcv1alpha2.ClusterSet{}
+	w.wants(w.Init(ctx, area, "set", "leader", func() error { return errors.New("disk full") }), "disk full")
+	if w.has(set, area, "set") {
+		t.Error("the ClusterSet is left of an init that failed")
+	}
+	if err := w.Init(ctx, area, "set", "leader", nothing); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.Init(ctx, area, "set", "leader", nothing), `ClusterSet "set" exists in Namespace antrea-multicluster already`)
+	if !w.has(set, area, "set") || set.Spec.ClusterID != "leader" || set.Spec.Leaders[0].ClusterID != "leader" || set.Spec.Namespace != area {
+		t.Errorf("have %+v", set.Spec)
+	}
+
+	config, err := w.LeaderJoinConfig(ctx, area, "https://10.0.0.1:6443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Secret = &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "east-token"},
+		Data: map[string][]byte{"ca.crt": []byte("ca"), "token": []byte("secret")}}
+	var text strings.Builder
+	if err := config.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	join, err := ReadJoinConfig(strings.NewReader(text.String()))
+	if err != nil || join.ClusterSetID != "set" || join.LeaderClusterID != "leader" || join.LeaderNamespace != area || join.LeaderAPIServer != "https://10.0.0.1:6443" ||
+		join.Secret == nil || string(join.Secret.Data["token"]) != "secret" {
+		t.Fatalf("%v: what was written is read as %+v:\n%s", err, join, &text)
+	}
+	w.create(&corev1.Namespace{ObjectMeta: named("", "empty")})
+	_, err = w.LeaderJoinConfig(ctx, "empty", "")
+	w.wants(err, "no ClusterSet found in Namespace empty")
+
+	// The member's controller does not run, so that joining fails and everything goes again.
+	soon, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	join.ClusterID, join.Namespace = "east", "kube-system"
+	w.wants(w.Join(soon, join), "is not ready: no controller has looked at it")
+	if w.has(&mcv1alpha2.ClusterSet{}, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") {
+		t.Error("something is left of a join that failed")
+	}
+	// As one that has found something wrong.
+	done := make(chan error, 1)
+	go func() { done <- w.Join(ctx, join) }()
+	member := &mcv1alpha2.ClusterSet{}
+	for !w.has(member, "kube-system", "set") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := fmt.Sprint(member.Spec); got != "{east [{leader https://10.0.0.1:6443 east-token}] antrea-multicluster}" {
+		t.Errorf("the member's ClusterSet is %s", got)
+	}
+	member.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionTrue}}
+	if err := w.Client.Status().Update(ctx, member); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.Join(ctx, join), "Secret kube-system/east-token exists already")
+	join.TokenSecretName = "east-token"
+	w.wants(w.Join(ctx, join), `ClusterSet "set" exists in Namespace kube-system already`)
+
+	// Leaving takes what was made, and no more.
+	w.create(&corev1.Secret{ObjectMeta: named("kube-system", "mine")})
+	if err := w.Remove(ctx, "kube-system", "set"); err != nil {
+		t.Fatal(err)
+	}
+	if w.has(member, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") || !w.has(&corev1.Secret{}, "kube-system", "mine") {
+		t.Errorf("wrong things were deleted:\n%s", w.said.String())
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	set := &mcv1alpha2.ClusterSet{}
+	set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionFalse, Reason: "NoReadyCluster", Message: "none is ready"}}
+	set.Status.ClusterStatuses = []mcv1alpha2.ClusterStatus{{ClusterID: "leader", Conditions: []mcv1alpha2.ClusterCondition{
+		{Type: mcv1alpha2.ClusterReady, Status: corev1.ConditionFalse, Reason: "Disconnected", Message: "Unauthorized"}}}}
+	if got, want := readiness(set), "NoReadyCluster none is ready; cluster leader: Disconnected Unauthorized"; got != want {
+		t.Errorf("have %q, want %q", got, want)
+	}
+}
+
+func TestReadJoinConfig(t *testing.T) {
+	const head = "apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\n"
+	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {ca.crt: a, token: b}\n"
+	for _, row := range []struct{ name, text, want string }{
+		{"as documented", "---\n# comment\n" + head + "clusterSetID: a\nclusterID: b\nnamespace: c\nleaderClusterID: d\nleaderNamespace: e\nleaderAPIServer: https://f\ntokenSecretName: g\ntokenSecretFile: h\n---\n" + secret + "---\n", ""},
+		{"unknown key", head + "clusterSet: a\n", `unknown field "clusterSet"`},
+		{"another version", "apiVersion: v2\nkind: ClusterSetJoinConfig\n", "unknown apiVersion or kind in config"},
+		{"two of them", head + "---\n" + head, "unknown apiVersion or kind in config"},
+		{"two Secrets", head + "---\n" + secret + "---\n" + secret, "unknown apiVersion or kind in config"},
+		{"no token", head + "---\n" + strings.Replace(secret, ", token: b", "", 1), "Secret x has no key token"},
+		{"empty", "# nothing\n", "it is empty"},
+		{"no YAML", "a: [", "yaml"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := ReadJoinConfig(strings.NewReader(row.text))
+			if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want)) {
+				t.Errorf("have error %v, want %q", err, row.want)
+			}
+		})
+	}
+	err := (&JoinConfig{}).Missing()
+	for _, want := range []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "ClusterID of member cluster must be provided",
+		"Namespace of leader cluster must be provided", "API server of leader cluster must be provided", "a token must be provided"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("have %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestDeploy applies the leader's manifest to a bare API server, twice.
+func TestDeploy(t *testing.T) {
+	w := &world{t: t, config: apiserver.Start(t)}
+	c, err := client.New(w.config, client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Cluster = Cluster{Client: c, Out: &w.said}
+	objects, err := dynamic.NewForConfig(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.Deploy(t.Context(), objects, deploy.Leader, "elsewhere"), "is for Namespace antrea-multicluster, not for elsewhere")
+	if w.said.Len() > 0 {
+		t.Errorf("half of a manifest was applied:\n%s", w.said.String())
+	}
+	manifest := strings.ReplaceAll(deploy.Leader, deploy.LeaderNamespace, "elsewhere")
+	w.wants(w.Deploy(t.Context(), objects, manifest, "elsewhere"), "kubectl create namespace elsewhere")
+	w.create(&corev1.Namespace{ObjectMeta: named("", "elsewhere")})
+	for _, want := range []string{"ServiceAccount/antrea-mc-controller created", "ServiceAccount/antrea-mc-controller unchanged"} {
+		w.said.Reset()
+		if err := w.Deploy(t.Context(), objects, manifest, "elsewhere"); err != nil {
+			t.Fatal(err)
+		}
+		if said := w.said.String(); !strings.Contains(said, want+"\n") || !strings.HasSuffix(said, "Antrea Multi-cluster successfully deployed\n") {
+			t.Errorf("said, without %q:\n%s", want, said)
+		}
+	}
+	if strings.Contains(w.said.String(), "created") || strings.Contains(w.said.String(), "configured") {
+		t.Errorf("the second time something changed:\n%s", w.said.String())
+	}
+	other := strings.Replace(manifest, "replicas: 2", "replicas: 3", 1)
+	if other == manifest {
+		t.Fatal("the manifest has no replicas to change")
+	}
+	if err := w.Deploy(t.Context(), objects, other, "elsewhere"); err != nil || !strings.Contains(w.said.String(), "Deployment/antrea-mc-controller configured") {
+		t.Errorf("%v, or a change is not said:\n%s", err, w.said.String())
+	}
+}

@@ -1,0 +1,184 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
+)
+
+// tokenLimit is how long the leader's cluster may take to write a token.
+const tokenLimit = 20 * time.Second
+
+// CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the member's
+// cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. It returns the Secret for the
+// member, as it is to be created there.
+func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string) (*corev1.Secret, error) {
+	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
+		return nil, err
+	}
+	m := &made{Cluster: c}
+	token, err := m.token(ctx, namespace, name, clusterID)
+	if err != nil {
+		return nil, m.undo(ctx, err)
+	}
+	return token, nil
+}
+
+// CheckClusterID says what is wrong with a cluster ID: it becomes part of names, and the value of labels.
+func CheckClusterID(id string) error {
+	invalid := validation.IsValidLabelValue(id)
+	if len(invalid) == 0 {
+		invalid = validation.IsDNS1123Subdomain(multicluster.AnnounceName(id))
+	}
+	if len(invalid) > 0 {
+		return fmt.Errorf("invalid ClusterID %q: %s", id, invalid[0])
+	}
+	return nil
+}
+
+func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
+	if err := CheckClusterID(clusterID); err != nil {
+		return err
+	}
+	if name == multicluster.ControllerName || name == "default" {
+		return fmt.Errorf("ServiceAccount %s/%s is not a member's; choose another name for the token", namespace, name)
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: multicluster.MemberRole}}
+	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(role), role); apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no Role %s in Namespace %s: is this the leader, and is the Namespace that of its ClusterSet? (mc deploy leadercluster)", multicluster.MemberRole, namespace)
+	} else if err != nil {
+		return explain("read", "Role", role, err)
+	}
+	var accounts corev1.ServiceAccountList
+	if err := c.Client.List(ctx, &accounts, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list ServiceAccounts of Namespace %s: %w", namespace, err)
+	}
+	for _, a := range accounts.Items {
+		if id, bound := binding.Bound(&a); bound && a.Name != name && multicluster.IDsConflict(id, clusterID) {
+			return fmt.Errorf("ClusterID %q conflicts with %q of ServiceAccount %s: one continues the other after a dash, and names made of them would be ambiguous; choose another", clusterID, id, a.Name)
+		}
+	}
+	return nil
+}
+
+func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*corev1.Secret, error) {
+	object := func() metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: meAsMaker()}
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: object()}
+	account.Annotations[multicluster.AnnotationClusterID] = clusterID
+	existed, err := m.create(ctx, "ServiceAccount", account)
+	if err != nil {
+		return nil, err
+	}
+	if id, bound := binding.Bound(account); existed && bound && id == clusterID {
+		m.say("ServiceAccount %q already exists", name)
+	} else if existed {
+		before := account.DeepCopy()
+		metav1.SetMetaDataAnnotation(&account.ObjectMeta, multicluster.AnnotationClusterID, clusterID)
+		if err := m.Client.Patch(ctx, account, client.MergeFrom(before)); err != nil {
+			return nil, explain("update", "ServiceAccount", account, err)
+		}
+		m.say("ServiceAccount %q already exists; re-bound it to ClusterID %q", name, clusterID)
+	}
+
+	rights := &rbacv1.RoleBinding{
+		ObjectMeta: object(),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: multicluster.MemberRole},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+	}
+	want := rights.DeepCopy()
+	if existed, err = m.create(ctx, "RoleBinding", rights); err != nil {
+		return nil, err
+	}
+	if existed {
+		if rights.RoleRef != want.RoleRef || !slices.Contains(rights.Subjects, want.Subjects[0]) {
+			return nil, fmt.Errorf("RoleBinding %s/%s exists and does not bind ServiceAccount %s to Role %s; delete it, or choose another name for the token", namespace, name, name, multicluster.MemberRole)
+		}
+		m.say("RoleBinding %q already exists", name)
+	}
+
+	secret := &corev1.Secret{ObjectMeta: object(), Type: corev1.SecretTypeServiceAccountToken}
+	secret.Annotations[corev1.ServiceAccountNameKey] = name
+	if existed, err = m.create(ctx, "Secret", secret); err != nil {
+		return nil, err
+	}
+	if existed {
+		if secret.Type != corev1.SecretTypeServiceAccountToken || secret.Annotations[corev1.ServiceAccountNameKey] != name {
+			return nil, fmt.Errorf("Secret %s/%s exists and is not for tokens of ServiceAccount %s; delete it, or choose another name for the token", namespace, name, name) //nolint:staticcheck // a kind's name
+		}
+		m.say("Secret %q already exists", name)
+	}
+	return m.memberSecret(ctx, namespace, name)
+}
+
+// TokenOf returns the Secret for a member, as it is to be created there, of a token that was made before.
+func (c Cluster) TokenOf(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return c.memberSecret(ctx, namespace, name)
+}
+
+// memberSecret waits until Kubernetes has written a token.
+func (c Cluster) memberSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, tokenLimit, true, func(ctx context.Context) (bool, error) {
+		err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+		return err == nil && len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 && len(secret.Data[corev1.ServiceAccountRootCAKey]) > 0, err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name, namespace, namespace)
+	case wait.Interrupted(err):
+		return nil, fmt.Errorf("Secret %s/%s gets no token: does its ServiceAccount exist, and does kube-controller-manager run?", namespace, name) //nolint:staticcheck // a kind's name
+	case err != nil:
+		return nil, explain("read", "Secret", secret, err)
+	}
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Type:       corev1.SecretTypeOpaque,
+		Data: map[string][]byte{
+			corev1.ServiceAccountRootCAKey: secret.Data[corev1.ServiceAccountRootCAKey],
+			corev1.ServiceAccountTokenKey:  secret.Data[corev1.ServiceAccountTokenKey],
+		},
+	}, nil
+}
+
+// DeleteToken takes away what CreateToken made. The member cannot reach the Common Area any more.
+func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error {
+	var failed error
+	found := false
+	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	for _, o := range []client.Object{&corev1.Secret{ObjectMeta: object}, &rbacv1.RoleBinding{ObjectMeta: object}, &corev1.ServiceAccount{ObjectMeta: object}} {
+		switch err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), o); {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			failed = errors.Join(failed, explain("read", kindOf(o), o, err))
+		case !ours(o):
+			found = true
+			c.say("%s %q was not created by antctl, ignoring it", kindOf(o), name)
+		default:
+			found = true
+			failed = errors.Join(failed, c.delete(ctx, o))
+		}
+	}
+	if failed == nil && !found {
+		return fmt.Errorf("there is no member token %s in Namespace %s; `mc get membertoken -n %s` lists them", name, namespace, namespace)
+	}
+	return failed
+}
+
+// IsToken says whether a Secret is one that CreateToken made.
+func IsToken(s *corev1.Secret) bool { return ours(s) && s.Type == corev1.SecretTypeServiceAccountToken }

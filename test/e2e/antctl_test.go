@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// testAntctl sets a ClusterSet up and takes it down by the documented commands: with a join configuration that has the
+// token, with files, and with flags alone.
+func testAntctl(t *testing.T) {
+	ctx := testContext(t)
+	run := func(cluster string, args ...string) string {
+		t.Helper()
+		out, err := world.Lab.Tool(ctx, cluster, "antctl", append([]string{"mc"}, args...)...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return out
+	}
+	has := func(out string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%q is not in\n%s", w, out)
+			}
+		}
+	}
+	const area, set = scenario.LeaderNamespace, "antctl-clusterset"
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+
+	has(run("north", "deploy", "leadercluster", "-n", area), "Deployment/antrea-mc-controller ", "Antrea Multi-cluster successfully deployed")
+	has(run("north", "init", "-n", area, "--clusterset", set, "--clusterid", "antctl-north", "-j", file("join.yml")),
+		`ClusterSet "antctl-clusterset" created in Namespace antrea-multicluster`, "Successfully initialized ClusterSet antctl-clusterset")
+	for _, cluster := range world.Members() {
+		has(run("north", "create", "membertoken", "antctl-"+cluster, "-n", area, "--cluster-id", "antctl-"+cluster, "-o", file(cluster+".yml")),
+			`ServiceAccount "antctl-`+cluster+`" created`, `RoleBinding "antctl-`+cluster+`" created`, `Secret "antctl-`+cluster+`" created`)
+		if info, err := os.Stat(file(cluster + ".yml")); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the token's file: %v, %v, want mode 0600", info, err)
+		}
+	}
+	has(run("north", "get", "membertoken", "-n", area), "antctl-north", "antctl-east", "antctl-west")
+	has(run("north", "create", "membertoken", "antctl-west", "-n", area, "--cluster-id", "antctl-west"), `ServiceAccount "antctl-west" already exists`)
+
+	const joined = "Member cluster joined successfully"
+	must(t, os.WriteFile(file("north-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antctl-north")), 0o600))
+	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("north-join.yml")), joined)
+	has(run("east", "join", "--clusterid", "antctl-east", "-f", file("join.yml"), "--token-secret-file", file("east.yml")), joined)
+	must(t, world.Apply(ctx, "west", strings.Replace(readFile(t, file("west.yml")), "name: antctl-west", "name: antctl-west\n  namespace: kube-system", 1)))
+
+	has(run("west", "join", "--clusterset", set, "--clusterid", "antctl-west", "--leader-clusterid", "antctl-north", "--leader-namespace", area,
+		"--leader-apiserver", world.Lab.Cluster("north").Server(), "--token-secret-name", "antctl-west"), joined)
+	eventually(t, 30*time.Second, func(ctx context.Context) error {
+		out, err := world.Lab.Tool(ctx, "north", "antctl", "mc", "get", "clusterset", set, "-n", area)
+		for _, cluster := range world.Members() {
+			if want := "antctl-" + cluster + " " + area + " " + set + " Ready True Connected"; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+				err = errors.Join(err, fmt.Errorf("no row %q:\n%s", want, out))
+			}
+		}
+		return err
+	})
+
+	for _, cluster := range world.Members() {
+		has(run(cluster, "leave", "--clusterset", set), `ClusterSet "antctl-clusterset" deleted`)
+	}
+	kubectl(t, "west", "delete", "secret", "antctl-west", "-n", "kube-system")
+	has(run("north", "delete", "membertoken", "antctl-west", "-n", area), `Secret "antctl-west" deleted`)
+	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`, `ServiceAccount "antctl-east" deleted`)
+	has(run("north", "get", "membertokens", "-n", area), "No membertoken found in Namespace antrea-multicluster")
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(t, err)
+	return string(text)
+}
