@@ -122,9 +122,10 @@ func (d *demo) run(ctx context.Context) error {
 	return d.report(ctx, ip, out)
 }
 
+func section(title string) { fmt.Printf("\n== %s\n", title) }
+
 // report shows what happened, in tables.
 func (d *demo) report(ctx context.Context, ip, answers string) error {
-	section := func(title string) { fmt.Printf("\n== %s\n", title) }
 	show := func(cluster string, args ...string) error {
 		out, err := d.world.Kubectl(ctx, cluster, args...)
 		fmt.Printf("-- %s\n%s", cluster, out)
@@ -152,6 +153,9 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	fmt.Print(answers)
 	section("The packet's way (from the Open vSwitch of each Node)")
 	if err := d.way(ctx, ip); err != nil {
+		return err
+	}
+	if err := d.policy(ctx, ip); err != nil {
 		return err
 	}
 	section("What to try next")
