@@ -49,6 +49,8 @@ func testAntctl(t *testing.T) {
 	}
 	has(run("north", "get", "membertoken", "-n", area), "antctl-north", "antctl-east", "antctl-west")
 	has(run("north", "create", "membertoken", "antctl-west", "-n", area, "--cluster-id", "antctl-west"), `ServiceAccount "antctl-west" already exists`)
+	run("north", "create", "membertoken", "antctl-spare", "-n", area, "--cluster-id", "antctl-spare")
+	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`, `RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
 
 	const joined = "Member cluster joined successfully"
 	must(t, os.WriteFile(file("north-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antctl-north")), 0o600))
@@ -72,7 +74,6 @@ func testAntctl(t *testing.T) {
 		has(run(cluster, "leave", "--clusterset", set), `ClusterSet "antctl-clusterset" deleted`)
 	}
 	kubectl(t, "west", "delete", "secret", "antctl-west", "-n", "kube-system")
-	has(run("north", "delete", "membertoken", "antctl-west", "-n", area), `Secret "antctl-west" deleted`)
 	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`, `ServiceAccount "antctl-east" deleted`)
 	has(run("north", "get", "membertokens", "-n", area), "No membertoken found in Namespace antrea-multicluster")
 }

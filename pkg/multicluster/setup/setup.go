@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -119,7 +121,21 @@ func meAsMaker() map[string]string {
 // ServiceAccounts of the Namespace that commands of this package made.
 func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
-	switch err := c.Client.Delete(ctx, set); {
+	var err error
+	if waited := wait.PollUntilContextTimeout(ctx, time.Second, membersLimit, true, func(ctx context.Context) (bool, error) {
+		before := err
+		err = c.Client.Delete(ctx, set)
+		if !isMembersLeft(err) {
+			return true, nil
+		}
+		if before == nil {
+			c.say("Waiting for members: %s", err)
+		}
+		return false, nil
+	}); err == nil && waited != nil {
+		err = waited
+	}
+	switch {
 	case apierrors.IsNotFound(err):
 		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
 	case err != nil:
@@ -147,6 +163,14 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 		}
 	}
 	return failed
+}
+
+// membersLimit is how long members may take to say good-bye to the leader, after their ClusterSets were deleted.
+const membersLimit = 20 * time.Second
+
+// isMembersLeft says whether the leader's webhook refuses because there are members.
+func isMembersLeft(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "there are still member clusters connecting")
 }
 
 // delete deletes an object, if it is still there.
