@@ -73,6 +73,7 @@ type Agent struct {
 	ipam        *ipam.Store
 	packets     *packets
 	audit       *policyLog
+	names       *learnedNames
 	started     time.Time
 	conntrack   *conntrackFlusher
 	rechecks    *rechecker
@@ -116,6 +117,7 @@ func Run(ctx context.Context, o Options) error {
 		})
 		g.Go(func() error { return a.packets.send(ctx, a.flows.PacketOut) })
 		g.Go(func() error { return a.audit.run(ctx) })
+		g.Go(func() error { return a.names.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
 		return g.Wait()
@@ -159,8 +161,12 @@ func newAgent(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
+	a.names = newLearnedNames(agentNames{a}, filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second, a.log)
+	a.names.load()
+	a.tables.policies.Learned.Loaded()
 	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
+		datapath.DNSAnswer: a.names.take,
 	}, a.log)
 	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
@@ -399,7 +405,7 @@ func (a *Agent) watchTables() {
 		}
 	})
 	if a.options.Registerer != nil {
-		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, newRuleMetrics(a.countRules, maxRuleSeries, a.log))
+		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, a.names.addresses, a.names.answers, newRuleMetrics(a.countRules, maxRuleSeries, a.log))
 	}
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.passStarted = s.Started
@@ -505,14 +511,22 @@ func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 	}
 }
 
-// podAt names the Pod of this Node that has an address; it is empty where none has.
-func (a *Agent) podAt(ip netip.Addr) string {
+// podWith finds the Pod of this Node that has an address.
+func (a *Agent) podWith(ip netip.Addr) (datapath.Pod, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, pod := range a.applied {
 		if slices.Contains(pod.IPs, ip) {
-			return pod.Namespace + "/" + pod.Name
+			return pod, true
 		}
+	}
+	return datapath.Pod{}, false
+}
+
+// podAt names the Pod of this Node that has an address; it is empty where none has.
+func (a *Agent) podAt(ip netip.Addr) string {
+	if pod, ok := a.podWith(ip); ok {
+		return pod.Namespace + "/" + pod.Name
 	}
 	return ""
 }

@@ -141,6 +141,8 @@ type policyFlows struct {
 	again        *derive.Table[Recheck, flow.Entries]
 	followed     *derive.Table[remoteNumber, flow.Entries]
 	locals       *derive.Table[derive.Name, local]
+	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	answers      *derive.Table[subject, namedFor]
 }
 
 func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
@@ -163,6 +165,8 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
 	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.rules))
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
+	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)
+	p.answers = derive.NewTable(e, "answer-flows", p.answerFlows, derive.KeysOfIndex(p.naming))
 	p.rechecks = derive.NewSource[Recheck, bool](e, "rechecks")
 	p.rechecks.Loaded() // it is found out from the switch, once the flows are there
 	p.followed = derive.NewTable(e, "followed-flows", followedFlows, derive.KeysOfIndex(derive.NewIndex(in.Rules, "clusterset-number", namedRemotely)))
@@ -177,6 +181,7 @@ const (
 	clausePrefix  = "clause "
 	rulePrefix    = "rule "
 	againPrefix   = "again "
+	answersPrefix = "answers "
 	remotePrefix  = "clusterset "
 )
 
@@ -206,6 +211,11 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 		e, _ = p.verdicts.Get(policy.RuleKeyOf(name))
 	case againPrefix:
 		e, _ = p.again.Get(recheckOf(name))
+	case answersPrefix:
+		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+			f, _ := p.answers.Get(subject{uint32(n), policy.Egress})
+			e = f.entries
+		}
 	case remotePrefix:
 		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
 			e, _ = p.followed.Get(remoteNumber(n))
@@ -220,6 +230,7 @@ func (p *policyFlows) watch(changed func(flow.Owner)) {
 	watch(p.clauses, func(c clause) { changed(clauseOwner(c)) })
 	watch(p.verdicts, func(k policy.RuleKey) { changed(ruleOwner(k)) })
 	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
+	watch(p.answers, func(s subject) { changed(answersOwner(s)) })
 	watch(p.followed, func(n remoteNumber) { changed(remoteOwner(n)) })
 }
 
@@ -229,6 +240,7 @@ func (p *policyFlows) owners(out *[]flow.Owner) {
 	owners(out, p.clauses, clauseOwner)
 	owners(out, p.verdicts, ruleOwner)
 	owners(out, p.again, againOwner)
+	owners(out, p.answers, answersOwner)
 	owners(out, p.followed, remoteOwner)
 }
 

@@ -290,7 +290,7 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 			}
 		}
 	}
-	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 || !rule.AnyPort && len(ports) == 0 {
+	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 && len(rule.Names) == 0 || !rule.AnyPort && len(ports) == 0 {
 		return nil
 	}
 	out := [][]clause{applied}

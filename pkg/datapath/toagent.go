@@ -21,10 +21,11 @@ const (
 	ServiceReject PacketKind = "reject"        // a connection to a Service without endpoints
 	PolicyReject  PacketKind = "policy-reject" // a connection that a policy rejects
 	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
+	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, whose identity follows
 )
 
 // PacketKinds are all of them, each with a meter of its own.
-var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog}
+var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -54,12 +55,13 @@ func meters(rate uint32) (out []flow.Meter) {
 }
 
 // ask leaves a packet to the agent, as often in a second as the meter of its kind allows; what exceeds that is dropped.
-// With rate 0 the agent gets none.
-func ask(kind PacketKind, rate uint32) flow.Actions {
+// With rate 0 the agent gets none. The words follow the kind in the userdata.
+func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 	if rate == 0 {
 		return nil
 	}
-	return flow.Do(ofp.Meter{ID: kind.meter()}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: string(kind)}))
+	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
+	return flow.Do(ofp.Meter{ID: kind.meter()}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata}))
 }
 
 // loggedLen is how much of a packet a log needs: its headers.

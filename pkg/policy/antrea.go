@@ -288,10 +288,11 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 			r.Nodes = append(r.Nodes, text)
 		}
 		return ok
-	case in.FQDN != "":
-		p.report(field+".fqdn", "NotServed", "names are not served yet, so %s", r.without())
-		r.Names = append(r.Names, in.FQDN)
+	case in.FQDN != "" && d == Ingress:
+		p.report(field+".fqdn", "InvalidPeer", "clients have no names, so %s: write the rule for egress", r.without())
 		return false
+	case in.FQDN != "":
+		r.Names = append(r.Names, NameOf(in.FQDN))
 	case in.ExternalEntitySelector != nil:
 		p.report(field+".externalEntitySelector", "NotServed", "there are no ExternalEntities, so %s: remove it", r.without())
 		return false

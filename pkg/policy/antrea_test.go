@@ -58,7 +58,7 @@ func TestNotUnderstood(t *testing.T) {
 		{"selector", `spec.egress[0].to[1].podSelector: "Near" is not a valid`, with(crdv1beta1.Peer{PodSelector: bad})},
 		{"Namespaces and their selector", "spec.egress[0].to[1]: it has to be either", with(crdv1beta1.Peer{NamespaceSelector: &metav1.LabelSelector{}, Namespaces: &crdv1beta1.PeerNamespaces{Match: "Self"}})},
 		{"no relation", "spec.egress[0].to[1].namespaces: it has to be either match Self", with(crdv1beta1.Peer{Namespaces: &crdv1beta1.PeerNamespaces{}})},
-		{"name", "spec.egress[0].to[1].fqdn: names are not served yet", with(crdv1beta1.Peer{FQDN: "*.example.com"})},
+
 		{"unknown group", "spec.egress[0]: there is no ClusterGroup g", with(crdv1beta1.Peer{Group: "g"})},
 		{"account", "spec.egress[0].to[1].serviceAccount.namespace: the Namespace is missing", with(crdv1beta1.Peer{ServiceAccount: &crdv1beta1.ObjectReference{Name: "a"}})},
 		{"Service", "spec.egress[0].toServices[0].namespace: the Namespace is missing", crdv1beta1.Rule{To: none, ToServices: []crdv1beta1.ServiceReference{{Name: "a"}}}},

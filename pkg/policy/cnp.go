@@ -136,11 +136,13 @@ func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetwor
 		}
 		return true
 	case len(peer.DomainNames) > 0:
-		p.report(field+".domainNames", "NotServed", "names are not served yet, so the rule does nothing")
 		for _, name := range peer.DomainNames {
-			r.Names = append(r.Names, string(name))
+			r.Names = append(r.Names, NameOf(string(name)))
 		}
-		return r.Action == Allow // the other peers of the rule stay
+		if r.Action != Allow {
+			p.report(field+".domainNames", "InvalidPeer", "names are for rules that accept, so the rule is for every address: deny networks instead, behind a rule that accepts names")
+		}
+		return r.Action == Allow
 	}
 	s, ok := p.pods(field, peer.Namespaces, peer.Pods)
 	if ok {

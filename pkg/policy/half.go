@@ -72,6 +72,9 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	copyRows(out.ClusterGroups, t.ClusterGroups)
 	copyRows(out.Groups, t.Groups)
 	copyRows(out.LabelIdentities, t.LabelIdentities)
+	for _, row := range t.Learned.All() {
+		out.Learned.Set(row.Key, row.Value)
+	}
 	out.Loaded()
 	e.Pass()
 	return out

@@ -211,7 +211,7 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 	peers = sorted(peers, Identity.Compare)
 	rule = Rule{
 		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.numbersOf(r, applied),
-		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: f.Blocks, Services: f.Services, Names: f.Names,
+		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: t.blocks(f, r), Services: f.Services, Names: f.Names,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
 	}

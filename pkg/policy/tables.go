@@ -39,7 +39,7 @@ type Rule struct {
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
-	// Names are of DNS; their addresses are not known to the rule.
+	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them.
 	Names []string
 	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, or an end of Targets.
 	AnyPort bool
@@ -101,6 +101,8 @@ type Tables struct {
 	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
 	Groups           *derive.Source[derive.Object, GroupFacts]
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
+	// Learned are addresses of names of DNS (NameOf), sorted: those that were answered to Pods of this Node.
+	Learned *derive.Source[derive.Name, []netip.Addr]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
@@ -140,6 +142,8 @@ type Tables struct {
 	peers     *derive.Table[Selector, []Identity]
 	named     *derive.Index[Identity, Selector, []Identity]
 
+	addressesOf *derive.Table[derive.Name, []netip.Addr] // by pattern
+
 	byNamespaceLabel *derive.Index[label, derive.Object, string]
 	inNamespaces     *derive.Table[derive.Name, []string]
 
@@ -159,7 +163,7 @@ var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicie
 
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
-	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities} {
+	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.Learned} {
 		s.Loaded()
 	}
 	for kind := range Kinds {
@@ -202,6 +206,7 @@ func (t *Tables) sources(e *derive.Engine) {
 	t.ClusterGroups = derive.NewSource[derive.Object, GroupFacts](e, "clustergroups")
 	t.Groups = derive.NewSource[derive.Object, GroupFacts](e, "antrea-groups")
 	t.LabelIdentities = derive.NewSource[derive.Object, LabelIdentity](e, "labelidentities")
+	t.Learned = derive.NewSource[derive.Name, []netip.Addr](e, "learned-names")
 }
 
 func (t *Tables) identities(e *derive.Engine) {
@@ -272,6 +277,7 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list })
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
 		derive.NewIndex(t.resolved, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
+	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned, derive.KeysOfIndex(derive.NewIndex(t.resolved, "name", namesOf)))
 	t.Rules = derive.NewTable(e, "policy-rules", t.rule, keys)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))

@@ -86,6 +86,9 @@ func (f ruleFacts) text(k RuleKey) RuleText {
 		for _, s := range f.Services {
 			out.Peers = append(out.Peers, "Service "+s.String())
 		}
+		for _, name := range f.Names {
+			out.Peers = append(out.Peers, "name "+name)
+		}
 		if len(out.Peers) == 0 {
 			out.Peers = append(out.Peers, "nobody")
 		}

@@ -270,10 +270,7 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 			if a.isNode(*p.NodeSelector, true) {
 				return true
 			}
-		case p.FQDN != "":
-			if denies {
-				return true
-			}
+		case p.FQDN != "": // no Pod has asked DNS for a name
 		case p.Namespaces != nil:
 			if other != nil && a.in(other, p.PodSelector, nil) && a.related(p.Namespaces, other.Namespace) {
 				return true

@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Bounds of what is learned from DNS; docs/policy.md names them.
+const (
+	maxLearned   = 4096            // addresses of all names; more are not learned
+	maxOfName    = 256             // addresses of one name; the ones that expire first make room
+	leastTTL     = 5 * time.Second // so that there is time to connect
+	mostTTL      = 24 * time.Hour
+	mostHeld     = 1024        // answers that wait for flows; more pass at once, and nothing is learned from them
+	heldFor      = time.Second // for flows; then an answer passes without
+	namesSaved   = time.Second // at most so late are later expiries in the file
+	namesExpired = time.Second // at most so late is an address forgotten
+)
+
+// learnedNames are the addresses that DNS has answered to Pods under rules with names, each until it expires. They are kept in a
+// file, so that a restart forgets none.
+type learnedNames struct {
+	nodeNames
+	file  string
+	floor time.Duration
+	log   *slog.Logger
+	queue chan datapath.Answer
+
+	known   map[string]map[netip.Addr]time.Time // when they expire
+	count   int                                 // of addresses
+	unsaved bool
+	full    bool // addresses were left out, and that was reported
+
+	addresses prometheus.Gauge
+	answers   *prometheus.CounterVec
+}
+
+// nodeNames is what learnedNames need of the Node.
+type nodeNames interface {
+	// wanted says whether a rule of the Pod names what an answer is about.
+	wanted(datapath.Answer) bool
+	// set writes the addresses of some names to the tables; none forgets a name.
+	set(map[string][]netip.Addr)
+	// applied returns when the switch has confirmed the flows for what was set.
+	applied(ctx context.Context, set map[string][]netip.Addr) error
+	// release hands an answer on to the Pod.
+	release(context.Context, datapath.Answer) error
+}
+
+func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Logger) *learnedNames {
+	return &learnedNames{
+		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: make(chan datapath.Answer, mostHeld), known: map[string]map[netip.Addr]time.Time{},
+		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that are known of names in rules."}),
+		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tombolo_dns_answers_total", Help: "Answers of DNS to Pods under rules with names, by what came of them: learned, known, foreign (no rule names it), late (released before its flows were confirmed), full (addresses were left out).",
+		}, []string{"result"}),
+	}
+}
+
+// take is given answers by the switch, which have not reached the Pod yet.
+func (l *learnedNames) take(in ofp.PacketIn2) error {
+	a, err := datapath.AnswerOf(in)
+	if err != nil {
+		a.Addrs = nil
+	}
+	select {
+	case l.queue <- a:
+		return nil
+	default:
+		return errQueueFull // the Pod asks again
+	}
+}
+
+// run learns and forgets until ctx ends.
+func (l *learnedNames) run(ctx context.Context) error {
+	defer l.save()
+	expire, save := time.NewTicker(namesExpired), time.NewTicker(namesSaved)
+	defer expire.Stop()
+	defer save.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-l.queue:
+			batch := []datapath.Answer{a}
+			for len(l.queue) > 0 && len(batch) < mostHeld {
+				batch = append(batch, <-l.queue)
+			}
+			l.learn(ctx, batch)
+		case <-expire.C:
+			l.expire()
+		case <-save.C:
+			l.save()
+		}
+	}
+}
+
+// learn notes what answers say, and releases them once the switch has flows for it.
+func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
+	changed := map[string]bool{}
+	for _, a := range batch {
+		result := "foreign"
+		if len(a.Addrs) > 0 && l.wanted(a) {
+			result = l.note(a)
+			changed[a.Name] = changed[a.Name] || result == "learned"
+		}
+		l.answers.WithLabelValues(result).Inc()
+	}
+	set := map[string][]netip.Addr{}
+	for name, is := range changed {
+		if is {
+			set[name] = slices.SortedFunc(maps.Keys(l.known[name]), netip.Addr.Compare)
+		}
+	}
+	if len(set) > 0 {
+		l.set(set)
+		l.save()
+		waiting, cancel := context.WithTimeout(ctx, heldFor)
+		if err := l.applied(waiting, set); err != nil {
+			l.answers.WithLabelValues("late").Add(float64(len(batch)))
+			l.log.Warn("answers of DNS pass before the switch has flows for them", "answers", len(batch), "names", len(set), "error", err)
+		}
+		cancel()
+	}
+	l.addresses.Set(float64(l.count))
+	for _, a := range batch {
+		sending, cancel := context.WithTimeout(ctx, heldFor)
+		if err := l.release(sending, a); err != nil {
+			l.log.Debug("answer of DNS not handed on", "to", a.To, "error", err)
+		}
+		cancel()
+	}
+}
+
+// note notes the addresses of one answer: "learned" where one of them is new.
+func (l *learnedNames) note(a datapath.Answer) string {
+	until := time.Now().Add(min(max(a.TTL, l.floor), mostTTL))
+	result := "known"
+	for _, ip := range a.Addrs {
+		of := l.known[a.Name]
+		if was, ok := of[ip]; ok {
+			if until.After(was) {
+				of[ip], l.unsaved = until, true
+			}
+			continue
+		}
+		if of == nil {
+			of = map[netip.Addr]time.Time{}
+		}
+		if len(of) >= maxOfName {
+			first := slices.MinFunc(slices.Collect(maps.Keys(of)), func(x, y netip.Addr) int { return cmp.Or(of[x].Compare(of[y]), x.Compare(y)) })
+			delete(of, first)
+			l.count--
+		}
+		if l.count >= maxLearned {
+			if !l.full {
+				l.full = true
+				l.log.Warn("too many addresses of names in rules: more are not learned until some expire; write narrower names", "addresses", l.count)
+			}
+			l.answers.WithLabelValues("full").Inc()
+			break
+		}
+		of[ip], l.known[a.Name], result = until, of, "learned"
+		l.count++
+		l.unsaved = true
+	}
+	return result
+}
+
+// expire forgets what has expired. Connections that are open go on.
+func (l *learnedNames) expire() {
+	now, set := time.Now(), map[string][]netip.Addr{}
+	for name, of := range l.known {
+		before := len(of)
+		maps.DeleteFunc(of, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
+		if len(of) == before {
+			continue
+		}
+		l.count -= before - len(of)
+		set[name] = slices.SortedFunc(maps.Keys(of), netip.Addr.Compare)
+		if len(of) == 0 {
+			delete(l.known, name)
+		}
+	}
+	if len(set) == 0 {
+		return
+	}
+	l.unsaved, l.full = true, false
+	l.addresses.Set(float64(l.count))
+	l.set(set)
+}
+
+// save writes the file if it is old.
+func (l *learnedNames) save() {
+	if !l.unsaved {
+		return
+	}
+	text, err := json.Marshal(l.known)
+	if err == nil {
+		if err = os.WriteFile(l.file+".new", text, 0o600); err == nil {
+			err = os.Rename(l.file+".new", l.file)
+		}
+	}
+	if err != nil {
+		l.log.Warn("the addresses of names cannot be saved: a restart of the agent would forget them", "error", err)
+	}
+	l.unsaved = false // if it failed, until the next change
+}
+
+// load reads the file of the process before. It is called once, before run.
+func (l *learnedNames) load() {
+	text, err := os.ReadFile(l.file)
+	if err == nil {
+		err = json.Unmarshal(text, &l.known)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		l.log.Warn("the addresses of names that were known are lost: Pods have to ask again", "error", err)
+	}
+	if err != nil || l.known == nil {
+		l.known = map[string]map[netip.Addr]time.Time{}
+	}
+	now, set := time.Now(), map[string][]netip.Addr{}
+	for name, of := range l.known {
+		maps.DeleteFunc(of, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
+		if len(of) == 0 {
+			delete(l.known, name)
+			continue
+		}
+		l.count += len(of)
+		set[name] = slices.SortedFunc(maps.Keys(of), netip.Addr.Compare)
+	}
+	l.addresses.Set(float64(l.count))
+	l.set(set)
+}
+
+// agentNames is the agent as learnedNames need it.
+type agentNames struct{ *Agent }
+
+func (n agentNames) wanted(a datapath.Answer) bool { return n.tables.flows.Wanted(a) }
+
+func (n agentNames) set(set map[string][]netip.Addr) {
+	n.tables.engine.Together(func() {
+		for name, list := range set {
+			n.tables.policies.Learned.Set(derive.Name(name), list)
+		}
+	})
+}
+
+// applied waits for the pass that has taken the names, and then for the switch.
+func (n agentNames) applied(ctx context.Context, set map[string][]netip.Addr) error {
+	for taken := false; !taken; {
+		if !n.tables.engine.Do(ctx, func() {
+			taken = true
+			for name, list := range set {
+				has, _ := n.tables.policies.Learned.Get(derive.Name(name))
+				taken = taken && slices.Equal(has, list)
+			}
+		}) {
+			return fmt.Errorf("no pass has taken them: %w", ctx.Err())
+		}
+		if !taken {
+			if err := sleep(ctx, 100*time.Microsecond); err != nil {
+				return err
+			}
+		}
+	}
+	return n.flows.Synced(ctx)
+}
+
+func (n agentNames) release(ctx context.Context, a datapath.Answer) error {
+	node, ok := n.tables.node.Get(self)
+	pod, there := n.podWith(a.To)
+	if !ok || !there {
+		return fmt.Errorf("no Pod of this Node has %s", a.To)
+	}
+	return n.flows.PacketOut(ctx, a.Release(node, pod))
+}

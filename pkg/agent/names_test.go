@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+)
+
+// namesNode is a Node whose switch takes a while to confirm flows.
+type namesNode struct {
+	takes    time.Duration
+	known    map[string][]netip.Addr
+	flows    map[string][]netip.Addr // of these names
+	released []string                // names of answers, with what there were flows for
+}
+
+func (n *namesNode) wanted(a datapath.Answer) bool { return strings.HasSuffix(a.Name, ".example.com") }
+
+func (n *namesNode) set(set map[string][]netip.Addr) {
+	for name, list := range set {
+		n.known[name] = list
+		if len(list) == 0 {
+			delete(n.known, name)
+		}
+	}
+}
+
+func (n *namesNode) applied(ctx context.Context, set map[string][]netip.Addr) error {
+	if err := sleep(ctx, n.takes); err != nil {
+		return err
+	}
+	for name, list := range set {
+		n.flows[name] = list
+	}
+	return nil
+}
+
+func (n *namesNode) release(_ context.Context, a datapath.Answer) error {
+	n.released = append(n.released, fmt.Sprint(a.Name, " ", n.flows[a.Name]))
+	return nil
+}
+
+func newNamesNode() *namesNode {
+	return &namesNode{takes: 100 * time.Millisecond, known: map[string][]netip.Addr{}, flows: map[string][]netip.Addr{}}
+}
+
+func answerFor(name string, ttl time.Duration, addrs ...string) datapath.Answer {
+	a := datapath.Answer{Name: name, TTL: ttl}
+	for _, text := range addrs {
+		a.Addrs = append(a.Addrs, netip.MustParseAddr(text))
+	}
+	return a
+}
+
+// names runs a test in a bubble with its own clock. start runs a process on a file, and ends the one before.
+func names(t *testing.T, node *namesNode, f func(start func() *learnedNames)) {
+	file := filepath.Join(t.TempDir(), "names.json")
+	synctest.Test(t, func(t *testing.T) {
+		end := func() {}
+		f(func() *learnedNames {
+			end()
+			node.known = map[string][]netip.Addr{}
+			l := newLearnedNames(node, file, 0, slog.New(slog.DiscardHandler))
+			l.load()
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- l.run(ctx) }()
+			end = func() {
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			return l
+		})
+		end()
+	})
+}
+
+// TestLearnedNames: an answer waits for its flows, its addresses stay for their time, and over a restart.
+func TestLearnedNames(t *testing.T) {
+	node := newNamesNode()
+	names(t, node, func(start func() *learnedNames) {
+		have := func(what, want string) {
+			t.Helper()
+			if text := fmt.Sprint(node.known); text != want {
+				t.Errorf("%s: known is %s, want %s", what, text, want)
+			}
+		}
+		pause := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		l := start()
+		l.queue <- answerFor("a.example.com", time.Minute, "192.0.2.1")
+		l.queue <- answerFor("a.other.org", time.Minute, "192.0.2.7")
+		l.queue <- answerFor("", 0)
+		pause(50 * time.Millisecond)
+		if len(node.released) != 0 {
+			t.Errorf("answers pass before their flows are there: %v", node.released)
+		}
+		pause(time.Second)
+		if want := []string{"a.example.com [192.0.2.1]", "a.other.org []", " []"}; !slices.Equal(node.released, want) {
+			t.Errorf("released %q, want %q", node.released, want)
+		}
+		have("an answer", "map[a.example.com:[192.0.2.1]]")
+
+		node.released = nil
+		l.queue <- answerFor("a.example.com", time.Minute, "192.0.2.1")
+		synctest.Wait()
+		if len(node.released) != 1 {
+			t.Error("an answer that says nothing new waits")
+		}
+		l.queue <- answerFor("a.example.com", 20*time.Second, "192.0.2.2")
+		l.queue <- answerFor("b.example.com", 0, "2001:db8::1")
+		pause(time.Second)
+		have("more answers", "map[a.example.com:[192.0.2.1 192.0.2.2] b.example.com:[2001:db8::1]]")
+		pause(leastTTL)
+		have("a TTL of 0", "map[a.example.com:[192.0.2.1 192.0.2.2]]")
+
+		start()
+		synctest.Wait()
+		have("a restart", "map[a.example.com:[192.0.2.1 192.0.2.2]]")
+		pause(20 * time.Second)
+		have("after 20 seconds", "map[a.example.com:[192.0.2.1]]")
+		start()
+		pause(time.Minute)
+		have("after a minute", "map[]")
+
+		node.takes = time.Hour
+		l = start()
+		node.released = nil
+		l.queue <- answerFor("c.example.com", time.Minute, "192.0.2.3")
+		pause(heldFor + time.Millisecond)
+		if len(node.released) != 1 {
+			t.Error("an answer is held for ever")
+		}
+	})
+}
+
+// TestLearnedNamesAreBounded: of a name those that expire first make room; beyond all bounds nothing is learned.
+func TestLearnedNamesAreBounded(t *testing.T) {
+	node := newNamesNode()
+	names(t, node, func(start func() *learnedNames) {
+		l := start()
+		address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, byte(i >> 16), byte(i >> 8), byte(i)}) }
+		for i := range maxOfName + 10 {
+			a := answerFor("a.example.com", time.Hour+time.Duration(i)*time.Second)
+			a.Addrs = []netip.Addr{address(i)}
+			l.queue <- a
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if list := node.known["a.example.com"]; len(list) != maxOfName || slices.Contains(list, address(9)) || !slices.Contains(list, address(10)) {
+			t.Errorf("%d addresses, the first %s", len(list), list[0])
+		}
+		for i := range maxLearned {
+			a := answerFor(fmt.Sprint(i, ".example.com"), time.Hour)
+			a.Addrs = []netip.Addr{address(1<<16 + i)}
+			l.queue <- a
+			synctest.Wait()
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		sum := 0
+		for _, list := range node.known {
+			sum += len(list)
+		}
+		if sum != maxLearned || l.count != sum {
+			t.Errorf("%d addresses, %d counted, want %d", sum, l.count, maxLearned)
+		}
+	})
+}
+
+// TestLearnedNamesDamaged: a file that cannot be read costs what it held.
+func TestLearnedNamesDamaged(t *testing.T) {
+	node := newNamesNode()
+	l := newLearnedNames(node, t.TempDir(), 0, slog.New(slog.DiscardHandler)) // a directory
+	l.load()
+	l.unsaved = true
+	l.save()
+	if len(node.known) != 0 || l.unsaved {
+		t.Error(errors.New("it goes on as if there were a file"))
+	}
+}

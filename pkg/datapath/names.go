@@ -1,0 +1,209 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Rules may name servers by DNS. What the names mean is learned from the answers that Pods under such rules get: the switch
+// leaves each to the agent, which notes the addresses, waits until the flows for them are in the switch, and hands the answer
+// on (Answer.Release). So a Pod's first connection after it finds the rule in place. Only replies are taken, of connections
+// that the Pod has opened, and of them only those to questions for names of the Pod's rules.
+
+// namedFor are the flows for Pods of one identity that are under rules with names, and these names.
+type namedFor struct {
+	patterns []string
+	entries  flow.Entries
+}
+
+// namedSubjects are those whom a rule with names is for.
+func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
+	if k.Direction != policy.Egress || len(r.Names) == 0 {
+		return nil
+	}
+	for _, n := range r.Applied {
+		out = append(out, subject{n, policy.Egress})
+	}
+	return out
+}
+
+// answerFlows leave answers of DNS to some Pods to the agent. No other packet is looked at for it: their
+// identity stands before the ports in a match. With packetInRate 0 answers pass and nothing is learned.
+func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
+	for _, row := range derive.List(r, p.naming, s) {
+		out.patterns = append(out.patterns, row.Value.Names...)
+	}
+	slices.Sort(out.patterns)
+	out.patterns = slices.Compact(out.patterns)
+	rate, _ := derive.Get(r, p.rate, Self)
+	if rate == 0 {
+		return out, nil
+	}
+	for _, match := range []flow.Match{
+		flow.All(receiver.Is(uint64(s.identity)), flow.CTState("-new+est+rpl+trk"), flow.UDPSrc(dnsPort)),
+		// A segment with PSH ends what the server has sent; it is learned from where it is all of an answer.
+		flow.All(receiver.Is(uint64(s.identity)), flow.CTState("-new+est+rpl+trk"), flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})),
+	} {
+		out.entries.Flows = append(out.entries.Flows, flow.Flow{Table: Ingress, Priority: never, Match: match, Actions: ask(DNSAnswer, rate, fmt.Sprint(s.identity))})
+	}
+	return out, nil
+}
+
+// answersOwner owns the flows for answers to Pods of an identity.
+func answersOwner(s subject) flow.Owner { return policyOwner(answersPrefix, s.identity) }
+
+const (
+	dnsPort = 53
+	tcpPSH  = 1 << 3
+)
+
+// Answer is a reply of a DNS server to a Pod.
+type Answer struct {
+	Identity uint32     // of the Pod
+	To       netip.Addr // the Pod
+	Name     string     // that it asked for, in normal form (policy.NameOf)
+	Addrs    []netip.Addr
+	TTL      time.Duration // how long they hold
+	frame    []byte
+}
+
+// maxAnswer bounds how many records of an answer are looked at.
+const maxAnswer = 1000
+
+// AnswerOf reads a packet of kind DNSAnswer. An Answer that comes with an error has nothing to learn from, but has to be
+// released, too.
+func AnswerOf(pkt ofp.PacketIn2) (a Answer, err error) {
+	a.frame = pkt.Data
+	_, number, _ := strings.Cut(string(pkt.Userdata), " ")
+	if _, err := fmt.Sscan(number, &a.Identity); err != nil {
+		return a, fmt.Errorf("userdata %q names no identity", pkt.Userdata)
+	}
+	ip, payload, err := ipv4(pkt.Data)
+	if err != nil {
+		return a, err
+	}
+	a.To = ip.dst()
+	switch {
+	case ip.isLaterFragment() || ip.length() != len(ip)+len(payload):
+		return a, errors.New("it is a part of a packet")
+	case ip[9] == protoUDP && len(payload) >= 8:
+		payload = payload[8:]
+	case ip[9] == protoTCP && len(payload) >= tcpLen && len(payload) >= int(payload[12]>>4)*4+2:
+		payload = payload[payload[12]>>4*4:]
+		if n := int(binary.BigEndian.Uint16(payload)); n != len(payload)-2 {
+			return a, fmt.Errorf("a message of %d bytes does not fill a segment with %d", n, len(payload)-2)
+		}
+		payload = payload[2:]
+	default:
+		return a, errors.New("it is too short, or neither UDP nor TCP")
+	}
+	return a, a.read(payload)
+}
+
+// read reads a message of DNS (RFC 1035): the addresses of the name in question, behind any CNAMEs.
+func (a *Answer) read(message []byte) error {
+	var p dnsmessage.Parser
+	h, err := p.Start(message)
+	if err != nil {
+		return err
+	}
+	if !h.Response || h.RCode != dnsmessage.RCodeSuccess {
+		return fmt.Errorf("it is no answer, or one with code %s", h.RCode)
+	}
+	q, err := p.Question()
+	if err != nil {
+		return err
+	}
+	if q.Class != dnsmessage.ClassINET || q.Type != dnsmessage.TypeA && q.Type != dnsmessage.TypeAAAA {
+		return fmt.Errorf("the question is not for addresses: %s %s", q.Class, q.Type)
+	}
+	if err := p.SkipAllQuestions(); err != nil {
+		return err
+	}
+	type record struct {
+		ttl  uint32
+		addr netip.Addr
+	}
+	aliases, records, ttls := map[string]string{}, map[string][]record{}, map[string]uint32{}
+	for range maxAnswer {
+		h, err := p.AnswerHeader()
+		if errors.Is(err, dnsmessage.ErrSectionDone) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		owner := policy.NameOf(h.Name.String())
+		switch h.Type {
+		case dnsmessage.TypeA:
+			r, err := p.AResource()
+			if err != nil {
+				return err
+			}
+			records[owner] = append(records[owner], record{h.TTL, netip.AddrFrom4(r.A)})
+		case dnsmessage.TypeAAAA:
+			r, err := p.AAAAResource()
+			if err != nil {
+				return err
+			}
+			records[owner] = append(records[owner], record{h.TTL, netip.AddrFrom16(r.AAAA).Unmap()})
+		case dnsmessage.TypeCNAME:
+			r, err := p.CNAMEResource()
+			if err != nil {
+				return err
+			}
+			aliases[owner], ttls[owner] = policy.NameOf(r.CNAME.String()), h.TTL
+		default:
+			if err := p.SkipAnswer(); err != nil {
+				return err
+			}
+		}
+	}
+	a.Name = policy.NameOf(q.Name.String())
+	ttl := ^uint32(0)
+	name := a.Name
+	for range len(aliases) + 1 { // no further round a circle
+		for _, r := range records[name] {
+			a.Addrs, ttl = append(a.Addrs, r.addr), min(ttl, r.ttl)
+		}
+		next, ok := aliases[name]
+		if !ok {
+			break
+		}
+		ttl, name = min(ttl, ttls[name]), next
+	}
+	slices.SortFunc(a.Addrs, netip.Addr.Compare)
+	a.Addrs = slices.Compact(a.Addrs)
+	a.Addrs = slices.DeleteFunc(a.Addrs, func(ip netip.Addr) bool {
+		return ip.IsUnspecified() || ip.IsLoopback() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	})
+	a.TTL = time.Duration(ttl) * time.Second
+	return nil
+}
+
+// Release hands the answer on to the Pod, which is one of this Node.
+func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
+	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.PortController, Actions: n.deliver(pod, flow.Resubmit(Output)), Data: a.frame}
+}
+
+// Wanted says whether a rule that is applied to the Pod names what it asked for. It may be called from any goroutine.
+func (t *Tables) Wanted(a Answer) bool {
+	if t.policies == nil {
+		return false
+	}
+	f, _ := t.policies.answers.Get(subject{a.Identity, policy.Egress})
+	return slices.ContainsFunc(f.patterns, func(pattern string) bool { return policy.MatchesName(pattern, a.Name) })
+}

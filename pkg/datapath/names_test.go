@@ -1,0 +1,317 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// zone is what a DNS server answers: addresses, and aliases of names that end with a dot.
+type zone map[string][]string
+
+// answer is the server's answer to a question, nil to what is none.
+func (z zone) answer(query []byte) []byte {
+	var p dnsmessage.Parser
+	h, err := p.Start(query)
+	if err != nil || h.Response {
+		return nil
+	}
+	q, err := p.Question()
+	if err != nil {
+		return nil
+	}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, RecursionDesired: true}, Questions: []dnsmessage.Question{q}}
+	for name, next := q.Name, true; next; {
+		next = false
+		for _, value := range z[strings.ToLower(name.String())] {
+			head := dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET, TTL: 30}
+			if ip, err := netip.ParseAddr(value); err == nil {
+				m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.AResource{A: ip.As4()}})
+				continue
+			}
+			alias := dnsmessage.MustNewName(value)
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: head, Body: &dnsmessage.CNAMEResource{CNAME: alias}})
+			name, next = alias, true
+		}
+	}
+	if len(m.Answers) == 0 {
+		m.RCode = dnsmessage.RCodeNameError
+	}
+	out, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// queryFor asks for the addresses of a name.
+func queryFor(name string) []byte {
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{{
+		Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+	}}}
+	out, err := m.Pack()
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// framed is a message that a DNS server at 10.11.0.2 sends to 10.11.0.3, by UDP or, with its length before it, by TCP.
+func framed(protocol uint8, message []byte) []byte {
+	p := packet{ethSrc: podMACTwo, ethDst: gwMAC, src: addrOf("10.11.0.3"), dst: addrOf("10.11.0.2")} // of the question
+	if protocol == protoUDP {
+		frame := p.reply(protocol, 8+len(message))
+		copy(frame[ethLen+ipv4Len+8:], message)
+		return frame
+	}
+	frame := p.reply(protocol, tcpLen+2+len(message))
+	segment := frame[ethLen+ipv4Len:]
+	segment[12], segment[tcpLen], segment[tcpLen+1] = 5<<4, byte(len(message)>>8), byte(len(message))
+	copy(segment[tcpLen+2:], message)
+	return frame
+}
+
+func TestAnswerOf(t *testing.T) {
+	z := zone{
+		"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"edge.example.org."}, "edge.example.org.": {"192.0.2.2", "192.0.2.1", "192.0.2.1"},
+		"local.example.com.": {"127.0.0.1", "224.0.0.1", "0.0.0.0"}, "round.example.com.": {"example.com."},
+	}
+	circle := dnsmessage.Message{Header: dnsmessage.Header{Response: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	for _, alias := range [][2]string{{"a.", "b."}, {"b.", "a."}} {
+		circle.Answers = append(circle.Answers, dnsmessage.Resource{
+			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(alias[0]), Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(alias[1])}})
+	}
+	round, err := circle.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name    string
+		message []byte
+		want    string
+	}{
+		{"aliases", z.answer(queryFor("WWW.example.com.")), "www.example.com [192.0.2.1 192.0.2.2] 30s"},
+		{"addresses that nobody may learn", z.answer(queryFor("local.example.com.")), "local.example.com [] 30s"},
+		{"an alias that leads nowhere", z.answer(queryFor("round.example.com.")), "round.example.com [] 30s"},
+		{"a circle", round, "a [] 0s"},
+		{"no such name", z.answer(queryFor("none.example.com.")), "code"},
+		{"a question", queryFor("www.example.com."), "no answer"},
+		{"noise", []byte("noise"), "unpacking header"},
+	} {
+		for _, protocol := range []uint8{protoUDP, protoTCP} {
+			t.Run(fmt.Sprint(test.name, " ", protocol), func(t *testing.T) {
+				a, err := AnswerOf(ofp.PacketIn2{Data: framed(protocol, test.message), Userdata: []byte("dns 77")})
+				have := fmt.Sprint(a.Name, " ", a.Addrs, " ", a.TTL)
+				if err != nil {
+					have = err.Error()
+				}
+				if !strings.Contains(have, test.want) {
+					t.Errorf("read %s, want %s", have, test.want)
+				}
+				if a.To != addrOf("10.11.0.3") || a.Identity != 77 {
+					t.Errorf("to %s, identity %d", a.To, a.Identity)
+				}
+			})
+		}
+	}
+}
+
+// FuzzAnswerOf reads answers that are damaged: what can be read is for somebody, and can be released.
+func FuzzAnswerOf(f *testing.F) {
+	z := zone{"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"192.0.2.2"}}
+	for _, protocol := range []uint8{protoUDP, protoTCP} {
+		whole := framed(protocol, z.answer(queryFor("www.example.com.")))
+		f.Add(whole)
+		f.Add(whole[:len(whole)-3])
+		f.Add(whole[:ethLen+ipv4Len+4])
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		a, err := AnswerOf(ofp.PacketIn2{Data: frame, Userdata: []byte("dns 77")})
+		if err == nil && (a.Name != policy.NameOf(a.Name) || !a.To.Is4() || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare)) {
+			t.Errorf("%x is %+v", frame, a)
+		}
+		a.Release(Node{}, Pod{})
+	})
+}
+
+// serveDNS answers from a zone, by UDP, from the socket that it returns, and TCP.
+func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
+	t.Helper()
+	err := ns.do(func() (err error) {
+		if c, err = net.ListenPacket("udp4", ":53"); err != nil {
+			return err
+		}
+		t.Cleanup(func() { c.Close() })
+		go func() {
+			for buf := make([]byte, 1500); ; {
+				n, from, err := c.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = c.WriteTo(z.answer(buf[:n]), from)
+			}
+		}()
+		l, err := net.Listen("tcp4", ":53")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					buf := make([]byte, 1500)
+					if n, err := c.Read(buf); err == nil && n > 2 {
+						out := z.answer(buf[2:n])
+						_, _ = c.Write(append([]byte{byte(len(out) >> 8), byte(len(out))}, out...))
+					}
+				}()
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// lookup asks a DNS server, as a resolver does, and says how many addresses it answers.
+func lookup(from namespace, network, server, name string) error {
+	c, err := from.dial(network, server+":53")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	q := queryFor(name)
+	if network == "tcp" {
+		q = append([]byte{byte(len(q) >> 8), byte(len(q))}, q...)
+	}
+	if _, err := c.Write(q); err != nil {
+		return err
+	}
+	buf := make([]byte, 1500)
+	n, err := c.Read(buf)
+	if err == nil && n < len(q) {
+		err = errors.New("the answer is short")
+	}
+	return err
+}
+
+// TestNames: a Pod under a rule with names reaches what it has asked DNS for, at once, and nothing else; answers that it did
+// not ask for, and those to other names, open nothing.
+func TestNames(t *testing.T) {
+	n := newPacketNode(t)
+	n.b.serve(t, "tcp", ":8080", "b")
+	n.server.serve(t, "tcp", ":8080", "server")
+	server := serveDNS(t, n.server, zone{
+		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"}, "tcp.example.com.": {"10.11.0.2"},
+	})
+	held := make(chan Answer, 100)
+	send := n.packetsIn(t, func(in ofp.PacketIn2) {
+		if KindOf(in) == DNSAnswer {
+			a, err := AnswerOf(in)
+			if err != nil {
+				a.Addrs = nil
+			}
+			held <- a
+		}
+	})
+	n.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
+	dns := policy.RuleFacts{Action: policy.Allow, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", From: 53, To: 53}, {Protocol: "UDP", From: 53, To: 53}}}
+	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "names"}: {
+		Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
+			dns, {Action: policy.Allow, Names: []string{"*.example.com"}, AnyPort: true}, {Action: policy.Drop, AnyPeer: true, AnyPort: true},
+		}},
+	}})
+	n.sync(t)
+	reaches := func(address string) bool {
+		c, err := n.a.dial("tcp", address)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}
+	// resolve asks for a name and does what the agent does before the answer arrives.
+	resolve := func(network, name string) (learned bool) {
+		t.Helper()
+		answered := make(chan error, 1)
+		go func() { answered <- lookup(n.a, network, "10.11.0.2", name) }()
+		select {
+		case a := <-held:
+			if len(a.Addrs) > 0 && n.tables.Wanted(a) {
+				learned = true
+				n.policy.Learned.Set(derive.Name(a.Name), a.Addrs)
+				n.sync(t)
+			}
+			send(a.Release(n.Node, n.Pods[1]))
+		case <-time.After(5 * time.Second):
+			t.Fatal("no answer comes to the agent")
+		}
+		if err := <-answered; err != nil {
+			t.Errorf("%s by %s is not answered: %v", name, network, err)
+		}
+		return learned
+	}
+	if reaches("10.11.0.4:8080") {
+		t.Error("what was not asked for is reached")
+	}
+	for _, test := range []struct {
+		network, name, server string
+		learned               bool
+	}{
+		{"udp", "www.other.org.", "10.11.0.2:8080", false},
+		{"udp", "none.example.com.", "10.11.0.2:8080", false},
+		{"udp", "www.example.com.", "10.11.0.4:8080", true},
+		{"udp", "alias.example.com.", "10.11.0.2:8080", true},
+	} {
+		if learned := resolve(test.network, test.name); learned != test.learned {
+			t.Errorf("%s: learned: %v", test.name, learned)
+		}
+		if have := reaches(test.server); have != test.learned {
+			t.Errorf("%s: reached after the answer: %v", test.name, have)
+		}
+	}
+	n.policy.Learned.Delete("alias.example.com")
+	n.sync(t)
+	if reaches("10.11.0.2:8080") {
+		t.Error("what was forgotten is reached")
+	}
+	if !resolve("tcp", "tcp.example.com.") || !reaches("10.11.0.2:8080") {
+		t.Error("an answer by TCP is not learned")
+	}
+	// An answer that was not asked for is no reply.
+	for len(held) > 0 {
+		<-held
+	}
+	unasked := zone{"evil.example.com.": {"10.11.0.2"}}.answer(queryFor("evil.example.com."))
+	if _, err := server.WriteTo(unasked, &net.UDPAddr{IP: net.IPv4(10, 11, 0, 3), Port: 5000}); err != nil {
+		t.Fatal(err)
+	}
+	// Another Pod's answers do not pass the agent.
+	if err := lookup(n.b, "udp", "10.11.0.2", "www.example.com."); err != nil {
+		t.Error(err)
+	}
+	if len(held) > 0 {
+		t.Errorf("the agent gets %+v", <-held)
+	}
+}
