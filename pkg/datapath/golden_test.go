@@ -3,15 +3,21 @@ package datapath
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -22,6 +28,7 @@ var update = flag.Bool("update", false, "write testdata/*.flows anew")
 // review in changes, and has the real parser read them.
 func TestGolden(t *testing.T) {
 	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
+	ruled := namesAndLogs()
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))
 	stretched.engine.Pass()
@@ -45,6 +52,7 @@ func TestGolden(t *testing.T) {
 		{"service-udp", regular, []flow.Owner{ServiceOwner("default", "dns")}},
 		{"multicluster-regular", regular, []flow.Owner{PeerOwner("north"), PeerOwner("west")}},
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
+		{"policy-names-logs", ruled, slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
 		{"stretched", stretched.held, append(policies, PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
 	} {
@@ -72,6 +80,27 @@ func TestGolden(t *testing.T) {
 			parse(t, have)
 		})
 	}
+}
+
+// namesAndLogs are the flows of a Node whose Pod has rules that log, and one with names.
+func namesAndLogs() map[flow.Owner]flow.Entries {
+	c := newSources(onNode(1))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod1", Labels: map[string]string{"app": "a"}}}
+	pod.Spec.NodeName, pod.Spec.Containers, pod.Status.PodIPs = "node-1", make([]corev1.Container, 1), []corev1.PodIP{{IP: "10.11.0.2"}}
+	c.policy.Pods.Set(derive.ObjectOf(pod), policy.PodFactsOf(pod))
+	c.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+	c.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
+	c.policy.Learned.Set("www.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")})
+	c.policy.Policies[policy.AntreaClusterNetworkPolicy].Set(derive.Object{Name: "names"}, policy.Facts{
+		Tier: "application", Priority: 5, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
+			{Action: policy.Allow, Names: []string{"*.example.com"}, Ports: []policy.PortRange{{Protocol: "TCP", From: 443, To: 443}}, Log: true, Name: "web", LogLabel: "out"},
+			{Action: policy.Reject, AnyPeer: true, Ports: []policy.PortRange{{Protocol: "TCP", To: 65535}}, Log: true},
+			{Action: policy.Drop, AnyPeer: true, AnyPort: true, Log: true},
+		}},
+	})
+	c.engine.Pass()
+	return c.held
 }
 
 // text lists entries, table by table with its name, then the groups as comments.

@@ -24,7 +24,7 @@ var purposes = map[ofp.Table]string{
 	EgressRule:      "Lets on to Route what a rule of NetworkPolicies allows, and where these isolate the Pod nothing else.",
 	EgressBaseline:  "The first rule of baseline tiers that matches decides; what none matches goes on to Route.",
 	Route:           "Chooses the next hop: a Pod, the host, another Node, another cluster.",
-	Ingress:         "A new connection to a Pod of this Node that policies are applied to for ingress is judged; everything else, and the Node's own probes, go on to Commit.",
+	Ingress:         "A new connection to a Pod of this Node that policies are applied to for ingress is judged; everything else, and the Node's own probes, go on to Commit. Answers of DNS to a Pod under rules with names are left to the agent, which sends them to the Pod once the switch knows their addresses.",
 	IngressPeer:     "Finds the identity of the Pod that has the source's address.",
 	IngressAdmin:    "As EgressAdmin, on to Commit.",
 	IngressRule:     "As EgressRule, on to Commit.",

@@ -338,7 +338,12 @@ func (p *policed) ask(q question) error {
 		}
 	}
 	if k, ok := p.reply(q); ok && q.want == allowed {
-		if r := p.sw.Send(k); met(r) != allowed {
+		r := p.sw.Send(k)
+		if r.Controller && KindOf(ofp.PacketIn2{Userdata: []byte(r.Userdata)}) == DNSAnswer {
+			to := slices.IndexFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, q.connection.From) })
+			r = p.sw.PacketOut(k, Answer{}.Release(p.State.Node, p.State.Pods[to]).Actions)
+		}
+		if met(r) != allowed {
 			return fmt.Errorf("the answer %s to %s: %s by %v", k, q, met(r), r.Tables)
 		}
 		if r := p.sw.Send(q.packet); met(r) != allowed {
