@@ -119,7 +119,7 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
-	certificate := &webhook.Certificate{Client: writer, Namespace: namespace, Role: role}
+	certificate := &webhook.Certificate{Client: writer, Namespace: namespace, Names: webhook.NamesOf(role, namespace)}
 	options := ctrlwebhook.Options{Host: cfg.Webhook.Host, Port: cfg.Webhook.Port, CertDir: cfg.Webhook.CertDir}
 	own := cfg.Webhook.CertDir == "" // otherwise the administrator provides certificate and caBundle
 	if own {

@@ -33,7 +33,7 @@ func AntreaFactsOf(n *crdv1beta1.NetworkPolicy) Facts {
 // allows or passes does nothing by that part, one that denies takes it for everything.
 func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	p := &antreaParser{parser: parser{object: k.problem()}, key: k}
-	f := Facts{Tier: tierName(spec.Tier), Priority: spec.Priority, Keep: keep}
+	f := Facts{Tier: TierName(spec.Tier), Priority: spec.Priority, Keep: keep}
 	if f.Tier == crdv1beta1.TierBaseline {
 		f.Stage = Baseline
 	}
@@ -48,9 +48,9 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	return f
 }
 
-// tierName is the name of a Tier as policies may write it: nothing is application, and the default ones may begin
+// TierName is the name of a Tier as policies may write it: nothing is application, and the default ones may begin
 // with capitals, as they once did.
-func tierName(text string) string {
+func TierName(text string) string {
 	switch text {
 	case "Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline":
 		return strings.ToLower(text)

@@ -71,6 +71,7 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds()...); err != nil {
 		return fmt.Errorf("set up the policy controller's watches: %w", err)
 	}
+	c.register(mgr)
 	return errors.Join(mgr.Add(reader{c}), mgr.Add(c))
 }
 

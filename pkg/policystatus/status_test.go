@@ -3,6 +3,7 @@ package policystatus
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"slices"
@@ -20,11 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -38,7 +41,7 @@ func manifest(t testing.TB) []byte {
 	}
 	var own [][]byte
 	for _, document := range bytes.Split(all, []byte("\n---\n")) {
-		if bytes.Contains(document, []byte("name: "+AccountName)) {
+		if bytes.Contains(document, []byte("name: "+AccountName)) || bytes.Contains(document, []byte("name: tombolo-polic")) {
 			own = append(own, document)
 		}
 	}
@@ -48,20 +51,37 @@ func manifest(t testing.TB) []byte {
 // start runs the controller with what its manifest allows. The function that it returns stops it.
 func start(t testing.TB, own *rest.Config) (stop func()) {
 	t.Helper()
+	return serve(t, own, "127.0.0.1", 0)
+}
+
+// serve runs it with its webhooks at an address.
+func serve(t testing.TB, own *rest.Config, host string, port int) (stop func()) {
+	t.Helper()
 	scheme, err := Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
+	live, err := client.New(own, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &webhook.Certificate{Client: live, Namespace: metav1.NamespaceSystem, Names: CertificateNames}
 	named := true
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &named},
 		LeaderElection: true, LeaderElectionID: LeaseName, LeaderElectionNamespace: metav1.NamespaceSystem, LeaderElectionReleaseOnCancel: true,
+		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{Host: host, Port: port, TLSOpts: []func(*tls.Config){certificate.TLS}}),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := SetupWithManager(mgr, "test"); err != nil {
 		t.Fatal(err)
+	}
+	if port != 0 {
+		if err := mgr.Add(certificate); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
@@ -83,7 +103,13 @@ type api struct {
 
 func newAPI(t testing.TB) *api {
 	t.Helper()
-	a := &api{t: t, config: apiserver.Start(t, "../../deploy/crds")}
+	return newAPIAt(t, apiserver.Options{})
+}
+
+func newAPIAt(t testing.TB, o apiserver.Options) *api {
+	t.Helper()
+	o.CRDs = []string{"../../deploy/crds"}
+	a := &api{t: t, config: apiserver.New(t, o).Config}
 	scheme, err := Scheme()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -17,6 +18,17 @@ func reaches(t *testing.T, cluster, client, url string, want bool) {
 			return fmt.Errorf("%s/%s: %d of 4 answered: %w", cluster, client, a.ok, err)
 		case !want && a.ok > 0:
 			return fmt.Errorf("%s/%s: %d of 4 answered, want none", cluster, client, a.ok)
+		}
+		return nil
+	})
+}
+
+// says waits until kubectl's answer begins with these words.
+func says(t *testing.T, want string, args ...string) {
+	t.Helper()
+	eventually(t, 20*time.Second, func(context.Context) error {
+		if have := strings.Join(strings.Fields(kubectl(t, "west", args...)), " "); !strings.HasPrefix(have, want) {
+			return fmt.Errorf("kubectl %s: %q, want %q", strings.Join(args, " "), have, want)
 		}
 		return nil
 	})
@@ -105,6 +117,33 @@ spec:
 		reaches(t, "west", "client-2", url, false)
 		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nobody")
 		reaches(t, "west", "client-2", url, true)
+	})
+	t.Run("what cannot be realized", func(t *testing.T) {
+		err := world.Apply(ctx, "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: NetworkPolicy
+metadata: {name: lost, namespace: default}
+spec:
+  tier: mine
+  priority: 5
+  appliedTo: [{podSelector: {}}]
+`)
+		if err == nil || !strings.Contains(err.Error(), "spec.tier: there is no Tier mine: create it before") {
+			t.Errorf("a policy of an unknown Tier: %v", err)
+		}
+		must(t, world.Apply(ctx, "west", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: nodeports}
+spec:
+  priority: 5
+  appliedTo: [{service: {name: nginx, namespace: default}}]
+  ingress: [{action: Drop}]
+`))
+		says(t, "Failed False", "get", "acnp", "nodeports", "-o", "jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
+		says(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector", "involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
+			"-o", "jsonpath={.items[*].type} {.items[*].reason}")
+		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nodeports")
 	})
 	if after := restarts(); after != before {
 		t.Errorf("the kubelet's probes of isolated Pods were not answered: Ready since %q, and now %q", before, after)

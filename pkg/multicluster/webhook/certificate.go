@@ -61,11 +61,32 @@ const (
 type Certificate struct {
 	Client    client.Client // reads are live
 	Namespace string
-	Role      Role
+	Names     Names
 
 	mu        sync.Mutex
 	serving   *tls.Certificate // nil until its CA is published
 	published []byte           // the CAs, as this replica last published them
+}
+
+// Names are those of a controller's manifest that its Certificate is about.
+type Names struct {
+	Service string // that the API server reaches the webhooks by
+	Secret  string // that all replicas have their certificate from
+	// ConfigMap publishes the CAs; empty for none.
+	ConfigMap string
+	// Configurations are the labels of the webhook configurations, ValidatingOnly where there are no mutating ones.
+	Configurations map[string]string
+	ValidatingOnly bool
+	// Manifest is what it is called, for people.
+	Manifest string
+}
+
+// NamesOf are those of a role's multi-cluster controller in a Namespace.
+func NamesOf(role Role, namespace string) Names {
+	return Names{
+		Service: ServiceName, Secret: SecretName, ConfigMap: CAName, Manifest: "the manifest of the " + string(role),
+		Configurations: map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(role), "served-in": namespace},
+	}
 }
 
 // NeedLeaderElection says that every replica serves the webhooks.
@@ -84,7 +105,7 @@ func (c *Certificate) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.serving == nil {
-		return nil, fmt.Errorf("the webhooks' certificate of Secret %s/%s is not published yet", c.Namespace, SecretName)
+		return nil, fmt.Errorf("the webhooks' certificate of Secret %s/%s is not published yet", c.Namespace, c.Names.Secret)
 	}
 	return c.serving, nil
 }
@@ -124,16 +145,16 @@ func (c *Certificate) Start(ctx context.Context) error {
 // certificate. It returns how many webhook configurations have the CAs.
 func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 	secret := &corev1.Secret{}
-	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: SecretName}, secret)
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Names.Secret}, secret)
 	if apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("the Secret %s/%s is not there: apply the manifest of the %s again, which has it", c.Namespace, SecretName, c.Role)
+		return 0, fmt.Errorf("the Secret %s/%s is not there: apply %s again, which has it", c.Namespace, c.Names.Secret, c.Names.Manifest)
 	} else if err != nil {
-		return 0, fmt.Errorf("get Secret %s/%s: %w", c.Namespace, SecretName, err)
+		return 0, fmt.Errorf("get Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
 	}
 	c.mu.Lock()
 	serving, published := c.serving, c.published
 	c.mu.Unlock()
-	host := ServiceName + "." + c.Namespace + ".svc"
+	host := c.Names.Service + "." + c.Namespace + ".svc"
 	stored, changed, err := readStore(secret.Data).step(host, now, serving, published)
 	if err != nil {
 		return 0, err
@@ -143,9 +164,9 @@ func (c *Certificate) round(ctx context.Context, now time.Time) (int, error) {
 			return 0, err
 		}
 		if err := c.Client.Update(ctx, secret); err != nil { // refused when another replica was faster
-			return 0, fmt.Errorf("store the webhooks' certificate in Secret %s/%s: %w", c.Namespace, SecretName, err)
+			return 0, fmt.Errorf("store the webhooks' certificate in Secret %s/%s: %w", c.Namespace, c.Names.Secret, err)
 		}
-		slog.Info("stored the webhooks' certificates", "secret", SecretName, "expires", stored.now.Leaf.NotAfter, "successor", stored.next != nil)
+		slog.Info("stored the webhooks' certificates", "secret", c.Names.Secret, "expires", stored.now.Leaf.NotAfter, "successor", stored.next != nil)
 	}
 	cas := stored.cas()
 	configurations, err := c.publishBundles(ctx, cas)
@@ -295,13 +316,16 @@ func issue(host string, now time.Time) (*tls.Certificate, error) {
 }
 
 func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
+	if c.Names.ConfigMap == "" {
+		return nil
+	}
 	want := map[string]string{caKey: string(cas)}
 	have := &corev1.ConfigMap{}
-	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: CAName}, have)
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Names.ConfigMap}, have)
 	switch {
 	case apierrors.IsNotFound(err):
 		err = c.Client.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: CAName, Labels: map[string]string{"app": "antrea"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Names.ConfigMap, Labels: map[string]string{"app": "antrea"}},
 			Data:       want,
 		})
 	case err == nil && !maps.Equal(have.Data, want):
@@ -309,7 +333,7 @@ func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
 		err = c.Client.Update(ctx, have)
 	}
 	if err != nil {
-		return fmt.Errorf("publish the CA in ConfigMap %s/%s: %w", c.Namespace, CAName, err)
+		return fmt.Errorf("publish the CA in ConfigMap %s/%s: %w", c.Namespace, c.Names.ConfigMap, err)
 	}
 	return nil
 }
@@ -317,10 +341,14 @@ func (c *Certificate) publishConfigMap(ctx context.Context, cas []byte) error {
 // publishBundles writes the CAs into the webhook configurations that carry this controller's
 // labels, and returns how many these are.
 func (c *Certificate) publishBundles(ctx context.Context, cas []byte) (int, error) {
-	selector := client.MatchingLabels{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(c.Role), "served-in": c.Namespace}
+	selector := client.MatchingLabels(c.Names.Configurations)
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := errors.Join(c.Client.List(ctx, &validating, selector), c.Client.List(ctx, &mutating, selector)); err != nil {
+	err := c.Client.List(ctx, &validating, selector)
+	if !c.Names.ValidatingOnly {
+		err = errors.Join(err, c.Client.List(ctx, &mutating, selector))
+	}
+	if err != nil {
 		return 0, fmt.Errorf("list webhook configurations: %w", err)
 	}
 	var errs []error

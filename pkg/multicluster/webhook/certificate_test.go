@@ -44,8 +44,8 @@ func newReplicas(t *testing.T) *replicas {
 		t.Fatal(err)
 	}
 	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r.secret, r.validating, r.mutating, r.foreign).Build()
-	r.one = &Certificate{Client: r.client, Namespace: "area", Role: Leader}
-	r.two = &Certificate{Client: r.client, Namespace: "area", Role: Leader}
+	r.one = &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
+	r.two = &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
 	return r
 }
 
@@ -177,7 +177,7 @@ func TestCertificateLost(t *testing.T) {
 	if cert := readStore(r.secret.Data).now; cert == nil || cert.Leaf.SerialNumber.Text(16) != old {
 		t.Error("the certificate that is served is not in the Secret again")
 	}
-	third := &Certificate{Client: r.client, Namespace: "area", Role: Leader}
+	third := &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
 	if r.round(third, time.Now()) != cas || r.serial(third) != old {
 		t.Error("a replica that starts afterwards has another certificate")
 	}
