@@ -532,6 +532,7 @@ func (t *tables) setCluster(v View) {
 	replace(t.policies.Nodes, v.Nodes, policy.NodeFactsOf)
 	replace(t.policies.ServiceSelectors, v.Services, policy.ServiceSelectorOf)
 	replace(t.policies.Policies[policy.NetworkPolicy], v.NetworkPolicies, policy.FactsOf)
+	replace(t.policies.LabelIdentities, v.LabelIdentities, policy.LabelIdentityOf)
 }
 
 // set makes a view the content of all sources.

@@ -33,6 +33,7 @@ type View struct {
 	Pods               []*corev1.Pod // of the cluster
 	Namespaces         []*corev1.Namespace
 	NetworkPolicies    []*networkingv1.NetworkPolicy
+	LabelIdentities    []*mcv1alpha1.LabelIdentity // none where policies do not span clusters
 
 	// From the Node.
 	Attachments []cni.Attachment

@@ -99,6 +99,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w.config.FeatureGates = map[string]bool{"Multicluster": true}
 	w.config.Multicluster.EnableGateway = true
 	w.config.Multicluster.EnablePodToPodConnectivity = seed%2 == 0
+	w.config.Multicluster.EnableStretchedNetworkPolicy = seed%3 != 0
 	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
 	w.startAgent()
 	w.connect()

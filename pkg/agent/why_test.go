@@ -4,14 +4,20 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // serve adds a Service with endpoints to the world.
@@ -139,6 +145,72 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestWhyAcrossClusters asks about a client that goes to another cluster, and about clients that come from there.
+func TestWhyAcrossClusters(t *testing.T) {
+	for _, gateway := range []string{"node-2", ownName} {
+		t.Run("the Gateway is "+gateway, func(t *testing.T) {
+			a := newAsked(t)
+			ip := map[string]string{ownName: selfAddress, "node-2": "192.168.78.102"}[gateway]
+			a.world.gateways[gateway] = &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: gateway}, GatewayIP: ip, InternalIP: ip}
+			a.world.imports["west"] = &mcv1alpha1.ClusterInfoImport{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-clusterinfo"},
+				Spec:       mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.96.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.77.101"}}},
+			}
+			for app, id := range map[string]uint32{"web": 12, "guest": 13} {
+				a.world.labels[app] = labelIdentity("app="+app, id)
+			}
+			db := derive.Object{Namespace: "default", Name: "db"}
+			p := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name}}
+			p.Spec.Priority, p.Spec.AppliedTo = 1, []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
+			p.Spec.Ingress = []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Scope: crdv1beta1.ScopeClusterSet},
+			}}}
+			a.agent.tables.policies.Policies[policy.AntreaNetworkPolicy].Set(db, policy.AntreaFactsOf(p))
+			a.settle()
+			// What no policy judges is not traced to its end: the Gateway lets other clusters reach what is exported alone.
+			a.world.exports["default/store"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "store"}}
+			a.serve("store", a.db.IPs[0].Addr().String())
+			for _, row := range []struct{ query, want, reason string }{
+				{"from=identity/12&cluster=west&to=default/db&port=5432", "nothing; allowed, traced", "Allow of AntreaNetworkPolicy default/db ingress[0]"},
+				{"from=identity/13&to=default/db&port=5432", "nothing; denied, traced", "NetworkPolicies isolate the Pod for ingress"},
+				{"from=identity/unknown&to=default/db&port=5432", "nothing; denied, traced", "have no number in the ClusterSet yet"},
+				{"from=192.168.77.101&to=default/db&port=5432", "nothing; denied, traced", "NetworkPolicies isolate the Pod for ingress"},
+				{"from=default/web&to=10.96.0.20&port=80&cluster=west", "denied, traced; nothing", "with --from identity/12"},
+				{"from=default/db&to=10.96.0.20&port=80&cluster=west", "allowed, traced; nothing", "with --from identity/unknown"},
+			} {
+				var w api.Why
+				if e := a.get(api.PathWhy+"?trace=true&"+row.query, &w); e != "" {
+					t.Errorf("%s: %s", row.query, e)
+					continue
+				}
+				reasons := ""
+				for _, s := range w.Connections[0].Stages {
+					reasons += s.Reason + "\n"
+				}
+				if have := stages(w.Connections[0]); have != row.want || !strings.Contains(reasons, row.reason) {
+					t.Errorf("%s: %s, want %s\n%swant %q", row.query, have, row.want, reasons, row.reason)
+				}
+			}
+			for query, want := range map[string]string{
+				"from=identity/99&to=default/db&port=1":             "identity/99 is no number of a set of labels in the ClusterSet",
+				"from=identity/x&to=default/db&port=1":              "identity/x is no number",
+				"from=identity/12&to=default/db&port=1&cluster=far": `this Node knows no cluster "far"; it knows west`,
+			} {
+				if e := a.get(api.PathWhy+"?"+query, &api.Why{}); !strings.Contains(e, want) {
+					t.Errorf("%s: %q, want %q", query, e, want)
+				}
+			}
+			var list api.IdentityList
+			if e := a.get(api.PathIdentities, &list); e != "" {
+				t.Fatal(e)
+			}
+			if i := slices.IndexFunc(list.Identities, func(i api.Identity) bool { return strings.HasSuffix(i.Labels, "app=web") }); i < 0 || list.Identities[i].ClusterSet != 12 {
+				t.Errorf("identities %+v, want number 12 in the ClusterSet for app=web", list.Identities)
+			}
+		})
+	}
+}
+
 // TestWhyBadInput asks what cannot be answered. The errors name the parameter and the remedy.
 func TestWhyBadInput(t *testing.T) {
 	a := newAsked(t)
@@ -169,7 +241,7 @@ func TestWhyBadInput(t *testing.T) {
 		}
 	}
 	var w api.Why
-	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" || fmt.Sprint(w.To) != "{Service default/db 10.97.0.10  }" {
+	if e := a.get(api.PathWhy+"?from=default/web&to=service/default/db", &w); e != "" || fmt.Sprint(w.To) != "{Service default/db 10.97.0.10   0}" {
 		t.Errorf("service/default/db: %q, %+v", e, w.To)
 	}
 }

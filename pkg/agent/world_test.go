@@ -22,6 +22,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // world is what a walk changes: a cluster as its API server reports it, and the Pods of the
@@ -42,6 +43,7 @@ type world struct {
 	objects  map[string]*corev1.Pod
 	spaces   map[string]*corev1.Namespace
 	policies map[string]*networkingv1.NetworkPolicy
+	labels   map[string]*mcv1alpha1.LabelIdentity
 	pods     map[string]cni.Attachment // by port name
 	made     int                       // Pods so far
 }
@@ -68,6 +70,7 @@ func newWorld() *world {
 		objects:  map[string]*corev1.Pod{},
 		spaces:   map[string]*corev1.Namespace{"default": {ObjectMeta: metav1.ObjectMeta{Name: "default"}}},
 		policies: map[string]*networkingv1.NetworkPolicy{},
+		labels:   map[string]*mcv1alpha1.LabelIdentity{},
 		pods:     map[string]cni.Attachment{},
 	}
 }
@@ -81,7 +84,7 @@ func (w *world) view(c config.Config, gatewayMAC string) View {
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
 		ClusterSets: slices.Collect(maps.Values(w.sets)), ServiceExports: slices.Collect(maps.Values(w.exports)),
 		Pods: slices.Collect(maps.Values(w.podObjects())), Namespaces: slices.Collect(maps.Values(w.spaces)), NetworkPolicies: slices.Collect(maps.Values(w.policies)),
-		Attachments: slices.Collect(maps.Values(w.pods)),
+		LabelIdentities: slices.Collect(maps.Values(w.labels)), Attachments: slices.Collect(maps.Values(w.pods)),
 	}
 }
 
@@ -103,7 +106,11 @@ func (w *world) change(r *rand.Rand) string {
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
 		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources, w.changePod, w.changePolicy,
 	}
-	return kinds[r.IntN(len(kinds))](r)
+	text := kinds[r.IntN(len(kinds))](r)
+	if w.version%4 == 0 {
+		text += "; " + w.changeNumber(rand.New(rand.NewPCG(uint64(w.version), 0))) // the walk goes where it goes without
+	}
+	return text
 }
 
 // oneOf picks one of some values.
@@ -147,6 +154,24 @@ func (w *world) changePod(r *rand.Rand) string {
 	}
 	w.objects[key] = p
 	return "Pod " + key
+}
+
+// changeNumber gives the labels of Pods a number in the ClusterSet, another one, or none.
+func (w *world) changeNumber(r *rand.Rand) string {
+	app := oneOf(r, "a", "b", "far")
+	if w.labels[app] != nil && r.IntN(3) == 0 {
+		delete(w.labels, app)
+		return "no LabelIdentity of app=" + app
+	}
+	w.labels[app] = labelIdentity("app="+app, uint32(1+r.IntN(5)))
+	return fmt.Sprintf("LabelIdentity of app=%s is %d", app, w.labels[app].Spec.ID)
+}
+
+// labelIdentity is that of Pods with labels in the default Namespace.
+func labelIdentity(pod string, id uint32) *mcv1alpha1.LabelIdentity {
+	l := &mcv1alpha1.LabelIdentity{Spec: mcv1alpha1.LabelIdentitySpec{Label: string(policy.IdentityOf("kubernetes.io/metadata.name=default", pod)), ID: id}}
+	l.Name = multicluster.LabelHash(l.Spec.Label)
+	return l
 }
 
 func (w *world) changePolicy(r *rand.Rand) string {
