@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
@@ -140,11 +141,22 @@ func (a *Agent) Network(ctx context.Context) (cni.Network, error) {
 	return network, nil
 }
 
+// labelsWait is how long an ADD waits for a Pod's labels. The kubelet heard of the Pod as the agent does, and makes its
+// sandbox before it calls the plugin: the agent has hardly ever not heard of it by then.
+const labelsWait = 2 * time.Second
+
 // Attach gives a Pod's interface a port on the switch. It returns when the port has its number and
 // the switch has confirmed the Pod's flows for it. Both are asked for at the same time: the flows are for
-// the number that the port asks for, and follow where it gets another one.
+// the number that the port asks for, and follow where it gets another one. Where policies may select the Pod it waits for the
+// Pod's labels as well, but not for long: without them the Pod starts closed, and opens when they come.
 func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	a.attachments.put(at)
+	labelled, cancel := context.WithTimeout(ctx, labelsWait)
+	defer cancel()
+	_ = a.await(labelled, func() (bool, error) {
+		_, planned := a.planned(at)
+		return planned && !a.tables.flows.Closed(at.PortName), nil
+	})
 	failed := func(err error) error { return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err) }
 	for {
 		var declared, number ofp.Port

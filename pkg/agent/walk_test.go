@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
@@ -80,6 +81,9 @@ type walk struct {
 	other      *ofconn.Conn // a second connection to the switch
 
 	number   int // of the step
+	marked   flowsync.Stats
+	was      *flow.Set // desired when marked
+	marker   *Agent    // that was counted
 	account  []string
 	desired  *flow.Set // after the last step
 	foreign  []flow.Flow
@@ -202,7 +206,7 @@ func (w *walk) nextStep() step {
 // step takes one step, and looks at the switch.
 func (w *walk) step() {
 	w.t.Helper()
-	before, was, agent := w.agent.flows.Stats(), w.desired, w.agent
+	w.mark()
 	next := w.nextStep()
 	text, loose := next.take(w), next.loose
 	w.account = append(w.account, text)
@@ -211,15 +215,7 @@ func (w *walk) step() {
 		w.settle()
 	}
 	w.compare()
-	after := w.agent.flows.Stats()
-	if agent != w.agent {
-		before.FlowMods, before.GroupMods = 0, 0
-	}
-	flows, groups := size(flow.Diff(was, w.desired))
-	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened && (have != flows || sent < groups || sent > 4*groups) { // a change of some buckets is a message for each
-		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(was, w.desired))
-	}
-	w.mods += after.FlowMods - before.FlowMods
+	w.count(loose)
 	w.loosened = loose
 	questions := 1
 	if w.number%10 == 0 {
@@ -233,6 +229,25 @@ func (w *walk) step() {
 		}
 	}
 	w.askWhy()
+}
+
+// mark begins to count what is sent.
+func (w *walk) mark() { w.marked, w.was, w.marker = w.agent.flows.Stats(), w.desired, w.agent }
+
+// count fails the walk when more or less was sent since mark than the change takes, and begins again. The switch was
+// compared before.
+func (w *walk) count(loose bool) {
+	w.t.Helper()
+	before, after := w.marked, w.agent.flows.Stats()
+	if w.marker != w.agent {
+		before.FlowMods, before.GroupMods = 0, 0
+	}
+	flows, groups := size(flow.Diff(w.was, w.desired))
+	if have, sent := after.FlowMods-before.FlowMods, after.GroupMods-before.GroupMods; !loose && !w.loosened && (have != flows || sent < groups || sent > 4*groups) { // a change of some buckets is a message for each
+		w.fail("%d flow-mods and %d group-mods were sent for what takes %d and %d:\n%s", have, sent, flows, groups, flow.Diff(w.was, w.desired))
+	}
+	w.mods += after.FlowMods - before.FlowMods
+	w.mark()
 }
 
 // size is how many messages a change takes.
@@ -555,15 +570,20 @@ func (w *walk) restartSwitch() string {
 }
 
 // loseSelf takes the Node's own object away, and something else with it: what was known of the Node
-// stays, and all else goes on.
+// stays, and all else goes on. What the two changes send is counted by itself: a flow may be of both.
 func (w *walk) loseSelf() string {
 	w.t.Helper()
 	node := w.world.nodes[ownName]
 	delete(w.world.nodes, ownName)
 	text := "the Node's own object goes and comes back; meanwhile " + w.changeWorld(2)
 	w.settle()
+	w.world.nodes[ownName] = node
+	w.settle()
+	w.compare()
+	w.count(false)
+	delete(w.world.nodes, ownName)
+	w.settle()
 	text += ", " + w.detach()
 	w.world.nodes[ownName] = node
-	w.compare()
 	return text
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // When policies change their mind, known connections that the change concerns are judged again. Which these are is
@@ -187,8 +186,8 @@ func (t *Tables) Rechecks(dump string) []Recheck {
 
 // tracked is a connection that was established, or may be, and is not pending.
 type tracked struct {
-	policy.Connection                // to the endpoint
-	made              netip.AddrPort // where it was made to, maybe a Service
+	policy.Connection      // to the endpoint
+	service           bool // it was made to another address
 	rules             [2]uint32
 	ends              [2]uint32 // identities, the receiver's under Ingress and the sender's under Egress
 }
@@ -222,7 +221,8 @@ func trackedOf(line string) (c tracked, ok bool) {
 	}
 	from, _ := addrPort(orig, "src", "sport")
 	to, _ := addrPort(reply, "src", "sport")
-	c.made, _ = addrPort(orig, "dst", "dport")
+	made, _ := addrPort(orig, "dst", "dport")
+	c.service = made.Addr() != to.Addr()
 	c.From, c.To, c.SourcePort, c.Port = from.Addr(), to.Addr(), from.Port(), to.Port()
 	if c.Protocol = corev1.Protocol(strings.ToUpper(protocol)); c.Protocol == policy.ProtocolICMP {
 		c.Port = messageOf(orig)
@@ -290,25 +290,6 @@ type policySnapshot struct {
 	pods  map[netip.Addr]local
 }
 
-// frontendKey is where connections to a Service are made to.
-type frontendKey struct {
-	protocol corev1.Protocol
-	at       netip.AddrPort
-}
-
-// Compare makes where connections are made to the key of an index.
-func (k frontendKey) Compare(o frontendKey) int {
-	return cmp.Or(cmp.Compare(k.protocol, o.protocol), k.at.Compare(o.at))
-}
-
-func frontendKeys(_ derive.Object, list []service.Frontend) []frontendKey {
-	out := make([]frontendKey, len(list))
-	for i, f := range list {
-		out[i] = frontendKey{f.Protocol, f.VIP}
-	}
-	return out
-}
-
 func (p *policyFlows) snapshot() policySnapshot {
 	s := policySnapshot{p, map[uint32]bool{alwaysAllowed: true}, map[netip.Addr]local{}}
 	for _, row := range p.numbers.All() {
@@ -353,11 +334,8 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {
 				continue
 			}
-			if services := s.madeTo.Keys(frontendKey{c.Protocol, c.made}); len(services) > 0 {
-				c.Service = services[0]
-			}
-			if s.in.Decide(pod.pod, d, c.Connection).Allowed {
-				continue
+			if !c.service && s.in.Decide(pod.pod, d, c.Connection).Allowed {
+				continue // of one to a Service it is not known which: rules may name it
 			}
 			if c.ends[d] != pod.identity {
 				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})

@@ -2,6 +2,8 @@ package datapath
 
 import (
 	"net/netip"
+	"reflect"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -84,4 +86,13 @@ func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {
 		flow.Load(outPort, uint64(pod.Port)),
 	)
 	return append(actions, more...)
+}
+
+// Closed says whether the Pod at a port is denied everything, since its labels are not known. It may be called from any
+// goroutine.
+func (t *Tables) Closed(port string) bool {
+	unknown := load(sender, unknownIdentity)[0]
+	return slices.ContainsFunc(t.Entries(PodOwner(port)).Flows, func(f flow.Flow) bool {
+		return slices.ContainsFunc(f.Actions, func(a ofp.Action) bool { return reflect.DeepEqual(a, unknown) })
+	})
 }

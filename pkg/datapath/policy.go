@@ -125,8 +125,7 @@ type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
 	frontends    derive.Readable[derive.Object, []service.Frontend]
-	madeTo       *derive.Index[frontendKey, derive.Object, []service.Frontend]
-	rules        *derive.Index[clause, policy.RuleKey, policy.Rule]
+	members      *derive.Index[clause, policy.RuleKey, member]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	isolated     *derive.Index[subject, policy.Identity, isolation]
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
@@ -147,8 +146,6 @@ type policyFlows struct {
 
 func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
-	p.madeTo = derive.NewIndex(frontends, "made-to", frontendKeys)
-	p.rules = derive.NewIndex(in.Rules, "clause", func(k policy.RuleKey, r policy.Rule) []clause { return slices.Concat(parts(k, r)...) })
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
@@ -159,11 +156,12 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
 	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)), "subject", isolatedIn)
+	p.members = derive.NewIndex(derive.NewTable(e, "members", p.member, complete), "clause", func(_ policy.RuleKey, m member) []clause { return m.clauses })
 	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
 	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
-	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.rules))
+	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.members))
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)
 	p.answers = derive.NewTable(e, "answer-flows", p.answerFlows, derive.KeysOfIndex(p.naming))
@@ -314,6 +312,23 @@ func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entr
 	return e, nil
 }
 
+// member is what the flows of its clauses have to know of a rule. Many rules share some clauses.
+type member struct {
+	id               uint32
+	anyPeer, anyPort bool
+	clauses          []clause
+}
+
+// member is none for a rule without a number; the table of numbers reports it.
+func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []problem.Problem) {
+	rule, _ := derive.Get(r, p.in.Rules, k)
+	id, ok := derive.Get(r, p.conjunctions, k)
+	if !ok {
+		return member{}, nil
+	}
+	return member{id, rule.AnyPeer, rule.AnyPort, slices.Concat(parts(k, rule)...)}, nil
+}
+
 // clauseFlows are one flow, or one for each port of a Service, with an action for each rule that has the clause.
 func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	priority, ok := p.priority(r, c.rank)
@@ -321,14 +336,9 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 		return e, nil
 	}
 	var actions flow.Actions
-	for _, row := range derive.List(r, p.rules, c) {
-		if id, ok := derive.Get(r, p.conjunctions, row.Key); ok {
-			part, of := c.partOf(row.Value)
-			actions = append(actions, ofp.Conjunction{ID: id, Clause: part, Clauses: of})
-		}
-	}
-	if len(actions) == 0 {
-		return e, nil
+	for _, row := range derive.List(r, p.members, c) {
+		part, of := c.kind.partOf(row.Value.anyPeer, row.Value.anyPort)
+		actions = append(actions, ofp.Conjunction{ID: row.Value.id, Clause: part, Clauses: of})
 	}
 	var frontends []service.Frontend
 	if c.kind == toService {

@@ -306,17 +306,17 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	return out
 }
 
-// partOf says which part of a rule a clause of it belongs to, from 1, and how many parts there are: what parts
+// partOf says which part of a rule a clause of this kind belongs to, from 1, and how many parts there are: what parts
 // returns, without the clauses of the whole rule, which are many where clauses are shared.
-func (c clause) partOf(rule policy.Rule) (part, of uint8) {
+func (k clauseKind) partOf(anyPeer, anyPort bool) (part, of uint8) {
 	of = 1
-	if !rule.AnyPeer {
+	if !anyPeer {
 		of++
 	}
-	if !rule.AnyPort {
+	if !anyPort {
 		of++
 	}
-	switch c.kind {
+	switch k {
 	case appliedTo:
 		part = 1
 	case port:

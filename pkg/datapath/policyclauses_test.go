@@ -27,7 +27,7 @@ func TestPartOf(t *testing.T) {
 			list := parts(policy.RuleKey{}, rule)
 			for i, part := range list {
 				for _, c := range part {
-					if n, of := c.partOf(rule); int(n) != i+1 || int(of) != len(list) {
+					if n, of := c.kind.partOf(anyPeer, anyPort); int(n) != i+1 || int(of) != len(list) {
 						t.Errorf("any peer %v, any port %v: clause %q is part %d of %d, want %d of %d", anyPeer, anyPort, c, n, of, i+1, len(list))
 					}
 				}

@@ -44,7 +44,7 @@ func (t *Tables) PoliciesOf(o flow.Owner) (list []policy.Key, all bool) {
 	case rulePrefix:
 		return []policy.Key{policy.RuleKeyOf(name).Policy}, false
 	case clausePrefix:
-		for _, k := range t.policies.rules.Keys(clauseOf(name)) {
+		for _, k := range t.policies.members.Keys(clauseOf(name)) {
 			list = append(list, k.Policy)
 		}
 		return list, false

@@ -49,6 +49,9 @@ var plugin string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	if spec := os.Getenv(asAgent); spec != "" {
+		return runAgent(spec)
+	}
 	if os.Getenv(inside) == "" {
 		dir, err := os.MkdirTemp("", "node")
 		if err != nil {
@@ -292,6 +295,16 @@ type pod struct {
 // add makes a Pod and calls CNI ADD.
 func (r *rig) add(name string) *pod {
 	r.t.Helper()
+	p := r.sandbox(name)
+	if err := r.attach(p); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// sandbox makes a Pod's network namespace.
+func (r *rig) sandbox(name string) *pod {
+	r.t.Helper()
 	p := &pod{name: name, container: fmt.Sprintf("%s-%d", name, time.Now().UnixNano()), netns: filepath.Join(r.dir, "netns-"+name)}
 	if err := os.WriteFile(p.netns, nil, 0o600); err != nil {
 		r.t.Fatal(err)
@@ -316,25 +329,34 @@ func (r *rig) add(name string) *pod {
 		})
 	}
 	r.t.Cleanup(p.unmount)
-	out := r.cni("ADD", p)
+	return p
+}
+
+// attach calls CNI ADD.
+func (r *rig) attach(p *pod) error {
+	out, err := r.call("ADD", p)
+	if err != nil {
+		return err
+	}
 	var result types100.Result
 	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 || len(result.Interfaces) != 2 {
-		r.t.Fatalf("answer to ADD: %v: %s", err, out)
+		return fmt.Errorf("answer to ADD: %w: %s", err, out)
 	}
 	p.ip, p.mac = result.IPs[0].Address.IP.String(), result.Interfaces[1].Mac
-	return p
+	return nil
 }
 
 // del calls CNI DEL and removes the Pod's namespace.
 func (r *rig) del(p *pod) {
 	r.t.Helper()
-	r.cni("DEL", p)
+	if _, err := r.call("DEL", p); err != nil {
+		r.t.Fatal(err)
+	}
 	p.unmount()
 }
 
-// cni calls the plugin as a runtime does.
-func (r *rig) cni(command string, p *pod) []byte {
-	r.t.Helper()
+// call calls the plugin as a runtime does.
+func (r *rig) call(command string, p *pod) ([]byte, error) {
 	cmd := exec.Command(plugin)
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns, "CNI_IFNAME=eth0",
@@ -345,9 +367,9 @@ func (r *rig) cni(command string, p *pod) []byte {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		r.t.Fatalf("CNI %s of %s: %v: %s%s", command, p.name, err, out, &stderr)
+		return nil, fmt.Errorf("CNI %s of %s: %w: %s%s", command, p.name, err, out, &stderr)
 	}
-	return out
+	return out, nil
 }
 
 // within runs f in the Pod's namespace. Sockets that f makes stay there.
@@ -458,5 +480,7 @@ func TestNode(t *testing.T) {
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
+	t.Run("starts", func(t *testing.T) { testStarts(t, c) })
+	t.Run("guarded", func(t *testing.T) { testGuarded(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 }

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/tombolo-net/tombolo/pkg/agent"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+)
+
+// asAgent is the environment variable that makes this program an agent, which can be killed.
+const asAgent = "TOMBOLO_NODE_TEST_AGENT"
+
+// agentSpec is what such an agent is told.
+type agentSpec struct{ Host, OVSRunDir, Dir string }
+
+func runAgent(text string) int {
+	var spec agentSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	conf := config.Default()
+	conf.OVSDatapathType = "netdev"
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	registry := prometheus.NewRegistry()
+	err := agent.Run(ctx, agent.Options{
+		Config: conf, NodeName: nodeName, REST: &rest.Config{Host: spec.Host, QPS: -1}, Namespace: namespace,
+		OVSRunDir: spec.OVSRunDir, RunDir: filepath.Join(spec.Dir, "run"), StateDir: filepath.Join(spec.Dir, "state"),
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Registerer: registry, Gatherer: registry,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// process is the rig's agent as a process of its own.
+type process struct {
+	r   *rig
+	f   *front
+	cmd *exec.Cmd
+}
+
+func (p *process) start() {
+	p.r.t.Helper()
+	spec, err := json.Marshal(agentSpec{p.f.URL, p.r.runDir, p.r.dir})
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	p.cmd = exec.Command("/proc/self/exe")
+	p.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
+	p.cmd.Stdout, p.cmd.Stderr = p.r.log, p.r.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		p.r.t.Fatal(err)
+	}
+}
+
+func (p *process) end(signal syscall.Signal) {
+	_ = p.cmd.Process.Signal(signal)
+	_ = p.cmd.Wait() // a killed one returns an error
+}
+
+// ready waits until the agent is.
+func (p *process) ready() {
+	p.r.t.Helper()
+	p.r.eventually("the agent is ready", func() error {
+		s, err := p.r.status()
+		if err == nil && !s.Ready {
+			err = fmt.Errorf("it waits for %q; problems: %v", s.Waiting, s.Problems)
+		}
+		return err
+	})
+}
+
+// guardedLoad is what goes on under policies: an allowed connection that stays, new allowed ones, and attempts of all that
+// is forbidden.
+type guardedLoad struct {
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	made   atomic.Int64 // allowed connections
+	lost   atomic.Int64 // of these, which were not answered
+	sent   atomic.Int64 // forbidden datagrams
+	broken atomic.Pointer[error]
+}
+
+func newGuardedLoad(t *testing.T, clients map[string]*pod, server *pod) *guardedLoad {
+	t.Helper()
+	l := &guardedLoad{}
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(t.Context())
+	broke := func(err error) { l.broken.CompareAndSwap(nil, &err) }
+	long, err := clients[friend].dial("tcp4", fmt.Sprint(server.ip, ":", guardedPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.wg.Go(func() {
+		defer long.Close()
+		for n := 0; ctx.Err() == nil; n++ {
+			if _, err := ask(long, fmt.Sprint(friend, " long ", n, "."), 60*time.Second); err != nil && ctx.Err() == nil {
+				broke(fmt.Errorf("the connection that was there: %w", err))
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	for role, p := range clients {
+		l.wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := reach(p, role, server.ip, 300*time.Millisecond); err != nil {
+					l.lost.Add(1)
+				}
+				l.made.Add(1)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		l.wg.Go(func() {
+			n, err := try(ctx, p, role, server.ip)
+			if l.sent.Add(int64(n)); err != nil {
+				broke(err)
+			}
+		})
+	}
+	return l
+}
+
+// testGuarded restarts the agent and ovs-vswitchd, and has the API server go away, under load: nothing that is forbidden
+// gets through, and the agent breaks nothing that is allowed. While ovs-vswitchd does not run nothing passes the userspace
+// datapath; connections go on after it.
+func testGuarded(t *testing.T, cl *cluster) {
+	f := newFront(t, cl.server)
+	r := newRig(t, cl)
+	c := newContainer(r)
+	a := &process{r: r, f: f}
+	a.start()
+	t.Cleanup(func() { a.end(syscall.SIGKILL) })
+	a.ready()
+	server, seen := guard(r)
+	clients := map[string]*pod{}
+	for _, role := range []string{friend, stranger, caged, banned} {
+		clients[role] = r.startAs("guarded-"+role, role)
+	}
+	away := func(string) int { return http.StatusServiceUnavailable }
+	settled := func() {
+		t.Helper()
+		r.eventually("allowed connections work", func() error {
+			for role, p := range clients {
+				if err := reach(p, role, server.ip, time.Second); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	settled()
+	for _, row := range []struct {
+		name   string
+		pauses bool // new connections may be lost
+		what   func(t *testing.T)
+	}{
+		{"agent killed", false, func(*testing.T) {
+			a.end(syscall.SIGKILL)
+			time.Sleep(500 * time.Millisecond)
+			a.start()
+			a.ready()
+		}},
+		{"agent stopped", false, func(*testing.T) {
+			a.end(syscall.SIGTERM)
+			time.Sleep(500 * time.Millisecond)
+			a.start()
+			a.ready()
+		}},
+		{"planned restart of ovs-vswitchd", true, func(*testing.T) {
+			c.end(&c.daemon)
+			c.startDaemon()
+		}},
+		{"ovs-vswitchd killed", true, func(*testing.T) {
+			_ = syscall.Kill(-c.daemon.Process.Pid, syscall.SIGKILL)
+			_ = c.daemon.Wait()
+			c.startDaemon()
+		}},
+		{"ovs-vswitchd and the agent killed", true, func(*testing.T) {
+			a.end(syscall.SIGKILL)
+			_ = syscall.Kill(-c.daemon.Process.Pid, syscall.SIGKILL)
+			_ = c.daemon.Wait()
+			c.startDaemon()
+			time.Sleep(500 * time.Millisecond)
+			a.start()
+			a.ready()
+		}},
+		{"API server away", false, func(t *testing.T) {
+			f.answer(away)
+			defer f.answer(nil)
+			time.Sleep(time.Second)
+			// The agent has not heard of this one's labels: it reaches nothing, and nothing reaches it.
+			if err := r.object("unheard", friend); err != nil {
+				t.Fatal(err)
+			}
+			unheard := r.add("unheard")
+			if err := reach(unheard, friend, server.ip, 200*time.Millisecond); err == nil {
+				t.Error("a Pod whose labels nobody knows reaches the server")
+			}
+			f.answer(nil)
+			r.eventually("once the API server is back", func() error { return reach(unheard, friend, server.ip, 200*time.Millisecond) })
+			r.del(unheard)
+		}},
+		{"API server away, and the agent killed", false, func(*testing.T) {
+			f.answer(away)
+			defer f.answer(nil)
+			time.Sleep(200 * time.Millisecond)
+			a.end(syscall.SIGKILL)
+			a.start()
+			time.Sleep(2 * time.Second)
+			f.answer(nil)
+			a.ready()
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			l := newGuardedLoad(t, clients, server)
+			time.Sleep(300 * time.Millisecond)
+			row.what(t)
+			settled()
+			time.Sleep(300 * time.Millisecond)
+			l.stop()
+			l.wg.Wait()
+			if err := l.broken.Load(); err != nil {
+				t.Error(*err)
+			}
+			if lost := l.lost.Load(); lost > 0 && !row.pauses {
+				t.Errorf("%d of %d allowed connections failed", lost, l.made.Load())
+			}
+			seen.check(t, row.name)
+			if l.sent.Load() < 100 || l.made.Load() < 20 {
+				t.Error("there was no load")
+			}
+			t.Logf("%d forbidden datagrams; %d allowed connections, %d of them lost", l.sent.Load(), l.made.Load(), l.lost.Load())
+		})
+	}
+	for _, p := range clients {
+		r.del(p)
+	}
+	r.del(server)
+}
