@@ -36,7 +36,9 @@ func stretchedState(cluster string, n int) State {
 		s.Frontends = append(s.Frontends, frontend("antrea-mc-far", corev1.ProtocolTCP, farServer, "10.96.0.23:80"))
 	} else {
 		s = westNode(n)
-		s.Frontends = append(s.Frontends, frontend("far", corev1.ProtocolTCP, "10.96.0.23:80", "10.10.1.2:8080"))
+		s.Frontends = append(s.Frontends, frontend("far", corev1.ProtocolTCP, "10.96.0.23:80", "10.10.1.2:8080"),
+			frontend("near-udp", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:53"), frontend("far-udp", corev1.ProtocolUDP, "10.96.0.25:53", "10.10.1.2:53"))
+		s.Exported[derive.Object{Namespace: "default", Name: "near-udp"}], s.Exported[derive.Object{Namespace: "default", Name: "far-udp"}] = true, true
 		s.Frontends[0].Endpoints = s.Frontends[0].Endpoints[:1]
 		s.Exported[derive.Object{Namespace: "default", Name: "far"}] = true
 		s.Pods = append(s.Pods, onNode(1).Pods[1])
@@ -379,6 +381,13 @@ func TestStretchedTraffic(t *testing.T) {
 			}
 		}
 		all.Wait()
+	}
+	for _, to := range []string{"10.96.0.24:53", "10.96.0.25:53"} { // rejected by ICMP, and not answered by anybody
+		for name, want := range map[string]error{"a": syscall.EHOSTUNREACH, "a on the Gateway": syscall.EHOSTUNREACH, "b": syscall.ECONNREFUSED} {
+			if _, err := clients[name].ask("udp", to); !errors.Is(err, want) {
+				t.Errorf("Reject: %s to %s by UDP: %v, want %v", name, to, err, want)
+			}
+		}
 	}
 
 	// Connections that are open while the client gets other labels, and the rules change.
