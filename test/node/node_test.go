@@ -210,7 +210,7 @@ func (r *rig) start() {
 	go func() {
 		done <- agent.Run(ctx, agent.Options{
 			Config: conf, NodeName: nodeName, REST: r.rest, Namespace: namespace,
-			OVSRunDir: r.runDir, RunDir: filepath.Join(r.dir, "run"), StateDir: filepath.Join(r.dir, "state"),
+			OVSRunDir: r.runDir, RunDir: filepath.Join(r.dir, "run"), StateDir: filepath.Join(r.dir, "state"), LogDir: filepath.Join(r.dir, "log"),
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)), Registerer: registry, Gatherer: registry,
 		})
 	}()
@@ -482,5 +482,6 @@ func TestNode(t *testing.T) {
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 	t.Run("starts", func(t *testing.T) { testStarts(t, c) })
 	t.Run("guarded", func(t *testing.T) { testGuarded(t, c) })
+	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 }
