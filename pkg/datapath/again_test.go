@@ -33,7 +33,7 @@ func (p *policed) open(t *testing.T, c policytest.Connection, source uint16) (k 
 	if k.back, ok = p.packetOf(back, c.Port); !ok {
 		return k, false
 	}
-	if r := p.sw.Send(k.back); len(r.Outputs) != 1 {
+	if r := p.sendBack(k.back); len(r.Outputs) != 1 {
 		t.Fatalf("the answer to %s goes %s", k.there, r)
 	}
 	return k, true
@@ -100,14 +100,14 @@ func TestChangeOfMind(t *testing.T) {
 			}
 			allowed := p.judge(k.Connection) == allowed
 			if k.Protocol != corev1.ProtocolTCP && !relabelled {
-				if r := p.sw.Send(back); len(r.Outputs) > 0 && !allowed {
+				if r := p.sendBack(back); len(r.Outputs) > 0 && !allowed {
 					t.Fatalf("%s: a datagram back of %s, which is forbidden now, goes %s by %v", when, there, r, r.Tables)
 				}
 			}
 			if r := p.sw.Send(there); r.Err != nil || (len(r.Outputs) == 1) != allowed {
 				t.Fatalf("%s: %s: allowed %v; it goes %s by %v\n%s", when, there, allowed, r, r.Tables, p.sw.DumpConntrack())
 			}
-			if r := p.sw.Send(back); r.Err != nil || (len(r.Outputs) == 1) != allowed {
+			if r := p.sendBack(back); r.Err != nil || (len(r.Outputs) == 1) != allowed {
 				t.Fatalf("%s: back of %s: allowed %v; it goes %s by %v", when, there, allowed, r, r.Tables)
 			}
 			if allowed {

@@ -328,6 +328,16 @@ func (p *policed) reply(q question) (oftest.Packet, bool) {
 	return k, ok && c.Protocol != policy.ProtocolIGMP && p.At(c.From) != p.At(c.To)
 }
 
+// sendBack sends what a server answers. Answers of DNS to Pods under rules with names pass the agent.
+func (p *policed) sendBack(k oftest.Packet) oftest.Result {
+	r := p.sw.Send(k)
+	if r.Controller && KindOf(ofp.PacketIn2{Userdata: []byte(r.Userdata)}) == DNSAnswer {
+		to := slices.IndexFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, k.IPDst) })
+		return p.sw.PacketOut(k, Answer{}.Release(p.State.Node, p.State.Pods[to]).Actions)
+	}
+	return r
+}
+
 // ask asks the switch in memory a question: with the first packet, another one, and the answer.
 func (p *policed) ask(q question) error {
 	p.sw.Forget()
@@ -338,11 +348,7 @@ func (p *policed) ask(q question) error {
 		}
 	}
 	if k, ok := p.reply(q); ok && q.want == allowed {
-		r := p.sw.Send(k)
-		if r.Controller && KindOf(ofp.PacketIn2{Userdata: []byte(r.Userdata)}) == DNSAnswer {
-			to := slices.IndexFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, q.connection.From) })
-			r = p.sw.PacketOut(k, Answer{}.Release(p.State.Node, p.State.Pods[to]).Actions)
-		}
+		r := p.sendBack(k)
 		if met(r) != allowed {
 			return fmt.Errorf("the answer %s to %s: %s by %v", k, q, met(r), r.Tables)
 		}
