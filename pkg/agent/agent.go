@@ -215,9 +215,11 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Of(p.Groups, policy.GroupFactsOf, watch.Optional()),
 	}
 	if t.config.StretchedPolicies() {
-		kinds = append(kinds, watch.Of(p.LabelIdentities, policy.LabelIdentityOf, watch.Optional()))
+		kinds = append(kinds, watch.Of(p.LabelIdentities, policy.LabelIdentityOf, watch.Optional()),
+			watch.Of(p.PodAddresses, policy.RemotePodsOf, watch.In(multiclusterNamespace), watch.Optional()))
 	} else {
 		p.LabelIdentities.Loaded() // there are none
+		p.PodAddresses.Loaded()
 	}
 	if !t.config.MulticlusterGateway() {
 		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {

@@ -325,7 +325,7 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 		case !s.rules[rule]:
 			found(Recheck{Why: RuleGone, Direction: d, Rule: rule})
 		default:
-			peer, _ := s.in.Addresses.Get(policy.Addr{Addr: ends[other]})
+			peer := s.in.PeerAt(d, ends[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
 				peer, c.ClusterSet = n, n&^remote // of which rules name others than before, if they do
 			} else if peer == 0 {

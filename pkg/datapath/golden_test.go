@@ -32,11 +32,17 @@ func TestGolden(t *testing.T) {
 	stretched := stretchedSources("west", 1)
 	stretched.rules(about(policy.Drop, "app=a"))
 	stretched.engine.Pass()
-	var policies []flow.Owner
-	for o := range stretched.held {
-		if o.Kind == KindPolicy {
-			policies = append(policies, o)
+	servers := stretchedSources("east", 1)
+	servers.toServers(about(policy.Reject, "app=server"))
+	servers.publish(map[netip.Addr]string{nearPod: "app=server", farPod: "app=c"})
+	servers.engine.Pass()
+	policies := func(s *sources) (out []flow.Owner) {
+		for o := range s.held {
+			if o.Kind == KindPolicy {
+				out = append(out, o)
+			}
 		}
+		return out
 	}
 	for _, test := range []struct {
 		name    string
@@ -54,7 +60,8 @@ func TestGolden(t *testing.T) {
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
 		{"policy-names-logs", ruled, slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
-		{"stretched", stretched.held, append(policies, PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
+		{"stretched", stretched.held, append(policies(stretched), PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
+		{"servers", servers.held, policies(servers)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries

@@ -302,7 +302,10 @@ func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entr
 	if !a.Is4() || number == 0 {
 		return e, nil
 	}
-	for _, s := range directions {
+	for d, s := range directions {
+		if policy.Direction(d) == policy.Ingress && number&remote != 0 {
+			continue // a client in another cluster is known by the tunnel's key
+		}
 		e.Flows = append(e.Flows, flow.Flow{
 			Table: s.peers, Priority: normal,
 			Match:   flow.All(s.otherIP(host(a.Addr))),

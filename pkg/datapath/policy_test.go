@@ -107,6 +107,8 @@ func hearOther(t *policy.Tables, k derive.Object, o any) {
 		hear(t.ServiceSelectors, k, o, policy.ServiceSelectorOf)
 	case *mcv1alpha1.LabelIdentity:
 		hear(t.LabelIdentities, k, o, policy.LabelIdentityOf)
+	case *mcv1alpha1.PodAddressImport:
+		hear(t.PodAddresses, k, o, policy.RemotePodsOf)
 	}
 }
 
@@ -438,6 +440,7 @@ func (p *policed) again() *sources {
 	fresh.policy.Nodes.Replace(rowsOf(p.policy.Nodes))
 	fresh.policy.ServiceSelectors.Replace(rowsOf(p.policy.ServiceSelectors))
 	fresh.policy.LabelIdentities.Replace(rowsOf(p.policy.LabelIdentities))
+	fresh.policy.PodAddresses.Replace(rowsOf(p.policy.PodAddresses))
 	fresh.engine.Pass()
 	return fresh
 }

@@ -3,6 +3,7 @@ package datapath
 import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // Tables in the order a packet meets them. A goto can only move down this list; a packet
@@ -85,10 +86,10 @@ var (
 	byNetworkPolicies = flow.Reg(0).Bits(9, 1)
 	byBaseline        = flow.Reg(0).Bits(10, 1)
 
-	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names. A sender in another
+	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names. One in another
 	// cluster has the number of the cluster set, and the highest bit (remote).
 	sender   = flow.Reg(2).Bits(0, 25)
-	receiver = flow.Reg(3).Bits(0, 24)
+	receiver = flow.Reg(3).Bits(0, 25)
 
 	// Which rule let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0 is none.
 	egressRule  = flow.Reg(4).Bits(0, 32)
@@ -113,7 +114,7 @@ var (
 
 	// Sender and receiver of the packet that was judged: a Pod whose labels change has another identity.
 	labelSender   = flow.CTLabelBits(76, 25)
-	labelReceiver = flow.CTLabelBits(101, 24)
+	labelReceiver = flow.CTLabelBits(101, 25)
 )
 
 // Values of source.
@@ -134,8 +135,8 @@ const (
 // nothing is allowed.
 const unknownIdentity = 1<<24 - 1
 
-// remote is in sender where its number is one of the cluster set, which come from the same range as this Node's own.
-const remote = 1 << 24
+// remote is in sender and receiver where their number is one of the cluster set.
+const remote = policy.Remote
 
 // Zones of connection tracking.
 const (
@@ -196,7 +197,7 @@ var bitFields = []bitField{
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
-	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet"}},
+	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
 	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
 	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},

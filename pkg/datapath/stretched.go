@@ -9,8 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Policies with scope ClusterSet are about Pods of other clusters, too. Their addresses are not known here, and Gateways
-// translate them. So the client's Node writes the number that the cluster set gives the Pod's identity into the key
+// Policies with scope ClusterSet are about Pods of other clusters, too. Gateways translate addresses of clients. So the client's Node writes the number that the cluster set gives the Pod's identity into the key
 // of the tunnel (sends, toPeer), which both Gateways leave as it is, and on the server's side the sender of a packet
 // from another cluster is that number (keyOf): a peer of rules like one of this cluster, but of numbers of their own.
 //
@@ -47,7 +46,10 @@ type remoteNumber uint32
 // Compare makes a number the key of a table.
 func (n remoteNumber) Compare(o remoteNumber) int { return cmp.Compare(n, o) }
 
-func namedRemotely(_ policy.RuleKey, r policy.Rule) []remoteNumber {
+func namedRemotely(k policy.RuleKey, r policy.Rule) []remoteNumber {
+	if k.Direction == policy.Egress {
+		return nil // of servers: what they send carries no number
+	}
 	out := make([]remoteNumber, len(r.ClusterSet))
 	for i, n := range r.ClusterSet {
 		out[i] = remoteNumber(n)

@@ -304,11 +304,7 @@ func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *R
 			return false
 		}
 		r.Peers = append(r.Peers, s)
-		switch {
-		case in.Scope != crdv1beta1.ScopeClusterSet:
-		case d == Egress:
-			p.report(field+".scope", "NotServed", "scope ClusterSet of egress peers is not served, so it means this cluster alone: name the Service in toServices")
-		default:
+		if in.Scope == crdv1beta1.ScopeClusterSet {
 			r.ClusterSet = append(r.ClusterSet, s)
 		}
 	}
@@ -368,6 +364,9 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 				p.report(field+".igmp.igmpType", "NotServed", "switches do not tell the types of IGMP apart, so %s: leave it out", meant)
 				if !r.denies() {
 					continue
+				}
+				if ok {
+					kind = Any
 				}
 			}
 			group, err := netip.ParseAddr(protocol.IGMP.GroupAddress)

@@ -101,7 +101,7 @@ func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Ke
 	if d == Egress {
 		peer = c.To
 	}
-	other, _ := t.Addresses.Get(Addr{peer})
+	other := t.PeerAt(d, peer)
 	var rank Rank
 	for _, policy := range policies {
 		keys, _ := t.instances.Get(policy)
@@ -122,10 +122,14 @@ func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 		_, ok := slices.BinarySearch(list, n)
 		return ok
 	}
+	clusterSet := c.ClusterSet
+	if other&Remote != 0 {
+		clusterSet = other &^ Remote
+	}
 	switch {
 	case !contains(r.Applied, pod):
 		return false
-	case !r.AnyPeer && !contains(r.Peers, other) && !contains(r.ClusterSet, c.ClusterSet) &&
+	case !r.AnyPeer && !contains(r.Peers, other) && !contains(r.ClusterSet, clusterSet) &&
 		!slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(peer) }) &&
 		!slices.Contains(r.Services, c.Service):
 		return false

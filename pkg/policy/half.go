@@ -28,6 +28,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
 	} else if at := t.PodsAt(other); len(at) > 0 {
 		h.Peer, _ = t.Identities.Get(at[0])
+	} else if n := t.PeerAt(d, other); n != 0 {
+		h.Peer, _ = t.ClusterSetIdentity(n &^ Remote)
 	}
 	if h.Rule != nil {
 		f, _ := t.resolved.Get(*h.Rule)
@@ -75,6 +77,7 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	for _, row := range t.Learned.All() {
 		out.Learned.Set(row.Key, row.Value)
 	}
+	copyRows(out.PodAddresses, t.PodAddresses)
 	out.Loaded()
 	e.Pass()
 	return out

@@ -40,7 +40,7 @@ func TestElsewhere(t *testing.T) {
 			}
 		}
 	}
-	if denied < asked/10 || denied > asked*9/10 || asked < *walkSteps/10 {
+	if denied < asked/10 || denied > asked*9/10 || asked < *walkSteps/20 {
 		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
 	}
 }

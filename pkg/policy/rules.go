@@ -112,11 +112,16 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		blocks.AddPrefix(b)
 	}
 	t.nodeBlocks(k.Policy.Kind, f.Nodes, &blocks, r)
-	if !t.stretched {
-		if len(f.ClusterSet) > 0 {
-			report(".from", "NotStretched", "policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
+	if len(f.ClusterSet) > 0 {
+		published, _ := derive.Get(r, t.publishing, "")
+		switch {
+		case !t.stretched:
+			report(map[Direction]string{Ingress: ".from", Egress: ".to"}[k.Direction], "NotStretched", "policies are not stretched over the ClusterSet, so scope ClusterSet means this cluster alone: set multicluster.enableStretchedNetworkPolicy in the agents' configuration")
+			out.ClusterSet = nil
+		case k.Direction == Egress && !published:
+			report(".to", "NoPodAddresses", "no other cluster publishes the addresses of its Pods, so scope ClusterSet means this cluster alone: set publishPodAddresses in the configuration of the member controllers of the clusters that are meant")
+			out.ClusterSet = nil
 		}
-		out.ClusterSet = nil
 	}
 	for i, s := range f.Services {
 		if s.ClusterSet && !t.stretched {

@@ -17,6 +17,10 @@ const MaxIdentity = 1<<24 - 2
 // UnknownClusterSet is the number, in a tunnel's key, of a Pod whose identity the cluster set has not numbered yet.
 const UnknownClusterSet = 1<<24 - 1
 
+// Remote is set in numbers of the cluster set that stand beside this Node's own, which come from the same range: where both
+// can be the other end of a connection.
+const Remote = 1 << 24
+
 // Rule decides about new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
 type Rule struct {
 	// Rank says which rule decides where several match, and what it does.
@@ -32,7 +36,8 @@ type Rule struct {
 	// was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	// ClusterSet are numbers that the cluster set gives identities: of peers in other clusters, in tunnel keys. With
+	// ClusterSet are numbers that the cluster set gives identities, of peers in other clusters: of clients they are in
+	// tunnel keys, of servers in Addresses. With
 	// Stretched the rule is about such peers, even if there are none: a packet whose key is UnknownClusterSet may be
 	// one of theirs, so it must not reach Pods that the rule is for.
 	ClusterSet []uint32
@@ -103,6 +108,7 @@ type Tables struct {
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
 	// Learned are addresses of names of DNS (NameOf), sorted: those that were answered to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
+	PodAddresses     *derive.Source[derive.Object, RemotePods]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
@@ -116,7 +122,8 @@ type Tables struct {
 	// Priorities give each rank of Rules a number, the higher one to the rank that decides before the other. Both
 	// directions share them.
 	Priorities *derive.Order[Rank]
-	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names.
+	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names. That of a Pod of another
+	// cluster, which egress rules name, is the cluster set's, with Remote; see PeerAt.
 	Addresses *derive.Table[Addr, uint32]
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
 	LocalVersions *derive.Table[Key, Version]
@@ -151,6 +158,10 @@ type Tables struct {
 	remote        *derive.Table[Identity, *labelSets]
 	byRemoteLabel *derive.Index[label, Identity, *labelSets]
 	remotePeers   *derive.Table[Selector, []uint32]
+	remoteServers *derive.Table[Selector, []uint32] // the same, of egress rules
+	namedServers  *derive.Index[clusterSetNumber, Selector, []uint32]
+	remoteAt      *derive.Index[Addr, derive.Object, RemotePods]
+	publishing    *derive.Table[derive.Name, bool] // one row, if any other cluster publishes addresses
 }
 
 // Priorities are from FirstPriority to LastPriority: above and below there is room for flows of other purposes.
@@ -164,6 +175,7 @@ var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicie
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
 	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.Learned} {
+	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.PodAddresses} {
 		s.Loaded()
 	}
 	for kind := range Kinds {
@@ -207,6 +219,7 @@ func (t *Tables) sources(e *derive.Engine) {
 	t.Groups = derive.NewSource[derive.Object, GroupFacts](e, "antrea-groups")
 	t.LabelIdentities = derive.NewSource[derive.Object, LabelIdentity](e, "labelidentities")
 	t.Learned = derive.NewSource[derive.Name, []netip.Addr](e, "learned-names")
+	t.PodAddresses = derive.NewSource[derive.Object, RemotePods](e, "podaddressimports")
 }
 
 func (t *Tables) identities(e *derive.Engine) {
@@ -256,6 +269,15 @@ func (t *Tables) identities(e *derive.Engine) {
 	}, derive.KeysOfIndex(t.byHere))
 	t.remote = derive.NewTable(e, "clusterset-identities", setsOf, derive.KeysOfIndex(t.byExchanged))
 	t.byRemoteLabel = derive.NewIndex(t.remote, "label", labelsOf)
+	t.remoteAt = derive.NewIndex(t.PodAddresses, "address", func(_ derive.Object, pods RemotePods) []Addr {
+		out := make([]Addr, len(pods))
+		for i, p := range pods {
+			out[i] = Addr{p.IP}
+		}
+		return slices.Compact(out)
+	})
+	t.publishing = derive.NewTable(e, "published-addresses", func(derive.Name, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(t.PodAddresses, "any", func(derive.Object, RemotePods) []derive.Name { return []derive.Name{""} })))
 }
 
 func setsOf(i Identity, _ *derive.Reader) (*labelSets, []problem.Problem) { return i.labels(), nil }
@@ -278,10 +300,26 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
 		derive.NewIndex(t.resolved, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
 	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned, derive.KeysOfIndex(derive.NewIndex(t.resolved, "name", namesOf)))
+	t.remoteServers = derive.NewTable(e, "selected-servers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+		list, _ := derive.Get(r, t.remotePeers, s)
+		return list, nil
+	}, derive.KeysOfIndex(derive.NewIndex(t.resolved, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
+		if k.Direction == Ingress {
+			return nil
+		}
+		return f.ClusterSet
+	})))
+	t.namedServers = derive.NewIndex(t.remoteServers, "number", func(_ Selector, list []uint32) []clusterSetNumber {
+		out := make([]clusterSetNumber, len(list))
+		for i, n := range list {
+			out[i] = clusterSetNumber(n)
+		}
+		return out
+	})
 	t.Rules = derive.NewTable(e, "policy-rules", t.rule, keys)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
-	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP))
+	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP), derive.KeysOfIndex(t.remoteAt))
 }
 
 func labelsOfNamespace(_ derive.Object, text string) []label {
@@ -538,7 +576,11 @@ func LabelIdentityOf(l *mcv1alpha1.LabelIdentity) LabelIdentity {
 // address none has it: who sends from there is not known.
 func (t *Tables) address(a Addr, r *derive.Reader) (uint32, []problem.Problem) {
 	var holder Identity
-	for _, row := range derive.List(r, t.byIP, a) {
+	here := derive.List(r, t.byIP, a)
+	if len(here) == 0 {
+		return t.remoteAddress(a, r), nil
+	}
+	for _, row := range here {
 		i, _ := derive.Get(r, t.Identities, row.Key)
 		if i == "" || holder != "" && i != holder {
 			return 0, nil

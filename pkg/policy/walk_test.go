@@ -88,6 +88,8 @@ func (t *Tables) hears() policytest.Watch {
 				hear(t.ServiceSelectors, k, o, ServiceSelectorOf)
 			case *mcv1alpha1.LabelIdentity:
 				hear(t.LabelIdentities, k, o, LabelIdentityOf)
+			case *mcv1alpha1.PodAddressImport:
+				hear(t.PodAddresses, k, o, RemotePodsOf)
 			}
 		},
 	}
@@ -133,6 +135,7 @@ func fill(t *Tables, c policytest.Cluster) {
 	each(watch, c.Nodes)
 	each(watch, c.Services)
 	each(watch, c.LabelIdentities)
+	each(watch, c.PodAddresses)
 	t.Loaded()
 }
 
@@ -157,7 +160,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		case 0:
 			c.Protocol, c.Port, c.SourcePort = ProtocolICMP, policytest.Pick[uint16](w.Walk, 0, 8<<8, 8<<8+1, 3<<8), 0
 		case 1:
-			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.Pick[uint16](w.Walk, 17, 34), 0
+			c.Protocol, c.Port, c.SourcePort = ProtocolIGMP, policytest.Untold, 0
 		}
 		d := policytest.Pick(w.Walk, Ingress, Egress)
 		if d == Egress {
@@ -173,6 +176,9 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 			t.Fatalf("%s of Pod %s, %+v: %+v, the specification says %v", d, derive.ObjectOf(pod), c, have, want)
 		}
 		answers[want]++
+		if d == Egress && w.PeerAt(d, c.To)&Remote != 0 {
+			answers["to another cluster"]++
+		}
 		if asked++; want != "Allow" {
 			denied++
 		}
@@ -203,6 +209,9 @@ func TestWalk(t *testing.T) {
 	}
 	if denied < asked/10 || denied > asked*9/10 {
 		t.Errorf("%d of %d connections were denied: the walk is too tame", denied, asked)
+	}
+	if answers["to another cluster"] == 0 {
+		t.Error("no connection went to a Pod of another cluster that a rule names: the walk is too tame")
 	}
 	if answers["Reject"] == 0 {
 		t.Error("no connection was rejected: the walk is too tame")
@@ -236,7 +245,7 @@ func text(t *Tables) []string {
 		out = append(out, fmt.Sprint(row.Key, " has ", row.Value))
 	}
 	for _, row := range t.Addresses.All() {
-		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[row.Value]))
+		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[row.Value], row.Value&Remote, row.Value&^Remote*(row.Value/Remote)))
 	}
 	return out
 }

@@ -27,6 +27,7 @@ type Others struct {
 	ClusterGroups   map[string]*crdv1beta1.ClusterGroup
 	Cluster         map[string]*npv1alpha2.ClusterNetworkPolicy
 	LabelIdentities map[string]*mcv1alpha1.LabelIdentity
+	PodAddresses    map[string]*mcv1alpha1.PodAddressImport
 }
 
 // Answers.
@@ -279,7 +280,7 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 			if other != nil && (namespace == "" || p.NamespaceSelector != nil || other.Namespace == namespace) && a.in(other, p.PodSelector, p.NamespaceSelector) {
 				return true
 			}
-			if p.Scope == crdv1beta1.ScopeClusterSet && !a.egress && a.fromClusterSet(namespace, p) {
+			if p.Scope == crdv1beta1.ScopeClusterSet && a.ofClusterSet(namespace, p) {
 				return true
 			}
 		}
@@ -306,10 +307,32 @@ func (a asked) related(n *crdv1beta1.PeerNamespaces, namespace string) bool {
 	})
 }
 
-// fromClusterSet asks the labels of the client's number.
-func (a asked) fromClusterSet(namespace string, p crdv1beta1.Peer) bool {
-	for _, l := range a.LabelIdentities {
-		if l.Spec.ID != a.conn.ClusterSet {
+// server is the name of the LabelIdentity of the Pod in another cluster that has the server's address, if there is one.
+func (a asked) server() string {
+	found := map[string]bool{}
+	for _, block := range a.PodAddresses {
+		for _, pods := range block.Spec.Pods {
+			if slices.Contains(pods.Addresses, a.peer.String()) {
+				found[pods.LabelIdentity] = true
+			}
+		}
+	}
+	for name := range found {
+		if len(found) == 1 && a.At(a.peer) == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// ofClusterSet asks the labels of the client's number, or of the server's address.
+func (a asked) ofClusterSet(namespace string, p crdv1beta1.Peer) bool {
+	server := ""
+	if a.egress {
+		server = a.server()
+	}
+	for name, l := range a.LabelIdentities {
+		if a.egress && name != server || !a.egress && l.Spec.ID != a.conn.ClusterSet {
 			continue
 		}
 		text, pod, _ := strings.Cut(strings.TrimPrefix(l.Spec.Label, "ns:"), "&pod:")

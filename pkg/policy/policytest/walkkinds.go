@@ -18,6 +18,7 @@ func newOthers() Others {
 		Antrea: map[string]*crdv1beta1.NetworkPolicy{}, AntreaCluster: map[string]*crdv1beta1.ClusterNetworkPolicy{},
 		Tiers: map[string]*crdv1beta1.Tier{}, Groups: map[string]*crdv1beta1.Group{}, ClusterGroups: map[string]*crdv1beta1.ClusterGroup{},
 		Cluster: map[string]*npv1alpha2.ClusterNetworkPolicy{}, LabelIdentities: map[string]*mcv1alpha1.LabelIdentity{},
+		PodAddresses: map[string]*mcv1alpha1.PodAddressImport{},
 	}
 }
 
@@ -64,6 +65,14 @@ func (g *Walk) other(namespace string) string {
 		}
 		return change(g, g.Services, namespace, "svc", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"}, Spec: corev1.ServiceSpec{Selector: g.labels()}})
 	default:
+		if g.IntN(2) == 0 {
+			block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			for range 1 + g.IntN(2) {
+				block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)),
+					Addresses: []string{Pick(g, "198.51.100.7", "198.51.100.8", "203.0.113.1", "10.10.0.3")}})
+			}
+			return change(g, g.PodAddresses, "", name, block)
+		}
 		id := uint32(1 + g.IntN(4))
 		name := fmt.Sprint("label", id)
 		label := fmt.Sprintf("ns:kubernetes.io/metadata.name=%s,tier=%s&pod:app=%s", namespace, Pick(g, "a", "b"), Pick(g, "a", "b", "c"))

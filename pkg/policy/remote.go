@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// Servers in other clusters are known by their addresses, which those clusters publish. The number of such an address is
+// the cluster set's with Remote, so none of this cluster's identities has it, be its labels the same: rules without
+// scope ClusterSet are about Pods of this cluster alone.
+
+// RemotePods are Pods of another cluster, sorted by their addresses.
+type RemotePods []RemotePod
+
+// RemotePod is an address, and the name of the LabelIdentity of the Pod that has it.
+type RemotePod struct {
+	IP    netip.Addr
+	Label string
+}
+
+// RemotePodsOf parses a PodAddressImport. What is no address is left out: the member controller, which wrote it, has checked.
+func RemotePodsOf(o *mcv1alpha1.PodAddressImport) RemotePods {
+	var out RemotePods
+	for _, pods := range o.Spec.Pods {
+		for _, text := range pods.Addresses {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				out = append(out, RemotePod{ip.Unmap(), pods.LabelIdentity})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b RemotePod) int { return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(a.Label, b.Label)) })
+	return slices.Compact(out)
+}
+
+// clusterSetNumber is a number of the cluster set, as the key of an index.
+type clusterSetNumber uint32
+
+// Compare makes it a key.
+func (n clusterSetNumber) Compare(o clusterSetNumber) int { return cmp.Compare(n, o) }
+
+// remoteAddress is the number of the Pod of another cluster that has an address, where an egress rule asks for it. Of
+// several with different labels that claim it none has it.
+func (t *Tables) remoteAddress(a Addr, r *derive.Reader) uint32 {
+	label := ""
+	for _, row := range derive.List(r, t.remoteAt, a) {
+		at, _ := slices.BinarySearchFunc(row.Value, a.Addr, func(p RemotePod, ip netip.Addr) int { return p.IP.Compare(ip) })
+		for _, p := range row.Value[at:] {
+			if p.IP != a.Addr {
+				break
+			}
+			if label != "" && p.Label != label {
+				return 0
+			}
+			label = p.Label
+		}
+	}
+	l, _ := derive.Get(r, t.LabelIdentities, derive.Object{Name: label})
+	if l.ID == 0 || len(derive.List(r, t.namedServers, clusterSetNumber(l.ID))) == 0 {
+		return 0
+	}
+	return Remote | l.ID
+}
+
+// PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by it, and
+// clients by the tunnel's key.
+func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
+	n, _ := t.Addresses.Get(Addr{a})
+	if d == Ingress && n&Remote != 0 {
+		return 0
+	}
+	return n
+}
