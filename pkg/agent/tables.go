@@ -533,6 +533,7 @@ func (t *tables) setCluster(v View) {
 	replace(t.policies.ServiceSelectors, v.Services, policy.ServiceSelectorOf)
 	replace(t.policies.Policies[policy.NetworkPolicy], v.NetworkPolicies, policy.FactsOf)
 	replace(t.policies.LabelIdentities, v.LabelIdentities, policy.LabelIdentityOf)
+	replace(t.policies.PodAddresses, v.PodAddressImports, policy.RemotePodsOf)
 }
 
 // set makes a view the content of all sources.

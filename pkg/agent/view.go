@@ -34,6 +34,7 @@ type View struct {
 	Namespaces         []*corev1.Namespace
 	NetworkPolicies    []*networkingv1.NetworkPolicy
 	LabelIdentities    []*mcv1alpha1.LabelIdentity // none where policies do not span clusters
+	PodAddressImports  []*mcv1alpha1.PodAddressImport
 
 	// From the Node.
 	Attachments []cni.Attachment

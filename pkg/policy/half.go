@@ -28,8 +28,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
 	} else if at := t.PodsAt(other); len(at) > 0 {
 		h.Peer, _ = t.Identities.Get(at[0])
-	} else if n := t.PeerAt(d, other); n != 0 {
-		h.Peer, _ = t.ClusterSetIdentity(n &^ Remote)
+	} else if d == Egress {
+		h.Peer = t.serverAt(other)
 	}
 	if h.Rule != nil {
 		f, _ := t.resolved.Get(*h.Rule)

@@ -42,27 +42,45 @@ type clusterSetNumber uint32
 // Compare makes it a key.
 func (n clusterSetNumber) Compare(o clusterSetNumber) int { return cmp.Compare(n, o) }
 
-// remoteAddress is the number of the Pod of another cluster that has an address, where an egress rule asks for it. Of
-// several with different labels that claim it none has it.
-func (t *Tables) remoteAddress(a Addr, r *derive.Reader) uint32 {
-	label := ""
-	for _, row := range derive.List(r, t.remoteAt, a) {
-		at, _ := slices.BinarySearchFunc(row.Value, a.Addr, func(p RemotePod, ip netip.Addr) int { return p.IP.Compare(ip) })
-		for _, p := range row.Value[at:] {
-			if p.IP != a.Addr {
+// at is the label of the Pod that has an address; empty where there is none, or some with different labels claim it.
+func at(a netip.Addr, blocks ...RemotePods) (label string) {
+	for _, pods := range blocks {
+		first, _ := slices.BinarySearchFunc(pods, a, func(p RemotePod, ip netip.Addr) int { return p.IP.Compare(ip) })
+		for _, p := range pods[first:] {
+			if p.IP != a {
 				break
 			}
 			if label != "" && p.Label != label {
-				return 0
+				return ""
 			}
 			label = p.Label
 		}
 	}
-	l, _ := derive.Get(r, t.LabelIdentities, derive.Object{Name: label})
+	return label
+}
+
+// remoteAddress is the number of the Pod of another cluster that has an address, where an egress rule asks for it.
+func (t *Tables) remoteAddress(a Addr, r *derive.Reader) uint32 {
+	var blocks []RemotePods
+	for _, row := range derive.List(r, t.remoteAt, a) {
+		blocks = append(blocks, row.Value)
+	}
+	l, _ := derive.Get(r, t.LabelIdentities, derive.Object{Name: at(a.Addr, blocks...)})
 	if l.ID == 0 || len(derive.List(r, t.namedServers, clusterSetNumber(l.ID))) == 0 {
 		return 0
 	}
 	return Remote | l.ID
+}
+
+// serverAt is the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
+func (t *Tables) serverAt(a netip.Addr) Identity {
+	var blocks []RemotePods
+	for _, k := range t.remoteAt.Keys(Addr{a}) {
+		pods, _ := t.PodAddresses.Get(k)
+		blocks = append(blocks, pods)
+	}
+	l, _ := t.LabelIdentities.Get(derive.Object{Name: at(a, blocks...)})
+	return l.Label
 }
 
 // PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by it, and

@@ -106,9 +106,9 @@ type Tables struct {
 	ClusterGroups    *derive.Source[derive.Object, GroupFacts]
 	Groups           *derive.Source[derive.Object, GroupFacts]
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
+	PodAddresses     *derive.Source[derive.Object, RemotePods]
 	// Learned are addresses of names of DNS (NameOf), sorted: those that were answered to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
-	PodAddresses     *derive.Source[derive.Object, RemotePods]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
@@ -174,8 +174,7 @@ var sourceNames = [Kinds]string{"networkpolicies", "antrea-clusternetworkpolicie
 
 // Loaded declares that the sources have their content.
 func (t *Tables) Loaded() {
-	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.Learned} {
-	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.PodAddresses} {
+	for _, s := range []interface{ Loaded() }{t.Pods, t.Namespaces, t.Nodes, t.ServiceSelectors, t.Tiers, t.ClusterGroups, t.Groups, t.LabelIdentities, t.PodAddresses, t.Learned} {
 		s.Loaded()
 	}
 	for kind := range Kinds {

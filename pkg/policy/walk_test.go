@@ -152,7 +152,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		pod := policytest.Pick(w.Walk, here...)
 		own := netip.MustParseAddr(policytest.Pick(w.Walk, pod.Status.PodIPs...).IP)
 		other := w.address()
-		if w.IntN(5) == 0 {
+		if w.IntN(4) == 0 {
 			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
 		}
 		c := Connection{From: other, To: own, Protocol: policytest.Pick(w.Walk, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w.Walk, 53, 80, 81, 85, 8080), SourcePort: policytest.Pick[uint16](w.Walk, 1024, 2000, 2500, 4000)}

@@ -43,7 +43,7 @@ func (g *Walk) other(namespace string) string {
 	name := fmt.Sprint("o", g.IntN(3))
 	meta := metav1.ObjectMeta{Name: name}
 	spaced := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	switch g.IntN(12) {
+	switch g.IntN(14) {
 	case 0, 1, 2:
 		return change(g, g.AntreaCluster, "", name, &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: meta, Spec: g.antrea("")})
 	case 3, 4:
@@ -64,15 +64,15 @@ func (g *Walk) other(namespace string) string {
 			return change(g, g.Nodes, "", name, n)
 		}
 		return change(g, g.Services, namespace, "svc", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "svc"}, Spec: corev1.ServiceSpec{Selector: g.labels()}})
-	default:
-		if g.IntN(2) == 0 {
-			block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			for range 1 + g.IntN(2) {
-				block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)),
-					Addresses: []string{Pick(g, "198.51.100.7", "198.51.100.8", "203.0.113.1", "10.10.0.3")}})
-			}
-			return change(g, g.PodAddresses, "", name, block)
+	case 11, 12: // of each block one address, and sometimes another's
+		of := g.IntN(3)
+		name, ip := fmt.Sprint("block", of), []string{"198.51.100.7", "198.51.100.8", "203.0.113.1"}[of]
+		block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, ip := range []string{ip, Pick(g, "10.10.0.3", "10.10.0.4", "203.0.113.1")} {
+			block.Spec.Pods = append(block.Spec.Pods, mcv1alpha1.PodAddresses{LabelIdentity: fmt.Sprint("label", 1+g.IntN(4)), Addresses: []string{ip}})
 		}
+		return change(g, g.PodAddresses, "", name, block)
+	default:
 		id := uint32(1 + g.IntN(4))
 		name := fmt.Sprint("label", id)
 		label := fmt.Sprintf("ns:kubernetes.io/metadata.name=%s,tier=%s&pod:app=%s", namespace, Pick(g, "a", "b"), Pick(g, "a", "b", "c"))
@@ -193,7 +193,7 @@ func (g *Walk) antreaPeer(namespace string, egress bool) (p crdv1beta1.Peer) {
 			break
 		}
 		p.PodSelector = new(g.selector())
-	case 8, 9:
+	case 8, 9, 10:
 		p.NamespaceSelector, p.Scope = &metav1.LabelSelector{}, crdv1beta1.ScopeClusterSet
 		if g.IntN(2) == 0 {
 			p.PodSelector, p.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": Pick(g, "a", "b", "c")}}, nil
