@@ -334,8 +334,8 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {
 				continue
 			}
-			if !c.service && s.in.Decide(pod.pod, d, c.Connection).Allowed {
-				continue // of one to a Service it is not known which: rules may name it
+			if (d == policy.Ingress || !c.service) && s.in.Decide(pod.pod, d, c.Connection).Allowed {
+				continue // of one to a Service it is not known which: rules of egress may name it
 			}
 			if c.ends[d] != pod.identity {
 				found(Recheck{Why: Relabelled, Direction: d, Addr: own, Identity: c.ends[d]})
