@@ -127,7 +127,7 @@ func LogEntryOf(userdata []byte) (e LogEntry, err error) {
 			return e, nil
 		}
 	}
-	return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %v", userdata, err)
+	return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %w", userdata, err)
 }
 
 // log sends the agent a copy of the packet's headers. The packet itself does not wait, and no meter drops it.

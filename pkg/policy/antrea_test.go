@@ -149,13 +149,13 @@ func TestForeignAccount(t *testing.T) {
 		c := newClosed()
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "pod"}, Spec: corev1.PodSpec{NodeName: "node-1", ServiceAccountName: "builder"}}
 		pod.Status.PodIPs = []corev1.PodIP{{IP: "10.10.0.2"}}
-		c.Tables.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
+		c.Pods.Set(derive.ObjectOf(pod), PodFactsOf(pod))
 		n := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}}
 		n.Spec = crdv1beta1.PolicySpec{
 			Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{ServiceAccount: &crdv1beta1.ObjectReference{Namespace: "x", Name: "builder"}}},
 			Ingress: []crdv1beta1.Rule{{Action: crdv1beta1.ActionDrop}},
 		}
-		c.Tables.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
+		c.Policies[AntreaNetworkPolicy].Set(derive.ObjectOf(n), AntreaFactsOf(n))
 		if v, _ := c.asks(Ingress); v.Action != want {
 			t.Errorf("a policy of Namespace %s: %+v, want %s", namespace, v, want)
 		}

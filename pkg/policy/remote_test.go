@@ -20,12 +20,12 @@ func TestServersOfOtherClusters(t *testing.T) {
 	n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	n.Spec = crdv1beta1.PolicySpec{Priority: 5, AppliedTo: []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{}}}, Egress: []crdv1beta1.Rule{
 		{Action: crdv1beta1.ActionReject, To: []crdv1beta1.Peer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Scope: crdv1beta1.ScopeClusterSet}}}}}
-	c.Tables.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	server := netip.MustParseAddr("10.20.0.5")
 	is := func(step string, want Action, problem string) {
 		t.Helper()
 		c.engine.Pass()
-		half := c.Tables.Why(c.pod, Egress, Connection{From: netip.MustParseAddr("10.10.0.2"), To: server, Protocol: corev1.ProtocolTCP, Port: 80})
+		half := c.Why(c.pod, Egress, Connection{From: netip.MustParseAddr("10.10.0.2"), To: server, Protocol: corev1.ProtocolTCP, Port: 80})
 		var problems []string
 		for _, p := range c.engine.Problems() {
 			problems = append(problems, p.String())
@@ -42,23 +42,23 @@ func TestServersOfOtherClusters(t *testing.T) {
 	is("nothing is published", Allow, none)
 	block := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "west-podaddresses-10.20.0.0"}}
 	block.Spec.Pods = []mcv1alpha1.PodAddresses{{LabelIdentity: "db", Addresses: []string{"x", server.String()}}}
-	c.Tables.PodAddresses.Set(derive.ObjectOf(block), RemotePodsOf(block))
+	c.PodAddresses.Set(derive.ObjectOf(block), RemotePodsOf(block))
 	is("its labels are not known", Allow, "")
-	c.Tables.LabelIdentities.Set(derive.Object{Name: "db"}, LabelIdentity{Label: "ns:kubernetes.io/metadata.name=x&pod:app=db", ID: 7})
+	c.LabelIdentities.Set(derive.Object{Name: "db"}, LabelIdentity{Label: "ns:kubernetes.io/metadata.name=x&pod:app=db", ID: 7})
 	is("published", Reject, "")
-	if n := c.Tables.PeerAt(Ingress, server); n != 0 {
+	if n := c.PeerAt(Ingress, server); n != 0 {
 		t.Errorf("as a client it is %d, want nobody: its packets say who it is", n)
 	}
 	if half := c.Elsewhere(c.pod).Why(c.pod, Egress, Connection{To: server, Protocol: corev1.ProtocolTCP, Port: 80}); half.Action != Reject {
 		t.Errorf("another Node says %s, want Reject", half.Action)
 	}
-	c.Tables.LabelIdentities.Set(derive.Object{Name: "db"}, LabelIdentity{Label: "ns:kubernetes.io/metadata.name=x&pod:app=web", ID: 7})
+	c.LabelIdentities.Set(derive.Object{Name: "db"}, LabelIdentity{Label: "ns:kubernetes.io/metadata.name=x&pod:app=web", ID: 7})
 	is("other labels", Allow, "")
-	c.Tables.PodAddresses.Delete(derive.ObjectOf(block))
+	c.PodAddresses.Delete(derive.ObjectOf(block))
 	is("withdrawn", Allow, none)
 	c.stretched = false
-	c.Tables.Policies[AntreaClusterNetworkPolicy].Delete(derive.ObjectOf(n))
+	c.Policies[AntreaClusterNetworkPolicy].Delete(derive.ObjectOf(n))
 	c.engine.Pass()
-	c.Tables.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
+	c.Policies[AntreaClusterNetworkPolicy].Set(derive.ObjectOf(n), AntreaClusterFactsOf(n))
 	is("not stretched", Allow, "spec.egress[0].to: policies are not stretched over the ClusterSet")
 }

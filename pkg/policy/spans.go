@@ -57,7 +57,7 @@ func KeyOfShort(text string) (k Key, ok bool) {
 }
 
 func (t *Tables) versionOf(k Key, r *derive.Reader) (Version, []problem.Problem) {
-	if !k.Kind.HasStatus() {
+	if !k.HasStatus() {
 		return "", nil
 	}
 	v, _ := derive.Get(r, t.Versions[k.Kind], k.object())
