@@ -122,7 +122,7 @@ func NewSpans(e *derive.Engine) *Spans {
 	t := &Tables{texts: map[Selector]parsed{}}
 	s := &Spans{Tables: t}
 	t.sources(e)
-	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.Learned, t.Policies[NetworkPolicy]} {
+	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned, t.Policies[NetworkPolicy]} {
 		unused.Loaded()
 	}
 	var policies []derive.Keys[Key]
