@@ -131,6 +131,14 @@ func newController(to client.Client, log *slog.Logger, identity string) *control
 				log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
 			}
 		}})
+	// Those of policies and groups are in their status; these are the controller's own.
+	t.engine.WatchProblems(func(added, _ []problem.Problem) {
+		for _, p := range added {
+			if p.Reason == derive.ReasonEvaluationFailed {
+				log.Error(p.Message, "object", p.Object, "reason", p.Reason)
+			}
+		}
+	})
 	t.steps.Watch(func(changes []derive.Change[policy.Key, step]) {
 		for _, change := range changes {
 			c.changed(policyTarget(change.Key), change.Old, change.New)
