@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 // namesNode is a Node whose switch takes a while to confirm flows.
 type namesNode struct {
+	mu       sync.Mutex
 	takes    time.Duration
 	known    map[string][]netip.Addr
 	flows    map[string][]netip.Addr // of these names
@@ -27,6 +30,8 @@ type namesNode struct {
 func (n *namesNode) wanted(a datapath.Answer) bool { return strings.HasSuffix(a.Name, ".example.com") }
 
 func (n *namesNode) set(set map[string][]netip.Addr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for name, list := range set {
 		n.known[name] = list
 		if len(list) == 0 {
@@ -36,9 +41,14 @@ func (n *namesNode) set(set map[string][]netip.Addr) {
 }
 
 func (n *namesNode) applied(ctx context.Context, set map[string][]netip.Addr) error {
-	if err := sleep(ctx, n.takes); err != nil {
+	n.mu.Lock()
+	takes := n.takes
+	n.mu.Unlock()
+	if err := sleep(ctx, takes); err != nil {
 		return err
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for name, list := range set {
 		n.flows[name] = list
 	}
@@ -46,8 +56,26 @@ func (n *namesNode) applied(ctx context.Context, set map[string][]netip.Addr) er
 }
 
 func (n *namesNode) release(_ context.Context, a datapath.Answer) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.released = append(n.released, fmt.Sprint(a.Name, " ", n.flows[a.Name]))
 	return nil
+}
+
+// took returns the answers that were released since it was asked last.
+func (n *namesNode) took() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := n.released
+	n.released = nil
+	return out
+}
+
+// addresses are those that are known by now.
+func (n *namesNode) addresses() map[string][]netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.known)
 }
 
 func newNamesNode() *namesNode {
@@ -69,7 +97,9 @@ func names(t *testing.T, node *namesNode, f func(start func() *learnedNames)) {
 		end := func() {}
 		f(func() *learnedNames {
 			end()
+			node.mu.Lock()
 			node.known = map[string][]netip.Addr{}
+			node.mu.Unlock()
 			l := newLearnedNames(node, file, 0, slog.New(slog.DiscardHandler))
 			l.load()
 			ctx, stop := context.WithCancel(t.Context())
@@ -93,7 +123,7 @@ func TestLearnedNames(t *testing.T) {
 	names(t, node, func(start func() *learnedNames) {
 		have := func(what, want string) {
 			t.Helper()
-			if text := fmt.Sprint(node.known); text != want {
+			if text := fmt.Sprint(node.addresses()); text != want {
 				t.Errorf("%s: known is %s, want %s", what, text, want)
 			}
 		}
@@ -106,19 +136,18 @@ func TestLearnedNames(t *testing.T) {
 		l.queue <- answerFor("a.other.org", time.Minute, "192.0.2.7")
 		l.queue <- answerFor("", 0)
 		pause(50 * time.Millisecond)
-		if len(node.released) != 0 {
-			t.Errorf("answers pass before their flows are there: %v", node.released)
+		if released := node.took(); len(released) != 0 {
+			t.Errorf("answers pass before their flows are there: %v", released)
 		}
 		pause(time.Second)
-		if want := []string{"a.example.com [192.0.2.1]", "a.other.org []", " []"}; !slices.Equal(node.released, want) {
-			t.Errorf("released %q, want %q", node.released, want)
+		if released, want := node.took(), []string{"a.example.com [192.0.2.1]", "a.other.org []", " []"}; !slices.Equal(released, want) {
+			t.Errorf("released %q, want %q", released, want)
 		}
 		have("an answer", "map[a.example.com:[192.0.2.1]]")
 
-		node.released = nil
 		l.queue <- answerFor("a.example.com", time.Minute, "192.0.2.1")
 		synctest.Wait()
-		if len(node.released) != 1 {
+		if len(node.took()) != 1 {
 			t.Error("an answer that says nothing new waits")
 		}
 		l.queue <- answerFor("a.example.com", 20*time.Second, "192.0.2.2")
@@ -137,12 +166,14 @@ func TestLearnedNames(t *testing.T) {
 		pause(time.Minute)
 		have("after a minute", "map[]")
 
+		node.mu.Lock()
 		node.takes = time.Hour
+		node.mu.Unlock()
 		l = start()
-		node.released = nil
+		node.took()
 		l.queue <- answerFor("c.example.com", time.Minute, "192.0.2.3")
 		pause(heldFor + time.Millisecond)
-		if len(node.released) != 1 {
+		if len(node.took()) != 1 {
 			t.Error("an answer is held for ever")
 		}
 	})
@@ -161,7 +192,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if list := node.known["a.example.com"]; len(list) != maxOfName || slices.Contains(list, address(9)) || !slices.Contains(list, address(10)) {
+		if list := node.addresses()["a.example.com"]; len(list) != maxOfName || slices.Contains(list, address(9)) || !slices.Contains(list, address(10)) {
 			t.Errorf("%d addresses, the first %s", len(list), list[0])
 		}
 		for i := range maxLearned {
@@ -173,7 +204,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		sum := 0
-		for _, list := range node.known {
+		for _, list := range node.addresses() {
 			sum += len(list)
 		}
 		if sum != maxLearned || l.count != sum {
@@ -189,7 +220,7 @@ func TestLearnedNamesDamaged(t *testing.T) {
 	l.load()
 	l.unsaved = true
 	l.save()
-	if len(node.known) != 0 || l.unsaved {
+	if len(node.addresses()) != 0 || l.unsaved {
 		t.Error(errors.New("it goes on as if there were a file"))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,7 +167,7 @@ func (r *reportsAt) answer(f func() error) error {
 }
 
 func (r *reportsAt) get(context.Context, string) (out *tombolov1alpha1.NodePolicyReport, _ error) {
-	return out, r.answer(func() error {
+	err := r.answer(func() error {
 		r.gets++
 		if r.have == nil {
 			return apierrors.NewNotFound(schema.GroupResource{}, "node-1")
@@ -174,6 +175,14 @@ func (r *reportsAt) get(context.Context, string) (out *tombolov1alpha1.NodePolic
 		out = r.have.DeepCopy()
 		return nil
 	})
+	return out, err
+}
+
+// sent is what it was asked for so far.
+func (r *reportsAt) sent() (creates int, patches []string, gets int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.creates), slices.Clone(r.patches), r.gets
 }
 
 func (r *reportsAt) create(_ context.Context, n *tombolov1alpha1.NodePolicyReport) error {
@@ -220,31 +229,37 @@ func TestReportRate(t *testing.T) {
 		set("acnp/a", "1/x")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if len(api.creates) != 1 {
-			t.Fatalf("%d reports were made", len(api.creates))
+		if creates, _, _ := api.sent(); creates != 1 {
+			t.Fatalf("%d reports were made", creates)
 		}
 		for i := range 1000 {
 			set("acnp/a", string(rune('a'+i%26)))
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
-		if n := len(api.patches); n < 3 || n > 10 {
+		_, patches, _ := api.sent()
+		if n := len(patches); n < 3 || n > 10 {
 			t.Errorf("%d writes in 100 seconds", n)
 		}
 		time.Sleep(time.Minute)
-		written := len(api.patches)
+		_, patches, _ = api.sent()
+		written := len(patches)
 		set("acnp/b", "7/y")
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
-		if text := api.patches[len(api.patches)-1]; len(api.patches) != written+1 || text != `{"policies":{"acnp/b":"7/y"}}` {
-			t.Errorf("%d writes for one change, the last %s", len(api.patches)-written, text)
+		_, patches, before := api.sent()
+		if text := patches[len(patches)-1]; len(patches) != written+1 || text != `{"policies":{"acnp/b":"7/y"}}` {
+			t.Errorf("%d writes for one change, the last %s", len(patches)-written, text)
 		}
-		written, gets := len(api.patches), api.gets
+		written = len(patches)
+		api.mu.Lock()
 		api.have = &tombolov1alpha1.NodePolicyReport{Policies: maps.Clone(now)}
+		api.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(api.patches) != written || api.gets-gets > 6 {
-			t.Errorf("a quiet hour: %d writes, %d reads", len(api.patches)-written, api.gets-gets)
+		_, patches, gets := api.sent()
+		if len(patches) != written || gets-before > 6 {
+			t.Errorf("a quiet hour: %d writes, %d reads", len(patches)-written, gets-before)
 		}
 		api.mu.Lock()
 		api.away = true
@@ -256,8 +271,9 @@ func TestReportRate(t *testing.T) {
 		api.mu.Unlock()
 		time.Sleep(reportMost + 20*time.Second)
 		synctest.Wait()
-		if text := api.patches[len(api.patches)-1]; len(api.patches) != written+1 || text != `{"policies":{"acnp/c":"1/z"}}` {
-			t.Errorf("after the API server was away: %d writes, the last %s", len(api.patches)-written, text)
+		_, patches, _ = api.sent()
+		if text := patches[len(patches)-1]; len(patches) != written+1 || text != `{"policies":{"acnp/c":"1/z"}}` {
+			t.Errorf("after the API server was away: %d writes, the last %s", len(patches)-written, text)
 		}
 		stop()
 		<-ended
