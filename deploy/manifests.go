@@ -1,18 +1,26 @@
 // Package deploy has the manifests that users apply, for programs that apply them.
 package deploy
 
-import _ "embed"
-
-// The multi-cluster controller, as leader and as member.
-var (
-	//go:embed multicluster/antrea-multicluster-leader.yml
-	Leader string
-	//go:embed multicluster/antrea-multicluster-member.yml
-	Member string
+import (
+	_ "embed"
+	"strings"
 )
 
-// Namespaces that these manifests are for.
+// Namespaces that the manifests of the multi-cluster controller are for.
 const (
 	LeaderNamespace = "antrea-multicluster"
 	MemberNamespace = "kube-system"
 )
+
+var (
+	//go:embed multicluster/antrea-multicluster-leader.yml
+	leader string
+	//go:embed multicluster/antrea-multicluster-member.yml
+	member string
+)
+
+// Leader is the manifest of the multi-cluster controller as leader in a Namespace.
+func Leader(namespace string) string { return strings.ReplaceAll(leader, LeaderNamespace, namespace) }
+
+// Member is the same as member.
+func Member(namespace string) string { return strings.ReplaceAll(member, MemberNamespace, namespace) }

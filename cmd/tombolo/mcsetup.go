@@ -47,9 +47,9 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
-			manifest := strings.ReplaceAll(deploy.Leader, deploy.LeaderNamespace, namespace)
+			manifest := deploy.Leader(namespace)
 			if role == "member" {
-				manifest = strings.ReplaceAll(deploy.Member, "namespace: "+deploy.MemberNamespace, "namespace: "+namespace)
+				manifest = deploy.Member(namespace)
 			}
 			if file != "" {
 				text, err := os.ReadFile(file)

@@ -194,7 +194,11 @@ func TestClusterSet(t *testing.T) {
 	go func() { done <- w.Join(ctx, join) }()
 	member := &mcv1alpha2.ClusterSet{}
 	for !w.has(member, "kube-system", "set") {
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case err := <-done:
+			t.Fatalf("joining ended before the ClusterSet was there: %v", err)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 	if got := fmt.Sprint(member.Spec); got != "{east [{leader https://10.0.0.1:6443 east-token}] antrea-multicluster}" {
 		t.Errorf("the member's ClusterSet is %s", got)
@@ -271,11 +275,11 @@ func TestDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.Deploy(t.Context(), objects, deploy.Leader, "elsewhere"), "is for Namespace antrea-multicluster, not for elsewhere")
+	w.wants(w.Deploy(t.Context(), objects, deploy.Leader(deploy.LeaderNamespace), "elsewhere"), "is for Namespace antrea-multicluster, not for elsewhere")
 	if w.said.Len() > 0 {
 		t.Errorf("half of a manifest was applied:\n%s", w.said.String())
 	}
-	manifest := strings.ReplaceAll(deploy.Leader, deploy.LeaderNamespace, "elsewhere")
+	manifest := deploy.Leader("elsewhere")
 	w.wants(w.Deploy(t.Context(), objects, manifest, "elsewhere"), "kubectl create namespace elsewhere")
 	w.create(&corev1.Namespace{ObjectMeta: named("", "elsewhere")})
 	for _, want := range []string{"ServiceAccount/antrea-mc-controller created", "ServiceAccount/antrea-mc-controller unchanged"} {
@@ -290,6 +294,11 @@ func TestDeploy(t *testing.T) {
 	if strings.Contains(w.said.String(), "created") || strings.Contains(w.said.String(), "configured") {
 		t.Errorf("the second time something changed:\n%s", w.said.String())
 	}
+	// Nothing of the member's is for another Namespace: its webhooks and their certificate are found by it.
+	if err := w.Deploy(t.Context(), objects, deploy.Member("elsewhere"), "elsewhere"); err != nil || strings.Contains(deploy.Member("elsewhere"), deploy.MemberNamespace) {
+		t.Errorf("the member's manifest for another Namespace: %v, or it has the usual one in it", err)
+	}
+	w.said.Reset()
 	other := strings.Replace(manifest, "replicas: 2", "replicas: 3", 1)
 	if other == manifest {
 		t.Fatal("the manifest has no replicas to change")
