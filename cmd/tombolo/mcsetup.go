@@ -47,6 +47,9 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			if err := needs(namespace, needNamespace); err != nil {
 				return err
 			}
+			if file != "" && cmd.Flags().Changed("antrea-version") {
+				return errors.New("--antrea-version has no effect with --manifest-file, which is of one version: give one of the two")
+			}
 			manifest := deploy.Leader(namespace)
 			if role == "member" {
 				manifest = deploy.Member(namespace)
@@ -179,6 +182,9 @@ func (c *cluster) join() *cobra.Command {
 			}
 			if err := join.Missing(); err != nil {
 				return err
+			}
+			if join.TokenSecretName != "" && (join.TokenSecretFile != "" || join.Secret != nil) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "The token is that of Secret %s in Namespace %s: the one in a file is not used\n", join.TokenSecretName, join.Namespace)
 			}
 			k, err := c.setup(cmd)
 			if err != nil {

@@ -114,12 +114,16 @@ func ReadTokenSecret(r io.Reader) (secret *corev1.Secret, err error) {
 }
 
 func secretOf(text []byte) (*corev1.Secret, error) {
+	var head metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &head); err != nil {
+		return nil, err
+	}
+	if head.APIVersion != "v1" || head.Kind != "Secret" {
+		return nil, fmt.Errorf("it has a %s of %s: want a Secret of v1", head.Kind, head.APIVersion)
+	}
 	secret := &corev1.Secret{}
 	if err := yaml.UnmarshalStrict(text, secret); err != nil {
 		return nil, err
-	}
-	if secret.APIVersion != "v1" || secret.Kind != "Secret" {
-		return nil, fmt.Errorf("it has a %s of %s: want a Secret of v1", secret.Kind, secret.APIVersion)
 	}
 	for key, value := range secret.StringData {
 		if secret.Data == nil {
