@@ -120,14 +120,17 @@ func (e LogEntry) String() string {
 // LogEntryOf reads the userdata of a packet that is logged.
 func LogEntryOf(userdata []byte) (e LogEntry, err error) {
 	text, ok := strings.CutPrefix(string(userdata), string(PolicyLog)+" ")
-	if ok {
-		var n int
-		n, err = fmt.Sscanf(text, "%s %s %s %d %d %d %s", &e.Table, &e.Policy, &e.Rule, &e.Direction, &e.Action, &e.Priority, &e.Label)
-		if n >= 6 && e.Direction <= policy.Egress && e.Action <= policy.Allow {
-			return e, nil
-		}
+	if !ok {
+		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log", userdata)
 	}
-	return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %w", userdata, err)
+	n, err := fmt.Sscanf(text, "%s %s %s %d %d %d %s", &e.Table, &e.Policy, &e.Rule, &e.Direction, &e.Action, &e.Priority, &e.Label)
+	switch {
+	case n < 6: // the last may be empty
+		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: %w", userdata, err)
+	case e.Direction > policy.Egress || e.Action > policy.Allow:
+		return LogEntry{}, fmt.Errorf("userdata %q is no entry of a log: direction %d, action %d", userdata, e.Direction, e.Action)
+	}
+	return e, nil
 }
 
 // log sends the agent a copy of the packet's headers. The packet itself does not wait, and no meter drops it.
