@@ -166,23 +166,13 @@ func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					buf := make([]byte, 1500)
-					if n, err := c.Read(buf); err == nil && n > 2 {
-						out := z.answer(buf[2:n])
-						_, _ = c.Write(append([]byte{byte(len(out) >> 8), byte(len(out))}, out...))
-					}
-				}()
+		accept(t, l, func(c net.Conn) {
+			buf := make([]byte, 1500)
+			if n, err := c.Read(buf); err == nil && n > 2 {
+				out := z.answer(buf[2:n])
+				_, _ = c.Write(append([]byte{byte(len(out) >> 8), byte(len(out))}, out...))
 			}
-		}()
+		})
 		return nil
 	})
 	if err != nil {

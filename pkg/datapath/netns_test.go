@@ -151,32 +151,39 @@ func (n namespace) serve(t *testing.T, network, address, name string) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
+		accept(t, l, func(c net.Conn) {
+			r := bufio.NewReader(c)
 			for {
-				c, err := l.Accept()
-				if err != nil {
+				if _, err := r.ReadString('\n'); err != nil {
 					return
 				}
-				go func() {
-					defer c.Close()
-					r := bufio.NewReader(c)
-					for {
-						if _, err := r.ReadString('\n'); err != nil {
-							return
-						}
-						if _, err := c.Write(greeting(name, c.RemoteAddr())); err != nil {
-							return
-						}
-					}
-				}()
+				if _, err := c.Write(greeting(name, c.RemoteAddr())); err != nil {
+					return
+				}
 			}
-		}()
+		})
 		return nil
 	})
 	if err != nil {
 		t.Fatalf("serve %s %s: %v", network, address, err)
 	}
+}
+
+// accept serves connections, each by itself, until the test ends.
+func accept(t *testing.T, l net.Listener, serve func(net.Conn)) {
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c)
+			}()
+		}
+	}()
 }
 
 // replyTimeout is how long a client waits.

@@ -239,24 +239,14 @@ func stream(t *testing.T, ns namespace, address string) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
+		accept(t, l, func(c net.Conn) {
 			for {
-				c, err := l.Accept()
-				if err != nil {
+				if _, err := c.Write(make([]byte, 1000)); err != nil {
 					return
 				}
-				go func() {
-					defer c.Close()
-					for {
-						if _, err := c.Write(make([]byte, 1000)); err != nil {
-							return
-						}
-						time.Sleep(5 * time.Millisecond) // a stream that never fills the client's window
-					}
-				}()
+				time.Sleep(5 * time.Millisecond) // a stream that never fills the client's window
 			}
-		}()
+		})
 		return nil
 	})
 	if err != nil {

@@ -401,6 +401,11 @@ func (p *pod) serve(t *testing.T, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	answer(t, tcp, udp, func(text string) string { return p.name + " " + text })
+}
+
+// answer answers every TCP line and UDP datagram until the test ends.
+func answer(t testing.TB, tcp net.Listener, udp net.PacketConn, with func(text string) string) {
 	t.Cleanup(func() { tcp.Close(); udp.Close() })
 	go func() {
 		for {
@@ -416,7 +421,7 @@ func (p *pod) serve(t *testing.T, port int) {
 					if err != nil {
 						return
 					}
-					if _, err := c.Write([]byte(p.name + " " + string(b[:n]))); err != nil {
+					if _, err := c.Write([]byte(with(string(b[:n])))); err != nil {
 						return
 					}
 				}
@@ -430,7 +435,7 @@ func (p *pod) serve(t *testing.T, port int) {
 			if err != nil {
 				return
 			}
-			_, _ = udp.WriteTo([]byte(p.name+" "+string(b[:n])), from) // a lost answer is noticed
+			_, _ = udp.WriteTo([]byte(with(string(b[:n]))), from) // a lost answer is noticed
 		}
 	}()
 }

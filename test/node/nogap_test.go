@@ -153,38 +153,10 @@ func newWitness(t testing.TB, p *pod) *witness {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { tcp.Close(); udp.Close() })
-		go func() {
-			b := make([]byte, 100)
-			for {
-				n, from, err := udp.ReadFrom(b)
-				if err != nil {
-					return
-				}
-				w.note(string(b[:n]), port)
-				_, _ = udp.WriteTo(b[:n], from)
-			}
-		}()
-		go func() {
-			for {
-				c, err := tcp.Accept()
-				if err != nil {
-					return
-				}
-				t.Cleanup(func() { c.Close() })
-				go func() {
-					b := make([]byte, 100)
-					for {
-						n, err := c.Read(b)
-						if err != nil {
-							return
-						}
-						w.note(string(b[:n]), port)
-						_, _ = c.Write(b[:n])
-					}
-				}()
-			}
-		}()
+		answer(t, tcp, udp, func(text string) string {
+			w.note(text, port)
+			return text
+		})
 	}
 	return w
 }

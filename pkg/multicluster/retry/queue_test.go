@@ -114,6 +114,12 @@ func (b *bench) answer(name string, err error) {
 	b.answers[name] = err
 }
 
+func (b *bench) hang(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hangs[name] = true
+}
+
 func TestQueueInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)
@@ -182,7 +188,7 @@ func TestQueueHeld(t *testing.T) {
 func TestQueueOneSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 2)
-		b.hangs["hangs"] = true
+		b.hang("hangs")
 		b.Set(b.offer("", "bad", "", "hangs"))
 		for i := range 60 {
 			b.Set(b.offer("", "good", "", "good"))
@@ -373,7 +379,7 @@ func TestQueueSilent(t *testing.T) {
 		b := newBench(t, 4)
 		for i := range 50 {
 			name := fmt.Sprint(i)
-			b.hangs[name] = true
+			b.hang(name)
 			b.Set(b.offer("", name, "", name))
 		}
 		b.passes(time.Hour)
