@@ -39,10 +39,15 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 	if !absent(now) {
 		after = x.under(k, now)
 	}
-	had := map[I]bool{} // before this change, by the keys that it touches
-	for _, list := range [2][]I{before, after} {
-		for _, i := range list {
-			_, had[i] = x.m[i]
+	var few [8]I
+	had := few[:0] // of the keys that this change touches, those that had rows
+	if len(x.feeds) > 0 {
+		for _, list := range [2][]I{before, after} {
+			for _, i := range list {
+				if _, has := x.m[i]; has {
+					had = append(had, i)
+				}
+			}
 		}
 	}
 	for _, i := range before {
@@ -68,10 +73,12 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 		x.m[i] = in
 		x.byKey[i].mark()
 	}
-	for i, had := range had {
-		if _, has := x.m[i]; had != has {
-			for _, feed := range x.feeds {
-				feed(i)
+	for _, feed := range x.feeds {
+		for _, list := range [2][]I{before, after} {
+			for _, i := range list {
+				if _, has := x.m[i]; has != slices.Contains(had, i) {
+					feed(i)
+				}
 			}
 		}
 	}
@@ -80,42 +87,70 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 // members are the rows under one key of an index, at least one: under most there is one, and a map for that
 // would take several times as much.
 type members[K Key[K]] struct {
-	one  K              // where more is nil
-	more map[K]struct{} // two or more
+	one  K // where more is nil
+	more *several[K]
 }
+
+// several are two or more rows. Their order is kept once somebody has asked for it: a table that lists a
+// thousand keys would sort them all whenever one comes or goes.
+type several[K Key[K]] struct {
+	keys  map[K]struct{}
+	order []K // nil while it is not known; never written to, for it was given away
+}
+
+// orderKept is how many keys at most stay in order when one comes or goes: what is longer is copied for
+// nothing where many changes come before the next question.
+const orderKept = 4096
 
 func (m members[K]) has(k K) bool {
 	if m.more == nil {
 		return m.one == k
 	}
-	_, ok := m.more[k]
+	_, ok := m.more.keys[k]
 	return ok
 }
 
 func (m members[K]) with(k K) members[K] {
 	if m.more == nil {
-		m.more = map[K]struct{}{m.one: {}}
+		m.more = &several[K]{keys: map[K]struct{}{m.one: {}}}
 	}
-	m.more[k] = struct{}{}
+	m.more.keys[k] = struct{}{}
+	m.more.reorder(k, func(order []K, at int) []K {
+		return append(append(append(make([]K, 0, len(order)+1), order[:at]...), k), order[at:]...)
+	})
 	return m
 }
 
 // without takes one of two or more away.
 func (m members[K]) without(k K) members[K] {
-	delete(m.more, k)
-	if len(m.more) == 1 {
-		for last := range m.more {
+	delete(m.more.keys, k)
+	if len(m.more.keys) == 1 {
+		for last := range m.more.keys {
 			return members[K]{one: last}
 		}
 	}
+	m.more.reorder(k, func(order []K, at int) []K {
+		return append(append(make([]K, 0, len(order)-1), order[:at]...), order[at+1:]...)
+	})
 	return m
+}
+
+// reorder has the order that is known follow a change at the place of k.
+func (s *several[K]) reorder(k K, changed func(order []K, at int) []K) {
+	if len(s.order) > orderKept {
+		s.order = nil
+	}
+	if s.order != nil {
+		at, _ := slices.BinarySearchFunc(s.order, k, K.Compare)
+		s.order = changed(s.order, at)
+	}
 }
 
 // Keys returns the keys under i, in order. It is for questions between two passes (Engine.Do), not for functions of
 // tables: what they read has to be recorded (see the function List).
-func (x *Index[I, K, V]) Keys(i I) []K { return x.sorted(i) }
+func (x *Index[I, K, V]) Keys(i I) []K { return slices.Clone(x.sorted(i)) }
 
-// sorted returns the keys in order; none for an index key that has no rows.
+// sorted returns the keys in order, to read only; none for an index key that has no rows.
 func (x *Index[I, K, V]) sorted(i I) []K {
 	m, any := x.m[i]
 	switch {
@@ -124,17 +159,22 @@ func (x *Index[I, K, V]) sorted(i I) []K {
 	case m.more == nil:
 		return []K{m.one}
 	}
-	return slices.SortedFunc(maps.Keys(m.more), func(a, b K) int { return a.Compare(b) })
+	if m.more.order == nil {
+		m.more.order = slices.SortedFunc(maps.Keys(m.more.keys), K.Compare)
+	}
+	return m.more.order
 }
 
 func (x *Index[I, K, V]) readersOf(i I) *readers {
 	w := x.byKey[i]
 	if w == nil {
-		w = &readers{table: x.of.name, index: x.name, key: i, free: func() { delete(x.byKey, i) }}
+		w = &readers{table: x.of.name, index: x.name, key: i, owner: x}
 		x.byKey[i] = w
 	}
 	return w
 }
+
+func (x *Index[I, K, V]) release(w *readers) { delete(x.byKey, w.key.(I)) }
 
 // KeysOfIndex gives a derived table the keys under which an index has rows.
 func KeysOfIndex[I Key[I], K Key[K], V any](x *Index[I, K, V]) Keys[I] {
@@ -148,4 +188,4 @@ func (k keysOfIndex[I, K, V]) has(i I) bool {
 	return has
 }
 
-func (k keysOfIndex[I, K, V]) feed(f func(I)) { k.feeds = append(k.feeds, f) }
+func (k keysOfIndex[I, K, V]) feed(each func(I), _ func(int)) { k.feeds = append(k.feeds, each) }

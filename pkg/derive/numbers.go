@@ -37,7 +37,7 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 	}
 	n.place = e.add(n, name)
 	for _, k := range keys {
-		k.feed(func(k K) { n.dirty[k] = true })
+		k.feed(func(k K) { n.dirty[k] = true }, func(int) {})
 	}
 	return n
 }

@@ -32,7 +32,7 @@ func NewOrder[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys
 	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{}, without: map[K]bool{}}
 	o.place = e.add(o, name)
 	for _, k := range keys {
-		k.feed(func(k K) { o.dirty[k] = true })
+		k.feed(func(k K) { o.dirty[k] = true }, func(int) {})
 	}
 	return o
 }

@@ -88,3 +88,38 @@ func TestOrderAgain(t *testing.T) {
 		t.Errorf("%d of 1000 numbers stayed, %d in all", kept, len(o.All()))
 	}
 }
+
+// TestIndexOrder asks for the keys under one key of an index between changes: they are in order, however many there
+// are, and what was given before stays as it was.
+func TestIndexOrder(t *testing.T) {
+	e := New()
+	s := NewSource[Name, int](e, "rows")
+	s.Loaded()
+	x := NewIndex(s, "by nothing", func(Name, int) []Name { return []Name{""} })
+	g := rand.New(rand.NewPCG(1, 2))
+	var want, given, copied []Name
+	for _, size := range []int{3, 100, orderKept - 10, orderKept + 200, orderKept - 100, 50, 1, 0} {
+		for step := 0; step < 40 || len(want) != size; step++ {
+			if len(want) > size || len(want) == size && step%2 == 0 && size > 0 {
+				at := g.IntN(len(want))
+				s.Delete(want[at])
+				want = slices.Delete(want, at, at+1)
+			} else {
+				k := Name(fmt.Sprint(g.Uint64()))
+				s.Set(k, 1)
+				at, _ := slices.BinarySearch(want, k)
+				want = slices.Insert(want, at, k)
+			}
+			if e.Pass(); step > 40 && step%50 > 0 && len(want) > 200 {
+				continue // nobody asks after each change
+			}
+			if !slices.Equal(given, copied) {
+				t.Fatalf("%d keys: those that were given before have changed", len(want))
+			}
+			if given = x.sorted(""); !slices.Equal(given, want) {
+				t.Fatalf("%d keys: have %v, want %v", len(want), given, want)
+			}
+			copied = slices.Clone(given)
+		}
+	}
+}

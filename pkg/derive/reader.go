@@ -25,8 +25,11 @@ type readers struct {
 	one   reader // most things are read by one cell
 	round uint64 // of one
 	more  map[reader]uint64
-	free  func() // called when there are none any more
+	owner owner // hears when there are none any more
 }
+
+// owner keeps readers by their keys.
+type owner interface{ release(*readers) }
 
 func (w *readers) mark() {
 	if w == nil {
@@ -67,7 +70,7 @@ func (w *readers) remove(r reader) {
 		delete(w.more, r)
 	}
 	if w.one == nil && len(w.more) == 0 {
-		w.free()
+		w.owner.release(w)
 	}
 }
 

@@ -2,6 +2,7 @@ package derive
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -74,10 +75,32 @@ type rows[K Key[K], V any] struct {
 	indexes []func(k K, old, new V) // keep an Index up to date
 	listed  []func(k K, v V) []Fact // the cells that have listed a row by an Index
 	feeds   []func(K)               // called when a key came or went; for derived tables
+	grows   []func(int)             // called when about so many keys come
 	watches []func([]Change[K, V])
 	changes map[K]V // what changed rows were before the pass, where there are watches
 
 	evaluated, changed, ignored atomic.Uint64
+}
+
+// grow makes room for as many rows more as come at once when everything is loaded: maps that grow row by row are
+// copied a dozen times.
+func (r *rows[K, V]) grow(n int) {
+	r.mu.Lock()
+	r.m = roomFor(r.m, n)
+	r.mu.Unlock()
+	for _, f := range r.grows {
+		f(n)
+	}
+}
+
+// roomFor returns a map with the same content and room for n more, where that is many.
+func roomFor[K comparable, V any](m map[K]V, n int) map[K]V {
+	if n < 1000 || n < len(m) {
+		return m // it grows by itself
+	}
+	out := make(map[K]V, len(m)+n)
+	maps.Copy(out, m)
+	return out
 }
 
 func newRows[K Key[K], V any](e *Engine, name string) *rows[K, V] {
@@ -183,7 +206,7 @@ func (r *rows[K, V]) describe() TableStats {
 func (r *rows[K, V]) readersOf(k K) *readers {
 	w := r.byKey[k]
 	if w == nil {
-		w = &readers{table: r.name, key: k, free: func() { delete(r.byKey, k) }}
+		w = &readers{table: r.name, key: k, owner: r}
 		r.byKey[k] = w
 	}
 	return w
@@ -191,9 +214,17 @@ func (r *rows[K, V]) readersOf(k K) *readers {
 
 func (r *rows[K, V]) readersOfAll() *readers {
 	if r.whole == nil {
-		r.whole = &readers{table: r.name, free: func() { r.whole = nil }}
+		r.whole = &readers{table: r.name, owner: r}
 	}
 	return r.whole
+}
+
+func (r *rows[K, V]) release(w *readers) {
+	if w == r.whole {
+		r.whole = nil
+		return
+	}
+	delete(r.byKey, w.key.(K))
 }
 
 func sortedRows[K Key[K], V any](m map[K]V) []Row[K, V] {

@@ -112,6 +112,7 @@ func (s *Source[K, V]) step() {
 			}
 		}
 	}
+	s.grow(len(taken) - len(s.m)) // where most are new
 	for k, v := range taken {
 		if !s.put(k, v) {
 			s.ignored.Add(1)

@@ -22,7 +22,7 @@ type Table[K Key[K], V any] struct {
 // Keys says which keys a derived table has: KeysOf a table, or of an index.
 type Keys[K Key[K]] interface {
 	has(K) bool
-	feed(func(K)) // have it called with each key that comes or goes
+	feed(each func(K), about func(int)) // have each called with each key that comes or goes, before that about with how many come, where that is known
 }
 
 // cell is one key of a derived table, whether it has a value or not.
@@ -41,7 +41,7 @@ func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []
 	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
 	t.place = e.add(t, name)
 	for _, k := range keys {
-		k.feed(t.touch)
+		k.feed(t.touch, func(n int) { t.cells = roomFor(t.cells, n) })
 	}
 	return t
 }
@@ -75,6 +75,7 @@ func (t *Table[K, V]) step() {
 	dirty := t.dirty
 	t.dirty = nil
 	slices.SortFunc(dirty, func(a, b *cell[K, V]) int { return a.key.Compare(b.key) })
+	t.grow(len(dirty) - len(t.m)) // where most are new
 	for _, c := range dirty {
 		c.dirty = false
 		var v V
@@ -143,4 +144,6 @@ func (k keysOfTable[K, V]) has(key K) bool {
 	return ok
 }
 
-func (k keysOfTable[K, V]) feed(f func(K)) { k.feeds = append(k.feeds, f) }
+func (k keysOfTable[K, V]) feed(each func(K), about func(int)) {
+	k.feeds, k.grows = append(k.feeds, each), append(k.grows, about)
+}
