@@ -10,9 +10,12 @@
 package claims
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -156,6 +159,10 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 			info.GatewayInfos[i].GatewayIP = ""
 		}
 	}
+	var err error
+	if info.Features, err = features(want.Features); err != nil {
+		fault("features", err)
+	}
 	compact(info)
 	return info, faults, usable && (len(want.GatewayInfos) == 0 || len(info.GatewayInfos) > 0)
 }
@@ -188,6 +195,22 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 func compact(info *mcv1alpha1.ClusterInfo) {
 	info.PodCIDRs = slices.DeleteFunc(info.PodCIDRs, func(s string) bool { return s == "" })
 	info.GatewayInfos = slices.DeleteFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == "" })
+}
+
+// features are those that an API server takes, each once: what one of another version is called nobody here needs to know.
+func features(want []string) (out []string, err error) {
+	for i, f := range want {
+		switch {
+		case len(validation.IsQualifiedName(f)) > 0 || len(f) > mcv1alpha1.MaxFeatureLength:
+			err = cmp.Or(err, fmt.Errorf("the entry at index %d is not the name of a feature: expected at most %d letters, digits, '-', '_' and '.'", i, mcv1alpha1.MaxFeatureLength))
+		case slices.Contains(out, f):
+		case len(out) == mcv1alpha1.MaxFeatures:
+			return out, cmp.Or(err, fmt.Errorf("has %d entries: expected at most %d; the others are left out", len(want), mcv1alpha1.MaxFeatures))
+		default:
+			out = append(out, f)
+		}
+	}
+	return out, err
 }
 
 func (t *table) takeRange(cluster, kind, text string) error {

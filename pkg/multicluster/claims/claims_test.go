@@ -209,3 +209,42 @@ func overlap(held map[string]*mcv1alpha1.ClusterInfo) (string, string) {
 	}
 	return "", ""
 }
+
+// TestFeatures hands on what other versions can do, known or not, as far as an API server takes it.
+func TestFeatures(t *testing.T) {
+	many := make([]string, mcv1alpha1.MaxFeatures+2)
+	for i := range many {
+		many[i] = fmt.Sprintf("F%d", i)
+	}
+	for _, row := range []struct {
+		name         string
+		wanted, want []string
+		fault        string
+	}{
+		{name: "none"},
+		{name: "known and unknown ones, in their order", wanted: []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways}, want: []string{"example.com/Thing", mcv1alpha1.FeatureActiveGateways}},
+		{name: "twice", wanted: []string{"A", "A"}, want: []string{"A"}},
+		{name: "empty", wanted: []string{"", "A"}, want: []string{"A"}, fault: "features: the entry at index 0 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"},
+		{name: "too long", wanted: []string{"A", strings.Repeat("a", 64)}, want: []string{"A"}, fault: "features: the entry at index 1 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"},
+		{name: "too many", wanted: many, want: many[:mcv1alpha1.MaxFeatures], fault: "features: has 34 entries: expected at most 32; the others are left out"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			east := info("east", "10.96.0.0/16 > 192.0.2.1")
+			east.Features = row.wanted
+			d := Decide([]Candidate{{ClusterID: "east", Wanted: east}}, nil)[0]
+			if have := text(d.Info); have != "10.96.0.0/16 > 192.0.2.1" {
+				t.Errorf("have %s", have)
+			}
+			if diff := cmp.Diff(row.want, d.Info.Features); diff != "" {
+				t.Errorf("want, have:\n%s", diff)
+			}
+			fault := ""
+			for _, f := range d.Faults {
+				fault += f.String()
+			}
+			if fault != row.fault {
+				t.Errorf("fault %q, want %q", fault, row.fault)
+			}
+		})
+	}
+}

@@ -72,6 +72,27 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestFeatures hands on the features that a member announces, also those that this version does not know, and says what is
+// left out.
+func TestFeatures(t *testing.T) {
+	re := clusterInfo("east", "10.96.0.0/16")
+	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}, {GatewayIP: "192.0.2.2"}}
+	re.Spec.ClusterInfo.Features = []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one"}
+	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{re},
+		ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
+	want := []string{"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+		"east-clusterinfo fails: spec.clusterInfo.features: the entry at index 2 is not the name of a feature: expected at most 63 letters, digits, '-', '_' and '.'"}
+	if diff := cmp.Diff(want, reported(have)); diff != "" {
+		t.Errorf("want, have:\n%s", diff)
+	}
+	for _, ri := range have.Imports {
+		info := ri.Spec.ClusterInfo
+		if !slices.Equal(info.Features, []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow"}) || len(info.GatewayInfos) != 2 {
+			t.Errorf("have %v with gateways %v", info.Features, info.GatewayInfos)
+		}
+	}
+}
+
 // TestWithdrawnClaim has a member withdraw its ClusterInfo while a rival waits for its range.
 func TestWithdrawnClaim(t *testing.T) {
 	info := func(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {

@@ -223,6 +223,21 @@ func TestPlanImports(t *testing.T) {
 	}
 }
 
+// TestPlanClusterInfoComplete writes all gateways and features of a peer down, in the leader's order.
+func TestPlanClusterInfoComplete(t *testing.T) {
+	v := joinedView()
+	west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.102")
+	info := west.Spec.ClusterInfo
+	info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: "192.168.79.101"})
+	info.Features = []string{"Tomorrow", mcv1alpha1.FeatureActiveGateways}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{west}
+	d, ps := Plan(v)
+	if len(ps) != 0 || len(d.ClusterInfoImports) != 1 {
+		t.Fatalf("ClusterInfoImports %v, problems %v", d.ClusterInfoImports, ps)
+	}
+	expect(t, "spec", d.ClusterInfoImports[0].Spec, *info)
+}
+
 // TestPlanConfigured reports keys of the configuration that cannot have their effect.
 func TestPlanConfigured(t *testing.T) {
 	for _, row := range []struct {

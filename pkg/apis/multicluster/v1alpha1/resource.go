@@ -43,7 +43,26 @@ type ClusterInfo struct {
 	GatewayInfos []GatewayInfo `json:"gatewayInfos,omitempty"`
 	// WireGuard is set where cross-cluster traffic is encrypted.
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
+	// Features are what the cluster's gateways can do beyond what Antrea's can, such as ActiveGateways. Those that a
+	// cluster does not know it hands on and ignores.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	Features []string `json:"features,omitempty"`
 }
+
+// Features of a ClusterInfo.
+const (
+	// FeatureActiveGateways: all of the cluster's gateways take and send traffic at the same time, and tunnels to each of
+	// them may run BFD.
+	FeatureActiveGateways = "ActiveGateways"
+)
+
+// Limits of the features of a ClusterInfo, as in the CRDs.
+const (
+	MaxFeatures      = 32
+	MaxFeatureLength = 63
+)
 
 // LabelIdentityExport is the payload of a ResourceExport of kind LabelIdentity.
 type LabelIdentityExport struct {
