@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images lab-binaries packages modules demo demo-down check test chaos agnhost conformance bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost conformance bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -27,6 +27,14 @@ build: ## compile the programs into bin/
 
 images: build ## make the container images, bin/images/*.tar, without a registry
 	@$(STAGE) "container images" go run ./build/images $(BIN) $(BIN)/images
+
+TAG ?= dev
+push: images ## publish the images, to REGISTRY=host/path, with TAG (dev); INSECURE=1 for a registry without TLS
+	@$(STAGE) "push" go run ./build/push -from $(BIN)/images -registry "$(REGISTRY)" -tag "$(TAG)" $(if $(INSECURE),-insecure)
+
+manifests: ## write the manifests with the images of REGISTRY=host/path and TAG (dev) into bin/manifests
+	@go run ./deploy/render -out $(BIN)/manifests -registry "$(REGISTRY)" -tag "$(TAG)"
+	@find $(BIN)/manifests -name '*.yml'
 
 lab-binaries: ## compile what the lab runs (Kubernetes, containerd; cached in ~/.cache/tombolo)
 	@build/lab-binaries $(CACHE) $(BIN)
@@ -72,7 +80,7 @@ bench: packages ## measure the OpenFlow library against ovs-ofctl on the same sw
 
 generate: ## write generated files anew
 	go generate ./...
-	go run ./deploy/multicluster/render
+	go run ./deploy/render
 
 verify: generate ## fail when generated files are not what `make generate` writes
 	@git diff --exit-code -- . || { echo 'run `make generate` and commit the result'; exit 1; }

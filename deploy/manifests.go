@@ -2,7 +2,9 @@
 package deploy
 
 import (
+	"cmp"
 	_ "embed"
+	"regexp"
 	"strings"
 )
 
@@ -24,3 +26,15 @@ func Leader(namespace string) string { return strings.ReplaceAll(leader, LeaderN
 
 // Member is the same as member.
 func Member(namespace string) string { return strings.ReplaceAll(member, MemberNamespace, namespace) }
+
+// image is how the manifests name an image: the charts' values.yaml says so.
+var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
+
+// WithImages is a manifest with its images from another registry and path, or with another tag.
+func WithImages(manifest, registry, tag string) string {
+	registry, tag = cmp.Or(strings.TrimSuffix(registry, "/"), "tombolo"), cmp.Or(tag, "dev")
+	return image.ReplaceAllStringFunc(manifest, func(line string) string {
+		part := image.FindStringSubmatch(line)
+		return part[1] + registry + "/" + part[2] + ":" + tag
+	})
+}

@@ -37,7 +37,7 @@ func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
 
 // deploy installs the controller from the manifest that this program has, or from a file.
 func (c *cluster) deploy(role string) *cobra.Command {
-	var namespace, asked, file string
+	var namespace, asked, file, registry, tag string
 	cmd := &cobra.Command{
 		Use:     role + "cluster",
 		Short:   "Install the multi-cluster controller as " + role,
@@ -49,6 +49,9 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			}
 			if file != "" && cmd.Flags().Changed("antrea-version") {
 				return errors.New("--antrea-version has no effect with --manifest-file, which is of one version: give one of the two")
+			}
+			if file != "" && registry+tag != "" {
+				return errors.New("--image-registry and --image-tag have no effect with --manifest-file, which names its own images: remove them, or change the file")
 			}
 			manifest := deploy.Leader(namespace)
 			if role == "member" {
@@ -71,11 +74,13 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return k.Deploy(cmd.Context(), objects, manifest, namespace)
+			return k.Deploy(cmd.Context(), objects, deploy.WithImages(manifest, registry, tag), namespace)
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the controller (required)")
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
+	cmd.Flags().StringVar(&registry, "image-registry", "", "registry and path of the controller's image (as make push REGISTRY=)")
+	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image there")
 	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of that of this program")
 	return cmd
 }

@@ -20,6 +20,7 @@ func TestSetupErrors(t *testing.T) {
 		{"deploy leadercluster", []string{"Namespace must be specified"}},
 		{"deploy membercluster -n a --antrea-version v9.9.9", []string{"for version v9.9.9 use its own program"}},
 		{"deploy membercluster -n a --antrea-version v9.9.9 -f " + file, []string{"--antrea-version has no effect with --manifest-file"}},
+		{"deploy membercluster -n a --image-tag v1 -f " + file, []string{"--image-tag have no effect with --manifest-file"}},
 		{"deploy followercluster", []string{"it knows leadercluster, membercluster"}},
 		{"init", []string{"Namespace must be specified", "ClusterSet must be provided", "ClusterID must be provided"}},
 		{"join", []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "a token must be provided"}},

@@ -35,7 +35,7 @@ func TestReportAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"../../deploy/admission/policies.yaml"} {
+	for _, path := range []string{"../../deploy/charts/tombolo/templates/admission.yaml"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

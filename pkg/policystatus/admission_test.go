@@ -53,7 +53,7 @@ func TestAdmission(t *testing.T) {
 	a := newAPIAt(t, apiserver.Options{ServiceCIDR: fmt.Sprintf("127.%d.%d.0/24", 16+rand.IntN(200), rand.IntN(256))})
 	own := apiserver.Access(t, a.config, manifest(t))
 	a.install(string(manifest(t)), "Service Secret ValidatingWebhookConfiguration")
-	rules, err := os.ReadFile("../../deploy/admission/policies.yaml")
+	rules, err := os.ReadFile("../../deploy/charts/tombolo/templates/admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 var world *scenario.Scenario
 
 func TestMain(m *testing.M) {
-	setup := scenario.Setup{Name: "e2e", Clusters: []string{"north", "east", "west"}, Nodes: 2}
+	setup := scenario.Setup{Name: "e2e", Clusters: []string{"north", "east", "west"}, Nodes: 2, Charts: []string{"west"}}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		world = s
 		return m.Run()

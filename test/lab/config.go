@@ -32,6 +32,8 @@ type Config struct {
 	// NodeGrace is how long a Node may be silent before its Pods count as not ready;
 	// DefaultNodeGrace when zero.
 	NodeGrace time.Duration
+	// Charts are the clusters that Install brings Tombolo to by its charts; the others get the manifests.
+	Charts []string
 }
 
 const (

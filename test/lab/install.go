@@ -6,9 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tombolo-net/tombolo/deploy/charts"
 )
 
 // Install brings Tombolo to all clusters as a user would: the images, then the rendered
@@ -58,16 +61,17 @@ func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 
 // install applies what every cluster needs, and waits until it runs.
 func (c *Cluster) install(ctx context.Context) error {
-	for _, path := range []string{crdsManifest, agentManifest, memberManifest} {
-		text, err := c.lab.manifest(path)
-		if err != nil {
-			return err
-		}
-		if text, err = c.settings(path, text); err != nil {
-			return err
-		}
+	parts := c.edited
+	if slices.Contains(c.lab.record.Charts, c.name) {
+		parts = c.charted
+	}
+	texts, err := parts()
+	if err != nil {
+		return err
+	}
+	for _, text := range texts {
 		if err := c.apply(ctx, text); err != nil {
-			return fmt.Errorf("install deploy/%s: %w", path, err)
+			return fmt.Errorf("install Tombolo in cluster %s: %w", c.name, err)
 		}
 	}
 	if _, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout="+bootLimit.String()); err != nil {
@@ -75,6 +79,44 @@ func (c *Cluster) install(ctx context.Context) error {
 	}
 	c.lab.say("%s: Nodes are Ready", c.name)
 	return c.rolledOut(ctx, "kube-system")
+}
+
+// edited are the manifests that users apply, with what they edit in them.
+func (c *Cluster) edited() ([]string, error) {
+	var texts []string
+	for _, path := range []string{crdsManifest, agentManifest, memberManifest} {
+		text, err := c.lab.manifest(path)
+		if err == nil {
+			text, err = c.settings(path, text)
+		}
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
+}
+
+// charted are the same objects by the charts, with the same settings as values.
+func (c *Cluster) charted() ([]string, error) {
+	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
+	var texts []string
+	for name, values := range map[string]map[string]any{
+		charts.Agent: {
+			"kubeAPIServerOverride": c.Server(),
+			"transportInterface":    "eth1",
+			"ovsDatapathType":       "netdev",
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true},
+		},
+		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true},
+	} {
+		definitions, manifest, err := charts.All(directory, name, "kube-system", values)
+		if err != nil {
+			return nil, err
+		}
+		texts = append([]string{definitions}, append(texts, manifest)...)
+	}
+	return texts, nil
 }
 
 // apply applies a manifest. It tries again for a while, as users do when a CRD or a

@@ -16,6 +16,8 @@ type Setup struct {
 	Nodes    int
 	// NodeGrace is how long a Node may be silent; the lab's default when zero.
 	NodeGrace time.Duration
+	// Charts are the clusters that get Tombolo by its charts, not by the manifests.
+	Charts []string
 	// Prepare changes the lab before Tombolo is installed; may be nil.
 	Prepare func(context.Context, *lab.Lab) error
 }
@@ -37,7 +39,7 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace,
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts,
 		Progress: func(line string) { say("%s", line) },
 	})
 	if l == nil {

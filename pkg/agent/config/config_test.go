@@ -40,7 +40,7 @@ func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "antrea-agent.conf")
 	text := `featureGates:
   Multicluster: true
-  AntreaPolicy: true
+  L7NetworkPolicy: true
 ovsDatapathType: netdev
 transportInterface: eth1
 tunnelType: VXLAN
@@ -69,7 +69,7 @@ apiPort: 10360
 		got = append(got, w.String())
 	}
 	want := []string{
-		"line 3: featureGates.AntreaPolicy: policies of these kinds are NOT enforced by this version; NetworkPolicies of networking.k8s.io are",
+		"line 3: featureGates.L7NetworkPolicy: what asks for it is NOT enforced by this version (docs/policy.md)",
 		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
 		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",
 		"line 14: apiPort: has no effect: the agent serves its API on a unix socket",

@@ -18,11 +18,11 @@ var gates = map[string]gate{
 	"AdminNetworkPolicy":            {},
 	"AntreaIPAM":                    {},
 	"AntreaNodeConfig":              {on: true},
-	"AntreaPolicy":                  {on: true},
+	"AntreaPolicy":                  {on: true, have: true},
 	"AntreaProxy":                   {on: true, locked: true, have: true},
 	"BGPPolicy":                     {},
 	"CleanupStaleUDPSvcConntrack":   {on: true},
-	"ClusterNetworkPolicy":          {},
+	"ClusterNetworkPolicy":          {have: true},
 	"Egress":                        {on: true},
 	"EgressSeparateSubnet":          {on: true},
 	"EgressTrafficShaping":          {},
@@ -62,8 +62,8 @@ func (d *decoder) gate(line int, name string, on bool) {
 		d.fail(line, key, fmt.Sprintf("is always %t and cannot be changed; remove it", g.on))
 	case on && !g.have:
 		what := "this version does not have it; nothing is switched on"
-		if name == "AntreaPolicy" || name == "L7NetworkPolicy" || name == "NodeNetworkPolicy" || name == "ClusterNetworkPolicy" || name == "AdminNetworkPolicy" {
-			what = "policies of these kinds are NOT enforced by this version; NetworkPolicies of networking.k8s.io are"
+		if name == "L7NetworkPolicy" || name == "NodeNetworkPolicy" || name == "AdminNetworkPolicy" {
+			what = "what asks for it is NOT enforced by this version (docs/policy.md)"
 		}
 		d.warn(line, key, what)
 	}

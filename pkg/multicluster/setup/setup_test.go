@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -297,6 +298,13 @@ func TestDeploy(t *testing.T) {
 	// Nothing of the member's is for another Namespace: its webhooks and their certificate are found by it.
 	if err := w.Deploy(t.Context(), objects, deploy.Member("elsewhere"), "elsewhere"); err != nil || strings.Contains(deploy.Member("elsewhere"), deploy.MemberNamespace) {
 		t.Errorf("the member's manifest for another Namespace: %v, or it has the usual one in it", err)
+	}
+	if err := w.Deploy(t.Context(), objects, deploy.WithImages(manifest, "registry.example/net/", "v1"), "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	controller := &appsv1.Deployment{}
+	if w.has(controller, "elsewhere", "antrea-mc-controller"); controller.Spec.Template.Spec.Containers[0].Image != "registry.example/net/tombolo-controller:v1" {
+		t.Errorf("the image is %s", controller.Spec.Template.Spec.Containers[0].Image)
 	}
 	w.said.Reset()
 	other := strings.Replace(manifest, "replicas: 2", "replicas: 3", 1)

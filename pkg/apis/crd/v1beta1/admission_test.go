@@ -54,7 +54,7 @@ func admitting(t testing.TB) (client.Client, *warnings) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range append(documents(t, top+"deploy/admission/policies.yaml"), tiers(t)...) {
+	for _, o := range append(documents(t, top+"deploy/charts/tombolo/templates/admission.yaml"), tiers(t)...) {
 		if err := c.Create(t.Context(), o); err != nil {
 			t.Fatalf("create %s %s: %v", o.GetKind(), o.GetName(), err)
 		}

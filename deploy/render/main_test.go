@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 // TestDefinitions holds the manifests to the sequences in which the guides apply them: after each
 // there are the definitions that the controllers in the cluster need.
 func TestDefinitions(t *testing.T) {
+	t.Chdir("../..")
 	for _, sequence := range []struct {
 		name  string
 		files []string
@@ -31,7 +34,7 @@ func TestDefinitions(t *testing.T) {
 	} {
 		var applied strings.Builder
 		for _, file := range sequence.files {
-			text, err := os.ReadFile("../" + file)
+			text, err := os.ReadFile("deploy/multicluster/" + file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,8 +50,9 @@ func TestDefinitions(t *testing.T) {
 
 // TestReadyz lets the controllers ask whether an API server that denies a kind is ready.
 func TestReadyz(t *testing.T) {
+	t.Chdir("../..")
 	for _, p := range []part{leader, leaderOf15, member} {
-		text, err := p.text()
+		text, err := renderer{}.text(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,21 +85,22 @@ func TestReadyz(t *testing.T) {
 			}
 		}
 		if !slices.ContainsFunc(bound, func(role string) bool { return granted[role] }) {
-			t.Errorf("%s in %s: the controller may not get /readyz; its roles are %q", p.Role, p.Namespace, bound)
+			t.Errorf("%s in %s: the controller may not get /readyz; its roles are %q", p.role, p.namespace, bound)
 		}
 	}
 }
 
 // TestSideEffects lets the API server ask every webhook in a dry run too: none writes anything.
 func TestSideEffects(t *testing.T) {
+	t.Chdir("../..")
 	for _, p := range []part{leader, leaderOf15, member} {
-		text, err := p.text()
+		text, err := renderer{}.text(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hooks := strings.Count(text, "failurePolicy:")
 		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks || strings.Count(text, "sideEffects:") != hooks {
-			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.Role, p.Namespace, none, hooks)
+			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.role, p.namespace, none, hooks)
 		}
 	}
 }
@@ -103,7 +108,8 @@ func TestSideEffects(t *testing.T) {
 // TestEarlierReplicas lets a member's replica of an earlier version, which writes by update, go on with the role of
 // this one: an upgrade replaces the role before the replicas.
 func TestEarlierReplicas(t *testing.T) {
-	text, err := member.text()
+	t.Chdir("../..")
+	text, err := renderer{}.text(member)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +122,32 @@ func TestEarlierReplicas(t *testing.T) {
 		verbs, _, _ := strings.Cut(rule, "\n")
 		if !found || !strings.Contains(verbs, "update") || !strings.Contains(verbs, "patch") {
 			t.Errorf("%s: %q, want update and patch", resources, verbs)
+		}
+	}
+}
+
+// TestImages names the images of a registry in all that it renders, and only there.
+func TestImages(t *testing.T) {
+	t.Chdir("../..")
+	out := t.TempDir()
+	if err := (renderer{registry: "registry.example:5000/net", tag: "v1"}).write(out); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]int{"agent/tombolo.yml": 6, "multicluster/antrea-multicluster-leader.yml": 1, "multicluster/antrea-multicluster-member.yml": 1} {
+		text, err := os.ReadFile(filepath.Join(out, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shipped, err := os.ReadFile(filepath.Join("deploy", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		image := regexp.MustCompile(`image: registry\.example:5000/net/(tombolo-\w+):v1\n`)
+		if n := len(image.FindAll(text, -1)); n != want {
+			t.Errorf("%s has %d images of the registry, want %d", file, n, want)
+		}
+		if string(image.ReplaceAll(text, []byte("image: tombolo/$1:dev\n"))) != string(shipped) {
+			t.Errorf("%s differs from the shipped one in more than images", file)
 		}
 	}
 }

@@ -1,0 +1,80 @@
+// Package charts renders the charts below it as `helm template` does. The manifests of deploy/ are made of them, so that a
+// cluster gets the same objects either way.
+package charts
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+)
+
+// Names of the charts.
+const (
+	Agent        = "tombolo"              // every cluster
+	Multicluster = "tombolo-multicluster" // leaders and members
+)
+
+// File is what one template of a chart renders to.
+type File struct {
+	Name string // below the chart's templates, such as agent.yaml
+	Text string
+}
+
+// Render renders the templates of a chart in a directory, for a Namespace and with values beside the chart's own. The files are in the
+// order of their names; the definitions of the chart's crds are not among them.
+func Render(directory, name, namespace string, values map[string]any) ([]File, error) {
+	c, err := loader.Load(filepath.Join(directory, name))
+	if err != nil {
+		return nil, fmt.Errorf("load chart %s: %w", name, err)
+	}
+	release := chartutil.ReleaseOptions{Name: name, Namespace: namespace, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, values, release, nil)
+	if err != nil {
+		return nil, fmt.Errorf("values of chart %s: %w", name, err)
+	}
+	texts, err := engine.Render(c, all)
+	if err != nil {
+		return nil, fmt.Errorf("render chart %s: %w", name, err)
+	}
+	var files []File
+	for file, text := range texts {
+		if strings.TrimSpace(text) != "" && !strings.HasPrefix(path.Base(file), "_") {
+			files = append(files, File{strings.TrimPrefix(file, name+"/templates/"), text})
+		}
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return files, nil
+}
+
+// All is what `helm install` creates of a chart: first the definitions of its crds, then its manifest.
+func All(directory, name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
+	c, err := loader.Load(filepath.Join(directory, name))
+	if err != nil {
+		return "", "", fmt.Errorf("load chart %s: %w", name, err)
+	}
+	for _, crd := range c.CRDObjects() {
+		definitions += "---\n" + string(crd.File.Data)
+	}
+	files, err := Render(directory, name, namespace, values)
+	return definitions, Manifest(files, func(string) bool { return true }), err
+}
+
+// Notes is the name of the file with what Helm says after an installation; it is no manifest.
+const Notes = "NOTES.txt"
+
+// Manifest joins files to one manifest.
+func Manifest(files []File, include func(name string) bool) string {
+	var out strings.Builder
+	for _, f := range files {
+		if f.Name != Notes && include(f.Name) {
+			out.WriteString("---\n" + strings.TrimPrefix(strings.TrimSpace(f.Text), "---\n") + "\n")
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,298 @@
+package charts
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	agentconfig "github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+func all(string) bool { return true }
+
+// TestLint is `helm lint`: nothing worse than a missing icon.
+func TestLint(t *testing.T) {
+	for _, chart := range []string{Agent, Multicluster} {
+		for _, m := range lint.All(chart, nil, "kube-system", true).Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %s", chart, m)
+			}
+		}
+	}
+}
+
+// rendered is what Helm installs of a chart: its definitions and its templates.
+func rendered(t *testing.T, chart, namespace string, values map[string]any) (definitions, manifest string) {
+	t.Helper()
+	definitions, manifest, err := All(".", chart, namespace, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return definitions, manifest
+}
+
+// objects reads a manifest, by what names an object.
+func objects(t *testing.T, text string) map[string]any {
+	t.Helper()
+	found := map[string]any{}
+	for r := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
+		document, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		var o unstructured.Unstructured
+		if err == nil {
+			err = yaml.Unmarshal(document, &o.Object)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Object == nil {
+			continue
+		}
+		key := strings.Join([]string{o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()}, " ")
+		if found[key] != nil {
+			t.Errorf("%s is there twice", key)
+		}
+		found[key] = o.Object
+	}
+}
+
+func manifests(t *testing.T, paths ...string) string {
+	t.Helper()
+	var out strings.Builder
+	for _, path := range paths {
+		text, err := os.ReadFile(filepath.Join("..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	return out.String()
+}
+
+// TestManifests holds the charts and the shipped manifests to the same objects.
+func TestManifests(t *testing.T) {
+	for _, row := range []struct {
+		name, chart, namespace string
+		values                 map[string]any
+		files                  []string
+	}{
+		{"agent", Agent, "kube-system", nil, []string{"agent/tombolo-crds.yml", "agent/tombolo.yml"}},
+		{"leader", Multicluster, "antrea-multicluster", map[string]any{"role": "leader"}, []string{"multicluster/antrea-multicluster-leader.yml"}},
+		{"member", Multicluster, "kube-system", nil, []string{"multicluster/antrea-multicluster-member.yml"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			definitions, manifest := rendered(t, row.chart, row.namespace, row.values)
+			want := objects(t, manifests(t, row.files...))
+			if deploy.WithImages(manifest, "", "") != manifest || strings.Count(deploy.WithImages(manifest, "x", "y"), "image: x/tombolo-") != strings.Count(manifest, "image: ") {
+				t.Error("package deploy expects other images in manifests than the chart has by default")
+			}
+			if diff := cmp.Diff(want, objects(t, manifest+withoutOthers(t, definitions, want))); diff != "" || len(want) < 10 {
+				t.Errorf("%d objects; the chart has other ones (-manifest +chart):\n%s", len(want), diff)
+			}
+		})
+	}
+}
+
+// withoutOthers leaves out definitions that a manifest has not: the chart has those of leader and member.
+func withoutOthers(t *testing.T, definitions string, manifest map[string]any) string {
+	var out strings.Builder
+	for key, o := range objects(t, definitions) {
+		if manifest[key] == nil {
+			continue
+		}
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.WriteString("---\n" + string(text))
+	}
+	return out.String()
+}
+
+func readValues(t *testing.T, text string) map[string]any {
+	t.Helper()
+	values, err := chartutil.ReadValues([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// data is a key of a ConfigMap in a manifest.
+func data(t *testing.T, manifest, configMap, key string) string {
+	t.Helper()
+	for _, o := range objects(t, manifest) {
+		u := unstructured.Unstructured{Object: o.(map[string]any)}
+		if u.GetKind() == "ConfigMap" && u.GetName() == configMap {
+			text, _, err := unstructured.NestedString(u.Object, "data", key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+	}
+	t.Fatalf("there is no ConfigMap %s", configMap)
+	return ""
+}
+
+// TestDocumentedValues takes the values file of a walk-through that is for Antrea's chart.
+func TestDocumentedValues(t *testing.T) {
+	text, err := os.ReadFile("testdata/three-clusters.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := readValues(t, string(text))
+	_, manifest := rendered(t, Agent, "kube-system", values)
+	c, warnings, err := agentconfig.Parse([]byte(data(t, manifest, "antrea-config", "antrea-agent.conf")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.Enabled("FlowExporter") {
+		t.Errorf("have %+v", c)
+	}
+	for _, w := range warnings { // of what this version has not, and of nothing that the chart wrote
+		if !strings.Contains(w.Message, "version") {
+			t.Errorf("unexpected: %s", w)
+		}
+	}
+	if strings.Contains(manifest, "v1.11.1") {
+		t.Error("Antrea's tag names an image")
+	}
+	files, err := Render(".", Agent, "kube-system", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name != Notes {
+			continue
+		}
+		for _, want := range []string{"featureGates.TraceFlow is unknown and left out", "image names an image of Antrea", "multicluster.enable is the old name"} {
+			if !strings.Contains(f.Text, want) {
+				t.Errorf("%q is not in the notes:\n%s", want, f.Text)
+			}
+		}
+		return
+	}
+	t.Error("there are no notes")
+}
+
+func TestValues(t *testing.T) {
+	for _, row := range []struct{ name, values, want string }{
+		{"any key of the file", "noSNAT: true\ntunnelPort: 7000\nauditLogging: {maxSize: 1}\nmulticluster: {enableGateway: true, wireGuard: {port: 7}, enablePodToPodConnectivity: true}\ntrafficEncapMode: ENCAP\n", ""},
+		{"gateway off", "multicluster: {enableGateway: false}\n", ""},
+		{"unknown key", "trafficEncapmode: encap\n", "additional properties 'trafficEncapmode' not allowed"},
+		{"unknown key in a section", "multicluster: {enableGatway: true}\n", "at '/multicluster': additional properties 'enableGatway' not allowed"},
+		{"not a value", "trafficEncapMode: overlay\n", "at '/trafficEncapMode': 'overlay' does not match pattern"},
+		{"port", "multicluster: {wireGuard: {port: 70000}}\n", "at '/multicluster/wireGuard/port': maximum: got 70,000, want 65,535"},
+		{"quoted bool", "noSNAT: 'true'\n", "at '/noSNAT': got string, want boolean"},
+		{"tag", "images: {tag: 'a b'}\n", "at '/images/tag': 'a b' does not match pattern"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			files, err := Render(".", Agent, "kube-system", readValues(t, row.values))
+			if row.want != "" {
+				if err == nil || !strings.Contains(err.Error(), row.want) {
+					t.Fatalf("have %v, want %q", err, row.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := data(t, Manifest(files, all), "antrea-config", "antrea-agent.conf")
+			c, warnings, err := agentconfig.Parse([]byte(text))
+			if err != nil || len(warnings) > 0 {
+				t.Fatalf("%v %v in\n%s", err, warnings, text)
+			}
+			want, _, err := agentconfig.Parse([]byte("featureGates: {Multicluster: true}\n" + row.values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, c); diff != "" {
+				t.Errorf("-wanted +rendered:\n%s", diff)
+			}
+		})
+	}
+	if _, err := Render(".", Agent, "default", nil); err == nil || !strings.Contains(err.Error(), "this chart's Namespace is kube-system, not default") {
+		t.Errorf("another Namespace: %v", err)
+	}
+}
+
+func TestControllerValues(t *testing.T) {
+	_, manifest := rendered(t, Multicluster, "kube-system", readValues(t, "podCIDRs: [10.1.0.0/16]\nendpointIPType: PodIP\nenableStretchedNetworkPolicy: true\npublishPodAddresses: true\nserviceCIDR: 10.2.0.0/16\n"))
+	c, err := config.Parse([]byte(data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml")))
+	if err != nil || c.EndpointIPType != "PodIP" || !c.PublishPodAddresses || c.ServiceCIDR != "10.2.0.0/16" || len(c.PodCIDRs) != 1 || c.LeaderElection.LeaderElect == nil {
+		t.Errorf("%v: %+v", err, c)
+	}
+	for values, want := range map[string]string{
+		"role: follower\n":        "at '/role': value must be one of 'leader', 'member'",
+		"endpointIPType: podip\n": "at '/endpointIPType': value must be one of",
+		"podCIDR: [x]\n":          "additional properties 'podCIDR' not allowed",
+	} {
+		if _, err := Render(".", Multicluster, "kube-system", readValues(t, values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: have %v, want %q", values, err, want)
+		}
+	}
+}
+
+// TestApply has an API server take what Helm would install: agent, leader and member in one cluster.
+func TestApply(t *testing.T) {
+	restConfig := apiserver.Start(t)
+	c, err := client.New(restConfig, client.Options{Scheme: setup.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "antrea-multicluster"}}); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	cluster := setup.Cluster{Client: c, Out: &said}
+	for _, release := range []struct {
+		chart, namespace, role string
+	}{{Agent, "kube-system", ""}, {Multicluster, "antrea-multicluster", "leader"}, {Multicluster, "kube-system", "member"}} {
+		values := map[string]any{"images": map[string]any{"pullSecrets": []any{map[string]any{"name": "registry"}}}}
+		if release.role != "" {
+			values["role"] = release.role
+		}
+		definitions, manifest := rendered(t, release.chart, release.namespace, values)
+		for _, text := range []string{definitions, manifest} {
+			if err := cluster.Deploy(t.Context(), to, text, release.namespace); err != nil {
+				t.Fatalf("%s in %s: %v\n%s", release.chart, release.namespace, err, said.String())
+			}
+		}
+		if n, pods := strings.Count(manifest, "\n        - name: registry\n"), strings.Count(manifest, "priorityClassName:"); n != pods || n == 0 {
+			t.Errorf("%s: %d of %d Pods have the pull secret", release.chart, n, pods)
+		}
+	}
+	for _, want := range []string{"DaemonSet/tombolo-agent created", "Tier/baseline created", "ValidatingAdmissionPolicy/tombolo-policies created", "FlowSchema/antrea-multicluster-antrea-mc-members created"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("%q is not in\n%s", want, said.String())
+		}
+	}
+}

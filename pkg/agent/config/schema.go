@@ -1,0 +1,60 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Gates returns the names of all feature gates that a file may have, sorted.
+func Gates() []string { return slices.Sorted(maps.Keys(gates)) }
+
+// Schema returns the JSON schema of each top-level key of the file, as the fields of Config declare them.
+func Schema() map[string]any { return properties(reflect.TypeFor[Config]()) }
+
+func properties(t reflect.Type) map[string]any {
+	all := map[string]any{}
+	for f := range fields(t) {
+		s := schema(f.Type, f.Tag)
+		if why := f.Tag.Get("why"); why != "" {
+			s["description"] = "without effect: " + why
+		}
+		all[f.Tag.Get("key")] = s
+		if alias := f.Tag.Get("alias"); alias != "" {
+			all[alias] = s
+		}
+	}
+	return all
+}
+
+func schema(t reflect.Type, tag reflect.StructTag) map[string]any {
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		return map[string]any{"type": "string"}
+	case t.Kind() == reflect.Struct:
+		return map[string]any{"type": "object", "additionalProperties": false, "properties": properties(t)}
+	case t.Kind() == reflect.Map: // gates: one that is unknown is no reason to refuse the others
+		return map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "boolean"}}
+	case t.Kind() == reflect.Slice:
+		return map[string]any{"type": "array", "items": schema(t.Elem(), tag)}
+	case t.Kind() == reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case t.Kind() == reflect.Int:
+		s := map[string]any{"type": "integer"}
+		for key, name := range map[string]string{"min": "minimum", "max": "maximum"} {
+			if n, err := strconv.Atoi(tag.Get(key)); err == nil {
+				s[name] = n
+			}
+		}
+		return s
+	}
+	s := map[string]any{"type": "string"}
+	if allowed := tag.Get("oneof"); allowed != "" {
+		// Matched without regard to case, as the file is.
+		s["pattern"] = "^(?i:" + strings.ReplaceAll(allowed, ",", "|") + ")$"
+	}
+	return s
+}
