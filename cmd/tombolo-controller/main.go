@@ -58,7 +58,9 @@ func run() int {
 	}
 	root.AddCommand(
 		command(webhook.Leader, "Run in the leader cluster, once for each Common Area", leader.SetupWithManager),
-		command(webhook.Member, "Run in a member cluster", member.SetupWithManager),
+		command(webhook.Member, "Run in a member cluster", func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
+			return member.SetupFollowing(mgr, cfg, file, namespace)
+		}),
 		clusterCommand(logTo),
 		policyCommand(logTo),
 	)

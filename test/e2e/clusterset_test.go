@@ -39,8 +39,16 @@ func testGateways(t *testing.T) {
 	ctx := testContext(t)
 	must(t, world.ChooseGateway(ctx, "north", "node-1"))
 	must(t, world.ChooseGateway(ctx, "east", "node-1"))
-	// West has a second candidate, which takes over when the first one dies.
+	// West has two, of which one dies later.
 	must(t, world.ChooseGateway(ctx, "west", "node-1", "node-2"))
+	eventually(t, time.Minute, func(ctx context.Context) error {
+		have, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
+		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways"
+		if err == nil && (have != want || len(strings.Fields(have)) != 3) {
+			err = fmt.Errorf("east knows west by %s, want %s", have, want)
+		}
+		return err
+	})
 	columns(t, kubectl(t, "east", "get", "gateway", "-n", "kube-system"), "NAME", "GATEWAY IP", "INTERNAL IP", "AGE")
 	columns(t, kubectl(t, "west", "get", "clusterinfoimport", "-n", "kube-system"), "NAME", "CLUSTER ID", "SERVICE CIDR", "AGE")
 	out := kubectl(t, "west", "get", "clusterinfoimport", "-n", "kube-system")

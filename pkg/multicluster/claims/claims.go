@@ -138,7 +138,7 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		return nil, faults, false
 	}
 	if n := len(want.GatewayInfos); n > MaxGateways {
-		fault("gatewayInfos", fmt.Errorf("has %d gateways: expected at most %d", n, MaxGateways))
+		fault("gatewayInfos", fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
 		return nil, faults, false
 	}
 	usable = true
@@ -153,11 +153,18 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 			info.PodCIDRs[i] = ""
 		}
 	}
+	seen := map[string]int{}
 	for i, g := range want.GatewayInfos {
-		if err := t.takeGateway(cluster, g.GatewayIP); err != nil {
+		err := t.takeGateway(cluster, g.GatewayIP)
+		if first, twice := seen[g.GatewayIP]; twice && err == nil {
+			err = fmt.Errorf("gateway %s of cluster %s is given twice, at index %d too: give each gateway an address of its own", g.GatewayIP, cluster, first)
+		}
+		if err != nil {
 			fault(fmt.Sprintf("gatewayInfos[%d].gatewayIP", i), err)
 			info.GatewayInfos[i].GatewayIP = ""
+			continue
 		}
+		seen[g.GatewayIP] = i
 	}
 	var err error
 	if info.Features, err = features(want.Features); err != nil {

@@ -74,6 +74,14 @@ func TestDecide(t *testing.T) {
 		{name: "a range around another's gateway", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
 			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1", fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+		{name: "a gateway twice", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at index 0 too: give each gateway an address of its own"}}},
+		{name: "a second gateway that is another cluster's", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.3", fault: "gatewayInfos[1].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of cluster east"}}},
+		{name: "more gateways than a cluster may have", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 >" + strings.Repeat(" 192.0.2.1", MaxGateways+1), want: "10.96.0.0/16 > 192.0.2.1",
+				fault: "gatewayInfos: has 17 gateways: expected at most 16; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster"}}},
 		{name: "one of two gateways at fault", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
 		{name: "what is held is released when it is wanted no more", clusters: []cluster{

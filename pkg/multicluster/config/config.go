@@ -63,6 +63,19 @@ type Config struct {
 	PublishPodAddresses bool `json:"publishPodAddresses,omitempty"`
 }
 
+// ProcessOf is the part of a configuration that takes effect when the process starts.
+func ProcessOf(c Config) Config {
+	return Config{Health: c.Health, Metrics: c.Metrics, Webhook: c.Webhook, LeaderElection: c.LeaderElection}
+}
+
+// MemberOf is the part that the member controller decides by: all the rest.
+func MemberOf(c Config) Config {
+	var none Config
+	c.APIVersion, c.Kind = none.APIVersion, none.Kind
+	c.Health, c.Metrics, c.Webhook, c.LeaderElection = none.Health, none.Metrics, none.Webhook, none.LeaderElection
+	return c
+}
+
 // LeaderElection is how the replicas of a controller agree on the one that writes: by a Lease. All
 // of them serve the webhooks.
 type LeaderElection struct {

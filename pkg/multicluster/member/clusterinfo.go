@@ -20,6 +20,7 @@ const (
 	reasonCIDROverlap     = "ServiceCIDROverlap"
 	reasonUnreachable     = "EndpointsUnreachable"
 	reasonPodCIDRsMissing = "PodCIDRsMissing"
+	reasonConfigInvalid   = "ConfigurationInvalid"
 )
 
 // infosOf is what the leader's ResourceImports of other clusters' ClusterInfo become
@@ -200,8 +201,11 @@ func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImp
 }
 
 // configured reports what the configuration asks for and cannot have its effect.
-func (t *tables) configured(m membership) []problem.Problem {
+func (t *tables) configured(m membership, r *derive.Reader) []problem.Problem {
 	var ps faults
+	if why, ok := derive.Get(r, t.refused, here); ok {
+		ps.add(m.set(), "", reasonConfigInvalid, "the controller goes on with the configuration that it had: "+why)
+	}
 	if t.config.EndpointIPType == config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0 {
 		ps.add(m.set(), "", reasonPodCIDRsMissing,
 			"endpointIPType PodIP exports Pods' addresses, which other clusters cannot reach through gateways without a Pod range: set podCIDRs in the controller's configuration, and multicluster.enablePodToPodConnectivity in every cluster's antrea-agent.conf")

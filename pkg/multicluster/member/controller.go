@@ -60,6 +60,12 @@ func Scheme() *runtime.Scheme {
 // its ClusterSet is taken from there. The controller brings its own watches, restricted to what
 // it needs, and runs only while the manager is elected.
 func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) error {
+	return SetupFollowing(mgr, cfg, "", namespace)
+}
+
+// SetupFollowing does the same, and has the controller take over what its configuration file has, as it changes. An empty file
+// name is that of none.
+func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string) error {
 	if namespace == "" {
 		return fmt.Errorf("set up the member controller: its Namespace is unknown; set POD_NAMESPACE")
 	}
@@ -71,10 +77,12 @@ func SetupWithManager(mgr ctrl.Manager, cfg config.Config, namespace string) err
 	if err != nil {
 		return fmt.Errorf("set up the member controller's client: %w", err)
 	}
-	c := newController(namespace, cfg, writer, log)
-	c.kube = mgr.GetConfig()
-	c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), log: c.log, find: c.tables.reference, active: map[problem.Problem]bool{}}
-	return mgr.Add(c)
+	return mgr.Add(&follower{file: file, config: cfg, log: log, make: func(cfg config.Config) *controller {
+		c := newController(namespace, cfg, writer, log)
+		c.kube = mgr.GetConfig()
+		c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), log: c.log, find: c.tables.reference, active: map[problem.Problem]bool{}}
+		return c
+	}})
 }
 
 // newController returns a controller whose tables are empty, and whose writes to the leader wait for a connection.
@@ -274,7 +282,7 @@ func (c *controller) holdWrites() {
 	}
 }
 
-// Start runs the controller until ctx ends. The manager calls it.
+// Start runs the controller until ctx ends.
 func (c *controller) Start(ctx context.Context) error {
 	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
 	t := c.tables

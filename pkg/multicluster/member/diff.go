@@ -150,17 +150,9 @@ func (t *tables) writeGateway(k derive.Object, r *derive.Reader) *Write {
 	have, _ := derive.Get(r, t.gateways, k)
 	var want *mcv1alpha1.Gateway
 	for _, row := range derive.List(r, t.gatewayByName, k) {
-		want = row.Value
+		want = one(row.Value, k)
 	}
-	w := kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
-	if w != nil && w.Verb == Create { // a Gateway goes before its successor comes
-		for _, other := range derive.All(r, t.gateways) {
-			if other.Value.DeletionTimestamp == nil { // it is to be deleted: there is one at a time
-				w.After = jobObject("Gateway", other.Value)
-			}
-		}
-	}
-	return w
+	return kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
 }
 
 func (t *tables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Write {
@@ -171,13 +163,19 @@ func (t *tables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Writ
 	have, _ := derive.Get(r, t.clusterInfoImports, k)
 	var want *mcv1alpha1.ClusterInfoImport
 	for _, row := range derive.List(r, t.infosByName, k) {
-		for _, cii := range row.Value {
-			if keyOf(cii) == k {
-				want = cii
-			}
-		}
+		want = one(row.Value, k)
 	}
 	return kindDiff[*mcv1alpha1.ClusterInfoImport]{kind: "ClusterInfoImport", merge: mergeClusterInfoImport}.write(have, want, t.about(m))
+}
+
+// one is the object of a list with a key; the zero value if there is none.
+func one[T metav1.Object](list []T, k derive.Object) (found T) {
+	for _, o := range list {
+		if keyOf(o) == k {
+			found = o
+		}
+	}
+	return found
 }
 
 // importOfService is what is imported as the Service of this key.

@@ -1,7 +1,6 @@
 package member
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,62 +11,94 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 const (
 	reasonGatewayIP          = "GatewayIPUnusable"
+	reasonTooManyGateways    = "TooManyGateways"
 	reasonGatewayNotReady    = "GatewayNodeNotReady"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 )
 
-// gatewayOf chooses the Gateway Node: a Ready one with the gateway annotation and usable
-// addresses. The present one stays as long as it is that; otherwise the first by name follows.
-// While no candidate is Ready the present one stays: that the control plane does not hear from
+// gatewaysOf are the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes first, so
+// that a cluster that takes one gateway of several keeps it; those that are not there yet follow by name.
+// While no candidate is Ready the present ones stay: that the control plane does not hear from
 // a Node says nothing about its traffic, and without a Gateway there would be none.
-func (t *tables) gatewayOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Gateway, []problem.Problem) {
+func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
 	m, _ := derive.Get(r, t.membership, here)
 	if m.ID == "" {
 		return nil, nil
 	}
 	env, _ := derive.Get(r, t.environment, here)
-	present := values(derive.All(r, t.gateways))
-	nodes := values(derive.All(r, t.nodes))
-	var ps faults
-	slices.SortFunc(present, func(a, b *mcv1alpha1.Gateway) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	candidates := t.candidates(nodes, &ps, nodeReady)
-	if len(candidates) == 0 {
-		candidates = t.candidates(nodes, &ps, func(node *corev1.Node) bool {
-			return slices.ContainsFunc(present, func(g *mcv1alpha1.Gateway) bool { return g.Name == node.Name })
-		})
-		for _, g := range candidates {
-			ps.add(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
-				"the Node is not Ready and stays the Gateway, since no other Node with the annotation "+multicluster.AnnotationGateway+" is Ready: annotate another Node to have it take over")
+	present := map[string]*mcv1alpha1.Gateway{} // by name
+	for _, g := range values(derive.All(r, t.gateways)) {
+		if g.Namespace == t.namespace {
+			present[g.Name] = g
 		}
 	}
+	nodes := values(derive.All(r, t.nodes))
+	var ps faults
+	candidates := t.candidates(nodes, &ps, nodeReady)
+	if len(candidates) == 0 {
+		candidates = t.candidates(nodes, &ps, func(node *corev1.Node) bool { return present[node.Name] != nil })
+		for _, g := range candidates {
+			ps.add(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
+				"the Node is not Ready and stays a Gateway, since no other Node with the annotation "+multicluster.AnnotationGateway+" is Ready: annotate another Node to have it take over")
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int { return byAge(present[a.Name], present[b.Name]) })
+	candidates = distinct(candidates, &ps)
 	if len(candidates) == 0 {
 		return nil, ps
 	}
-	chosen := candidates[0]
-	for _, have := range present {
-		i := slices.IndexFunc(candidates, func(c *mcv1alpha1.Gateway) bool { return c.Name == have.Name })
-		if i >= 0 && have.DeletionTimestamp.IsZero() {
-			chosen = candidates[i]
-			break
-		}
-	}
-	chosen.ServiceCIDR = env.ServiceCIDR
 	if env.ServiceCIDR == "" {
 		ps.add(m.set(), "", reasonServiceCIDRUnknown,
 			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+env.ServiceCIDRError)
-		if i := slices.IndexFunc(present, func(g *mcv1alpha1.Gateway) bool { return g.Name == chosen.Name }); i >= 0 {
-			chosen.ServiceCIDR = present[i].ServiceCIDR
+	}
+	for _, g := range candidates {
+		g.ServiceCIDR = env.ServiceCIDR
+		if have := present[g.Name]; have != nil && env.ServiceCIDR == "" {
+			g.ServiceCIDR = have.ServiceCIDR
 		}
 	}
-	return chosen, ps
+	return candidates, ps
+}
+
+// byAge compares Gateways that are there, or nil for those that are not: these, and those that are being deleted, have no age
+// yet and come last.
+func byAge(a, b *mcv1alpha1.Gateway) int {
+	there := func(g *mcv1alpha1.Gateway) bool { return g != nil && g.DeletionTimestamp.IsZero() }
+	switch {
+	case there(a) && there(b):
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	case there(a):
+		return -1
+	case there(b):
+		return 1
+	}
+	return 0
+}
+
+// distinct leaves out Gateways with the address of another, which other clusters could not tell apart, and those beyond the most
+// that a cluster may have.
+func distinct(candidates []*mcv1alpha1.Gateway, ps *faults) (out []*mcv1alpha1.Gateway) {
+	for _, g := range candidates {
+		i := slices.IndexFunc(out, func(o *mcv1alpha1.Gateway) bool { return o.GatewayIP == g.GatewayIP })
+		switch about := object("Node", "", g.Name); {
+		case i >= 0:
+			ps.add(about, "metadata.annotations["+multicluster.AnnotationGatewayIP+"]", reasonGatewayIP, fmt.Sprintf(
+				"the Node cannot be a Gateway: other clusters reach Gateway %s by %s already; give each Gateway an address of its own", out[i].Name, g.GatewayIP))
+		case len(out) == claims.MaxGateways:
+			ps.add(about, "metadata.annotations["+multicluster.AnnotationGateway+"]", reasonTooManyGateways, fmt.Sprintf(
+				"the Node is no Gateway: there are %d already, and a cluster may have no more; remove the annotation here or from another Node", claims.MaxGateways))
+		default:
+			out = append(out, g)
+		}
+	}
+	return out
 }
 
 // candidates are the Gateways that the Nodes of a selection would be, in the order of their names.
@@ -126,17 +157,21 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	}
 	name := m.ID + multicluster.ClusterInfoSuffix
 	ps := t.ownInfoVerdict(m, derive.Object{Namespace: m.Common, Name: name}, r)
-	gateway, ok := derive.Get(r, t.gateway, here)
-	if !ok || gateway.ServiceCIDR == "" {
+	gateways, _ := derive.Get(r, t.activeGateways, here)
+	if len(gateways) == 0 || gateways[0].ServiceCIDR == "" {
 		return nil, ps
 	}
 	info := &mcv1alpha1.ClusterInfo{
-		ClusterID:    m.ID,
-		ServiceCIDR:  gateway.ServiceCIDR,
-		PodCIDRs:     t.config.PodCIDRs,
-		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: gateway.GatewayIP}},
+		ClusterID:   m.ID,
+		ServiceCIDR: gateways[0].ServiceCIDR,
+		PodCIDRs:    t.config.PodCIDRs,
+		Features:    []string{mcv1alpha1.FeatureActiveGateways},
 	}
-	if g, ok := derive.Get(r, t.gateways, keyOf(gateway)); ok && g.WireGuard != nil {
+	for _, g := range gateways {
+		info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
+	}
+	// One key goes with a ClusterInfo: that of the gateway which clusters take that know one.
+	if g, ok := derive.Get(r, t.gateways, keyOf(gateways[0])); ok && g.WireGuard != nil {
 		info.WireGuard = g.WireGuard.DeepCopy() // the agent on the Gateway Node writes its key there
 	}
 	return &mcv1alpha1.ResourceExport{

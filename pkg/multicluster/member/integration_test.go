@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,7 @@ type world struct {
 	leaderConfig   *rest.Config
 	memberConfig   *rest.Config
 	config         config.Config // of the controllers
+	configFile     string        // that the member follows; empty for none
 	stop           func()        // the member controller
 }
 
@@ -261,7 +263,9 @@ func (w *world) token() []byte {
 // startMember runs the controller under test in a manager of its own.
 func (w *world) startMember() {
 	w.t.Helper()
-	w.stop = w.start(w.memberConfig, "kube-system", "member", SetupWithManager)
+	w.stop = w.start(w.memberConfig, "kube-system", "member", func(mgr ctrl.Manager, cfg config.Config, namespace string) error {
+		return SetupFollowing(mgr, cfg, w.configFile, namespace)
+	})
 }
 
 // start runs a controller in a manager of its own until the returned function is called. It acts
@@ -314,4 +318,28 @@ func web(name string) []client.Object {
 	e := webSlice(true)
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: name}}
 	return []client.Object{s, e, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", name)}}
+}
+
+// mountedConfig is a directory as a kubelet mounts a ConfigMap: the function that is returned writes another content of the
+// configuration file, all at once, and returns the file's path.
+func mountedConfig(t *testing.T) func(content string) string {
+	t.Helper()
+	dir, number := t.TempDir(), 0
+	file := filepath.Join(dir, "controller_manager_config.yaml")
+	if err := os.Symlink("..data/controller_manager_config.yaml", file); err != nil {
+		t.Fatal(err)
+	}
+	return func(content string) string {
+		t.Helper()
+		number++
+		version := fmt.Sprintf("..version-%d", number)
+		text := "apiVersion: multicluster.crd.antrea.io/v1alpha1\nkind: MultiClusterConfig\n" + content
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, version), 0o755),
+			os.WriteFile(filepath.Join(dir, version, "controller_manager_config.yaml"), []byte(text), 0o600),
+			os.Symlink(version, filepath.Join(dir, "..data_tmp")),
+			os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
 }

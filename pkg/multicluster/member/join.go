@@ -110,7 +110,7 @@ func (t *tables) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.Cl
 	default:
 		setStatus(wanted, connection{})
 	}
-	return wanted, t.configured(m)
+	return wanted, t.configured(m, r)
 }
 
 // clusterID is this cluster's ID: the ClusterSet's, else that of the ClusterClaim in either

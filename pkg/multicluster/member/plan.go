@@ -77,9 +77,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 		}
 	}
 	d.ClusterInfoImports, _ = t.infos.Get(here)
-	if g, ok := t.gateway.Get(here); ok {
-		d.Gateways = []*mcv1alpha1.Gateway{g}
-	}
+	d.Gateways, _ = t.activeGateways.Get(here)
 	for _, row := range t.exports.All() {
 		d.ResourceExports = append(d.ResourceExports, row.Value.Service, row.Value.Endpoints)
 	}

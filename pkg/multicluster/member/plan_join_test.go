@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -26,22 +28,48 @@ func node(name, internalIP string) *corev1.Node {
 
 func notReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
 
+// zones are Gateways zone-00 and so on, as TestPlanGateway writes them.
+func zones(count int) (text string) {
+	for i := range count {
+		text += fmt.Sprintf(", zone-%02d 10.0.1.%d 10.0.1.%d 10.97.0.0/16", i, i, i)
+	}
+	return text
+}
+
 func TestPlanGateway(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		change   func(v *View)
-		want     string // "Node gatewayIP internalIP serviceCIDR"; empty for no Gateway
+		want     string // "Node gatewayIP internalIP serviceCIDR", the oldest first; empty for no Gateway
 		problems []string
 	}{
-		{name: "the first candidate by name", want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
-		{name: "the present one stays", change: func(v *View) {
+		{name: "all candidates, new ones by name", want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "one candidate", change: func(v *View) { v.Nodes[0].Annotations = nil }, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "the present one is the oldest", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
-		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
-		{name: "of two present ones the older stays", change: func(v *View) {
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "of two present ones the older comes first", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}, {ObjectMeta: meta("kube-system", "node-2")}}
 			v.Gateways[0].CreationTimestamp = metav1.Time{Time: now}
-		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
-		{name: "the present one is NotReady: another takes over", change: func(v *View) {
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "of two of one age the first by name", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}, {ObjectMeta: meta("kube-system", "node-1")}}
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "one that is being deleted is made anew, as the youngest", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}, {ObjectMeta: meta("kube-system", "node-2")}}
+			v.Gateways[0].DeletionTimestamp, v.Gateways[1].CreationTimestamp = &metav1.Time{Time: now}, metav1.Time{Time: now}
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16, node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		{name: "two with one address: the older is one", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
+			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "10.0.0.2"
+		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
+		{name: "more candidates than a cluster may have", change: func(v *View) {
+			v.Nodes = v.Nodes[:1]
+			for i := range claims.MaxGateways {
+				v.Nodes = append(v.Nodes, node(fmt.Sprintf("zone-%02d", i), fmt.Sprintf("10.0.1.%d", i)))
+			}
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16" + zones(claims.MaxGateways-1), problems: []string{"Node zone-15: TooManyGateways"}},
+		{name: "the present one is NotReady while another is Ready", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
 			notReady(v.Nodes[0])
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
@@ -51,13 +79,18 @@ func TestPlanGateway(t *testing.T) {
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
 		{name: "its Node is gone", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-0")}}
-		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
 		{name: "all NotReady, none present", change: func(v *View) { notReady(v.Nodes[0]); notReady(v.Nodes[1]) }},
 		{name: "all NotReady: the present one stays", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}}
 			notReady(v.Nodes[0])
 			notReady(v.Nodes[1])
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-2: GatewayNodeNotReady"}},
+		{name: "all NotReady: all present ones stay", change: func(v *View) {
+			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-2")}, {ObjectMeta: meta("kube-system", "node-1")}}
+			notReady(v.Nodes[0])
+			notReady(v.Nodes[1])
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayNodeNotReady", "Node node-2: GatewayNodeNotReady"}},
 		{name: "the only candidate is NotReady", change: func(v *View) {
 			v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1")}}
 			v.Nodes = v.Nodes[:1]
@@ -78,11 +111,11 @@ func TestPlanGateway(t *testing.T) {
 		{name: "no annotation anywhere", change: func(v *View) { v.Nodes[0].Annotations, v.Nodes[1].Annotations = nil, nil }},
 		{name: "the annotation's value does not matter", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway"] = ""
-		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16"},
+		}, want: "node-1 10.0.0.1 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
 		{name: "annotated address", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "203.0.113.5"
-		}, want: "node-1 203.0.113.5 10.0.0.1 10.97.0.0/16"},
-		{name: "unusable annotated address: the next one", change: func(v *View) {
+		}, want: "node-1 203.0.113.5 10.0.0.1 10.97.0.0/16, node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
+		{name: "unusable annotated address: the others", change: func(v *View) {
 			v.Nodes[0].Annotations["multicluster.antrea.io/gateway-ip"] = "gw.example"
 		}, want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16", problems: []string{"Node node-1: GatewayIPUnusable"}},
 		{name: "annotated address where nothing can be", change: func(v *View) {
@@ -104,7 +137,7 @@ func TestPlanGateway(t *testing.T) {
 		}, want: "node-1 203.0.113.1 10.0.0.1 10.97.0.0/16"},
 		{name: "while the leader is away", change: func(v *View) { v.Leader = Leader{}; notReady(v.Nodes[0]) },
 			want: "node-2 10.0.0.2 10.0.0.2 10.97.0.0/16"},
-		{name: "Service range unknown", change: func(v *View) { v.ServiceCIDR = "" }, want: "node-1 10.0.0.1 10.0.0.1 ",
+		{name: "Service range unknown", change: func(v *View) { v.ServiceCIDR = "" }, want: "node-1 10.0.0.1 10.0.0.1 , node-2 10.0.0.2 10.0.0.2 ",
 			problems: []string{"ClusterSet kube-system/set: ServiceCIDRUnknown"}},
 		{name: "no ClusterSet", change: func(v *View) { v.ClusterSets = nil }},
 	} {
@@ -116,18 +149,22 @@ func TestPlanGateway(t *testing.T) {
 				row.change(&v)
 			}
 			d, ps := Plan(v)
-			have := ""
+			var have, addresses []string
 			for _, g := range d.Gateways {
-				have += strings.Join([]string{g.Name, g.GatewayIP, g.InternalIP, g.ServiceCIDR}, " ")
+				have = append(have, strings.Join([]string{g.Name, g.GatewayIP, g.InternalIP, g.ServiceCIDR}, " "))
+				addresses = append(addresses, g.GatewayIP)
 			}
-			expect(t, "Gateway", have, row.want)
+			expect(t, "Gateways", strings.Join(have, ", "), row.want)
 			expect(t, "problems", problems(ps), row.problems)
 			info := ""
 			for _, re := range d.ResourceExports {
-				info = re.Name + " " + re.Spec.ClusterInfo.ServiceCIDR + " " + re.Spec.ClusterInfo.GatewayInfos[0].GatewayIP
+				info = re.Name + " " + re.Spec.ClusterInfo.ServiceCIDR
+				for _, g := range re.Spec.ClusterInfo.GatewayInfos {
+					info += " " + g.GatewayIP
+				}
 			}
-			if f := strings.Split(row.want, " "); len(f) == 4 && f[3] != "" {
-				expect(t, "ClusterInfo", info, "east-clusterinfo "+f[3]+" "+f[1])
+			if strings.Contains(row.want, "10.97.0.0/16") {
+				expect(t, "ClusterInfo", info, "east-clusterinfo 10.97.0.0/16 "+strings.Join(addresses, " "))
 			} else {
 				expect(t, "ClusterInfo", info, "")
 			}
@@ -135,18 +172,22 @@ func TestPlanGateway(t *testing.T) {
 	}
 }
 
+// TestPlanClusterInfoCarriesTheAgentsWireGuardKey announces the key of the oldest Gateway, which clusters take that know one.
 func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 	v := joinedView()
-	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1")}
+	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 	v.Config.PodCIDRs = []string{"10.11.0.0/16"}
-	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.9", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}}}
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.9", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
+		{ObjectMeta: meta("kube-system", "node-2"), GatewayIP: "10.0.0.2", InternalIP: "10.0.0.2", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "other"}}}
+	v.Gateways[1].CreationTimestamp = metav1.Time{Time: now}
 	d, _ := Plan(v)
 	expect(t, "ClusterInfo", d.ResourceExports[0].Spec.ClusterInfo, &mcv1alpha1.ClusterInfo{
-		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"},
-		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}}, WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
+		ClusterID: "east", ServiceCIDR: "10.97.0.0/16", PodCIDRs: []string{"10.11.0.0/16"}, Features: []string{mcv1alpha1.FeatureActiveGateways},
+		GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}})
 	for _, w := range d.Change.Local {
 		if g, ok := w.Object.(*mcv1alpha1.Gateway); ok {
-			expect(t, "the Gateway keeps its key", g.WireGuard, &mcv1alpha1.WireGuardInfo{PublicKey: "k"})
+			want := map[string]string{"node-1": "k", "node-2": "other"}[g.Name]
+			expect(t, "the Gateway keeps its key", g.WireGuard, &mcv1alpha1.WireGuardInfo{PublicKey: want})
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,22 +37,34 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		})
 		return have
 	}
-	gatewayIs := func(name string) {
+	gatewaysAre := func(names ...string) { // the oldest first
 		t.Helper()
-		w.eventually("Gateway "+name, func(ctx context.Context) error {
+		w.eventually(fmt.Sprint("Gateways ", names), func(ctx context.Context) error {
 			l := &mcv1alpha1.GatewayList{}
 			if err := w.member.List(ctx, l); err != nil {
 				return err
 			}
-			if len(l.Items) != 1 || l.Items[0].Name != name || l.Items[0].ServiceCIDR == "" {
-				return fmt.Errorf("have %v", l.Items)
+			slices.SortStableFunc(l.Items, func(a, b mcv1alpha1.Gateway) int {
+				return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+			})
+			var have []string
+			var addresses []mcv1alpha1.GatewayInfo
+			for _, g := range l.Items {
+				have = append(have, g.Name)
+				addresses = append(addresses, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
+				if g.ServiceCIDR == "" {
+					return fmt.Errorf("have %v", l.Items)
+				}
+			}
+			if !slices.Equal(have, names) {
+				return fmt.Errorf("have %v", have)
 			}
 			info := export("east-clusterinfo")
 			if err := w.leader.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
 				return err
 			}
-			if have := info.Spec.ClusterInfo.GatewayInfos[0].GatewayIP; have != l.Items[0].GatewayIP {
-				return fmt.Errorf("the leader has Gateway %s", have)
+			if have := info.Spec.ClusterInfo; !slices.Equal(have.GatewayInfos, addresses) || !slices.Equal(have.Features, []string{mcv1alpha1.FeatureActiveGateways}) {
+				return fmt.Errorf("the leader has gateways %v and features %v", have.GatewayInfos, have.Features)
 			}
 			return nil
 		})
@@ -63,6 +76,8 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	oldImport := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "old"), Spec: importOf("default", "old").Spec.ServiceImport.Spec}
 	userImport := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "users"), Spec: importOf("default", "old").Spec.ServiceImport.Spec}
 	w.create(w.member, leftover, oldInfo, oldImport, userImport)
+	configure := mountedConfig(t)
+	w.configFile = configure("")
 	w.startMember()
 	w.gone(w.member, leftover, oldInfo, oldImport)
 
@@ -178,10 +193,11 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	w.eventIs("set", "WriteFailed")
 	w.eventIs("set", "ResourceImportInvalid")
 
-	// Gateway, its failover, and an unusable address.
+	// Gateways, one that is lost, and an unusable address.
 	first := gatewayNode("node-1", "192.168.78.101")
-	gatewayIs("node-1")
+	gatewaysAre("node-1")
 	gatewayNode("node-2", "192.168.78.102")
+	gatewaysAre("node-1", "node-2")
 	w.eventually("node-1 is NotReady", func(ctx context.Context) error {
 		if err := w.member.Get(ctx, client.ObjectKeyFromObject(first), first); err != nil {
 			return err
@@ -189,12 +205,44 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		notReady(first)
 		return w.member.Status().Update(ctx, first)
 	})
-	gatewayIs("node-2")
+	gatewaysAre("node-2")
 	gatewayNode("node-3", "fd00::3")
 	w.eventIs("node-3", "GatewayIPUnusable")
 
+	// The configuration changes: exports follow without a restart. What is none changes nothing, and is said.
+	announced := export("east-clusterinfo")
+	if err := w.leader.Get(t.Context(), client.ObjectKeyFromObject(announced), announced); err != nil {
+		t.Fatal(err)
+	}
+	exportsAre := func(step string, pods []string, ip string) {
+		t.Helper()
+		w.eventually(step, func(ctx context.Context) error {
+			info, endpoints := export("east-clusterinfo"), export("east-default-web-endpoints")
+			if err := errors.Join(w.leader.Get(ctx, client.ObjectKeyFromObject(info), info), w.leader.Get(ctx, client.ObjectKeyFromObject(endpoints), endpoints)); err != nil {
+				return err
+			}
+			have := endpoints.Spec.Endpoints.Subsets[0].Addresses[0].IP
+			if !slices.Equal(info.Spec.ClusterInfo.PodCIDRs, pods) || have != ip || info.UID != announced.UID {
+				return fmt.Errorf("have Pod ranges %v, endpoint %s, ResourceExport %s (was %s)", info.Spec.ClusterInfo.PodCIDRs, have, info.UID, announced.UID)
+			}
+			return nil
+		})
+	}
+	if err := w.member.Get(t.Context(), client.ObjectKeyFromObject(service), service); err != nil {
+		t.Fatal(err)
+	}
+	clusterIP, podIP := service.Spec.ClusterIP, "10.11.0.1"
+	configure("podCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
+	exportsAre("Pod ranges and Pods' addresses", []string{"10.11.0.0/16"}, podIP)
+	configure("endpointIPType: Pod\n")
+	w.eventIs("set", "ConfigurationInvalid")
+	exportsAre("as before", []string{"10.11.0.0/16"}, podIP)
+	configure("")
+	exportsAre("as at first", nil, clusterIP)
+	gatewaysAre("node-2")
+
 	// The leader is away: what is imported stays, also over a restart of the controller; the
-	// local Gateway still moves. When it is back, what was missed arrives.
+	// local Gateways still change. When it is back, what was missed arrives.
 	leader.Stop()
 	w.clusterSetIs("False True False", "")
 	w.create(w.member, web("late")...)
@@ -225,7 +273,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		first.Status.Conditions[0].Status = corev1.ConditionTrue
 		return w.member.Status().Update(ctx, first)
 	})
-	gatewayIs("node-1")
+	gatewaysAre("node-1")
 	w.delete(w.member, set, secret)
 	w.gone(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
 		export("east-default-web-service"), export("east-default-web-endpoints"), export("east-default-late-service"),

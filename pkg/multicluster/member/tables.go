@@ -55,6 +55,7 @@ type tables struct {
 	// connection is the first source: one that takes what was written before it, takes what was read from the area before.
 	connection  *derive.Source[derive.Name, connection]
 	environment *derive.Source[derive.Name, environment]
+	refused     *derive.Source[derive.Name, string] // why what the configuration file has is not in effect; none for nothing
 
 	clusterSets        *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
 	clusterClaims      *derive.Source[derive.Object, *mcv1alpha2.ClusterClaim]
@@ -85,18 +86,18 @@ type tables struct {
 	importsByName   *derive.Index[derive.Object, derive.Object, *mcv1alpha1.ResourceImport]
 	importsByKind   *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]
 
-	membership *derive.Table[derive.Name, membership]
-	clusterSet *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
-	gateway    *derive.Table[derive.Name, *mcv1alpha1.Gateway]
-	own        *derive.Table[derive.Name, ownRanges]
-	infos      *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
-	reachable  *derive.Table[derive.Name, *reach]
-	imports    *derive.Table[derive.Object, *importedService] // by the Service's name in the ClusterSet
-	exportable *derive.Table[derive.Object, *exportable]      // by the Service's name
-	holders    *derive.Table[derive.Name, derive.Object]      // which Service has a ResourceExport's name
-	exports    *derive.Table[derive.Object, *exported]        // by the Service's name
-	validity   *derive.Table[derive.Object, *metav1.Condition]
-	ownInfo    *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+	membership     *derive.Table[derive.Name, membership]
+	clusterSet     *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
+	activeGateways *derive.Table[derive.Name, []*mcv1alpha1.Gateway] // the oldest first
+	own            *derive.Table[derive.Name, ownRanges]
+	infos          *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	reachable      *derive.Table[derive.Name, *reach]
+	imports        *derive.Table[derive.Object, *importedService] // by the Service's name in the ClusterSet
+	exportable     *derive.Table[derive.Object, *exportable]      // by the Service's name
+	holders        *derive.Table[derive.Name, derive.Object]      // which Service has a ResourceExport's name
+	exports        *derive.Table[derive.Object, *exported]        // by the Service's name
+	validity       *derive.Table[derive.Object, *metav1.Condition]
+	ownInfo        *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 
 	podIdentities    *derive.Table[derive.Object, policy.Identity]
 	identityCounts   *derive.Table[derive.Name, int]    // by Namespace
@@ -127,7 +128,7 @@ type tables struct {
 
 	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
 	infosByName      *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.ClusterInfoImport]
-	gatewayByName    *derive.Index[derive.Object, derive.Name, *mcv1alpha1.Gateway]
+	gatewayByName    *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.Gateway]
 	exportsByName    *derive.Index[derive.Object, derive.Object, *exported]
 	ownInfoByName    *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
 
@@ -143,6 +144,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 	}
 	t.connection = derive.NewSource[derive.Name, connection](e, "connection")
 	t.environment = derive.NewSource[derive.Name, environment](e, "environment")
+	t.refused = derive.NewSource[derive.Name, string](e, "refused configuration")
+	t.refused.Loaded()
 	t.clusterSets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
 	t.clusterClaims = derive.NewSource[derive.Object, *mcv1alpha2.ClusterClaim](e, "clusterclaims")
 	t.secrets = derive.NewSource[derive.Object, *credentials](e, "secrets")
@@ -192,18 +195,14 @@ func newTables(namespace string, cfg config.Config) *tables {
 	once := derive.KeysOf(t.environment)
 	t.membership = derive.NewTable(e, "membership", t.membershipOf, once)
 	t.clusterSet = derive.NewTable(e, "clusterset", t.clusterSetOf, derive.KeysOf(t.clusterSets))
-	t.gateway = derive.NewTable(e, "gateway", t.gatewayOf, once)
-	t.gatewayByName = derive.NewIndex(t.gateway, "name", func(_ derive.Name, g *mcv1alpha1.Gateway) []derive.Object {
-		return []derive.Object{keyOf(g)}
+	t.activeGateways = derive.NewTable(e, "active-gateways", t.gatewaysOf, once)
+	t.gatewayByName = derive.NewIndex(t.activeGateways, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
+		return keysOf(list)
 	})
 	t.own = derive.NewTable(e, "own-ranges", t.ownOf, once)
 	t.infos = derive.NewTable(e, "clusterinfos", t.infosOf, once)
 	t.infosByName = derive.NewIndex(t.infos, "name", func(_ derive.Name, list []*mcv1alpha1.ClusterInfoImport) []derive.Object {
-		keys := make([]derive.Object, len(list))
-		for i, cii := range list {
-			keys[i] = keyOf(cii)
-		}
-		return keys
+		return keysOf(list)
 	})
 	t.reachable = derive.NewTable(e, "reachable", t.reachableOf, once)
 	t.imports = derive.NewTable(e, "imports", t.importOf, derive.KeysOfIndex(t.importsByName))
@@ -240,6 +239,14 @@ func connectionOf(number int, area Area, synced bool, last Announcement) connect
 // keyOf is an object's key.
 func keyOf(o metav1.Object) derive.Object {
 	return derive.Object{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+func keysOf[T metav1.Object](list []T) []derive.Object {
+	keys := make([]derive.Object, len(list))
+	for i, o := range list {
+		keys[i] = keyOf(o)
+	}
+	return keys
 }
 
 // values are those of rows, in the order of their keys.

@@ -211,14 +211,21 @@ func step(r *rand.Rand, v View, c Change) View {
 		n.Labels = map[string]string{"team": pick("x", "y")}
 		v.Namespaces = put(r, v.Namespaces, n)
 	case 10:
-		n := node(pick("node-1", "node-2"), pick("10.0.0.1", "10.0.0.2", "fd00::1"))
+		n := node(pick("node-1", "node-2", "node-3"), pick("10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"))
+		if r.IntN(5) == 0 {
+			n.Annotations = nil
+		}
 		if r.IntN(3) == 0 {
 			notReady(n)
 		}
 		n.Spec.PodCIDRs = []string{pick("10.20.0.0/24", "10.98.3.0/24")}
 		v.Nodes = put(r, v.Nodes, n)
 	case 11:
-		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", pick("node-1", "node-2"))}
+		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", pick("node-1", "node-2", "node-3"))}
+		g.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
+		if key := pick("", "k", "other"); key != "" {
+			g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key}
+		}
 		deleted(g)
 		v.Gateways = put(r, v.Gateways, g)
 	case 12, 13:
@@ -230,6 +237,10 @@ func step(r *rand.Rand, v View, c Change) View {
 			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
 			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
 			ri.Spec.ClusterInfo.PodCIDRs = []string{pick("10.20.0.0/16", "10.21.0.0/16", "10.20.0.0/24")}
+			for range r.IntN(3) {
+				ri.Spec.ClusterInfo.GatewayInfos = append(ri.Spec.ClusterInfo.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: pick("192.0.2.1", "192.0.2.3", "192.0.2.4")})
+			}
+			ri.Spec.ClusterInfo.Features = []string{pick(mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one")}
 		case 3:
 			ri.Spec.ClusterIDs = []string{pick("east", "west")}
 		}
@@ -277,7 +288,7 @@ func step(r *rand.Rand, v View, c Change) View {
 // rows are all that tables derive.
 func (t *tables) rows() map[string]any {
 	out := map[string]any{
-		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateway": t.gateway.All(), "infos": t.infos.All(), "imports": t.imports.All(),
+		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateways": t.activeGateways.All(), "infos": t.infos.All(), "imports": t.imports.All(),
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
 		"address exports": values(t.addressExports.All()), "addresses": t.addresses.All(), "replicas": t.replicas.All(), "policy report": t.policyReport.All(),
