@@ -185,6 +185,7 @@ func (c *cluster) join() *cobra.Command {
 					return fmt.Errorf("read token %s: %w", join.TokenSecretFile, err)
 				}
 			}
+			join.SkipLeaderCheck = flags.SkipLeaderCheck
 			if err := join.Missing(); err != nil {
 				return err
 			}
@@ -206,6 +207,7 @@ func (c *cluster) join() *cobra.Command {
 	cmd.Flags().StringVar(&flags.LeaderAPIServer, "leader-apiserver", "", "https URL of the leader's API server")
 	cmd.Flags().StringVar(&flags.TokenSecretName, "token-secret-name", "", "name of the Secret with the token")
 	cmd.Flags().StringVar(&flags.TokenSecretFile, "token-secret-file", "", "manifest of a Secret with the token, which is created")
+	cmd.Flags().BoolVar(&flags.SkipLeaderCheck, "skip-leader-check", false, "do not ask the leader first: where only the member cluster reaches it")
 	cmd.Flags().StringVarP(&file, "config-file", "f", "", "join configuration; what it says counts, not the flags")
 	return cmd
 }

@@ -17,8 +17,8 @@ import (
 // accessKinds are what a manifest's program acts as, and what that may do.
 var accessKinds = []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 
-// Access makes the ServiceAccount of a manifest and what it may do, and returns a configuration
-// that acts as it: a program that does more than its manifest allows fails. Nothing else of the
+// Access makes the ServiceAccounts of a manifest and what they may do, and returns a configuration
+// that acts as the first, the program's: a program that does more than its manifest allows fails. Nothing else of the
 // manifest is made; what is there already stays.
 func Access(t testing.TB, admin *rest.Config, manifest []byte) *rest.Config {
 	t.Helper()
@@ -41,7 +41,7 @@ func Access(t testing.TB, admin *rest.Config, manifest []byte) *rest.Config {
 		if err := c.Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("create %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
-		if o.GetKind() == "ServiceAccount" {
+		if o.GetKind() == "ServiceAccount" && as.Impersonate.UserName == "" {
 			as.Impersonate.UserName = "system:serviceaccount:" + o.GetNamespace() + ":" + o.GetName()
 		}
 	}

@@ -52,6 +52,16 @@ func testAntctl(t *testing.T) {
 	run("north", "create", "membertoken", "antctl-spare", "-n", area, "--cluster-id", "antctl-spare")
 	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`, `RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
 
+	// What the leader would not take is said before anything is made.
+	for _, row := range []struct{ id, token, want string }{
+		{"antctl-other", "east.yml", `is bound to cluster ID "antctl-east"`},
+	} {
+		out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", row.id, "-f", file("join.yml"), "--token-secret-file", file(row.token))
+		if err == nil || strings.Contains(out, "created") || !strings.Contains(out+fmt.Sprint(err), row.want) {
+			t.Errorf("join as %s: %v\n%s\nwant %q and nothing made", row.id, err, out, row.want)
+		}
+	}
+
 	const joined = "Member cluster joined successfully"
 	must(t, os.WriteFile(file("north-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antctl-north")), 0o600))
 	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("north-join.yml")), joined)

@@ -70,6 +70,8 @@ type JoinConfig struct {
 	TokenSecretFile string `json:"tokenSecretFile,omitempty"` // a manifest with one
 	// Secret is the manifest that followed in the same file.
 	Secret *corev1.Secret `json:"-"`
+	// SkipLeaderCheck joins without asking the leader first: it may be reached by the member cluster alone.
+	SkipLeaderCheck bool `json:"-"`
 }
 
 // ReadJoinConfig reads a join configuration, and the Secret that may follow it after "---". An unknown key is an error: it
@@ -131,12 +133,7 @@ func secretOf(text []byte) (*corev1.Secret, error) {
 		}
 		secret.Data[key] = []byte(value)
 	}
-	for _, key := range []string{corev1.ServiceAccountRootCAKey, corev1.ServiceAccountTokenKey} {
-		if len(secret.Data[key]) == 0 {
-			return nil, fmt.Errorf("Secret %s has no key %s; make it anew with `mc create membertoken`", secret.Name, key) //nolint:staticcheck // a kind's name
-		}
-	}
-	return secret, nil
+	return secret, hasToken(secret)
 }
 
 // documents calls f with each document of a YAML file that is not empty.
@@ -163,13 +160,15 @@ func documents(r io.Reader, f func([]byte) error) error {
 // Missing names the parameters that joining needs and that are not given, an error for each.
 func (j *JoinConfig) Missing() error {
 	var missing []error
-	for _, p := range []struct{ value, name string }{
-		{j.ClusterSetID, "ClusterSet"}, {j.ClusterID, "ClusterID of member cluster"}, {j.LeaderClusterID, "ClusterID of leader cluster"},
-		{j.LeaderNamespace, "Namespace of leader cluster"}, {j.LeaderAPIServer, "API server of leader cluster"},
-		{j.Namespace, "Namespace of member cluster"},
+	for _, p := range []struct{ value, name, key, flag string }{
+		{j.ClusterSetID, "ClusterSet", "clusterSetID", "clusterset"}, {j.ClusterID, "ClusterID of member cluster", "clusterID", "clusterid"},
+		{j.LeaderClusterID, "ClusterID of leader cluster", "leaderClusterID", "leader-clusterid"},
+		{j.LeaderNamespace, "Namespace of leader cluster", "leaderNamespace", "leader-namespace"},
+		{j.LeaderAPIServer, "API server of leader cluster", "leaderAPIServer", "leader-apiserver"},
+		{j.Namespace, "Namespace of member cluster", "namespace", "namespace"},
 	} {
 		if p.value == "" {
-			missing = append(missing, fmt.Errorf("%s must be provided", p.name))
+			missing = append(missing, fmt.Errorf("%s must be provided: %s in the join configuration, or --%s", p.name, p.key, p.flag))
 		}
 	}
 	if j.TokenSecretName == "" && j.TokenSecretFile == "" && j.Secret == nil {
@@ -181,7 +180,7 @@ func (j *JoinConfig) Missing() error {
 // joinLimit is how long a member may take to be Ready.
 const joinLimit = time.Minute
 
-// Join makes the member's ClusterSet, and the Secret with its token unless that is there, and waits until the leader has
+// Join checks with the leader that it would take this member, then makes the member's ClusterSet, and the Secret with its token unless that is there, and waits until the leader has
 // taken the member in. It fails with what the controller says about the ClusterSet.
 func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
@@ -189,6 +188,11 @@ func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	}
 	if err := CheckClusterID(j.ClusterID); err != nil {
 		return err
+	}
+	if !j.SkipLeaderCheck {
+		if err := c.checkLeader(ctx, j); err != nil {
+			return err
+		}
 	}
 	m := &made{Cluster: c}
 	if err := m.join(ctx, j); err != nil {

@@ -163,19 +163,19 @@ func TestClusterSet(t *testing.T) {
 		t.Errorf("have %+v", set.Spec)
 	}
 
-	config, err := w.LeaderJoinConfig(ctx, area, "https://10.0.0.1:6443")
+	config, err := w.LeaderJoinConfig(ctx, area, w.config.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.Secret = &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "east-token"},
-		Data: map[string][]byte{"ca.crt": []byte("ca"), "token": []byte("secret")}}
+		Data: map[string][]byte{"ca.crt": w.config.CAData, "token": []byte(w.config.BearerToken)}}
 	var text strings.Builder
 	if err := config.Write(&text); err != nil {
 		t.Fatal(err)
 	}
 	join, err := ReadJoinConfig(strings.NewReader(text.String()))
-	if err != nil || join.ClusterSetID != "set" || join.LeaderClusterID != "leader" || join.LeaderNamespace != area || join.LeaderAPIServer != "https://10.0.0.1:6443" ||
-		join.Secret == nil || string(join.Secret.Data["token"]) != "secret" {
+	if err != nil || join.ClusterSetID != "set" || join.LeaderClusterID != "leader" || join.LeaderNamespace != area || join.LeaderAPIServer != w.config.Host ||
+		join.Secret == nil || string(join.Secret.Data["token"]) != w.config.BearerToken {
 		t.Fatalf("%v: what was written is read as %+v:\n%s", err, join, &text)
 	}
 	w.create(&corev1.Namespace{ObjectMeta: named("", "empty")})
@@ -186,11 +186,13 @@ func TestClusterSet(t *testing.T) {
 	soon, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	join.ClusterID, join.Namespace = "east", "kube-system"
+	join.SkipLeaderCheck = true
 	w.wants(w.Join(soon, join), "is not ready: no controller has looked at it")
 	if w.has(&mcv1alpha2.ClusterSet{}, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") {
 		t.Error("something is left of a join that failed")
 	}
-	// As one that has found something wrong.
+	// As one that has taken it.
+	join.SkipLeaderCheck = false
 	done := make(chan error, 1)
 	go func() { done <- w.Join(ctx, join) }()
 	member := &mcv1alpha2.ClusterSet{}
@@ -201,7 +203,7 @@ func TestClusterSet(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	if got := fmt.Sprint(member.Spec); got != "{east [{leader https://10.0.0.1:6443 east-token}] antrea-multicluster}" {
+	if got := fmt.Sprint(member.Spec); got != "{east [{leader "+w.config.Host+" east-token}] antrea-multicluster}" {
 		t.Errorf("the member's ClusterSet is %s", got)
 	}
 	member.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionTrue}}
@@ -256,7 +258,7 @@ func TestReadJoinConfig(t *testing.T) {
 		})
 	}
 	err := (&JoinConfig{}).Missing()
-	for _, want := range []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "ClusterID of member cluster must be provided",
+	for _, want := range []string{"ClusterSet must be provided: clusterSetID in the join configuration, or --clusterset", "ClusterID of leader cluster must be provided", "ClusterID of member cluster must be provided",
 		"Namespace of leader cluster must be provided", "API server of leader cluster must be provided", "a token must be provided"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("have %v, want %q in it", err, want)
