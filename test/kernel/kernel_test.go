@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,21 +20,31 @@ import (
 
 var (
 	only    = flag.String("kernel.run", "", "run only these tests of the packages in the guest: a regular expression, as of -test.run")
+	suite   = flag.String("kernel.suite", "", "run only this package in the guest")
+	more    = flag.String("kernel.args", "", "further arguments of the package of -kernel.suite")
 	timeout = flag.Duration("kernel.timeout", 16*time.Minute, "how long all tests in the guest may take together; TCG is slow where others use the machine")
 	verbose = flag.Bool("kernel.v", false, "print what the tests in the guest print, also where they pass")
 )
 
-// suites are the tests that meet the kernel: its datapath, its connection tracker, its tunnels,
-// its netlink. The same code runs on the userspace or the dummy datapath in its own package.
-// They run one after the other: two at a time are no faster on two CPUs.
-var suites = []struct {
+// packageTests are tests of a package.
+type packageTests struct {
 	pkg  string
 	run  string // as of -test.run
 	args []string
-}{
+}
+
+// chosen are the suites that this run is for.
+func chosen() []packageTests {
+	return slices.DeleteFunc(slices.Clone(suites), func(s packageTests) bool { return *suite != "" && s.pkg != *suite })
+}
+
+// suites are the tests that meet the kernel: its datapath, its connection tracker, its tunnels,
+// its netlink. The same code runs on the userspace or the dummy datapath in its own package.
+// They run one after the other: two at a time are no faster on two CPUs.
+var suites = []packageTests{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts)$"},
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestSamePort)$"},
 	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
 	{pkg: "pkg/cni", run: "."},
 }
@@ -58,7 +69,7 @@ func TestKernelDatapath(t *testing.T) {
 	var script strings.Builder
 	fmt.Fprintf(&script, "export %s=system TOMBOLO_CNI_TEST_PLUGIN=/run/share/tombolo-cni TOMBOLO_REPO=/run/repository\n", ovstest.EnvDatapath)
 	compile(t, repository, "build", filepath.Join(share, "tombolo-cni"), "./plugins/tombolo-cni")
-	for _, s := range suites {
+	for _, s := range chosen() {
 		name := name(s.pkg)
 		compile(t, repository, "test", filepath.Join(share, name+".test"), "./"+s.pkg)
 		run := s.run
@@ -68,7 +79,7 @@ func TestKernelDatapath(t *testing.T) {
 		// The binary is copied to the guest's memory: it is read in pages otherwise, over 9p.
 		fmt.Fprintf(&script, "if [ ! -e /run/share/%[1]s.status ]; then cp /run/share/%[1]s.test /tmp/%[1]s.test && cd /run/repository/%[2]s && /tmp/%[1]s.test -test.v -test.count=1 -test.timeout=%[5]s -test.run '%[3]s' %[4]s >/run/share/%[1]s.log 2>&1\n"+
 			"echo $? >/run/share/%[1]s.status; rm /tmp/%[1]s.test; cut -d. -f1 /proc/uptime >/run/share/%[1]s.uptime; fi\n",
-			name, s.pkg, run, strings.Join(s.args, " "), timeout)
+			name, s.pkg, run, strings.Join(append(slices.Clone(s.args), *more), " "), timeout)
 	}
 	if err := os.WriteFile(filepath.Join(share, "run"), []byte(script.String()), 0o644); err != nil {
 		t.Fatal(err)
@@ -83,7 +94,7 @@ func TestKernelDatapath(t *testing.T) {
 	defer cancel()
 	failure := guest.runTwice(booted, t.Logf)
 	t.Logf("Linux %s in QEMU: %v", k.Release, time.Since(began).Round(time.Second))
-	for _, s := range suites {
+	for _, s := range chosen() {
 		t.Run(s.pkg, func(t *testing.T) {
 			log := read(t, filepath.Join(share, name(s.pkg)+".log"))
 			status := strings.TrimSpace(read(t, filepath.Join(share, name(s.pkg)+".status")))

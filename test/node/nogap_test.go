@@ -331,3 +331,13 @@ func testStarts(t *testing.T, c *cluster) {
 	t.Logf("%d Pods in %v sent %d datagrams to where they must not; %d times a Pod had to ask again", *starts, time.Since(begin).Round(time.Second), sent.Load(), slow.Load())
 	r.del(server)
 }
+
+// dial makes a connection and drops it, which leaves no port behind.
+func dial(address string, timeout time.Duration) error {
+	c, err := net.DialTimeout("tcp4", address, timeout)
+	if err != nil {
+		return err
+	}
+	_ = c.(*net.TCPConn).SetLinger(0)
+	return c.Close()
+}

@@ -194,7 +194,7 @@ func (w *walk) trackError(st *state, zone uint16, a ofp.CT) {
 	}
 }
 
-// commit remembers a connection. A translated source keeps its port unless another connection
+// commit remembers a connection. With a translation its source keeps its port unless another connection
 // has it there.
 func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
 	c := &conn{orig: key, reply: key.reverse()}
@@ -204,7 +204,7 @@ func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
 	if nat != nil && nat.Flags&ofp.NATSrc != 0 {
 		c.reply.dst = to(nat, c.reply.dst)
 	}
-	for s.conns[c.reply] != nil && nat != nil && nat.Flags&ofp.NATSrc != 0 {
+	for s.conns[c.reply] != nil && nat != nil {
 		port := c.reply.dst.Port() + 1
 		if port < 1024 {
 			port = 1024
@@ -215,7 +215,7 @@ func (s *Switch) commit(key tuple, nat *ofp.NAT) *conn {
 	return c
 }
 
-// to is where a translation leads: the first of its range.
+// to is where a translation leads: the first of its range, or where it was going without one.
 func to(nat *ofp.NAT, from netip.AddrPort) netip.AddrPort {
 	addr, port := from.Addr(), from.Port()
 	if a, ok := netip.AddrFromSlice([]byte(nat.IPMin)); ok {
