@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/tombolo-net/tombolo/pkg/cluster"
@@ -30,15 +26,10 @@ func clusterCommand(logTo func()) *cobra.Command {
 }
 
 func runCluster(ctx context.Context, health string) error {
-	namespace := os.Getenv("POD_NAMESPACE")
-	if namespace == "" {
-		return errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
-	}
-	kube, err := ctrl.GetConfig()
+	namespace, kube, err := environment("cluster")
 	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
+		return err
 	}
-	kube.UserAgent = "tombolo-controller-cluster"
 	scheme, err := cluster.Scheme()
 	if err != nil {
 		return err
@@ -52,20 +43,12 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
-	identity, err := os.Hostname()
+	name, err := identity()
 	if err != nil {
-		return fmt.Errorf("read the Pod's name: %w", err)
-	}
-	if err := errors.Join(
-		cluster.SetupWithManager(mgr, identity),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("ping", healthz.Ping),
-	); err != nil {
 		return err
 	}
-	slog.Info("starting", "role", "cluster", "namespace", namespace)
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("run the cluster controller: %w", err)
+	if err := cluster.SetupWithManager(mgr, name); err != nil {
+		return err
 	}
-	return nil
+	return start(ctx, mgr, "cluster", namespace)
 }

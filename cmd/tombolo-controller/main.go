@@ -80,17 +80,10 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 			return err
 		}
 	}
-	namespace := os.Getenv("POD_NAMESPACE")
-	if namespace == "" {
-		return errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
-	}
-	kube, err := ctrl.GetConfig()
+	namespace, kube, err := environment(string(role))
 	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
+		return err
 	}
-	kube = kubeclient.WithWarnings(kube, slog.Default())
-	kube.QPS, kube.Burst = 100, 200
-	kube.UserAgent = "tombolo-controller-" + string(role)
 	if err := waitServed(ctx, kube, role); err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop before there was anything to do
@@ -102,6 +95,39 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 		return err
 	}
 	if err := setup(mgr, cfg, namespace); err != nil {
+		return err
+	}
+	return start(ctx, mgr, string(role), namespace)
+}
+
+// environment is where a controller runs: its Namespace, and how it reaches the API server.
+func environment(role string) (namespace string, kube *rest.Config, _ error) {
+	namespace = os.Getenv("POD_NAMESPACE")
+	if namespace == "" {
+		return "", nil, errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
+	}
+	kube, err := ctrl.GetConfig()
+	if err != nil {
+		return "", nil, fmt.Errorf("find the API server: %w", err)
+	}
+	kube = kubeclient.WithWarnings(kube, slog.Default())
+	kube.QPS, kube.Burst = 100, 200
+	kube.UserAgent = "tombolo-controller-" + role
+	return namespace, kube, nil
+}
+
+// identity is the name under which a controller writes Events: its Pod's.
+func identity() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("read the Pod's name: %w", err)
+	}
+	return name, nil
+}
+
+// start runs a manager until ctx ends.
+func start(ctx context.Context, mgr ctrl.Manager, role, namespace string) error {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
 	slog.Info("starting", "role", role, "namespace", namespace)
@@ -159,7 +185,6 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 		return nil, err
 	}
 	return mgr, errors.Join(
-		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()),
 	)
 }

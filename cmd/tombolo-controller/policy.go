@@ -5,18 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/pkg/policystatus"
 )
@@ -40,17 +36,10 @@ func policyCommand(logTo func()) *cobra.Command {
 }
 
 func runPolicy(ctx context.Context, health, bind, host string, port int) error {
-	namespace := os.Getenv("POD_NAMESPACE")
-	if namespace == "" {
-		return errors.New("the environment variable POD_NAMESPACE is not set: the controller does not know its Namespace")
-	}
-	kube, err := ctrl.GetConfig()
+	namespace, kube, err := environment("policy")
 	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
+		return err
 	}
-	kube = kubeclient.WithWarnings(kube, slog.Default())
-	kube.QPS, kube.Burst = 100, 200
-	kube.UserAgent = "tombolo-controller-policy"
 	scheme, err := policystatus.Scheme()
 	if err != nil {
 		return err
@@ -77,23 +66,17 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
-	identity, err := os.Hostname()
+	name, err := identity()
 	if err != nil {
-		return fmt.Errorf("read the Pod's name: %w", err)
+		return err
 	}
 	if err := errors.Join(
-		policystatus.SetupWithManager(mgr, identity),
+		policystatus.SetupWithManager(mgr, name),
 		mgr.Add(certificate),
 		mgr.AddReadyzCheck("certificate", certificate.Ready),
 		mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err
 	}
-	slog.Info("starting", "role", "policy", "namespace", namespace)
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("run the policy controller: %w", err)
-	}
-	return nil
+	return start(ctx, mgr, "policy", namespace)
 }

@@ -72,7 +72,7 @@ func command(name string) *cobra.Command {
 		get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
 		get.AddCommand(n.networkPolicies())
 		n.flags(get)
-		root.AddCommand(get, multicluster())
+		root.AddCommand(get, multicluster(false))
 		return root
 	case "kubectl-tombolo":
 		root.Use = name
@@ -86,7 +86,7 @@ func command(name string) *cobra.Command {
 		n.flags(c)
 	}
 	root.AddCommand(all...)
-	root.AddCommand(multicluster(), openflow())
+	root.AddCommand(multicluster(true), openflow(), probes())
 	return root
 }
 

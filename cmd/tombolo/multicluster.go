@@ -33,8 +33,8 @@ type cluster struct {
 	timeout    time.Duration
 }
 
-// multicluster is the group `mc`.
-func multicluster() *cobra.Command {
+// multicluster is the group `mc`: the documented commands, or our own as well.
+func multicluster(own bool) *cobra.Command {
 	c := &cluster{}
 	mc := &cobra.Command{
 		Use:     "mc",
@@ -55,6 +55,9 @@ func multicluster() *cobra.Command {
 	deploy := &cobra.Command{Use: "deploy", Short: "Install the multi-cluster controller", Args: noCommand, RunE: help}
 	deploy.AddCommand(c.deploy("leader"), c.deploy("member"))
 	mc.AddCommand(get, create, remove, deploy, c.init(), c.join(), c.leave(), c.destroy())
+	if own {
+		mc.AddCommand(c.verify())
+	}
 	return mc
 }
 

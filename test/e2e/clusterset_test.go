@@ -37,6 +37,7 @@ func testJoin(t *testing.T) {
 
 func testGateways(t *testing.T) {
 	ctx := testContext(t)
+	verifyWithoutGateways(t)
 	must(t, world.ChooseGateway(ctx, "north", "node-1"))
 	must(t, world.ChooseGateway(ctx, "east", "node-1"))
 	// West has two, of which one dies later.

@@ -41,6 +41,7 @@ func TestClusterSet(t *testing.T) {
 		{"Antctl", testAntctl},
 		{"Join", testJoin},
 		{"Gateways", testGateways},
+		{"Verify", testVerify},
 		{"Export", testExport},
 		{"SecondExporter", testSecondExporter},
 		{"StretchedPolicies", testStretchedPolicies},

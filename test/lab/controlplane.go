@@ -282,6 +282,9 @@ func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (s
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, "tombolo"), args...)
 	cmd.Args[0] = name
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Cluster(cluster).Kubeconfig())
+	// As by Ctrl-C: what a command made is the command's to take away.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 90 * time.Second
 	out, err := output(cmd)
 	if err != nil {
 		return out, fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ func eventually(ctx context.Context, limit time.Duration, f func(context.Context
 func output(cmd *exec.Cmd) (string, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.WaitDelay = 2 * time.Second
+	cmd.WaitDelay = cmp.Or(cmd.WaitDelay, 2*time.Second)
 	if err := cmd.Run(); err != nil {
 		text := strings.TrimSpace(errs.String())
 		if len(text) > 2000 {

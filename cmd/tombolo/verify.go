@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
+)
+
+// verify checks two members of a ClusterSet.
+func (c *cluster) verify() *cobra.Command {
+	o := verify.Options{}
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify A B",
+		Short: "Check two members of a ClusterSet: what they know of each other, and packets both ways",
+		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. Each check is a line:\n" +
+			"passed or failed, with its time, and with a remedy when it failed; the exit code is 1 when one failed. Temporary Pods in a\n" +
+			"temporary Namespace of both send the packets; they are taken away again, also after an interrupt.",
+		Example: "  tombolo mc verify east west\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.server != "" {
+				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
+			}
+			if args[0] == args[1] {
+				return errors.New("A and B are the same: name two clusters")
+			}
+			var clusters [2]verify.Cluster
+			for i, name := range args {
+				var err error
+				if clusters[i], err = c.member(name); err != nil {
+					return err
+				}
+			}
+			if clusters[0].Name == clusters[1].Name { // files of one name
+				for i, name := range args {
+					clusters[i].Name = filepath.Join(filepath.Base(filepath.Dir(name)), filepath.Base(name))
+				}
+			}
+			out := cmd.OutOrStdout()
+			if !asJSON {
+				o.Report = func(r verify.Result) { printResult(out, r) }
+			}
+			results, err := verify.Run(cmd.Context(), clusters[0], clusters[1], o)
+			failed := 0
+			for _, r := range results {
+				if r.Status == verify.Fail {
+					failed++
+				}
+			}
+			if asJSON {
+				text, err := json.MarshalIndent(map[string]any{"a": args[0], "b": args[1], "passed": failed == 0, "checks": results}, "", "  ")
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(out, string(text))
+			} else {
+				fmt.Fprintf(out, "%d of %d checks failed\n", failed, len(results))
+			}
+			if err != nil {
+				return err
+			}
+			if failed > 0 {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers and agents")
+	cmd.Flags().StringVar(&o.Image, "image", "", "image of the probes, with the program tombolo; that of the agents when empty")
+	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute, "how long to wait for each Pod, import and first answer")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, at the end")
+	return cmd
+}
+
+func printResult(out io.Writer, r verify.Result) {
+	fmt.Fprintf(out, "%s  %6.1fs  %s: %s\n", r.Status, r.Seconds, r.Check, r.Detail)
+	if r.Remedy != "" {
+		fmt.Fprintf(out, "               %s\n", r.Remedy)
+	}
+}
+
+// member reaches a cluster by the name of a context, or by a kubeconfig file.
+func (c *cluster) member(name string) (verify.Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: name}
+	if _, err := os.Stat(name); err == nil {
+		rules.ExplicitPath, overrides.CurrentContext = name, ""
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	if err != nil {
+		return verify.Cluster{}, fmt.Errorf("%s is neither a context of the kubeconfig nor a kubeconfig file: %w; `kubectl config get-contexts` lists the contexts", name, err)
+	}
+	config.Timeout = c.timeout
+	k, err := kubeclient.New(config, kubeclient.Options{Scheme: verify.Scheme()})
+	if err != nil {
+		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)
+	}
+	return verify.Cluster{Name: filepath.Base(name), Client: k}, nil
+}
+
+// probes is what runs in the Pods of a verification.
+func probes() *cobra.Command {
+	group := &cobra.Command{Use: "probe", Short: "The programs in the Pods of mc verify", Hidden: true, Args: noCommand, RunE: help}
+	var name string
+	serve := &cobra.Command{
+		Use: "serve", Short: "Answer until the Pod ends", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return probe.Serve(cmd.Context(), net.JoinHostPort("", strconv.Itoa(probe.Port)), name)
+		},
+	}
+	serve.Flags().StringVar(&name, "name", "", "name to answer with")
+	var limit time.Duration
+	var to string
+	ask := &cobra.Command{
+		Use: "ask QUESTIONS", Short: "Ask servers, and write the answers for the Pod's status", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var questions []probe.Question
+			if err := json.Unmarshal([]byte(args[0]), &questions); err != nil {
+				return fmt.Errorf("read the questions: %w", err)
+			}
+			answers := []probe.Answer{}
+			for _, q := range questions {
+				answers = append(answers, probe.Ask(cmd.Context(), q, limit))
+			}
+			text, err := json.Marshal(answers)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(to, text, 0o644)
+		},
+	}
+	ask.Flags().DurationVar(&limit, "limit", time.Minute, "how long to wait for the first answer to each")
+	ask.Flags().StringVar(&to, "to", "/dev/termination-log", "file to write the answers to")
+	group.AddCommand(serve, ask)
+	return group
+}

@@ -1,0 +1,244 @@
+// Package probe is what runs in the Pods of a verification: a server, and a client that asks servers of another cluster and
+// says how it went.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Port is where servers answer, for TCP and UDP.
+const Port = 8080
+
+// Headers of IPv4 and UDP before a datagram's contents.
+const headers = 20 + 8
+
+// bulk is how much is sent in each direction of one connection: many full segments.
+const bulk = 1 << 20
+
+// Serve answers under a name until ctx ends: HTTP with the name and the client's address, and datagrams with themselves.
+func Serve(ctx context.Context, address, name string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	datagrams, err := (&net.ListenConfig{Control: dontFragment}).ListenPacket(ctx, "udp", l.Addr().String())
+	if err != nil {
+		l.Close()
+		return err
+	}
+	go echo(datagrams)
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, bulk))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, "%s %s\n", name, r.RemoteAddr)
+		_, _ = io.CopyN(w, zeros{}, n) // as much as came
+	})}
+	stop := context.AfterFunc(ctx, func() { server.Close(); datagrams.Close() })
+	defer stop()
+	if err := server.Serve(l); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func echo(c net.PacketConn) {
+	b := make([]byte, 1<<16)
+	for {
+		n, from, err := c.ReadFrom(b)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = c.WriteTo(b[:n], from) // too large is an answer too: none
+		}
+	}
+}
+
+// Question is what a client asks.
+type Question struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // host:port
+	Want    string `json:"want"`    // the server's name
+	// Refused says that nothing may answer.
+	Refused bool `json:"refused,omitempty"`
+	// MTU asks for the largest packet as well.
+	MTU bool `json:"mtu,omitempty"`
+}
+
+// Answer is how a question went.
+type Answer struct {
+	Name     string        `json:"name"`
+	First    time.Duration `json:"first"` // until the first answer
+	Answered int           `json:"answered"`
+	Failed   int           `json:"failed"`
+	Slowest  time.Duration `json:"slowest"`
+	Client   string        `json:"client,omitempty"` // as the server sees it
+	Error    string        `json:"error,omitempty"`
+
+	LinkMTU   int    `json:"linkMTU,omitempty"` // of the Pod's interface
+	Largest   int    `json:"largest,omitempty"` // packet that came back, in bytes with the IP header
+	BulkError string `json:"bulkError,omitempty"`
+}
+
+const (
+	requests  = 20 // after the first answer
+	tryLimit  = 2 * time.Second
+	bulkLimit = 10 * time.Second
+)
+
+// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay.
+func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
+	a := Answer{Name: q.Name}
+	begin := time.Now()
+	for {
+		client, err := get(ctx, q, nil, tryLimit)
+		if (err == nil) != q.Refused {
+			a.Client, a.First, a.Error = client, time.Since(begin), ""
+			break
+		}
+		if err == nil {
+			err = fmt.Errorf("%s answers to %s", q.Want, client)
+		}
+		a.Error = err.Error()
+		if time.Since(begin) > limit || !sleep(ctx, 200*time.Millisecond) {
+			return a
+		}
+	}
+	if q.Refused {
+		return a
+	}
+	for range requests {
+		start := time.Now()
+		if _, err := get(ctx, q, nil, tryLimit); err != nil {
+			a.Failed, a.Error = a.Failed+1, err.Error()
+			continue
+		}
+		a.Answered++
+		a.Slowest = max(a.Slowest, time.Since(start))
+	}
+	if q.MTU {
+		if _, err := get(ctx, q, io.LimitReader(zeros{}, bulk), bulkLimit); err != nil {
+			a.BulkError = err.Error()
+		}
+		a.LinkMTU = linkMTU(q.Address)
+		a.Largest = largest(ctx, q.Address, a.LinkMTU)
+	}
+	return a
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// get asks once, on a connection of its own, and says by which address the server knows this client. What is sent comes back.
+func get(ctx context.Context, q Question, body io.Reader, limit time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+q.Address+"/", body)
+	if err != nil {
+		return "", err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 2*bulk))
+	if err != nil {
+		return "", err
+	}
+	head, rest, _ := strings.Cut(string(text), "\n")
+	name, client, _ := strings.Cut(head, " ")
+	switch {
+	case response.StatusCode != http.StatusOK || name != q.Want:
+		return "", fmt.Errorf("%s: %q answers at %s, want %s", response.Status, name, q.Address, q.Want)
+	case body != nil && len(rest) != bulk:
+		return "", fmt.Errorf("%d of %d bytes came back", len(rest), bulk)
+	}
+	return client, nil
+}
+
+// linkMTU is the MTU of the interface that an address is reached by, or 1500 where that cannot be told.
+func linkMTU(address string) int {
+	c, err := net.Dial("udp", address)
+	if err != nil {
+		return 1500
+	}
+	defer c.Close()
+	local, _ := c.LocalAddr().(*net.UDPAddr)
+	links, _ := net.Interfaces()
+	for _, link := range links {
+		addresses, _ := link.Addrs()
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && local != nil && n.IP.Equal(local.IP) {
+				return link.MTU
+			}
+		}
+	}
+	return 1500
+}
+
+// largest finds the largest packet that goes to an address and back unfragmented; 0 when none does.
+func largest(ctx context.Context, address string, mtu int) int {
+	low, high := 0, min(mtu, 1<<16-1) // low passes, or is nothing
+	if passes(ctx, address, high) {
+		return high
+	}
+	for low, high = smallest-1, high-1; low < high; {
+		if middle := (low + high + 1) / 2; passes(ctx, address, middle) {
+			low = middle
+		} else {
+			high = middle - 1
+		}
+	}
+	if low < smallest {
+		return 0
+	}
+	return low
+}
+
+// smallest is what every host takes (RFC 791).
+const smallest = 576
+
+// passes says whether a packet of a size comes back, tried twice.
+func passes(ctx context.Context, address string, size int) bool {
+	c, err := (&net.Dialer{Control: dontFragment}).DialContext(ctx, "udp", address)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	sent, got := make([]byte, size-headers), make([]byte, size)
+	for try := range 2 {
+		copy(sent, strconv.Itoa(try))
+		if _, err := c.Write(sent); err != nil {
+			continue
+		}
+		_ = c.SetReadDeadline(time.Now().Add(400 * time.Millisecond))
+		if n, err := c.Read(got); err == nil && n == len(sent) {
+			return true
+		}
+	}
+	return false
+}

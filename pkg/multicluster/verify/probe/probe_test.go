@@ -1,0 +1,83 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// TestProbe asks a server on this machine.
+func TestProbe(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- Serve(ctx, address, "from-east") }()
+	a := Ask(ctx, Question{Name: "service", Address: address, Want: "from-east", MTU: true}, 10*time.Second)
+	if a.Error != "" || a.BulkError != "" || a.Answered != requests || a.Failed != 0 || !strings.HasPrefix(a.Client, "127.0.0.1:") {
+		t.Errorf("have %+v", a)
+	}
+	if a.LinkMTU < 65535 || a.Largest != 65535 {
+		t.Errorf("largest packet %d of %d, want 65535 on the loopback link", a.Largest, a.LinkMTU)
+	}
+	if a := Ask(ctx, Question{Name: "service", Address: address, Want: "from-west"}, 0); !strings.Contains(a.Error, `"from-east" answers at `+address+`, want from-west`) {
+		t.Errorf("another server: %+v", a)
+	}
+	if a := Ask(ctx, Question{Name: "policy", Address: address, Want: "from-east", Refused: true}, 0); !strings.Contains(a.Error, "from-east answers to 127.0.0.1") {
+		t.Errorf("a server that should not answer: %+v", a)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if a := Ask(t.Context(), Question{Name: "policy", Address: address, Want: "from-east", Refused: true}, 0); a.Error != "" {
+		t.Errorf("a server that is gone: %+v", a)
+	}
+	if a := Ask(t.Context(), Question{Name: "service", Address: address, Want: "from-east"}, 0); !strings.Contains(a.Error, "refused") || a.Answered != 0 {
+		t.Errorf("a server that is gone: %+v", a)
+	}
+}
+
+// TestLargest finds the size that a server takes, as a path with a smaller MTU would.
+func TestLargest(t *testing.T) {
+	for limit, mtu := range map[int]int{1450: 1460, 1000: 1000, smallest: smallest + 9, smallest - 1: smallest + 9} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			t.Parallel()
+			c, err := net.ListenPacket("udp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			go func() {
+				b := make([]byte, 1<<16)
+				for {
+					n, from, err := c.ReadFrom(b)
+					if err != nil {
+						return
+					}
+					if n+headers <= limit {
+						_, _ = c.WriteTo(b[:n], from)
+					}
+				}
+			}()
+			want := limit
+			if limit < smallest {
+				want = 0
+			}
+			if n := largest(t.Context(), c.LocalAddr().String(), mtu); n != want {
+				t.Errorf("largest is %d, want %d", n, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,486 @@
+package verify
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
+)
+
+// Scheme has the kinds that a verification reads and makes.
+func Scheme() *runtime.Scheme {
+	s := setup.Scheme()
+	utilruntime.Must(mcsv1alpha1.Install(s))
+	return s
+}
+
+// Cluster is a member to check.
+type Cluster struct {
+	Name   string // as the user names it
+	Client client.Client
+}
+
+// Options of a run.
+type Options struct {
+	Namespace string        // of the members' controllers and agents
+	Image     string        // of the probes; that of the agents when empty
+	Limit     time.Duration // for each thing that the clusters need time for
+	Report    func(Result)  // called with each result at once; may be nil
+}
+
+// What a check comes to.
+const (
+	Pass = "pass"
+	Fail = "fail"
+	Skip = "skip"
+)
+
+// Result is one check.
+type Result struct {
+	Check   string  `json:"check"`
+	Status  string  `json:"status"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// run is one verification.
+type run struct {
+	Options
+	clusters [2]Cluster
+	states   [2]state
+	name     string // of the temporary Namespace in both
+	results  []Result
+}
+
+// Run checks two members. It takes away what it made, also when ctx ends; its error is what it could not take away.
+func Run(ctx context.Context, a, b Cluster, o Options) ([]Result, error) {
+	r := &run{Options: o, clusters: [2]Cluster{a, b}, name: "tombolo-verify-" + strings.ToLower(rand.Text()[:8])}
+	if !r.objects(ctx) {
+		return r.results, nil
+	}
+	r.packets(ctx)
+	return r.results, r.cleanUp(ctx)
+}
+
+// check runs one check and reports how it went.
+func (r *run) check(name string, f func() (string, error)) bool {
+	return r.done(name, timed(f))
+}
+
+// outcome is how a check went.
+type outcome struct {
+	detail string
+	err    error
+	took   time.Duration
+}
+
+func timed(f func() (string, error)) outcome {
+	start := time.Now()
+	detail, err := f()
+	return outcome{detail, err, time.Since(start)}
+}
+
+// both runs the same for each of the two at once.
+func both(f func(i int) outcome) (results [2]outcome) {
+	var all sync.WaitGroup
+	for i := range results {
+		all.Go(func() { results[i] = f(i) })
+	}
+	all.Wait()
+	return results
+}
+
+func (r *run) done(name string, o outcome) bool {
+	result := Result{Check: name, Status: Pass, Detail: o.detail, Seconds: o.took.Seconds()}
+	err := o.err
+	if err != nil {
+		result.Status, result.Detail, result.Remedy = Fail, err.Error(), remedyOf(err)
+	}
+	r.add(result)
+	return err == nil
+}
+
+func (r *run) skip(name, why string) { r.add(Result{Check: name, Status: Skip, Detail: why}) }
+
+func (r *run) add(result Result) {
+	r.results = append(r.results, result)
+	if r.Report != nil {
+		r.Report(result)
+	}
+}
+
+// way names what goes from one of the two to the other.
+func (r *run) way(name string, from int) string {
+	return name + " " + r.clusters[from].Name + " to " + r.clusters[1-from].Name
+}
+
+// objects checks what the API servers say; without that packets need not be tried.
+func (r *run) objects(ctx context.Context) bool {
+	good := true
+	for i, c := range r.clusters {
+		good = r.check("API server "+c.Name, func() (string, error) {
+			var err error
+			if r.states[i], err = read(ctx, c, r.Namespace); err != nil {
+				return "", &wrong{what: err.Error(), remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
+			}
+			return "answers", nil
+		}) && good
+	}
+	if !good {
+		return false
+	}
+	a, b := r.states[0], r.states[1]
+	for _, s := range r.states {
+		good = r.check("member "+s.Name, s.member) && good
+	}
+	good = good && r.check("ClusterSet", func() (string, error) { return together(a, b) })
+	for _, s := range r.states {
+		good = r.check("gateways "+s.Name, s.gateways) && good
+	}
+	if !good {
+		r.skip("packets", "not tried: mend the above first")
+		return false
+	}
+	for i, s := range r.states {
+		good = r.check("import "+s.Name, func() (string, error) { return s.knows(r.states[1-i]) }) && good
+	}
+	if !good {
+		r.skip("packets", "not tried: mend the above first")
+	}
+	return good
+}
+
+// packets sends some both ways.
+func (r *run) packets(ctx context.Context) {
+	var pods [2]string // addresses of the servers
+	running := true
+	for i, o := range both(func(i int) outcome {
+		return timed(func() (string, error) {
+			var err error
+			pods[i], err = r.server(ctx, i)
+			return "Pod " + r.name + "/server runs", err
+		})
+	}) {
+		running = r.done("probe "+r.clusters[i].Name, o) && running
+	}
+	if !running {
+		return
+	}
+	noPods, noPolicies := podToPod(r.states[0], r.states[1]), stretched(r.states[0], r.states[1])
+	var services [2]string
+	var answers [2][]probe.Answer
+	for from, o := range both(func(from int) outcome {
+		return timed(func() (string, error) {
+			address, err := r.imported(ctx, from)
+			if err != nil {
+				return "", err
+			}
+			services[from] = address
+			questions := []probe.Question{{Name: "Services", Address: endpoint(address), Want: service(1 - from), MTU: true}}
+			if noPods == "" {
+				questions = append(questions, probe.Question{Name: "Pods", Address: endpoint(pods[1-from]), Want: service(1 - from)})
+			}
+			answers[from], err = r.ask(ctx, from, "client", questions)
+			return "", err
+		})
+	}) {
+		if o.err != nil {
+			r.done(r.way("Services", from), o)
+			continue
+		}
+		for _, a := range answers[from] {
+			o.detail, o.err = r.judge(from, a)
+			if r.done(r.way(a.Name, from), o) && a.Name == "Services" {
+				r.check(r.way("MTU", from), func() (string, error) { return size(a) })
+			}
+		}
+	}
+	if noPods != "" {
+		r.skip("Pods", noPods)
+	}
+	if noPolicies != "" {
+		r.skip("policy", noPolicies)
+		return
+	}
+	if services[0] == "" || services[1] == "" {
+		r.skip("policy", "not tried: mend the above first")
+		return
+	}
+	for from, o := range both(func(from int) outcome {
+		return timed(func() (string, error) { return r.policy(ctx, from, services[from]) })
+	}) {
+		r.done(r.way("policy", from), o)
+	}
+}
+
+func endpoint(address string) string { return net.JoinHostPort(address, strconv.Itoa(probe.Port)) }
+
+// service is the name of the Service of one of the two, and of its server.
+func service(i int) string { return "verify-" + string(rune('a'+i)) }
+
+// judge says how requests went.
+func (r *run) judge(from int, a probe.Answer) (string, error) {
+	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (UDP 6081 for geneve, 4789 for vxlan, 51821 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
+		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "))
+	switch {
+	case a.Answered == 0:
+		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
+	case a.Failed > 0:
+		return "", &wrong{what: fmt.Sprintf("%d of %d requests failed, the last: %s", a.Failed, a.Failed+a.Answered, a.Error), remedy: remedy}
+	}
+	return fmt.Sprintf("%d answers, the first after %s, slowest of the others %s, client seen as %s", a.Answered, a.First.Round(time.Millisecond), a.Slowest.Round(time.Millisecond), a.Client), nil
+}
+
+// size says how large packets went.
+func size(a probe.Answer) (string, error) {
+	const remedy = "set defaultMTU of the agents to what the network between the clusters carries less the tunnel's header, or raise the MTU of that network"
+	switch {
+	case a.BulkError != "":
+		return "", &wrong{what: fmt.Sprintf("small requests pass and a large one does not: %s; the largest packet that passes has %d of %d bytes", a.BulkError, a.Largest, a.LinkMTU), remedy: remedy}
+	case a.Largest < a.LinkMTU:
+		return "", &wrong{what: fmt.Sprintf("the largest packet that passes has %d bytes, Pods send up to %d", a.Largest, a.LinkMTU), remedy: remedy}
+	}
+	return fmt.Sprintf("packets of %d bytes pass unfragmented, the Pods' MTU, and 1 MiB each way", a.Largest), nil
+}
+
+// server runs a server, exports its Service, and returns the Pod's address.
+func (r *run) server(ctx context.Context, i int) (string, error) {
+	c := r.clusters[i].Client
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name, Labels: map[string]string{"app": "tombolo-verify"}}},
+		&corev1.Service{ObjectMeta: r.meta(service(i)), Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": "tombolo-verify-server"},
+			Ports: []corev1.ServicePort{
+				{Name: "http", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolTCP},
+				{Name: "datagrams", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolUDP},
+			},
+		}},
+		&mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(i))},
+	} {
+		if err := c.Create(ctx, o); err != nil {
+			return "", fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
+		}
+	}
+	pod, err := r.pod(ctx, i, "server", []string{"serve", "--name", service(i)}, func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodRunning && p.Status.PodIP != ""
+	})
+	if err != nil {
+		return "", err
+	}
+	return pod.Status.PodIP, nil
+}
+
+func (r *run) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: r.name, Name: name}
+}
+
+// pod runs `tombolo probe` in a Pod and waits until it is as wanted.
+func (r *run) pod(ctx context.Context, i int, name string, args []string, wanted func(*corev1.Pod) bool) (*corev1.Pod, error) {
+	image := r.Image
+	if image == "" {
+		image = r.states[i].Image
+	}
+	if image == "" {
+		return nil, wrongf("name one with --image: it has to have the program tombolo", "%s has no DaemonSet tombolo-agent, whose image the probes use", r.clusters[i].Name)
+	}
+	role, _, _ := strings.Cut(name, "-")
+	pod := &corev1.Pod{
+		ObjectMeta: r.meta(name),
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](0),
+			SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+			Containers: []corev1.Container{{
+				Name: "probe", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Command: append([]string{"tombolo", "probe"}, args...),
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			}},
+		},
+	}
+	pod.Labels = map[string]string{"app": "tombolo-verify-" + role}
+	c := r.clusters[i].Client
+	if err := c.Create(ctx, pod); err != nil {
+		return nil, fmt.Errorf("create Pod %s/%s in %s: %w", r.name, name, r.clusters[i].Name, err)
+	}
+	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		return err == nil && (wanted(pod) || pod.Status.Phase == corev1.PodFailed), client.IgnoreNotFound(err)
+	})
+	if err == nil && wanted(pod) {
+		return pod, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	why := string(pod.Status.Phase)
+	for _, c := range pod.Status.Conditions {
+		if c.Status == corev1.ConditionFalse && c.Message != "" {
+			why = c.Message
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if w := s.State.Waiting; w != nil && w.Message != "" {
+			why = w.Reason + ": " + w.Message
+		}
+		if x := s.State.Terminated; x != nil {
+			why = fmt.Sprintf("ended with code %d: %s", x.ExitCode, x.Message)
+		}
+	}
+	return nil, &wrong{
+		what:   fmt.Sprintf("Pod %s in %s: %s (%v)", name, r.clusters[i].Name, why, err),
+		remedy: "Pods of image " + image + " have to be able to run there; name another with --image",
+	}
+}
+
+// wait waits until something is so, up to the limit.
+func (r *run) wait(ctx context.Context, f func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, 250*time.Millisecond, r.Limit, true, f)
+	if wait.Interrupted(err) {
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		return fmt.Errorf("not within %s", r.Limit)
+	}
+	return err
+}
+
+// imported waits until one of the two has the other's Service, and returns its address there.
+func (r *run) imported(ctx context.Context, at int) (string, error) {
+	from := 1 - at
+	imported := &corev1.Service{ObjectMeta: r.meta(multicluster.ImportedPrefix + service(from))}
+	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
+		err := r.clusters[at].Client.Get(ctx, client.ObjectKeyFromObject(imported), imported)
+		return err == nil && imported.Spec.ClusterIP != "", client.IgnoreNotFound(err)
+	})
+	if err == nil {
+		return imported.Spec.ClusterIP, nil
+	}
+	if ctx.Err() != nil {
+		return "", err
+	}
+	why := "its ServiceExport has no condition: does its controller run?"
+	export := &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(from))}
+	if err := r.clusters[from].Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(export), export); err == nil {
+		for _, c := range export.Status.Conditions {
+			why = fmt.Sprintf("its ServiceExport has %s=%s: %s %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return "", &wrong{
+		what:   fmt.Sprintf("Service %s of %s is not imported in %s: %v; %s", service(from), r.clusters[from].Name, r.clusters[at].Name, err, why),
+		remedy: "see `tombolo mc get resourceexport` and `resourceimport` in the leader, and the log of antrea-mc-controller in both",
+	}
+}
+
+// ask runs a client and returns what it found.
+func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Question) ([]probe.Answer, error) {
+	text, err := json.Marshal(questions)
+	if err != nil {
+		return nil, err
+	}
+	limit := *r
+	limit.Limit = 2*r.Limit + time.Minute // for what a client does beside waiting
+	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)}, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+	if err != nil {
+		return nil, err
+	}
+	var answers []probe.Answer
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.State.Terminated != nil {
+			err = json.Unmarshal([]byte(s.State.Terminated.Message), &answers)
+		}
+	}
+	if err != nil || len(answers) != len(questions) {
+		return nil, fmt.Errorf("the client in %s says nothing that can be read: %w", r.clusters[at].Name, err)
+	}
+	return answers, nil
+}
+
+// policy drops a client's requests by a policy over all clusters where the server is, and sees them refused, and answered again
+// without it.
+func (r *run) policy(ctx context.Context, from int, address string) (string, error) {
+	drop := &unstructured.Unstructured{}
+	drop.SetGroupVersionKind(schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"})
+	drop.SetNamespace(r.name)
+	drop.SetName("verify")
+	drop.Object["spec"] = map[string]any{
+		"priority": int64(1), "tier": "application",
+		"appliedTo": []any{map[string]any{"podSelector": map[string]any{}}},
+		"ingress": []any{map[string]any{"action": "Drop", "from": []any{map[string]any{
+			"scope": "ClusterSet", "podSelector": map[string]any{"matchLabels": map[string]any{"app": "tombolo-verify-client"}},
+		}}}},
+	}
+	server := r.clusters[1-from].Client
+	if err := server.Create(ctx, drop); err != nil {
+		return "", fmt.Errorf("create a NetworkPolicy of crd.antrea.io in %s: %w", r.clusters[1-from].Name, err)
+	}
+	question := probe.Question{Name: "policy", Address: endpoint(address), Want: service(1 - from), Refused: true}
+	const remedy = "see the status of policies and `tombolo policy why` on the server's Node; both controllers need enableStretchedNetworkPolicy too"
+	var took [2]time.Duration
+	for i, refused := range []bool{true, false} {
+		question.Refused = refused
+		answers, err := r.ask(ctx, from, fmt.Sprintf("client-policy-%d", i), []probe.Question{question})
+		if err != nil {
+			return "", err
+		}
+		if a := answers[0]; refused && a.Error != "" {
+			return "", &wrong{what: "a policy with scope ClusterSet drops the client in " + r.clusters[from].Name + ", and yet " + a.Error, remedy: remedy}
+		} else if !refused && a.Answered == 0 {
+			return "", &wrong{what: "the policy is deleted, and yet there is no answer: " + a.Error, remedy: remedy}
+		}
+		took[i] = answers[0].First.Round(time.Millisecond)
+		if refused {
+			if err := server.Delete(ctx, drop); err != nil {
+				return "", fmt.Errorf("delete the NetworkPolicy in %s: %w", r.clusters[1-from].Name, err)
+			}
+		}
+	}
+	return fmt.Sprintf("a client is dropped by its labels after %s, and answered again after %s", took[0], took[1]), nil
+}
+
+// cleanLimit is how long Namespaces may take to be gone.
+const cleanLimit = time.Minute
+
+// cleanUp deletes the Namespaces and waits until they are gone.
+func (r *run) cleanUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+	defer cancel()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name}}
+	var failed error
+	for _, c := range r.clusters {
+		if err := c.Client.Delete(ctx, namespace.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			failed = errors.Join(failed, fmt.Errorf("delete Namespace %s in %s: %w; delete it with kubectl", r.name, c.Name, err))
+		}
+	}
+	for _, c := range r.clusters {
+		err := wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			err := c.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace.DeepCopy())
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("namespace %s in %s is not gone: %w; see `kubectl describe namespace`", r.name, c.Name, err))
+		}
+	}
+	return failed
+}

@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// verify runs `tombolo mc verify` about east and west.
+func verify(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	east, west := world.Lab.Cluster("east").Kubeconfig(), world.Lab.Cluster("west").Kubeconfig()
+	return world.Lab.Tool(testContext(t), "east", "tombolo", append([]string{"mc", "verify", east, west}, args...)...)
+}
+
+// verifyWithoutGateways has it name what is missing, before anything is made.
+func verifyWithoutGateways(t *testing.T) {
+	out, err := verify(t)
+	if err == nil {
+		t.Error("clusters without gateways pass")
+	}
+	for _, want := range []string{"is a Ready member of ClusterSet test-clusterset as test-cluster-east", "has no Gateway", "annotate a Ready Node", "packets: not tried"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}
+
+// testVerify has it find nothing wrong with packets and policies both ways, and leave nothing behind.
+func testVerify(t *testing.T) {
+	start := time.Now()
+	out, err := verify(t)
+	if err != nil {
+		t.Errorf("%v after %s", err, time.Since(start))
+	}
+	t.Logf("%s in all\n%s", time.Since(start).Round(time.Second), out)
+	for _, check := range []string{"Services", "MTU", "policy"} {
+		if n := strings.Count(out, " "+check+" "); n < 2 {
+			t.Errorf("%s is checked %d times, want both ways", check, n)
+		}
+	}
+	nothingLeft(t)
+	t.Run("Pods that cannot run", func(t *testing.T) {
+		out, err := verify(t, "--image", "tombolo/none:dev", "--wait", "4s", "--json")
+		for _, want := range []string{`"passed": false`, `"status": "fail"`, "Pod server in east/kubeconfig: ", "Pods of image tombolo/none:dev have to be able to run there"} {
+			if err == nil || !strings.Contains(out, want) {
+				t.Errorf("%v, %q is not in\n%s", err, want, out)
+			}
+		}
+		nothingLeft(t)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		made := make(chan bool, 1)
+		ctx, cancel := context.WithCancel(testContext(t))
+		go func() {
+			made <- nil == scenario.Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+				out, err := world.Kubectl(ctx, "west", "get", "pods", "-A", "-l", "app=tombolo-verify-server", "-o", "name")
+				if err == nil && strings.TrimSpace(out) == "" {
+					err = errors.New("no Pod yet")
+				}
+				return err
+			})
+			cancel()
+		}()
+		east, west := world.Lab.Cluster("east").Kubeconfig(), world.Lab.Cluster("west").Kubeconfig()
+		out, err := world.Lab.Tool(ctx, "east", "tombolo", "mc", "verify", east, west)
+		if !<-made || err == nil || !strings.Contains(out, "checks failed") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		nothingLeft(t)
+	})
+}
+
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	for _, cluster := range []string{"east", "west"} {
+		if left := kubectl(t, cluster, "get", "namespaces", "-o", "name", "-l", "app=tombolo-verify"); strings.TrimSpace(left) != "" {
+			t.Errorf("left in %s: %s", cluster, left)
+		}
+	}
+}
