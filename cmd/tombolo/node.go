@@ -209,7 +209,7 @@ func (n *node) peers() *cobra.Command {
 			return out.print(cmd.OutOrStdout(), list, func() error {
 				t := rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
 				for _, p := range list.Peers {
-					t.add(p.Kind, p.Name, or(p.Via, "-"), or(strings.Join(p.CIDRs, ","), "-"), or(strings.Join(p.Gateways, ","), "-"), or(p.Role, "-"))
+					t.add(p.Kind, p.Name, or(via(p), "-"), or(strings.Join(p.CIDRs, ","), "-"), or(strings.Join(p.Gateways, ","), "-"), or(p.Role, "-"))
 				}
 				return t.write(cmd.OutOrStdout(), "  ", false)
 			})
@@ -217,6 +217,18 @@ func (n *node) peers() *cobra.Command {
 	}
 	out.flag(cmd)
 	return cmd
+}
+
+// via is where a peer is reached, with what BFD says of it: "192.168.78.103 up,192.168.78.104 down".
+func via(p api.Peer) string {
+	if len(p.Ways) == 0 {
+		return p.Via
+	}
+	var out []string
+	for _, w := range p.Ways {
+		out = append(out, strings.TrimSpace(w.To+" "+w.State))
+	}
+	return strings.Join(out, ",")
 }
 
 func (n *node) status() *cobra.Command {

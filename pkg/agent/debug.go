@@ -249,11 +249,18 @@ func (a *Agent) debugPeers(*http.Request) (any, error) {
 	}
 	nodes := len(list.Peers)
 	peering, _ := a.tables.peering.Get(self)
+	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
 	for _, p := range peering.Peers {
-		list.Peers = append(list.Peers, api.Peer{
-			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways),
-			Via: p.Via.String(), Role: peering.Role.String(),
-		})
+		peer := api.Peer{
+			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways), Role: peering.Role.String(),
+		}
+		for _, end := range p.Ways {
+			peer.Ways = append(peer.Ways, api.Way{To: end.String(), State: ports[wayPort(end)].BFD})
+		}
+		if len(p.Ways) > 0 {
+			peer.Via = p.Ways[0].String()
+		}
+		list.Peers = append(list.Peers, peer)
 	}
 	byName := func(x, y api.Peer) int { return strings.Compare(x.Name, y.Name) }
 	slices.SortFunc(list.Peers[:nodes], byName)
@@ -295,7 +302,7 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 		Problems: []api.Problem{},
 	}
 	if p, _ := a.tables.peering.Get(self); p.Role != peering.None {
-		s.Gateway, s.Role = p.Gateway, p.Role.String()
+		s.Gateway, s.Role = p.Name, p.Role.String()
 	}
 	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {
 		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated, Changed: last.Changed, Passes: passes}

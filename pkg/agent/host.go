@@ -47,6 +47,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 		ZoneTimeouts: datapath.ZoneTimeouts(t.config.OVSDatapathType),
 		Ports:        []bridge.Port{gateway, tunnel},
 	}
+	integration.Ports = append(integration.Ports, t.wayPorts(transport, r)...)
 	numbers := map[derive.Name]ofp.Port{}
 	for _, n := range derive.All(r, t.numbers) {
 		numbers[n.Key] = n.Value

@@ -18,6 +18,8 @@ const (
 	TunnelPortName = "tombolo-tun0"
 
 	tunnelOFPort  = 32768
+	firstWay      = 33024 // ports with BFD: above those that are given to ports that ask for none
+	lastWay       = 65279 // the largest number that a port can ask for
 	gatewayOFPort = 32769
 
 	instance = 1 // of the cookies; see docs/design/0001-cookies.md
@@ -27,6 +29,7 @@ const (
 	typeGateway    = "gateway"
 	typeTunnel     = "tunnel"
 	typeUplink     = "uplink"
+	typeWay        = "bfd" // a tunnel port with BFD, to one far end
 )
 
 // serviceVIP is the next hop of the host for Services and remote Pods, and the source

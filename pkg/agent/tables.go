@@ -72,6 +72,8 @@ type tables struct {
 	now       *derive.Table[derive.Name, thisNode]
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
 	peering   *derive.Table[derive.Name, peering.Peering]
+	watched   *derive.Table[derive.Name, []datapath.WayEnd] // by BFD
+	ways      *derive.Numbers[datapath.WayEnd]              // their ports
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *derive.Table[derive.Name, datapath.Pod]
@@ -146,6 +148,9 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
+	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
+	t.ways = derive.NewNumbers(e, "ways", firstWay, lastWay, derive.KeysOfIndex(derive.NewIndex(t.watched, "end",
+		func(_ derive.Name, ends []datapath.WayEnd) []datapath.WayEnd { return ends })))
 	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
@@ -155,7 +160,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
-		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering,
+		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering, Ways: t.ways,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 	})
 	return t

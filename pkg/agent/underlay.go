@@ -114,29 +114,26 @@ func (t *tables) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problem
 	return nodes, peers
 }
 
-// useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: the
+// useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: a
 // Gateway object has the Gateway Node's InternalIP, where no tunnel may end.
 func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
-	n, known := derive.Get(r, t.nodes, derive.Object{Name: p.Gateway})
-	end, ok, _ := n.tunnelEnd()
-	if !known || !ok {
-		return
-	}
-	internal, _ := n.internalIP()
-	switch p.Role {
-	case peering.Regular:
-		if end == internal {
-			return
+	for _, g := range p.Gateways {
+		n, known := derive.Get(r, t.nodes, derive.Object{Name: g.Name})
+		end, ok, _ := n.tunnelEnd()
+		if !known || !ok {
+			continue
 		}
-		p.InternalIP = end
-		for i := range p.Peers {
-			p.Peers[i].Via = end
+		internal, _ := n.internalIP()
+		if p.Role != peering.Gateway || g.Name != p.Name {
+			if end != internal {
+				p.SetInternalIP(g.Name, end)
+			}
+			continue
 		}
-	case peering.Gateway:
-		if local := t.transportAddress(r, new(problems)); local.IsValid() && p.GatewayIP == internal && p.GatewayIP != local {
-			ps.report(problem.Object{Kind: "Gateway", Name: p.Gateway}, "gatewayIP", "GatewayAddressNotServed",
+		if local := t.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal && g.GatewayIP != local {
+			ps.report(problem.Object{Kind: "Gateway", Name: g.Name}, "gatewayIP", "GatewayAddressNotServed",
 				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
-				p.GatewayIP, local, p.Gateway, local)
+				g.GatewayIP, local, g.Name, local)
 		}
 	}
 }
@@ -151,9 +148,9 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 		out.Peers = append(out.Peers, n.Value.Address)
 	}
 	p, _ := derive.Get(r, t.peering, self)
-	if p.Role == peering.Gateway {
-		for _, peer := range p.Peers {
-			out.Peers = append(out.Peers, peer.Via)
+	for _, peer := range p.Peers {
+		if p.Direct(peer) { // the others are Nodes
+			out.Peers = append(out.Peers, peer.Ways...)
 		}
 	}
 	return out

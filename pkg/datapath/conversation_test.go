@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,6 +19,9 @@ type cable struct {
 	states map[string]State
 	nodes  map[string]*oftest.Switch
 	choice int // index of the endpoint that Services choose
+	// prefer names the Nodes that new connections go on to from a Node, where these are up.
+	prefer map[string]string
+	ends   map[netip.Addr]string // where the Nodes' tunnels end
 
 	tunnels []oftest.Packet // that were sent
 }
@@ -26,18 +30,36 @@ type cable struct {
 var ends = map[netip.Addr]string{eastOne: "east1", eastTwo: "east2", westGW: "west1", netip.MustParseAddr("192.168.77.102"): "west2"}
 
 func newCable(t *testing.T) *cable {
-	c := &cable{t: t, nodes: map[string]*oftest.Switch{}, states: map[string]State{
-		"east1": onNode(1), "east2": onNode(2), "west1": westNode(1), "west2": westNode(2),
-	}}
+	return cableOf(t, map[string]State{"east1": onNode(1), "east2": onNode(2), "west1": westNode(1), "west2": westNode(2)})
+}
+
+func cableOf(t *testing.T, states map[string]State) *cable {
+	c := &cable{t: t, nodes: map[string]*oftest.Switch{}, states: states, ends: ends, prefer: map[string]string{}}
 	for name, s := range c.states {
 		node, err := oftest.New(Program, c.entries(s)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		node.Choose = func(g flow.Group, _ oftest.Packet) int { return c.choice % len(g.Buckets) }
+		node.Choose = func(g flow.Group, _ oftest.Packet) int {
+			if g.Buckets[0].WatchPort == 0 {
+				return c.choice % len(g.Buckets)
+			}
+			return max(0, slices.IndexFunc(g.Buckets, func(b flow.Bucket) bool { return b.WatchPort == c.wayOf(name, c.prefer[name]) }))
+		}
+		node.Down = map[ofp.Port]bool{}
 		c.nodes[name] = node
 	}
 	return c
+}
+
+// wayOf is the port with BFD from one Node to another.
+func (c *cable) wayOf(node, to string) ofp.Port {
+	for end, name := range c.ends {
+		if name == to {
+			return c.states[node].Ways[end]
+		}
+	}
+	return 0
 }
 
 func (c *cable) entries(s State) []flow.Entries {
@@ -48,13 +70,13 @@ func (c *cable) entries(s State) []flow.Entries {
 	return all
 }
 
-// way is what a packet went through, and how it came out.
-type way struct {
+// travel is what a packet went through, and how it came out.
+type travel struct {
 	places []string // Nodes in order; then "pod1", "pod2" or "host" where it was delivered, "agent", or "dropped in ..."
 	packet oftest.Packet
 }
 
-func (w way) String() string {
+func (w travel) String() string {
 	text := strings.Join(w.places, " ")
 	if w.packet.IPSrc.IsValid() {
 		text += ": " + w.packet.String()
@@ -69,10 +91,10 @@ func (c *cable) port(place string) (node string, port ofp.Port, s State) {
 }
 
 // send takes a packet from a place to where it ends.
-func (c *cable) send(from string, p oftest.Packet) way {
+func (c *cable) send(from string, p oftest.Packet) travel {
 	c.t.Helper()
 	node, in, _ := c.port(from)
-	var w way
+	var w travel
 	for hop := 0; hop < 10; hop++ {
 		p.InPort = in
 		w.places = append(w.places, node)
@@ -91,13 +113,13 @@ func (c *cable) send(from string, p oftest.Packet) way {
 		p, w.packet = out.Packet, out.Packet
 		switch out.Port {
 		case tunnelPort:
-			far, ok := ends[p.TunDst]
+			far, ok := c.ends[p.TunDst]
 			if !ok {
 				c.t.Fatalf("%s: %s leaves for tunnel end %s, where nobody is", node, p, p.TunDst)
 			}
 			p.TunSrc = c.states[node].Node.Ends[0]
 			c.tunnels = append(c.tunnels, p)
-			node, in = far, tunnelPort
+			node, in = far, cmp.Or(c.states[far].Ways[p.TunSrc], tunnelPort)
 		case gatewayPort:
 			w.places = append(w.places, "host")
 			return w
@@ -230,7 +252,7 @@ func TestConversationOutlivesEndpoints(t *testing.T) {
 // TestTwoClientsOfOnePort: behind a Gateway's address clients of two Nodes stay apart.
 func TestTwoClientsOfOnePort(t *testing.T) {
 	c := newCable(t)
-	var ways []way
+	var ways []travel
 	clients := []string{"east1 pod1", "east1 pod2", "east2 pod1", "east2 host"}
 	for _, from := range clients {
 		ways = append(ways, c.send(from, c.request(from, "10.97.0.14:80", oftest.TCP)))

@@ -8,19 +8,20 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// claims are what a peer is reached by: its ranges and its gateways. On the Gateway requests and replies
+// claims are what a peer is reached by: its ranges and its gateways. On a Gateway requests and replies
 // have flows of their own; on other Nodes its ranges are routes as those of Nodes are.
 func (at role) claims(peer peering.Peer) []claim {
-	if at.Role == peering.None || !peer.Via.IsValid() {
+	if at.Role == peering.None || len(peer.Ways) == 0 {
 		return nil
 	}
 	var out []claim
 	for _, cidr := range peer.CIDRs {
 		out = append(out, claim{kind: claimCluster, to: cidr.Masked()})
-		if !at.isGateway() {
+		if !at.direct(peer) {
 			out = append(out, route(cidr))
 		}
 	}
@@ -30,13 +31,22 @@ func (at role) claims(peer peering.Peer) []claim {
 	return out
 }
 
-// gatewayFlows are what the Gateway needs whatever its peers are.
+// gatewayFlows are what a Node needs for all peers.
 func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	at, _ := derive.Get(r, t.role, Self)
-	if !at.isGateway() {
+	if at.Role == peering.None {
 		return flow.Entries{}, nil
 	}
+	if !at.isGateway() {
+		groups, _ := t.ownWays(r, at).groups()
+		return flow.Entries{Groups: groups}, nil
+	}
 	flows := exportsBase()
+	for _, g := range at.others { // what another Gateway has let through
+		if port := t.wayPort(r, g.InternalIP); port != 0 {
+			flows = append(flows, export(high, flow.IP(), way.Is(uint64(port))))
+		}
+	}
 	if at.own.IsValid() {
 		flows = append(flows, crossCluster{Node: t.self(r), role: at}.translate()...)
 	}
@@ -51,46 +61,65 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 	}
 	peer, _ := derive.Get(r, t.peers, id)
 	object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
-	if !peer.Via.IsValid() {
+	if len(peer.Ways) == 0 {
 		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
 			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
 	}
 	if problems := t.refused(r, peerCluster(id), object, at.claims(peer)); problems != nil {
 		return flow.Entries{}, problems
 	}
-	c := crossCluster{Node: t.self(r), role: at}
-	if !at.isGateway() {
-		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(at.gateway))
-		c.ends = gatewayEnds(at.internal, remote)
-	} else {
-		c.TunnelSource = c.PeerSource
-	}
-	if at.isGateway() && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
+	c := crossCluster{Node: t.self(r), role: at, gateways: t.otherGateways(r, at, peer)}
+	if at.direct(peer) && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
 		c.Ends = append(slices.Clone(c.Ends), at.own) // peers send to it
 	}
-	var flows []flow.Flow
+	c.ways = t.waysTo(r, at, peer)
+	c.portOf = func(end netip.Addr) ofp.Port { return t.wayPort(r, end) }
+	var e flow.Entries
+	if at.direct(peer) {
+		e.Groups, _ = c.ways.groups() // on other Nodes all peers share them
+	}
 	for _, cidr := range peer.CIDRs {
-		flows = append(flows, c.toPeer(peer, cidr.Masked()))
+		e.Flows = append(e.Flows, c.toPeer(peer, cidr.Masked())...)
 	}
 	for _, ip := range peer.Gateways {
-		flows = append(flows, c.reply(peer, ip), c.rejection(peer, ip))
+		e.Flows = append(e.Flows, c.reply(peer, ip)...)
 	}
-	flows = append(flows, c.admit(peer)...)
+	e.Flows = append(e.Flows, c.admit(peer)...)
 	for _, ip := range peer.Gateways {
-		flows = append(flows, c.notToTunnel(ip)...)
+		e.Flows = append(e.Flows, c.notToTunnel(ip)...)
 	}
-	return flow.Entries{Flows: flows}, nil
+	return e, nil
 }
 
-// crossCluster is this Node's part in traffic between clusters.
+// crossCluster is this Node's part in traffic with a peer.
 type crossCluster struct {
 	Node
 	role
-	// ends are where the tunnels of this cluster's Gateway end, on a Node that is not the Gateway.
-	ends []netip.Prefix
+	ways     ways
+	gateways []otherGateway
+	portOf   func(end netip.Addr) ofp.Port
 }
 
-// gatewayEnds are the addresses that the tunnels of this cluster's Gateway come from.
+// otherGateway is a Gateway of this cluster on another Node that packets of a peer may come by.
+type otherGateway struct {
+	wayTo
+	ends []netip.Prefix // that its tunnels come from
+}
+
+// otherGateways are those that packets of a peer may come by.
+func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
+	var out []otherGateway
+	for _, g := range at.others {
+		if !peer.Active && !slices.Contains(peer.Ways, g.InternalIP) {
+			continue // the peer knows the first alone
+		}
+		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
+		out = append(out, otherGateway{wayTo{g.InternalIP, t.wayPort(r, g.InternalIP)}, gatewayEnds(g.InternalIP, remote)})
+	}
+	return out
+}
+
+// gatewayEnds are the addresses that the tunnels of a Gateway of this cluster come from.
 func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 	var ends []netip.Prefix
 	for _, a := range append([]netip.Addr{internal}, gateway.sources()...) {
@@ -102,19 +131,25 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 }
 
 // admit lets in what a peer sends: its gateways' requests, with their own addresses, and replies
-// and requests from the ranges behind it. The Gateway takes them from the ends of the peer's own
-// tunnels, other Nodes from this cluster's Gateway alone, and both at addresses where tunnels end.
+// and requests from the ranges behind it. A Gateway takes them from the ends of the peer's own
+// tunnels, every Node from this cluster's other Gateways, and all at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) {
-		if !c.isGateway() {
-			for _, end := range c.ends {
-				flows = append(flows, c.throughTunnelFrom(end, priority, fromPeer, inside)...)
+		for _, g := range c.gateways {
+			for _, end := range g.ends {
+				flows = append(flows, cameBy(g.port, c.throughTunnelFrom(end, priority, fromPeer, inside))...)
 			}
+		}
+		if !c.direct(peer) {
 			return
 		}
 		for _, end := range peer.TunnelSources() {
-			flows = append(flows, c.acceptTunnel(priority, fromPeer, flow.TunnelSrc(end), flow.EthDst(CrossClusterMAC), flow.IPSrc(inside))...)
+			by := ofp.Port(0)
+			if end.IsSingleIP() {
+				by = c.portOf(end.Addr())
+			}
+			flows = append(flows, cameBy(by, c.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
 		}
 	}
 	for _, cidr := range peer.CIDRs {
@@ -126,42 +161,60 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	return flows
 }
 
-// toPeer sends requests for the peer's Services, and Pods where they are shared, to the
-// Gateway, and from there to the peer's. By the MAC the far side knows that the packet comes
+// toPeer sends requests for the peer's Services, and Pods where they are shared, to a
+// Gateway, and from there to one of the peer's. By the MAC the far side knows that the packet comes
 // from another cluster. On the Gateway the source becomes the Gateway's address, so that the
 // peer needs to know nothing of this cluster's Pods; for its policies the tunnel's key says who sends.
-func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) flow.Flow {
-	f := c.throughTunnel(normal, CrossClusterMAC, peer.Via, 0, flow.IPDst(cidr))
-	if c.isGateway() {
-		f = c.throughTunnel(normal, CrossClusterMAC, peer.Via, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
+func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
+	if c.direct(peer) {
+		flows := c.ways.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
+		if first, ok := c.before(peer); ok {
+			old := first.send(sentRequest, 0, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(0))
+			old[0].Priority = same
+			flows = append(flows, old...)
+		}
+		return flows
 	}
-	if c.Stretched { // the key of what a peer sends stays as it is, on the way to another Node
-		f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
-	}
-	return f
+	return c.ways.send(sentRequest, 0, flow.IPDst(cidr))
 }
 
-// reply sends answers to a peer's requests back the way they came.
-func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) flow.Flow {
-	return c.throughTunnel(normal, CrossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"))
-}
-
-// rejection does the same for the agent's answer to a request that no endpoint is for.
-func (c crossCluster) rejection(peer peering.Peer, gateway netip.Addr) flow.Flow {
-	return c.throughTunnel(low, CrossClusterMAC, c.back(peer, gateway), 0, flow.IPDst(host(gateway)), generated.Is(1))
-}
-
-// back is where a reply for one of the peer's gateways goes: from the Gateway to that very
-// one, whichever requests are sent to.
-func (c crossCluster) back(peer peering.Peer, gateway netip.Addr) netip.Addr {
-	if c.isGateway() {
-		return gateway
+// before is the way of connections that have none, from before this Node was a Gateway: the oldest Gateway, which was the
+// only one. All others have one, unless the peer's tunnels come from addresses that cannot be watched.
+func (c crossCluster) before(peer peering.Peer) (ways, bool) {
+	unwatched := slices.ContainsFunc(peer.TunnelSources(), func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
+	if !c.later || unwatched {
+		return ways{}, false
 	}
-	return peer.Via
+	return ways{Node: c.Node, list: []wayTo{{end: c.others[0].InternalIP}}}, true
+}
+
+// reply sends answers to a peer's requests back the way they came: on a Gateway to the very gateway that the request
+// was sent by, whichever requests are sent to, or to the other Gateway of this cluster that it came through. Refusals,
+// which the agent makes, go the same way.
+func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
+	if !c.direct(peer) {
+		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+	}
+	back := ways{Node: c.ways.Node, list: []wayTo{{end: gateway}}}
+	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
+	if first, ok := c.before(peer); ok {
+		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))
+		old[0].Priority = differ
+		flows = append(flows, old...)
+	}
+	for _, g := range c.gateways {
+		if g.port == 0 {
+			continue // how requests came is not known
+		}
+		flows = append(flows,
+			c.throughTunnel(differ, CrossClusterMAC, g.end, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(uint64(g.port))),
+			c.throughTunnel(same, CrossClusterMAC, g.end, 0, flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(g.port))))
+	}
+	return flows
 }
 
 // translate gives requests to peers the Gateway's address, and undoes it for the replies,
-// which come by the tunnel. The host uses that address too, but not through the tunnel.
+// which come from peers. The host uses that address too, but not with them.
 func (c crossCluster) translate() []flow.Flow {
 	return []flow.Flow{
 		{
@@ -171,7 +224,7 @@ func (c crossCluster) translate() []flow.Flow {
 		},
 		{
 			Table: UnSNAT, Priority: normal,
-			Match:   flow.All(flow.InPort(c.TunnelPort), flow.IPDst(host(c.own))),
+			Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.own))),
 			Actions: flow.Do(restoreSource()),
 		},
 	}

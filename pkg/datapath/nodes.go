@@ -126,13 +126,18 @@ func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 
 // throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here.
 func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, inside netip.Prefix) []flow.Flow {
-	return n.acceptTunnel(priority, as, flow.TunnelSrc(from), flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
+	return n.acceptTunnel(from, priority, as, flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
 }
 
-// acceptTunnel admits packets from the tunnel. One to an address where no tunnel ends was not made
-// by the switch of a Node or of a peer.
-func (n Node) acceptTunnel(priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
-	match = append([]flow.Cond{flow.InPort(n.TunnelPort)}, match...)
+// acceptTunnel admits packets of a tunnel from an address. One to an address where no tunnel ends was not made
+// by the switch of a Node or of a peer. Packets from an end that is watched by BFD come by the port that is
+// for it. Only tunnel ports give packets an outer source, so it need not be said which one; a range, which
+// no watched end is in, is taken from the port for all.
+func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
+	match = append([]flow.Cond{flow.TunnelSrc(from)}, match...)
+	if !from.IsSingleIP() {
+		match = append(match, flow.InPort(n.TunnelPort))
+	}
 	var flows []flow.Flow
 	for _, end := range n.Ends {
 		flows = append(flows, n.accept(priority, as, append(slices.Clone(match), flow.TunnelDst(host(end)))...))
@@ -195,7 +200,7 @@ func (n Node) commit() []flow.Flow {
 			Table: Commit, Priority: normal,
 			Match: flow.All(append(match, flow.IP())...),
 			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, NAT: nat, Table: ofp.CTNoTable, Exec: flow.Do(exec,
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, NAT: nat, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay),
 					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender), flow.Move(receiver, labelReceiver))}),
 				flow.Goto(SNAT),
 			),
@@ -377,19 +382,18 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 
 // throughTunnel routes to another tunnel end. By the MAC the far side knows what the packet is.
 func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64, match ...flow.Cond) flow.Flow {
-	from := n.TunnelSource
-	if !from.IsValid() {
-		from = netip.IPv4Unspecified() // and not that of the tunnel that the packet came by
-	}
-	actions := flow.Do(
-		flow.SetEthSrc(n.GatewayMAC),
-		flow.SetEthDst(mac),
-		flow.SetTunnelSrc(from),
-		flow.SetTunnelDst(to),
-		flow.Load(outPort, uint64(n.TunnelPort)),
-	)
+	actions := append(flow.Do(flow.SetEthSrc(n.GatewayMAC), flow.SetEthDst(mac)), n.tunnelTo(to)...)
 	if translate != 0 {
 		actions = append(actions, flow.Load(snat, translate))
 	}
 	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...), Actions: append(actions, flow.Goto(Commit))}
+}
+
+// tunnelTo sends a packet to another tunnel end.
+func (n Node) tunnelTo(to netip.Addr) flow.Actions {
+	from := n.TunnelSource
+	if !from.IsValid() {
+		from = netip.IPv4Unspecified() // and not that of the tunnel that the packet came by
+	}
+	return flow.Do(flow.SetTunnelSrc(from), flow.SetTunnelDst(to), flow.Load(outPort, uint64(n.TunnelPort)))
 }

@@ -98,6 +98,10 @@ var (
 	// The cluster set's number of a Pod of this cluster that sends: it becomes the tunnel's key on the way to another
 	// cluster. It cannot be there from the start: recirculation forgets tunnel metadata without an address.
 	clusterSetID = flow.Reg(6).Bits(0, 24)
+
+	// The way between clusters, or between a Node and one of several Gateways, that it came by or leaves by: the
+	// number of the port with BFD (WayEnd). 0 is a way without.
+	way = flow.Reg(7).Bits(0, 16)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -105,9 +109,10 @@ var tunnelKey = flow.Bits{Field: ofp.TunID, First: 0, Width: 24}
 
 // What a connection carries for its whole life, in zone mainZone.
 var (
-	markSource  = flow.CTMarkBits(0, 4) // source of its first packet
-	markService = flow.CTMarkBits(4, 1) // it goes to a Service
-	markPending = flow.CTMarkBits(5, 1) // its endpoint was chosen, and no policy has allowed it yet
+	markSource  = flow.CTMarkBits(0, 4)  // source of its first packet
+	markService = flow.CTMarkBits(4, 1)  // it goes to a Service
+	markPending = flow.CTMarkBits(5, 1)  // its endpoint was chosen, and no policy has allowed it yet
+	markWay     = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
 
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
@@ -201,9 +206,11 @@ var bitFields = []bitField{
 	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
 	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
+	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD", []string{"0 a way without BFD"}},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
+	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up", []string{"as way"}},
 	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
 	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},
 	{"labelSender", labelSender, "sender of the packet that was judged", nil},

@@ -50,10 +50,12 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	} else {
 		out = in.unreachable(code)
 	}
+	// Between clusters it goes back the way that the request came by.
+	by, _, _ := pkt.Metadata.Get(way.Field)
 	return ofp.PacketOut{
 		BufferID: ofp.NoBuffer,
 		InPort:   ofp.PortController,
-		Actions:  flow.Do(flow.Load(generated, 1), flow.Resubmit(table)),
+		Actions:  flow.Do(flow.Load(generated, 1), flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo), flow.Resubmit(table)),
 		Data:     out,
 	}, nil
 }

@@ -29,16 +29,18 @@ const (
 )
 
 var (
-	vip       = netip.MustParseAddr("169.254.0.253")
-	eastOne   = netip.MustParseAddr("192.168.78.101")
-	eastTwo   = netip.MustParseAddr("192.168.78.102")
-	westGW    = netip.MustParseAddr("192.168.77.101")
-	northGW   = netip.MustParseAddr("192.168.79.101")
-	addrOf    = netip.MustParseAddr
-	rangeOf   = netip.MustParsePrefix
-	gwMAC     = ofp.MAC{0x0e, 0, 0, 0, 0, 0x01}
-	podMACOne = ofp.MAC{0x0a, 0, 0, 0, 0, 0x02}
-	podMACTwo = ofp.MAC{0x0a, 0, 0, 0, 0, 0x03}
+	vip         = netip.MustParseAddr("169.254.0.253")
+	eastOne     = netip.MustParseAddr("192.168.78.101")
+	eastTwo     = netip.MustParseAddr("192.168.78.102")
+	westGW      = netip.MustParseAddr("192.168.77.101")
+	northGW     = netip.MustParseAddr("192.168.79.101")
+	addrOf      = netip.MustParseAddr
+	rangeOf     = netip.MustParsePrefix
+	gwMAC       = ofp.MAC{0x0e, 0, 0, 0, 0, 0x01}
+	eastGateway = peering.GatewayNode{Name: "node-2", GatewayIP: eastTwo, InternalIP: eastTwo}
+	westGateway = peering.GatewayNode{Name: "node-1", GatewayIP: westGW, InternalIP: westGW}
+	podMACOne   = ofp.MAC{0x0a, 0, 0, 0, 0, 0x02}
+	podMACTwo   = ofp.MAC{0x0a, 0, 0, 0, 0, 0x03}
 )
 
 // onNode is the state of east/node-<n>.
@@ -75,10 +77,10 @@ func onNode(n int) State {
 			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80"),
 		},
 		Peering: peering.Peering{
-			Role: peering.Regular, Gateway: "node-2", GatewayIP: eastTwo, InternalIP: eastTwo,
+			Role: peering.Regular, GatewayNode: eastGateway, Gateways: []peering.GatewayNode{eastGateway},
 			Peers: []peering.Peer{
-				{ClusterID: "north", CIDRs: []netip.Prefix{rangeOf("10.98.0.0/16")}, Gateways: []netip.Addr{northGW}, Via: eastTwo},
-				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Via: eastTwo},
+				{ClusterID: "north", CIDRs: []netip.Prefix{rangeOf("10.98.0.0/16")}, Gateways: []netip.Addr{northGW}, Ways: []netip.Addr{eastTwo}},
+				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Ways: []netip.Addr{eastTwo}},
 			},
 		},
 		Exported: exported("web", "self", "empty", "kubernetes", "headless"),
@@ -96,7 +98,7 @@ func onNode(n int) State {
 	if n == 2 {
 		s.Peering.Role = peering.Gateway
 		for i := range s.Peering.Peers {
-			s.Peering.Peers[i].Via = s.Peering.Peers[i].Gateways[0]
+			s.Peering.Peers[i].Ways = s.Peering.Peers[i].Gateways
 		}
 	}
 	return s

@@ -108,7 +108,7 @@ func everybody(action policy.Action) policy.RuleFacts {
 
 // stretchedCable joins four Nodes in memory.
 func stretchedCable(t *testing.T) (*cable, map[string]*sources) {
-	c := &cable{t: t, nodes: map[string]*oftest.Switch{}, states: map[string]State{}}
+	c := &cable{t: t, nodes: map[string]*oftest.Switch{}, states: map[string]State{}, ends: ends}
 	all := map[string]*sources{}
 	for _, cluster := range []string{"east", "west"} {
 		for n := range 2 {
@@ -266,7 +266,7 @@ func TestStretchedKeys(t *testing.T) {
 }
 
 // keys sends a packet and returns the key of each tunnel on its way.
-func (c *cable) keys(from string, p oftest.Packet) (keys []uint64, w way) {
+func (c *cable) keys(from string, p oftest.Packet) (keys []uint64, w travel) {
 	c.t.Helper()
 	c.tunnels = nil
 	w = c.send(from, p)

@@ -26,6 +26,8 @@ type Inputs struct {
 	RemoteNodes derive.Readable[derive.Name, RemoteNode]
 	Frontends   derive.Readable[derive.Object, []service.Frontend] // by Service
 	Peering     derive.Readable[derive.Name, peering.Peering]      // under Self
+	// Ways are the ports with BFD to the ends of ways that are watched; nil means that there are none.
+	Ways derive.Readable[WayEnd, uint32]
 	// Slices are the EndpointSlices by Service (service.Tables has them).
 	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
 	// Exported are the Services that other clusters may use.
@@ -57,6 +59,8 @@ type Tables struct {
 	groups   *derive.Numbers[groupID]
 	services *derive.Table[serviceShard, []balanced]
 
+	wayGroups *derive.Table[derive.Name, []groupID]
+
 	nodes    *derive.Table[derive.Name, flow.Entries]
 	pods     *derive.Table[derive.Name, flow.Entries]
 	clusters *derive.Table[derive.Name, flow.Entries]
@@ -87,7 +91,9 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	}, derive.KeysOfIndex(t.claimed))
 
 	t.divided = derive.NewTable(e, "shards", t.divide, derive.KeysOf(in.Frontends)).EqualBy(sameDivided)
-	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup, derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)))
+	t.wayGroups = derive.NewTable(e, "way-groups", t.wayGroupsOf, self)
+	t.groups = derive.NewNumbers(e, "groups", 1, maxGroup, derive.KeysOfIndex(derive.NewIndex(t.divided, "group", groupsOf)),
+		derive.KeysOfIndex(derive.NewIndex(t.wayGroups, "group", func(_ derive.Name, list []groupID) []groupID { return list })))
 	t.services = derive.NewTable(e, "service-flows", t.serviceFlows, derive.KeysOfIndex(derive.NewIndex(t.divided, "shard", shardsOf))).EqualBy(sameBalanced)
 
 	named := derive.NewIndex(in.Node, "name", func(_ derive.Name, n Node) []derive.Name { return []derive.Name{derive.Name(n.Name)} })
@@ -340,10 +346,10 @@ func (t *Tables) refused(r *derive.Reader, who claimant, object problem.Object, 
 // role is this Node's part in traffic between clusters, without the peers.
 type role struct {
 	peering.Role
-	gateway    string // name of this cluster's Gateway
-	own        netip.Addr
-	internal   netip.Addr
-	exportsAll bool // other clusters may reach every Pod through this Node
+	own        netip.Addr            // where the tunnels of peers end, on a Gateway
+	others     []peering.GatewayNode // Gateways of this cluster but this Node
+	later      bool                  // a Gateway, and others[0] is the oldest
+	exportsAll bool                  // other clusters may reach every Pod through this Node
 }
 
 func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Problem) {
@@ -351,10 +357,17 @@ func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Proble
 	if p.Role == peering.None || t.self(r).TunnelPort == 0 {
 		return role{}, nil
 	}
-	return role{Role: p.Role, gateway: p.Gateway, own: p.GatewayIP, internal: p.InternalIP, exportsAll: t.PodToPod && p.Role == peering.Gateway}, nil
+	at := role{Role: p.Role, others: p.Others(), exportsAll: t.PodToPod && p.Role == peering.Gateway}
+	if at.isGateway() {
+		at.own, at.later = p.GatewayIP, p.Gateways[0].Name != p.Name
+	}
+	return at, nil
 }
 
 func (at role) isGateway() bool { return at.Role == peering.Gateway }
+
+// direct says whether this Node tunnels to a peer itself.
+func (at role) direct(peer peering.Peer) bool { return at.isGateway() && !peer.Relayed }
 
 func clusterIDs(_ derive.Name, p peering.Peering) []derive.Name {
 	out := make([]derive.Name, len(p.Peers))
@@ -426,6 +439,8 @@ type State struct {
 	Slices   map[derive.Object]service.SliceFacts
 	Exported map[derive.Object]bool
 	PodToPod bool
+	// Ways are the ports with BFD, by the end of the way.
+	Ways map[netip.Addr]ofp.Port
 }
 
 // Plan returns what each owner wants in the switch: the tables' functions, evaluated for all keys. It
@@ -443,6 +458,12 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 		Peering:     filled(e, "peering", []peering.Peering{s.Peering}, func(peering.Peering) derive.Name { return Self }),
 		PodToPod:    s.PodToPod,
 	}
+	ways := derive.NewSource[WayEnd, uint32](e, "ways")
+	for end, port := range s.Ways {
+		ways.Set(WayEnd{end}, uint32(port))
+	}
+	ways.Loaded()
+	in.Ways = ways
 	byService := map[derive.Object][]service.Frontend{}
 	for _, f := range s.Frontends {
 		key := derive.Object{Namespace: f.Namespace, Name: f.Service}

@@ -204,7 +204,7 @@ func (c *sources) step(r *rand.Rand) string {
 			case 1:
 				p.Gateways = []netip.Addr{westGW}
 			case 2:
-				p.Via = netip.Addr{}
+				p.Ways = nil
 			}
 		}
 		if r.IntN(6) == 0 {

@@ -98,11 +98,11 @@ func westNode(n int) State {
 		frontend("sctp", corev1.ProtocolSCTP, "10.96.0.22:9", "10.10.1.2:9"),
 	}
 	s.Peering = peering.Peering{
-		Role: peering.Gateway, Gateway: "node-1", GatewayIP: westGW, InternalIP: westGW,
-		Peers: []peering.Peer{{ClusterID: "east", CIDRs: []netip.Prefix{rangeOf("10.97.0.0/16")}, Gateways: []netip.Addr{eastTwo}, Via: eastTwo}},
+		Role: peering.Gateway, GatewayNode: westGateway, Gateways: []peering.GatewayNode{westGateway},
+		Peers: []peering.Peer{{ClusterID: "east", CIDRs: []netip.Prefix{rangeOf("10.97.0.0/16")}, Gateways: []netip.Addr{eastTwo}, Ways: []netip.Addr{eastTwo}}},
 	}
 	if n == 2 {
-		s.Peering.Role, s.Peering.Peers[0].Via = peering.Regular, westGW
+		s.Peering.Role, s.Peering.Peers[0].Ways = peering.Regular, []netip.Addr{westGW}
 	}
 	return s
 }

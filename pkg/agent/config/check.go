@@ -33,6 +33,14 @@ func (d *decoder) multicluster(c *Config) {
 		return
 	}
 	m := c.Multicluster
+	if b := m.BFD.Interval; b < MinBFDInterval || b > MaxBFDInterval {
+		d.warn(d.lines["multicluster.bfd.interval"], "multicluster.bfd.interval", fmt.Sprintf("has %s, want %s to %s: %s is used; correct it, or remove it", b, MinBFDInterval, MaxBFDInterval, defaults.BFD.Interval))
+		c.Multicluster.BFD.Interval = defaults.BFD.Interval
+	}
+	if b := m.BFD.Multiplier; b < MinBFDMultiplier || b > MaxBFDMultiplier {
+		d.warn(d.lines["multicluster.bfd.multiplier"], "multicluster.bfd.multiplier", fmt.Sprintf("has %d, want %d to %d: %d is used; correct it, or remove it", b, MinBFDMultiplier, MaxBFDMultiplier, defaults.BFD.Multiplier))
+		c.Multicluster.BFD.Multiplier = defaults.BFD.Multiplier
+	}
 	if m.EnableStretchedNetworkPolicy && !m.EnableGateway {
 		d.failAt("multicluster.enableStretchedNetworkPolicy", "Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy; set multicluster.enableGateway to true")
 	}

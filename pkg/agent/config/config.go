@@ -93,7 +93,23 @@ type Multicluster struct {
 	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
 	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"` // with clusters that announce a WireGuard key, in plain text
 	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
+	BFD                          BFD                   `key:"bfd"`
 }
+
+// BFD configures how the ways to several Gateways are watched: a way is down when nothing has come by it for
+// interval × multiplier. Values out of range are a Warning, and the default is used.
+type BFD struct {
+	Interval   time.Duration `key:"interval" default:"100ms"` // MinBFDInterval to MaxBFDInterval
+	Multiplier int           `key:"multiplier" default:"3"`   // MinBFDMultiplier to MaxBFDMultiplier
+}
+
+// Bounds of BFD.
+const (
+	MinBFDInterval   = 10 * time.Millisecond
+	MaxBFDInterval   = 10 * time.Second
+	MinBFDMultiplier = 2
+	MaxBFDMultiplier = 50
+)
 
 // MulticlusterWireGuard configures encryption between clusters.
 type MulticlusterWireGuard struct {

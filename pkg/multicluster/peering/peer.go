@@ -35,7 +35,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this version would send it plain text: set multicluster.trafficEncryptionMode to none in that cluster, or set multicluster.allowUnencryptedPeers to true in antrea-agent.conf here if the network between the clusters is trusted", id)
 		return Peer{}, false
 	}
-	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}}
+	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways)}
 	if !p.gateways(object, ci, &peer) {
 		return Peer{}, false
 	}
@@ -73,7 +73,7 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 func (p *planner) gatewayOwner(ip netip.Addr) string {
 	holds := func(r netip.Prefix) bool { return r.Contains(ip) }
 	switch own := p.view.Own; {
-	case ip == p.self:
+	case slices.ContainsFunc(p.own, func(g GatewayNode) bool { return g.GatewayIP == ip }):
 		return "the gateway of this cluster"
 	case slices.Contains(own.Nodes, ip):
 		return "a Node of this cluster"
@@ -128,8 +128,10 @@ func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
 			return "this cluster's Nodes (" + n.String() + ")"
 		}
 	}
-	if p.self.IsValid() && r.Contains(p.self) {
-		return "this cluster's gateway (" + p.self.String() + ")"
+	for _, g := range p.own {
+		if r.Contains(g.GatewayIP) {
+			return "this cluster's gateway (" + g.GatewayIP.String() + ")"
+		}
 	}
 	for _, a := range p.view.Own.APIServers {
 		if r.Contains(a) {

@@ -1,6 +1,6 @@
-// Package peering turns the Gateway of this cluster and the ClusterInfoImports of the others
+// Package peering turns the Gateways of this cluster and the ClusterInfoImports of the others
 // into what a Node has to know: its role, and for each peer what lies behind it and where its
-// tunnel goes. It is pure: no client, no clock.
+// tunnels go. It is pure: no client, no clock.
 package peering
 
 import (
@@ -45,7 +45,7 @@ type Role uint8
 // Roles of a Node.
 const (
 	None    Role = iota // the cluster has no usable Gateway
-	Regular             // sends everything to the Gateway's Node
+	Regular             // sends everything to this cluster's Gateways
 	Gateway             // tunnels to the gateways of the peers
 )
 
@@ -65,12 +65,18 @@ type Peer struct {
 	ClusterID string
 	// CIDRs are the ranges behind the peer, its Service range first.
 	CIDRs []netip.Prefix
-	// Gateways are the peer's gateway addresses, the one in use first. Requests from the
+	// Gateways are the peer's gateway addresses, the oldest first. Requests from the
 	// peer come from one of them.
 	Gateways []netip.Addr
-	// Via is where this Node's tunnel to the peer ends: the own Gateway's internal address
-	// on a regular Node, the peer's gateway on the Gateway.
-	Via netip.Addr
+	// Active says that all of the peer's gateways are in use, and that it takes requests from all Gateways of
+	// this cluster (FeatureActiveGateways). Else the first of each cluster tunnel to one another.
+	Active bool
+	// Relayed is set on a Gateway that is not the first, for a peer that knows the first alone: it sends what
+	// is for the peer to the first Gateway, like a regular Node.
+	Relayed bool
+	// Ways are where this Node's tunnels to the peer end, the oldest first: the internal addresses of this
+	// cluster's Gateways on a regular Node, the peer's gateways on a Gateway.
+	Ways []netip.Addr
 	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
 	// NAT, which the receiving cluster's administrator has written down.
 	Sources []netip.Prefix
@@ -93,24 +99,99 @@ func (p Peer) TunnelSources() []netip.Prefix {
 	return out
 }
 
-// Peering is what one Node does for traffic between clusters.
-type Peering struct {
-	Role                  Role
-	Gateway               string // name of this cluster's Gateway, which is its Node's
+// GatewayNode is a Node of this cluster that is a Gateway.
+type GatewayNode struct {
+	Name string
+	// GatewayIP is where tunnels of other clusters end, InternalIP where those of this cluster's Nodes do.
 	GatewayIP, InternalIP netip.Addr
-	Peers                 []Peer // ordered by cluster ID
 }
 
-// Plan decides a Node's peering. The oldest usable Gateway counts, of equally old ones the
+// Peering is what one Node does for traffic between clusters.
+type Peering struct {
+	Role Role
+	// Gateways are those of this cluster, the oldest first.
+	Gateways []GatewayNode
+	// GatewayNode is this Node, where it is a Gateway, else the first Gateway.
+	GatewayNode
+	Peers []Peer // ordered by cluster ID
+}
+
+// Others are the Gateways of this cluster but this Node.
+func (p Peering) Others() []GatewayNode {
+	return slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return p.Role == Gateway && g.Name == p.Name })
+}
+
+// Direct says whether this Node tunnels to the peer itself.
+func (p Peering) Direct(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
+
+// SetInternalIP changes where the tunnels of this cluster's Nodes to a Gateway end.
+func (p *Peering) SetInternalIP(gateway string, to netip.Addr) {
+	p.Gateways = slices.Clone(p.Gateways)
+	for i := range p.Gateways {
+		if p.Gateways[i].Name == gateway {
+			p.Gateways[i].InternalIP = to
+		}
+	}
+	if p.Name == gateway {
+		p.InternalIP = to
+	}
+	p.ways()
+}
+
+// ways fills in where the tunnels to the peers end.
+func (p *Peering) ways() {
+	for i := range p.Peers {
+		peer := &p.Peers[i]
+		peer.Relayed = p.Role == Gateway && !peer.Active && p.Gateways[0].Name != p.Name
+		peer.Ways = nil
+		if p.Direct(*peer) {
+			peer.Ways = slices.Clone(peer.Gateways)
+		} else {
+			for _, g := range p.Gateways {
+				peer.Ways = append(peer.Ways, g.InternalIP)
+			}
+		}
+		if !peer.Active {
+			peer.Ways = peer.Ways[:1]
+		}
+	}
+}
+
+// Watched are the ways of this Node that are watched by BFD. Where the clusters have one Gateway each there
+// is nothing to choose from, and none is. The second result says whether all other Nodes of this cluster
+// are watched as well: to them it is one of several Gateways, and BFD takes both ends.
+func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
+	add := func(a netip.Addr) {
+		if !slices.Contains(ends, a) {
+			ends = append(ends, a)
+		}
+	}
+	if several := len(p.Gateways) > 1; several {
+		nodes = p.Role == Gateway
+		for _, g := range p.Others() {
+			add(g.InternalIP)
+		}
+	}
+	for _, peer := range p.Peers {
+		if p.Direct(peer) && peer.Active && (len(p.Gateways) > 1 || len(peer.Gateways) > 1) {
+			for _, ip := range peer.Gateways {
+				add(ip)
+			}
+		}
+	}
+	return ends, nodes
+}
+
+// Plan decides a Node's peering. All usable Gateways count, the oldest first, of equally old ones the
 // first by name. A peer that cannot be used, or whose ranges meet this cluster's or those of
 // a peer whose ClusterInfoImport is older, is a Problem and is left out alone.
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
-	out, ok := p.gateway()
+	out, ok := p.ownGateways()
 	if !ok {
 		return Peering{}, p.problems
 	}
-	p.self = out.GatewayIP
+	p.own = out.Gateways
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -123,15 +204,12 @@ func Plan(v View) (Peering, []problem.Problem) {
 		if !ok {
 			continue
 		}
-		peer.Via = peer.Gateways[0]
-		if out.Role == Regular {
-			peer.Via = out.InternalIP
-		}
 		p.peers = append(p.peers, peer)
 	}
 	p.tunnelSources()
 	out.Peers = p.peers
 	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.ClusterID, b.ClusterID) })
+	out.ways()
 	return out, p.problems
 }
 
@@ -141,8 +219,8 @@ func importKey(ci *mcv1alpha1.ClusterInfoImport) string {
 
 type planner struct {
 	view     View
-	self     netip.Addr // own gatewayIP
-	peers    []Peer     // accepted so far
+	own      []GatewayNode // of this cluster
+	peers    []Peer        // accepted so far
 	problems []problem.Problem
 }
 
@@ -150,8 +228,8 @@ func (p *planner) report(object problem.Object, field, reason, format string, ar
 	p.problems = append(p.problems, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// gateway chooses this cluster's Gateway.
-func (p *planner) gateway() (Peering, bool) {
+// ownGateways finds this cluster's usable Gateways; false when there is none.
+func (p *planner) ownGateways() (out Peering, ok bool) {
 	gateways := slices.Clone(p.view.Gateways)
 	slices.SortFunc(gateways, func(a, b *mcv1alpha1.Gateway) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -159,6 +237,7 @@ func (p *planner) gateway() (Peering, bool) {
 		}
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
+	out.Role = Regular
 	for _, g := range gateways {
 		object := problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}
 		gatewayIP, err := claims.Address(g.GatewayIP)
@@ -173,11 +252,23 @@ func (p *planner) gateway() (Peering, bool) {
 				"%v, the Gateway is not used: give Node %s an IPv4 InternalIP", err, g.Name)
 			continue
 		}
-		out := Peering{Role: Regular, Gateway: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP}
-		if g.Name == p.view.NodeName {
-			out.Role = Gateway
+		if i := slices.IndexFunc(out.Gateways, func(o GatewayNode) bool { return o.GatewayIP == gatewayIP || o.InternalIP == internalIP }); i >= 0 {
+			p.report(object, "gatewayIP", "DuplicateGatewayIP",
+				"the Gateway is not used: Gateway %s, which is older, has one of its addresses %s and %s: give each Node addresses of its own, or correct the annotation multicluster.antrea.io/gateway-ip of Node %s",
+				out.Gateways[i].Name, gatewayIP, internalIP, g.Name)
+			continue
 		}
-		return out, true
+		node := GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP}
+		out.Gateways = append(out.Gateways, node)
+		if g.Name == p.view.NodeName {
+			out.Role, out.GatewayNode = Gateway, node
+		}
 	}
-	return Peering{}, false
+	if len(out.Gateways) == 0 {
+		return Peering{}, false
+	}
+	if out.Role == Regular {
+		out.GatewayNode = out.Gateways[0]
+	}
+	return out, true
 }

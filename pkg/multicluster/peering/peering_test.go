@@ -52,9 +52,9 @@ func text(p Peering) []string {
 	if p.Role == None {
 		return []string{"none"}
 	}
-	out := []string{fmt.Sprintf("%s of %s %s %s", p.Role, p.Gateway, p.GatewayIP, p.InternalIP)}
+	out := []string{fmt.Sprintf("%s of %s %s %s", p.Role, p.Name, p.GatewayIP, p.InternalIP)}
 	for _, peer := range p.Peers {
-		out = append(out, fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, peer.Gateways, peer.Via))
+		out = append(out, fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, peer.Gateways, strings.Trim(fmt.Sprint(peer.Ways), "[]")))
 	}
 	return out
 }

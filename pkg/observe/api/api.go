@@ -108,8 +108,15 @@ type Peer struct {
 	Name     string   `json:"name"` // the Node's name or the cluster's ID
 	CIDRs    []string `json:"cidrs"`
 	Gateways []string `json:"gateways,omitempty"` // a remote cluster's gateway addresses
-	Via      string   `json:"via"`                // tunnel destination from this Node
+	Via      string   `json:"via"`                // tunnel destination from this Node, of several the oldest
+	Ways     []Way    `json:"ways,omitempty"`     // to a cluster: the tunnel destinations, the oldest first
 	Role     string   `json:"role,omitempty"`     // of this Node towards the cluster: Gateway or Regular
+}
+
+// Way is one of the ways to another cluster: a tunnel from this Node.
+type Way struct {
+	To    string `json:"to"`              // tunnel destination
+	State string `json:"state,omitempty"` // by BFD: up, down or init; empty where there is no BFD, since there is no other way
 }
 
 // PeerList is the answer of PathPeers: Nodes first, then clusters, each by name.

@@ -226,6 +226,7 @@ func gateway(t testing.TB) map[flow.Owner]flow.Entries {
 		}
 		return f
 	}
+	gateway := peering.GatewayNode{Name: "node-1", GatewayIP: addr("192.168.78.101"), InternalIP: addr("192.168.78.101")}
 	out, problems := datapath.Plan(datapath.State{
 		Node: datapath.Node{
 			Name: "node-1", GatewayMAC: ofp.MAC{0x0e, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{addr("10.11.0.1")},
@@ -243,8 +244,8 @@ func gateway(t testing.TB) map[flow.Owner]flow.Entries {
 			frontend("empty", corev1.ProtocolTCP, "10.97.0.13:80"),
 		},
 		Peering: peering.Peering{
-			Role: peering.Gateway, Gateway: "node-1", GatewayIP: addr("192.168.78.101"), InternalIP: addr("192.168.78.101"),
-			Peers: []peering.Peer{{ClusterID: "west", CIDRs: []netip.Prefix{prefix("10.96.0.0/16")}, Gateways: []netip.Addr{addr("192.168.77.101")}, Via: addr("192.168.77.101")}},
+			Role: peering.Gateway, GatewayNode: gateway, Gateways: []peering.GatewayNode{gateway},
+			Peers: []peering.Peer{{ClusterID: "west", CIDRs: []netip.Prefix{prefix("10.96.0.0/16")}, Gateways: []netip.Addr{addr("192.168.77.101")}, Ways: []netip.Addr{addr("192.168.77.101")}}},
 		},
 	})
 	if len(problems) > 0 || len(out) < 6 {

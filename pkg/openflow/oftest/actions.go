@@ -2,6 +2,7 @@ package oftest
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -137,11 +138,8 @@ func (w *walk) group(st *state, id uint32) {
 	switch g.Type {
 	case flow.AllBuckets, flow.Indirect:
 	case flow.Select:
-		live := 0
-		for _, b := range buckets {
-			live += int(b.Weight)
-		}
-		if live == 0 {
+		weighs := slices.ContainsFunc(buckets, func(b flow.Bucket) bool { return b.Weight > 0 })
+		if !weighs {
 			return
 		}
 		i := 0
@@ -152,6 +150,18 @@ func (w *walk) group(st *state, id uint32) {
 			w.fail("group %d has no bucket %d", id, i)
 			return
 		}
+		first := i
+		for !w.s.up(buckets[i], 0) {
+			if i = (i + 1) % len(buckets); i == first {
+				return
+			}
+		}
+		buckets = buckets[i : i+1]
+	case flow.FastFailover:
+		i := slices.IndexFunc(buckets, func(b flow.Bucket) bool { return w.s.up(b, 0) })
+		if i < 0 {
+			return
+		}
 		buckets = buckets[i : i+1]
 	default:
 		w.fail("group %d: its type %d is not modelled", id, g.Type)
@@ -160,6 +170,18 @@ func (w *walk) group(st *state, id uint32) {
 	for _, b := range buckets {
 		w.do(st.copy(), b.Actions)
 	}
+}
+
+// up says whether what a bucket watches is up, if it watches something. Groups that watch each other are not.
+func (s *Switch) up(b flow.Bucket, depth int) bool {
+	port, group := b.WatchPort != 0 && b.WatchPort != ofp.PortAny, b.WatchGroup != 0 && b.WatchGroup != ofp.GroupAny
+	if port && !s.Down[b.WatchPort] {
+		return true
+	}
+	if group && depth < 8 {
+		return slices.ContainsFunc(s.groups[b.WatchGroup].Buckets, func(b flow.Bucket) bool { return s.up(b, depth+1) })
+	}
+	return !port && !group
 }
 
 func (w *walk) resubmit(st *state, a ofp.Resubmit) {

@@ -113,8 +113,11 @@ type Result struct {
 
 // Switch is flows, groups and connections.
 type Switch struct {
-	// Choose picks the bucket of a select group by its index; nil takes the first.
+	// Choose picks the bucket of a select group by its index; nil takes the first. Where the port or the group that the
+	// bucket watches is not up, the next one is taken.
 	Choose func(g flow.Group, p Packet) int
+	// Down are the ports that are not up, for groups that watch them.
+	Down map[ofp.Port]bool
 
 	program flow.Program
 	tables  map[ofp.Table][]flow.Flow // by falling priority

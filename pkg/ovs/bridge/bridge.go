@@ -56,6 +56,8 @@ type Port struct {
 	MTU    int    // mtu_request; 0 leaves it as it is
 	// Options of the Interface row: exactly these.
 	Options map[string]string
+	// BFD configures bidirectional forwarding detection (RFC 5880) on the Interface: exactly these keys. nil is none.
+	BFD map[string]string
 	// ExternalIDs of the Port row, merged as those of the Bridge.
 	ExternalIDs map[string]string
 }
@@ -96,6 +98,8 @@ type PortState struct {
 	MTU          int    // in use, 0 when not known
 	Options      map[string]string
 	ExternalIDs  map[string]string
+	// BFD is the state of bidirectional forwarding detection: "up", "down", "init" or "admin_down"; "" without.
+	BFD string
 }
 
 // Stats counts what a Manager has done.
@@ -137,7 +141,7 @@ func (b Bridge) clone() Bridge {
 	}
 	b.Ports = slices.Clone(b.Ports)
 	for i, p := range b.Ports {
-		b.Ports[i].Options, b.Ports[i].ExternalIDs = maps.Clone(p.Options), maps.Clone(p.ExternalIDs)
+		b.Ports[i].Options, b.Ports[i].ExternalIDs, b.Ports[i].BFD = maps.Clone(p.Options), maps.Clone(p.ExternalIDs), maps.Clone(p.BFD)
 	}
 	return b
 }

@@ -243,6 +243,7 @@ func (p *planner) createPort(bridge string, port Port) string {
 		Name:    port.Name,
 		Type:    port.Type,
 		Options: maps.Clone(port.Options),
+		BFD:     maps.Clone(port.BFD),
 	}
 	request := int(port.OFPort)
 	if request == 0 && port.Name != bridge { // the local port has a number of its own
@@ -406,6 +407,13 @@ func (p *planner) updateInterface(have *schema.Interface, port Port, local bool)
 			row.Options = map[string]string{}
 		}
 		set(&row.Options, "options="+text(port.Options))
+	}
+	if !maps.Equal(have.BFD, port.BFD) {
+		row.BFD = maps.Clone(port.BFD)
+		if row.BFD == nil {
+			row.BFD = map[string]string{}
+		}
+		set(&row.BFD, "bfd="+text(port.BFD))
 	}
 	request := int(port.OFPort)
 	if request == 0 && !local && have.OFPortRequest == nil && have.OFPort != nil && *have.OFPort > 0 && *have.OFPort <= maxRequestedOFPort {

@@ -370,6 +370,9 @@ func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortStat
 		ps.MAC, ps.MACWanted = value(i.MACInUse), value(i.MAC)
 		ps.MTU = value(i.MTU)
 		ps.Options = i.Options
+		if i.BFD["enable"] == "true" {
+			ps.BFD = cmp.Or(i.BFDStatus["state"], "down")
+		}
 	}
 	return ps
 }

@@ -110,6 +110,7 @@ func (r *Interface) CloneModelInto(to model.Model) {
 	c := to.(*Interface)
 	*c = *r
 	c.Options, c.ExternalIDs = maps.Clone(r.Options), maps.Clone(r.ExternalIDs)
+	c.BFD, c.BFDStatus = maps.Clone(r.BFD), maps.Clone(r.BFDStatus)
 	c.OFPort, c.OFPortRequest, c.MTU, c.MTURequest = clone(r.OFPort), clone(r.OFPortRequest), clone(r.MTU), clone(r.MTURequest)
 	c.MAC, c.MACInUse, c.Error = clone(r.MAC), clone(r.MACInUse), clone(r.Error)
 }

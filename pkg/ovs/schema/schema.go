@@ -93,6 +93,8 @@ type Interface struct {
 	MTURequest    *int              `ovsdb:"mtu_request"`
 	Error         *string           `ovsdb:"error"`
 	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+	BFD           map[string]string `ovsdb:"bfd"`
+	BFDStatus     map[string]string `ovsdb:"bfd_status"`
 }
 
 // Model returns the description of the database that a libovsdb client needs.
@@ -127,7 +129,8 @@ func Columns() []client.MonitorOption {
 			&br.Protocols, &br.Ports, &br.ExternalIDs, &br.OtherConfig),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.Options, &iface.OFPort, &iface.OFPortRequest,
-			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs),
+			&iface.MAC, &iface.MACInUse, &iface.MTU, &iface.MTURequest, &iface.Error, &iface.ExternalIDs,
+			&iface.BFD, &iface.BFDStatus),
 		client.WithTable(&dp, &dp.CTZones),
 		client.WithTable(&zone, &zone.TimeoutPolicy),
 		client.WithTable(&timeout, &timeout.Timeouts),

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// bfdMAC is where packets of BFD go, within tunnels. Nothing else has it: Pods do not choose the MACs of what goes through
+// tunnels, so what they send to the port of BFD is none of it.
+const bfdMAC = "aa:bb:cc:dd:ee:0f"
+
+// bfdEvery is how much of the interval of BFD a Gateway takes for each far end, so that it handles no more than a thousand
+// packets a second in each direction.
+const bfdEvery = time.Millisecond
+
+// watchedOf are the far ends that are watched by BFD.
+func (t *tables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEnd, []problem.Problem) {
+	p, _ := derive.Get(r, t.peering, self)
+	ends, nodes := p.Watched()
+	if nodes {
+		for _, n := range derive.All(r, t.remotes) {
+			ends = append(ends, n.Value.Address)
+		}
+	}
+	slices.SortFunc(ends, netip.Addr.Compare)
+	var out []datapath.WayEnd
+	for _, end := range slices.Compact(ends) {
+		if service.Served(end) {
+			out = append(out, datapath.WayEnd{Addr: end})
+		}
+	}
+	return out, nil
+}
+
+// wayPorts are the ports with BFD.
+func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port {
+	watched, _ := derive.Get(r, t.watched, self)
+	if len(watched) == 0 {
+		return nil
+	}
+	node, _ := derive.Get(r, t.node, self)
+	p, _ := derive.Get(r, t.peering, self)
+	bfd := t.bfd(len(watched))
+	var out []bridge.Port
+	for _, end := range watched {
+		number, ok := derive.Get(r, t.ways, end)
+		if !ok {
+			continue // the table of numbers reports it
+		}
+		options := t.tunnelOptions(transport)
+		options["remote_ip"] = end.String()
+		if !transport.IsValid() {
+			from := node.TunnelSource
+			for _, peer := range p.Peers {
+				if p.Direct(peer) && slices.Contains(peer.Ways, end.Addr) {
+					from = node.PeerSource
+				}
+			}
+			if delete(options, "local_ip"); from.IsValid() {
+				options["local_ip"] = from.String()
+			}
+		}
+		out = append(out, bridge.Port{
+			Name: wayPort(end.Addr), Type: t.config.TunnelType, OFPort: number, Options: options,
+			BFD: maps.Clone(bfd), ExternalIDs: map[string]string{externalIDType: typeWay},
+		})
+	}
+	return out
+}
+
+// wayPort is the name of the port with BFD to a far end.
+func wayPort(end netip.Addr) string { return fmt.Sprintf("bfd-%x", end.AsSlice()) }
+
+// bfd configures BFD on each of some ports. The interval grows by steps, so that a Node that comes does not change all.
+func (t *tables) bfd(ports int) map[string]string {
+	const step = 50 * time.Millisecond
+	b := t.config.Multicluster.BFD
+	interval := b.Interval
+	if least := time.Duration(ports) * bfdEvery; interval < least {
+		interval = (least + step - 1) / step * step
+	}
+	ms := itoa(int(interval.Milliseconds()))
+	return map[string]string{
+		"enable": "true", "min_tx": ms, "min_rx": ms, "mult": itoa(b.Multiplier),
+		"bfd_local_dst_mac": bfdMAC, "bfd_remote_dst_mac": bfdMAC,
+	}
+}

@@ -1,0 +1,457 @@
+package datapath
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+)
+
+// activeClusters are clusters with several Gateways each. Each Node of east has a server of web, 10.97.0.10, which west
+// knows as 10.96.0.30, and each of west one of nginx, 10.96.0.20, which east knows as 10.97.0.14.
+type activeClusters struct {
+	gateways map[string][]int // numbers of the Nodes that are Gateways, the oldest first
+	single   map[string]bool  // clusters that know one Gateway alone
+	stretch  bool
+}
+
+const activeNodes = 4 // of each cluster
+
+var activeNets = map[string]struct {
+	nodes, pods, services byte
+	other                 string
+	frontends             [][2]string
+}{
+	"east": {78, 11, 97, "west", [][2]string{{"web", "10.97.0.10:80"}, {"antrea-mc-nginx", "10.97.0.14:80"}}},
+	"west": {77, 10, 96, "east", [][2]string{{"nginx", "10.96.0.20:80"}, {"antrea-mc-web", "10.96.0.30:80"}}},
+}
+
+func activeAddr(cluster string, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 168, activeNets[cluster].nodes, byte(100 + n)})
+}
+
+func activePods(cluster string, n int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].pods, byte(n - 1), 0}), 24)
+}
+
+func activeServices(cluster string) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].services, 0, 0}), 16)
+}
+
+// state is that of one Node.
+func (a activeClusters) state(t *testing.T, cluster string, n int) State {
+	t.Helper()
+	net := activeNets[cluster]
+	s := onNode(1)
+	s.Node.Name = fmt.Sprint("node-", n)
+	s.Node.PodCIDRs = []netip.Prefix{activePods(cluster, n)}
+	s.Node.GatewayIPs = []netip.Addr{addrOf(cidrHost(activePods(cluster, n), 1))}
+	own := activeAddr(cluster, n)
+	s.Node.Ends, s.Node.TunnelSource, s.Node.PeerSource = []netip.Addr{own}, own, own
+	s.Node.Stretched = a.stretch
+	s.Pods, s.RemoteNodes, s.Frontends, s.Slices = s.Pods[:1], nil, nil, nil
+	s.Pods[0].IPs = []netip.Addr{addrOf(cidrHost(activePods(cluster, n), 2))}
+	var endpoints []string
+	for i := 1; i <= activeNodes; i++ {
+		endpoints = append(endpoints, cidrHost(activePods(cluster, i), 2)+":8080")
+		if i != n {
+			s.RemoteNodes = append(s.RemoteNodes, RemoteNode{
+				Name: fmt.Sprint("node-", i), PodCIDRs: []netip.Prefix{activePods(cluster, i)}, Address: activeAddr(cluster, i),
+				GatewayIPs: []netip.Addr{addrOf(cidrHost(activePods(cluster, i), 1))},
+			})
+		}
+	}
+	far := activeNets[net.other].frontends[0][1]
+	s.Frontends = append(s.Frontends, frontend(net.frontends[0][0], corev1.ProtocolTCP, net.frontends[0][1], endpoints...),
+		frontend(net.frontends[1][0], corev1.ProtocolTCP, net.frontends[1][1], far))
+	s.Exported = exported(net.frontends[0][0])
+
+	v := peering.View{NodeName: s.Node.Name}
+	for i, g := range a.gateways[cluster] {
+		g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", g)}, GatewayIP: activeAddr(cluster, g).String(), InternalIP: activeAddr(cluster, g).String()}
+		g.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+i), 0))
+		v.Gateways = append(v.Gateways, g)
+	}
+	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Name: net.other}}
+	ci.Spec.ClusterID, ci.Spec.ServiceCIDR = net.other, activeServices(net.other).String()
+	if !a.single[net.other] && !a.single[cluster] { // who knows one Gateway does not read features
+		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
+	}
+	for _, g := range a.gateways[net.other] {
+		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(net.other, g).String()})
+	}
+	v.ClusterInfoImports = append(v.ClusterInfoImports, ci)
+	p, problems := peering.Plan(v)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	s.Peering = p
+	s.Ways = map[netip.Addr]ofp.Port{}
+	ends, nodes := p.Watched()
+	if nodes {
+		for _, r := range s.RemoteNodes {
+			ends = append(ends, r.Address)
+		}
+	}
+	for _, end := range ends {
+		b := end.As4()
+		s.Ways[end] = 40000 + 256*ofp.Port(b[2]-77) + ofp.Port(b[3])
+	}
+	return s
+}
+
+// cable joins all Nodes.
+func (a activeClusters) cable(t *testing.T) *cable {
+	t.Helper()
+	states, ends := map[string]State{}, map[netip.Addr]string{}
+	for _, cluster := range []string{"east", "west"} {
+		for n := 1; n <= activeNodes; n++ {
+			name := fmt.Sprint(cluster, n)
+			states[name], ends[activeAddr(cluster, n)] = a.state(t, cluster, n), name
+		}
+	}
+	c := cableOf(t, states)
+	c.ends = ends
+	return c
+}
+
+// become has the clusters change while the switches keep their connections.
+func (c *cable) become(a activeClusters) {
+	c.t.Helper()
+	for name := range c.states {
+		var n int
+		cluster := name[:4]
+		if _, err := fmt.Sscan(name[4:], &n); err != nil {
+			c.t.Fatal(err)
+		}
+		c.states[name] = a.state(c.t, cluster, n)
+		if err := c.nodes[name].Replace(c.entries(c.states[name])...); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// cut has the ways between two Nodes down, or up again.
+func (c *cable) cut(one, two string, down bool) {
+	c.nodes[one].Down[c.wayOf(one, two)], c.nodes[two].Down[c.wayOf(two, one)] = down, down
+}
+
+// stop has all ways of a Node down.
+func (c *cable) stop(node string, down bool) {
+	for other := range c.nodes {
+		if other != node {
+			c.cut(node, other, down)
+		}
+	}
+}
+
+func backwards(places []string) string {
+	out := slices.Clone(places)
+	slices.Reverse(out)
+	return strings.Join(out, " ")
+}
+
+// active is two Gateways a cluster: Nodes 3 and 4 of east, Nodes 1 and 2 of west.
+func active() activeClusters {
+	return activeClusters{gateways: map[string][]int{"east": {3, 4}, "west": {1, 2}}}
+}
+
+// TestWays follows connections between clusters with several Gateways: each goes by one way in both directions, whatever others
+// choose meanwhile.
+func TestWays(t *testing.T) {
+	for _, test := range []struct {
+		from, to string // a place, and a Service
+		far      string // the peer
+		choices  [][2]string
+	}{
+		{"east1 pod1", "10.97.0.14:80", "west", nil},
+		{"east1 host", "10.97.0.14:80", "west", nil},
+		{"east3 pod1", "10.97.0.14:80", "west", nil},
+		{"east4 host", "10.97.0.14:80", "west", nil},
+		{"west3 pod1", "10.96.0.30:80", "east", nil},
+		{"west1 pod1", "10.96.0.30:80", "east", nil},
+		{"west2 pod1", "10.96.0.30:80", "east", nil},
+	} {
+		gateways := map[string][]string{"east": {"east3", "east4"}, "west": {"west1", "west2"}}
+		node, _, _ := strings.Cut(test.from, " ")
+		near := gateways[node[:4]]
+		if slices.Contains(near, node) {
+			near = []string{node}
+		}
+		for _, stretch := range []bool{false, true} {
+			for _, first := range near {
+				for _, second := range gateways[test.far] {
+					for server := range activeNodes {
+						a := active()
+						a.stretch = stretch
+						c := a.cable(t)
+						want := []string{node}
+						if first != node {
+							want = append(want, first)
+						}
+						want = append(want, second)
+						if last := fmt.Sprint(test.far, server+1); last != second {
+							want = append(want, last)
+						}
+						c.prefer[node], c.prefer[first] = first, second
+						if first == node {
+							c.prefer[node] = second
+						}
+						end := want[len(want)-1] + " pod1"
+						p := c.request(test.from, test.to, oftest.TCP)
+						for i := range 4 {
+							if i == 0 {
+								// The choice of the endpoint is the last group's.
+								c.choice = 0
+								c.nodes[second].Choose = func(g flow.Group, _ oftest.Packet) int { return server % len(g.Buckets) }
+							}
+							w := c.send(test.from, p)
+							if have := strings.Join(w.places, " "); have != strings.Join(want, " ")+" pod1" {
+								t.Fatalf("%s, packet %d: %s, want %s pod1", test.from, i, w, strings.Join(want, " "))
+							}
+							for n := range c.prefer { // the others choose otherwise
+								delete(c.prefer, n)
+							}
+							c.prefer[node], c.prefer["east3"], c.prefer["east4"] = gateways[node[:4]][1], gateways["west"][1], gateways["west"][0]
+							if i == 0 {
+								continue // sent again before the answer
+							}
+							back := c.send(end, w.packet.Reply())
+							_, place, _ := strings.Cut(test.from, " ")
+							if have, want := strings.Join(back.places, " "), backwards(want)+" "+place; have != want || back.packet.IPSrc != p.IPDst {
+								t.Fatalf("%s, reply %d: %s, want %s", test.from, i, back, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestWaysComeAndGo: connections of the way that is down move, and no others; back up it has them again.
+func TestWaysComeAndGo(t *testing.T) {
+	a := active()
+	c := a.cable(t)
+	port := uint16(40000)
+	connect := func(from, first, second string) (oftest.Packet, string) {
+		t.Helper()
+		c.prefer[from], c.prefer[first] = first, second
+		p := c.request(from+" pod1", "10.97.0.14:80", oftest.TCP)
+		port++
+		p.SrcPort = port
+		w := c.send(from+" pod1", p)
+		n := len(w.places)
+		if n < 2 || !strings.HasPrefix(w.places[n-1], "pod") {
+			t.Fatalf("%s: %s", from, w)
+		}
+		c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply())
+		return p, strings.Join(w.places, " ")
+	}
+	by := map[string]oftest.Packet{}
+	for _, first := range []string{"east3", "east4"} {
+		for _, second := range []string{"west1", "west2"} {
+			p, places := connect("east1", first, second)
+			by[places] = p
+		}
+	}
+	if len(by) != 4 {
+		t.Fatalf("connections take the ways %v", slices.Sorted(maps.Keys(by)))
+	}
+	check := func(step string, stays func(places string) bool) {
+		t.Helper()
+		for places, p := range by {
+			w := c.send("east1 pod1", p)
+			if have := strings.Join(w.places, " "); stays(places) && have != places {
+				t.Errorf("%s: the connection by %s goes %s", step, places, have)
+			} else if !stays(places) && have == places {
+				t.Errorf("%s: the connection still goes %s", step, have)
+			}
+		}
+	}
+	fresh := func(step, want string) {
+		t.Helper()
+		for _, first := range []string{"east3", "east4"} {
+			for _, second := range []string{"west1", "west2"} {
+				if _, places := connect("east1", first, second); !strings.Contains(places, want) {
+					t.Errorf("%s: a new connection goes %s, want %q", step, places, want)
+				}
+			}
+		}
+	}
+	all := func(string) bool { return true }
+	check("everything is up", all)
+	c.stop("east3", true)
+	check("east3 is down", func(places string) bool { return !strings.Contains(places, "east3") })
+	fresh("east3 is down", "east1 east4 west")
+	c.stop("east3", false)
+	check("east3 is back", all)
+	c.stop("west2", true)
+	check("west2 is down", func(places string) bool { return !strings.Contains(places, "west2") })
+	fresh("west2 is down", " west1 pod1")
+	c.stop("west2", false)
+	check("west2 is back", all)
+	c.cut("east4", "west1", true)
+	check("east4 does not reach west1", func(places string) bool { return !strings.Contains(places, "east4 west1") })
+	c.cut("east4", "west1", false)
+	c.stop("east1", true) // nothing says that a way is up
+	fresh("BFD does not work", "east1 east3 west")
+	c.stop("east1", false)
+
+	a.gateways = map[string][]int{"east": {3, 4, 2}, "west": {1, 2, 4}}
+	c.become(a)
+	check("each has a third gateway", all)
+	if _, places := connect("east1", "east2", "west4"); !strings.Contains(places, "east1 east2 west4") {
+		t.Errorf("no connection by the third ones: %s", places)
+	}
+	a = active()
+	c.become(a)
+	check("they are gone again", all)
+	a.gateways = map[string][]int{"east": {4}, "west": {2}}
+	c.become(a)
+	check("one is left", func(places string) bool { return strings.Contains(places, "east4 west2") })
+}
+
+// TestWaysFromOne: connections from before a second gateway stay with the first.
+func TestWaysFromOne(t *testing.T) {
+	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}}}
+	c := a.cable(t)
+	for _, s := range c.states {
+		if len(s.Ways) > 0 {
+			t.Errorf("%s has ports with BFD: %v", s.Node.Name, s.Ways)
+		}
+		for _, e := range c.entries(s) {
+			for _, g := range e.Groups {
+				if g.Type != flow.Select || g.Buckets[0].WatchPort != 0 {
+					t.Errorf("%s has group %s", s.Node.Name, g)
+				}
+			}
+		}
+	}
+	type one struct {
+		from string
+		p    oftest.Packet
+	}
+	var list []one
+	for _, x := range []struct{ from, to string }{{"east1 pod1", "10.97.0.14:80"}, {"east3 pod1", "10.97.0.14:80"}, {"east4 pod1", "10.97.0.14:80"}, {"west3 pod1", "10.96.0.30:80"}, {"west2 pod1", "10.96.0.30:80"}} {
+		for server := range activeNodes {
+			c.choice = server
+			p := c.request(x.from, x.to, oftest.TCP)
+			p.SrcPort += uint16(server)
+			list = append(list, one{x.from, p})
+		}
+	}
+	walk := func() (out []string) {
+		for i, x := range list {
+			c.choice = i % activeNodes
+			w := c.send(x.from, x.p)
+			n := len(w.places)
+			back := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply())
+			out = append(out, w.String()+", back "+back.String())
+		}
+		return out
+	}
+	before := walk()
+	a.gateways = map[string][]int{"east": {3, 4}, "west": {1, 2}}
+	c.become(a)
+	for name := range c.nodes {
+		c.prefer[name] = map[bool]string{true: "west2", false: "east4"}[name == "east3" || name == "east4"]
+	}
+	if after := walk(); !slices.Equal(before, after) {
+		t.Errorf("the connections went\n%s\nand go\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+}
+
+// TestWaysOfOnePeer: a peer that knows one Gateway has tunnels between the first ones alone.
+func TestWaysOfOnePeer(t *testing.T) {
+	a := active()
+	a.gateways["west"], a.single = []int{1}, map[string]bool{"west": true}
+	c := a.cable(t)
+	for _, test := range []struct {
+		from, to string
+		server   int
+		want     string
+	}{
+		{"east1 pod1", "10.97.0.14:80", 2, "east1 east3 west1 west3 pod1"},
+		{"east3 pod1", "10.97.0.14:80", 0, "east3 west1 pod1"},
+		{"east4 pod1", "10.97.0.14:80", 2, "east4 east3 west1 west3 pod1"},
+		{"east4 host", "10.97.0.14:80", 0, "east4 east3 west1 pod1"},
+	} {
+		p := c.request(test.from, test.to, oftest.TCP)
+		c.prefer["east1"], c.choice = "east4", test.server
+		for i := range 3 {
+			w := c.send(test.from, p)
+			if have := strings.Join(w.places, " "); have != test.want {
+				t.Fatalf("%s: %s, want %s", test.from, w, test.want)
+			}
+			if i == 0 {
+				continue
+			}
+			n := len(w.places)
+			_, place, _ := strings.Cut(test.from, " ")
+			if back := c.send(w.places[n-2]+" "+w.places[n-1], w.packet.Reply()); strings.Join(back.places, " ") != backwards(w.places[:n-1])+" "+place {
+				t.Errorf("%s: reply %s", test.from, back)
+			}
+		}
+	}
+	// West as it sends: all to the first.
+	for server := range activeNodes {
+		c.choice = server
+		p := c.request("west3 pod1", "10.96.0.30:80", oftest.TCP)
+		p.SrcPort += uint16(server)
+		want := "west3 west1 east3"
+		if server != 2 {
+			want += fmt.Sprint(" east", server+1)
+		}
+		for range 2 {
+			w := c.send("west3 pod1", p)
+			if have := strings.Join(w.places, " "); have != want+" pod1" {
+				t.Fatalf("%s, want %s pod1", w, want)
+			}
+			n := len(w.places)
+			if back := c.send(w.places[n-2]+" pod1", w.packet.Reply()); strings.Join(back.places, " ") != backwards(w.places[:n-1])+" pod1" {
+				t.Errorf("reply %s", back)
+			}
+		}
+	}
+}
+
+// TestSpread: ways are chosen equally often, not in turns, and those behind a way are different ones.
+func TestSpread(t *testing.T) {
+	for n := 2; n <= 70; n++ {
+		slots := spread(n)
+		count := make([]int, n)
+		for _, at := range slots {
+			count[at]++
+		}
+		if slices.Max(count)-slices.Min(count) > 1 || slices.Min(count) == 0 || len(slots)&(len(slots)-1) != 0 {
+			t.Errorf("%d ways in %d slots: %v", n, len(slots), count)
+		}
+		if n > 4 {
+			continue
+		}
+		for step := 2; step <= 8; step *= 2 { // endpoints in turn
+			for first := range step {
+				seen := map[int]bool{}
+				for i := first; i < len(slots); i += step {
+					seen[slots[i]] = true
+				}
+				if len(slots)/step >= 4 && len(seen) < 2 {
+					t.Errorf("%d ways: endpoint %d of %d has way %v alone", n, first, step, seen)
+				}
+			}
+		}
+	}
+}
