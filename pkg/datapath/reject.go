@@ -50,12 +50,14 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	} else {
 		out = in.unreachable(code)
 	}
-	// Between clusters it goes back the way that the request came by.
-	by, _, _ := pkt.Metadata.Get(way.Field)
+	actions := flow.Do(flow.Load(generated, 1))
+	if by, _, _ := pkt.Metadata.Get(way.Field); !by.IsZero() { // between clusters it goes back the way that the request came by
+		actions = append(actions, flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo))
+	}
 	return ofp.PacketOut{
 		BufferID: ofp.NoBuffer,
 		InPort:   ofp.PortController,
-		Actions:  flow.Do(flow.Load(generated, 1), flow.Load(way, by.Shr(way.First).And(ofp.Ones(way.Width)).Lo), flow.Resubmit(table)),
+		Actions:  append(actions, flow.Resubmit(table)),
 		Data:     out,
 	}, nil
 }
