@@ -1,0 +1,64 @@
+package peering
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+func activePeer(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
+	ci.Spec.Features = []string{"Other", mcv1alpha1.FeatureActiveGateways}
+	return ci
+}
+
+// TestWays: who tunnels where with several Gateways, and what is watched by BFD.
+func TestWays(t *testing.T) {
+	two := []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.2", "192.168.78.2", time.Hour)}
+	for _, test := range []struct {
+		name, node string
+		gateways   []*mcv1alpha1.Gateway
+		peer       *mcv1alpha1.ClusterInfoImport
+		want       string // ways; what is watched; "nodes" where all Nodes are
+	}{
+		{"one on each side, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1] []"},
+		{"one on each side, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] []"},
+		{"two here, regular", "c", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1 192.168.78.2] [192.168.78.1 192.168.78.2]"},
+		{"two here, Gateway", "b", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] [192.168.78.1 192.168.77.1] nodes"},
+		{"two there, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")), "[192.168.78.1] []"},
+		{"two there, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")), "[192.168.77.1 192.168.77.2] [192.168.77.1 192.168.77.2]"},
+		{"a peer that knows one, regular", "c", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.78.1] [192.168.78.1 192.168.78.2]"},
+		{"a peer that knows one, first Gateway", "a", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.77.1] [192.168.78.2] nodes"},
+		{"a peer that knows one, second Gateway", "b", two, imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2"), "[192.168.78.1] [192.168.78.1] nodes relayed"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{test.peer}})
+			if len(problems) > 0 || len(p.Peers) != 1 {
+				t.Fatalf("%+v, %v", p, problems)
+			}
+			ends, nodes := p.Watched()
+			have := fmt.Sprint(p.Peers[0].Ways, ends)
+			if have = strings.ReplaceAll(have, "][", "] ["); nodes {
+				have += " nodes"
+			}
+			if p.Peers[0].Relayed {
+				have += " relayed"
+			}
+			if have != test.want {
+				t.Errorf("%s, want %s", have, test.want)
+			}
+		})
+	}
+}
+
+// TestDuplicateGateway: of two Gateways with one address the older counts, and the other is reported.
+func TestDuplicateGateway(t *testing.T) {
+	p, problems := Plan(View{NodeName: "b", Gateways: []*mcv1alpha1.Gateway{
+		gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.1", "192.168.78.2", time.Hour),
+	}})
+	if len(p.Gateways) != 1 || p.Role != Regular || len(problems) != 1 || problems[0].Reason != "DuplicateGatewayIP" || problems[0].Object.Name != "b" {
+		t.Errorf("%+v, %v", p, problems)
+	}
+}
