@@ -154,6 +154,9 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		if w.Stretched && what == sentRequest { // the key of what a peer sends stays as it is, on the way to another Node
 			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
 		}
+		if what == sentRequest { // else it would look like one from before there were ways
+			return cameBy(w.list[0].port, []flow.Flow{f})
+		}
 		return []flow.Flow{f}
 	}
 	to := func(priority uint16, group uint32, more ...flow.Cond) flow.Flow {

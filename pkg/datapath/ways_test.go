@@ -374,6 +374,27 @@ func TestWaysFromOne(t *testing.T) {
 	}
 }
 
+// TestWaysToOneGateway: with several Gateways here and one there connections keep their way, too.
+func TestWaysToOneGateway(t *testing.T) {
+	a := active()
+	a.gateways["west"] = []int{1}
+	c := a.cable(t)
+	for _, first := range []string{"east3", "east4"} {
+		c.prefer["east1"] = first
+		p := c.request("east1 pod1", "10.97.0.14:80", oftest.TCP)
+		p.SrcPort += uint16(first[4])
+		for i := range 3 {
+			w := c.send("east1 pod1", p)
+			if have, want := strings.Join(w.places, " "), "east1 "+first+" west1 pod1"; have != want {
+				t.Fatalf("packet %d: %s, want %s", i, w, want)
+			}
+			if back := c.send("west1 pod1", w.packet.Reply()); strings.Join(back.places, " ") != "west1 "+first+" east1 pod1" {
+				t.Fatalf("reply %d: %s", i, back)
+			}
+		}
+	}
+}
+
 // TestWaysOfOnePeer: a peer that knows one Gateway has tunnels between the first ones alone.
 func TestWaysOfOnePeer(t *testing.T) {
 	a := active()
