@@ -1,0 +1,254 @@
+package datapath
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// watch adds the ports with BFD of a Node, as the agent does.
+func (n *realNode) watch(t *testing.T, s State) {
+	t.Helper()
+	for end, port := range s.Ways {
+		name := fmt.Sprintf("bfd-%x", end.AsSlice())
+		n.ovs.vsctl(t, "add-port", "br-int", name, "--", "set", "interface", name, "type=geneve", "options:remote_ip="+end.String(), "options:key=flow",
+			"options:local_ip="+s.Node.TunnelSource.String(), fmt.Sprintf("ofport_request=%d", port),
+			"bfd:enable=true", "bfd:min_tx=100", "bfd:min_rx=100", "bfd:mult=3", `bfd:bfd_local_dst_mac="aa:bb:cc:dd:ee:0f"`, `bfd:bfd_remote_dst_mac="aa:bb:cc:dd:ee:0f"`)
+	}
+}
+
+// vswitchd is the process of a Node's switch.
+func (n *realNode) vswitchd(t *testing.T) *os.Process {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.ovs.dir, "ovs-vswitchd.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// flood is a client's flow of datagrams, each of which is answered with the Gateway's address that the server sees.
+type flood struct {
+	conn net.Conn
+	mu   sync.Mutex
+	last time.Time
+	gap  time.Duration // the longest between answers
+	by   []string      // Gateways, in the order in which they came
+}
+
+func (s *flood) run() {
+	go func() {
+		for {
+			if _, err := s.conn.Write([]byte("?\n")); err != nil && strings.Contains(err.Error(), "closed") {
+				return
+			}
+			time.Sleep(20 * time.Millisecond) // the rate of the stream
+		}
+	}()
+	buf := make([]byte, 100)
+	for {
+		n, err := s.conn.Read(buf)
+		if err != nil {
+			if strings.Contains(err.Error(), "closed") {
+				return
+			}
+			continue
+		}
+		_, by, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+		s.mu.Lock()
+		if now := time.Now(); !s.last.IsZero() {
+			s.gap, s.last = max(s.gap, now.Sub(s.last)), now
+		} else {
+			s.last = now
+		}
+		if !slices.Contains(s.by, by) {
+			s.by = append(s.by, by)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// now is what the stream has come to; the gap begins anew.
+func (s *flood) now() (gap time.Duration, by []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gap, s.gap = s.gap, 0
+	return gap, slices.Clone(s.by)
+}
+
+// TestFailover stops the switch of one of two Gateways under traffic: streams of the other lose nothing, those of the
+// lost one are back when BFD has noticed, and new connections go by the one that is left.
+func TestFailover(t *testing.T) {
+	a := activeClusters{gateways: map[string][]int{"east": {3, 4}, "west": {1}}}
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	nodes := map[string]*realNode{}
+	states := map[string]State{}
+	for _, name := range []string{"east1", "east3", "east4", "west1"} {
+		cluster, n := name[:4], int(name[4]-'0')
+		s := a.state(t, cluster, n)
+		if cluster == "east" {
+			s.Frontends = []service.Frontend{frontend("antrea-mc-dns", corev1.ProtocolUDP, "10.97.0.20:53", "10.96.0.24:53"), frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80")}
+		} else {
+			s.Frontends = []service.Frontend{frontend("dns", corev1.ProtocolUDP, "10.96.0.24:53", "10.10.0.2:5353"), frontend("nginx", corev1.ProtocolTCP, "10.96.0.20:80", "10.10.0.2:8080")}
+			s.Exported = exported("dns", "nginx")
+		}
+		states[name] = s
+		nodes[name] = newNode(t, underlay, s, name, activeAddr(cluster, n), activeServices(cluster).String())
+		nodes[name].watch(t, s)
+	}
+	nodes["west1"].pods[0].serve(t, "udp", ":5353", "west1")
+	nodes["west1"].pods[0].serve(t, "tcp", ":8080", "west1")
+	for _, pair := range [][2]string{{"east1", "east3"}, {"east1", "east4"}, {"east3", "west1"}, {"east4", "west1"}} {
+		eventually(t, "BFD is up between "+pair[0]+" and "+pair[1], func() error {
+			for i, node := range pair {
+				end := states[pair[1-i]].Node.Ends[0]
+				if text := nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", end.AsSlice()), "bfd_status:state"); strings.TrimSpace(text) != "up" {
+					return fmt.Errorf("%s: %s", node, text)
+				}
+			}
+			return nil
+		})
+	}
+	client := nodes["east1"].pods[0]
+	var streams []*flood
+	for range 24 {
+		c, err := client.dial("udp", "10.97.0.20:53")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		s := &flood{conn: c}
+		streams = append(streams, s)
+		go s.run()
+	}
+	lost, left := activeAddr("east", 3).String(), activeAddr("east", 4).String()
+	var ofLost, ofLeft []*flood
+	eventually(t, "all streams are answered", func() error {
+		ofLost, ofLeft = nil, nil
+		for _, s := range streams {
+			switch _, by := s.now(); {
+			case slices.Equal(by, []string{lost}):
+				ofLost = append(ofLost, s)
+			case slices.Equal(by, []string{left}):
+				ofLeft = append(ofLeft, s)
+			default:
+				return fmt.Errorf("a stream goes by %v", by)
+			}
+		}
+		return nil
+	})
+	t.Logf("%d streams by one of the Gateways, %d by the other", len(ofLost), len(ofLeft))
+	if len(ofLost) < 2 || len(ofLeft) < 2 {
+		t.Errorf("%d and %d streams: they are not spread", len(ofLost), len(ofLeft))
+	}
+	conn, err := dialBy(client, left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, s := range streams {
+		s.now()
+	}
+	if err := nodes["east3"].vswitchd(t).Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the streams are back", func() error {
+		for _, s := range ofLost {
+			s.mu.Lock()
+			by := slices.Clone(s.by)
+			s.mu.Unlock()
+			if !slices.Contains(by, left) {
+				return fmt.Errorf("a stream goes by %v", by)
+			}
+		}
+		return nil
+	})
+	var gaps, others []time.Duration
+	for _, s := range ofLost {
+		gap, _ := s.now()
+		gaps = append(gaps, gap)
+	}
+	for _, s := range ofLeft {
+		gap, by := s.now()
+		others = append(others, gap)
+		if !slices.Equal(by, []string{left}) {
+			t.Errorf("a stream of the other Gateway goes by %v", by)
+		}
+	}
+	slices.Sort(gaps)
+	slices.Sort(others)
+	t.Logf("streams of the lost Gateway were away for %s to %s, median %s; the longest pause of the others is %s", gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2], others[len(others)-1])
+	if worst := gaps[len(gaps)-1]; worst > ovstest.Timeout()/10 {
+		t.Errorf("a stream was away for %s", worst)
+	}
+	if _, err := ping(conn); err != nil {
+		t.Errorf("the connection by the other Gateway: %v", err)
+	}
+	for range 10 {
+		answer, err := client.ask("tcp", "10.97.0.14:80")
+		if err != nil || answer != "west1 "+left {
+			t.Errorf("a new connection is answered %q, %v", answer, err)
+		}
+	}
+}
+
+// ping sends a line on a connection and returns the address that the server sees.
+func ping(c net.Conn) (netip.Addr, error) {
+	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
+		return netip.Addr{}, err
+	}
+	if _, err := c.Write([]byte("?\n")); err != nil {
+		return netip.Addr{}, err
+	}
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	_, text, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+	return netip.ParseAddr(text)
+}
+
+// dialBy makes connections until one goes by a Gateway.
+func dialBy(from namespace, gateway string) (net.Conn, error) {
+	var last error
+	for range 50 {
+		c, err := from.dial("tcp", "10.97.0.14:80")
+		if err != nil {
+			last = err
+			continue
+		}
+		by, err := ping(c)
+		if err == nil && by.String() == gateway {
+			return c, nil
+		}
+		c.Close()
+		if last = err; err == nil {
+			last = fmt.Errorf("the last one goes by %s", by)
+		}
+	}
+	return nil, fmt.Errorf("of 50 connections none goes by %s: %w", gateway, last)
+}
