@@ -39,6 +39,13 @@ const (
 	AnnotationRangesPrefix = "ranges.multicluster.antrea.io/"
 	// AnnotationGatewaysPrefix is the same for addresses of gateways.
 	AnnotationGatewaysPrefix = "gateways.multicluster.antrea.io/"
+	// AnnotationService on a ResourceExport of kind Service is what is exported beside the ports: exportcheck.ServiceFacts.
+	AnnotationService = "multicluster.tombolo.io/service"
+	// AnnotationExported on a ResourceImport of kind ServiceImport has the labels and annotations of its ServiceImports:
+	// exportcheck.Metadata.
+	AnnotationExported = "multicluster.tombolo.io/exported"
+	// AnnotationSources on a ResourceImport of kind Endpoints says which subsets are of which cluster: a list of exportcheck.Source.
+	AnnotationSources = "multicluster.tombolo.io/sources"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )
@@ -131,6 +138,9 @@ const (
 	LastLabelID    = UnknownLabelID - 1
 	UnknownLabelID = 0xFFFFFF
 )
+
+// EndpointSliceManager is the value of the label endpointslice.kubernetes.io/managed-by of the EndpointSlices of imported Services.
+const EndpointSliceManager = "antrea-mc-controller.multicluster.tombolo.io"
 
 // ControllerName is the ServiceAccount and the Deployment of the multi-cluster controller.
 const ControllerName = "antrea-mc-controller"

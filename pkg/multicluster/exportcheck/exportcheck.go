@@ -68,11 +68,11 @@ func (p *problems) add(field, format string, args ...any) {
 }
 
 // ServicePorts returns the ports of an exported Service that others may import, and what is wrong
-// with the rest. Only name, protocol and number of a port leave its cluster.
+// with the rest. Only name, protocol, application protocol and number of a port leave its cluster.
 func ServicePorts(field string, ports []corev1.ServicePort) ([]mcsv1alpha1.ServicePort, []Problem) {
 	out := make([]mcsv1alpha1.ServicePort, len(ports))
 	for i, p := range ports {
-		out[i] = mcsv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+		out[i] = mcsv1alpha1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
 	}
 	return ImportPorts(field, out)
 }
@@ -90,9 +90,11 @@ func ImportPorts(field string, ports []mcsv1alpha1.ServicePort) ([]mcsv1alpha1.S
 		case !ok:
 		case c.numbers[number]:
 			wrong.add(at+".port", "%s is given twice: expected each protocol and number once", number)
+		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", quoted(*p.AppProtocol))
 		default:
 			c.names[p.Name], c.numbers[number] = true, true
-			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port})
+			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, AppProtocol: p.AppProtocol, Port: p.Port})
 		}
 	}
 	return out, wrong

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -143,7 +144,9 @@ func TestServicePorts(t *testing.T) {
 		wrong string
 	}{
 		{"one without a name", []p{{Port: 80}}, 1, ""},
-		{"fields that stay in the cluster", []p{{Port: 80, NodePort: 99999, AppProtocol: ptr.To("a b")}}, 1, ""},
+		{"fields that stay in the cluster", []p{{Port: 80, NodePort: 99999, TargetPort: intstr.FromString("a b")}}, 1, ""},
+		{"an application protocol", []p{{Port: 80, AppProtocol: ptr.To("kubernetes.io/h2c")}}, 1, ""},
+		{"an application protocol that is none", []p{{Port: 80, AppProtocol: ptr.To("a b")}}, 0, `ports[0].appProtocol: "a b" is not an application protocol`},
 		{"one number, two protocols", []p{{Name: "a", Port: 53, Protocol: "UDP"}, {Name: "b", Port: 53, Protocol: "TCP"}}, 2, ""},
 		{"one number twice", []p{{Name: "a", Port: 53}, {Name: "b", Port: 53, Protocol: "TCP"}}, 1, "ports[1].port: TCP/53 is given twice"},
 		{"one name twice", []p{{Name: "a", Port: 53}, {Name: "a", Port: 54}}, 1, `ports[1].name: "a" is given twice`},

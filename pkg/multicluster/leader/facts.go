@@ -46,6 +46,7 @@ type export struct {
 	// Missing says that the spec has no field for its kind; otherwise one of these is set.
 	Missing bool
 	Ports   []corev1.ServicePort
+	Facts   *exportcheck.ServiceFacts // nil where the exporter says nothing
 	Subsets []corev1.EndpointSubset
 	Info    *mcv1alpha1.ClusterInfo
 	Label   string // normalised
@@ -75,6 +76,10 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 	case multicluster.ServiceKind:
 		if e.Missing = re.Spec.Service == nil; !e.Missing {
 			e.Ports = re.Spec.Service.ServiceSpec.Ports
+			var err error
+			if e.Facts, err = exportcheck.ReadServiceFacts(re.Annotations[multicluster.AnnotationService]); err != nil {
+				e.Wrong = err.Error()
+			}
 		}
 	case multicluster.EndpointsKind:
 		if e.Missing = re.Spec.Endpoints == nil; !e.Missing {

@@ -8,10 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
-	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -31,6 +28,11 @@ type joint struct {
 	Failed    map[string]string // why an export is not in the import, by its name
 	Early     map[string]bool   // of those the ones that are likely to be in it in a moment
 	Import    *mcv1alpha1.ResourceImport
+
+	// Of Services:
+	Conflict *conflict
+	Headless bool
+	Lost     map[string]map[string]bool // names of ports that count for nothing, by cluster ID
 }
 
 func (j *joint) fail(e *export, format string, args ...any) {
@@ -48,93 +50,6 @@ func (t *tables) counting(r *derive.Reader, rows []derive.Row[derive.Object, *ex
 	}
 	oldest(out)
 	return out
-}
-
-// service merges the exports of one Service. Who is imported already stays as long as
-// somebody exports it so; else the oldest export decides. The others have to agree.
-func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
-	exports := t.counting(r, derive.List(r, t.servicesOf, base))
-	if len(exports) == 0 {
-		return joint{}, nil
-	}
-	j := joint{There: true, Converged: map[string]bool{}, Failed: map[string]string{}}
-	var candidates []*export
-	for _, e := range exports {
-		if e.Missing {
-			j.fail(e, "spec.service is missing")
-			continue
-		}
-		if len(e.Ports) == 0 {
-			j.fail(e, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
-			continue
-		}
-		if wrong := checkService(e); wrong != nil {
-			j.fail(e, "%v", wrong)
-			continue
-		}
-		candidates = append(candidates, e)
-	}
-	if len(candidates) == 0 {
-		return j, nil
-	}
-	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
-	first := candidates[0]
-	of := first.Of
-	if current != nil {
-		for _, e := range candidates {
-			if e.Of == (object{current.Spec.Namespace, current.Spec.Name}) {
-				of = e.Of
-				break
-			}
-		}
-	}
-	var ports []mcsv1alpha1.ServicePort
-	decided, decidedBy := false, ""
-	if current != nil && current.Spec.ServiceImport != nil {
-		for _, e := range candidates {
-			if e.Of == of && samePorts(servicePorts(e), current.Spec.ServiceImport.Spec.Ports) {
-				ports, decided, decidedBy = servicePorts(e), true, e.ClusterID
-				break
-			}
-		}
-	}
-	for _, e := range candidates {
-		switch {
-		case e.Of != of:
-			j.fail(e, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
-				e.Of.namespace, e.Of.name, of.namespace, of.name)
-			continue
-		case !decided:
-			ports, decided, decidedBy = servicePorts(e), true, e.ClusterID
-		case !samePorts(servicePorts(e), ports):
-			j.fail(e, "ports %s differ from %s as exported by cluster %s; make the Services' ports equal (name, protocol, number, order)",
-				portsText(servicePorts(e)), portsText(ports), decidedBy)
-			continue
-		}
-		j.Converged[e.ClusterID] = true
-	}
-	j.Of = of
-	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
-		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
-		// Without metadata: the API server drops it in an embedded object, and what comes
-		// back would never equal what is wanted.
-		ServiceImport: &mcsv1alpha1.ServiceImport{
-			Spec: mcsv1alpha1.ServiceImportSpec{Ports: ports, Type: mcsv1alpha1.ClusterSetIP},
-		},
-	})
-	return j, nil
-}
-
-// checkService says what is wrong with what names a Service and its ports.
-func checkService(e *export) error {
-	if wrong := validation.IsDNS1123Label(e.Of.namespace); len(wrong) > 0 {
-		return fmt.Errorf("spec.namespace: %q: %s", e.Of.namespace, wrong[0])
-	}
-	if wrong := validation.IsDNS1123Label(e.Of.name); len(wrong) > 0 {
-		return fmt.Errorf("spec.name: %q: %s", e.Of.name, wrong[0])
-	}
-	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", e.Ports)
-	return exportcheck.First(wrong)
 }
 
 // jointEndpoints puts the addresses of all clusters whose Service has converged together, in the
@@ -157,6 +72,9 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		case e.Missing:
 			j.fail(e, "spec.endpoints is missing")
 			continue
+		case e.Of == service.Of && service.Conflict != nil && !service.Converged[e.ClusterID] && t.exportsService(r, base, e.ClusterID):
+			j.fail(e, "the endpoints of cluster %s are left out: %s", e.ClusterID, service.Conflict.Message)
+			continue
 		case e.Of != service.Of || !service.Converged[e.ClusterID]:
 			j.fail(e, "the Service export of cluster %s has not been converged", e.ClusterID)
 			continue
@@ -169,6 +87,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 			j.fail(e, "%v", err)
 			continue
 		}
+		subsets = withoutPorts(subsets, service.Lost[e.ClusterID])
 		n, b := count+exportcheck.Count(subsets), bytes+exportcheck.Bytes(subsets)
 		if n > exportcheck.MaxImportEndpoints || b > exportcheck.MaxImportBytes {
 			j.fail(e, "with it the joint Endpoints would have %d endpoints in about %d bytes: expected at most %d and %d; export fewer endpoints",
@@ -182,14 +101,28 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		return j, nil
 	}
 	var subsets []corev1.EndpointSubset
+	var sources []exportcheck.Source
 	for _, id := range slices.Sorted(maps.Keys(j.Converged)) {
 		subsets = append(subsets, clean[id]...)
+		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: len(clean[id])})
 	}
 	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
 		Namespace: j.Of.namespace, Name: j.Of.name, Kind: multicluster.EndpointsKind,
 		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: subsets},
 	})
+	j.Import.Annotations = map[string]string{multicluster.AnnotationSources: exportcheck.SourcesText(sources)}
 	return j, nil
+}
+
+// exportsService says whether a cluster exports a Service in a way that could be imported alone.
+func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string) bool {
+	service, _ := derive.Get(r, t.services, base)
+	for _, e := range values(derive.List(r, t.servicesOf, base)) {
+		if e.ClusterID == id && e.Of == service.Of && service.Failed[e.Key.Name] == "" && !e.Deleted {
+			return true
+		}
+	}
+	return false
 }
 
 // allowed is where a cluster's endpoints may be.
@@ -267,12 +200,30 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 		// Of another Service with the same derived name. Members find what they made for that
 		// one by its import's deletion; the new one is created then.
 		return importStep{Verb: handOver, Have: have}, nil
-	case !sameSpec(have.Spec, want.Spec):
+	case !sameSpec(have.Spec, want.Spec) || !sameAnnotations(have, want):
 		return importStep{update, have, want}, nil
 	case !sameStatus(have.Status, want.Status):
 		return importStep{updateStatus, have, want}, nil
 	}
 	return importStep{}, nil
+}
+
+// importAnnotations are those that this controller writes on ResourceImports.
+var importAnnotations = []string{multicluster.AnnotationExported, multicluster.AnnotationSources}
+
+func sameAnnotations(have, want *mcv1alpha1.ResourceImport) bool {
+	return !slices.ContainsFunc(importAnnotations, func(key string) bool { return have.Annotations[key] != want.Annotations[key] })
+}
+
+// annotate gives an import the annotations that it should have, and leaves others as they are.
+func annotate(ri, want *mcv1alpha1.ResourceImport) {
+	for _, key := range importAnnotations {
+		if value, ok := want.Annotations[key]; ok {
+			metav1.SetMetaDataAnnotation(&ri.ObjectMeta, key, value)
+		} else {
+			delete(ri.Annotations, key)
+		}
+	}
 }
 
 // reasonFailed is why most exports are not imported.
@@ -284,12 +235,15 @@ type verdict struct {
 	Failed  map[string]string // why an export is not in the import, by its name
 	Early   map[string]bool   // of those the ones that are likely to be in it in a moment
 	Refused string            // why the import could not be written
+
+	Conflict *conflict // that all exporters are told of
 }
 
 // verdictOf is the function of a table of verdicts.
 func (t *tables) verdictOf(from *derive.Table[derive.Object, joint], suffix string) func(derive.Object, *derive.Reader) (verdict, []problem.Problem) {
 	return func(base derive.Object, r *derive.Reader) (v verdict, _ []problem.Problem) {
-		if j, _ := derive.Get(r, from, base); len(j.Failed) > 0 {
+		j, _ := derive.Get(r, from, base)
+		if v.Conflict = j.Conflict; len(j.Failed) > 0 {
 			v.Failed, v.Early = j.Failed, j.Early
 		}
 		v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
@@ -347,6 +301,9 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 		}
 	}
 	c = mcv1alpha1.ResourceExportCondition{Type: mcv1alpha1.ResourceExportSucceeded, Status: corev1.ConditionTrue}
+	if v.Conflict != nil {
+		c.Reason, c.Message = v.Conflict.Reason, v.Conflict.Message
+	}
 	if multicluster.IsPolicy(e.Kind) {
 		s, _ := derive.Get(r, t.policyStates, derive.Object{Namespace: e.Key.Namespace, Name: importName(e)})
 		c.Message = s.Summary
@@ -421,28 +378,4 @@ func kept(kind string) bool {
 		return true
 	}
 	return multicluster.IsPolicy(kind)
-}
-
-func servicePorts(e *export) []mcsv1alpha1.ServicePort {
-	var out []mcsv1alpha1.ServicePort
-	for _, p := range e.Ports {
-		protocol := p.Protocol
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
-		}
-		out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, Port: p.Port})
-	}
-	return out
-}
-
-func samePorts(a, b []mcsv1alpha1.ServicePort) bool {
-	return len(a) == len(b) && equality.Semantic.DeepEqual(a, b)
-}
-
-func portsText(ports []mcsv1alpha1.ServicePort) string {
-	var out []string
-	for _, p := range ports {
-		out = append(out, strings.TrimPrefix(fmt.Sprintf("%s:%s/%d", p.Name, p.Protocol, p.Port), ":"))
-	}
-	return "[" + strings.Join(out, " ") + "]"
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -62,10 +63,13 @@ func reported(d Desired) []string {
 		line := fmt.Sprintf("%s of %s/%s", name, ri.Spec.Namespace, ri.Spec.Name)
 		switch {
 		case ri.Spec.ServiceImport != nil:
-			line += " " + portsText(ri.Spec.ServiceImport.Spec.Ports)
+			line += " " + specText(ri)
 		case ri.Spec.Endpoints != nil:
 			for _, s := range ri.Spec.Endpoints.Subsets {
 				line += " " + s.Addresses[0].IP
+				for _, p := range s.Ports {
+					line += fmt.Sprintf(":%s:%d", p.Name, p.Port)
+				}
 			}
 		case ri.Spec.ClusterInfo != nil:
 			line += " " + ri.Spec.ClusterInfo.ServiceCIDR
@@ -76,14 +80,42 @@ func reported(d Desired) []string {
 		lines = append(lines, line)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Conditions)) {
-		if c := d.Conditions[name]; c.Type == mcv1alpha1.ResourceExportFailure {
+		switch c := d.Conditions[name]; {
+		case c.Type == mcv1alpha1.ResourceExportFailure:
 			lines = append(lines, name+" fails: "+strings.TrimPrefix(c.Message, "the ResourceExport cannot be converged to a ResourceImport: "))
+		case c.Reason != "":
+			lines = append(lines, name+" "+c.Reason)
 		}
 	}
 	for _, name := range d.ReleaseExports {
 		lines = append(lines, name+" is released")
 	}
 	return lines
+}
+
+// specText is what an import says of its Service, without defaults.
+func specText(ri *mcv1alpha1.ResourceImport) string {
+	s := ri.Spec.ServiceImport.Spec
+	text := portsText(s.Ports)
+	if s.Type != mcsv1alpha1.ClusterSetIP {
+		text += " " + string(s.Type)
+	}
+	if s.SessionAffinity == corev1.ServiceAffinityClientIP {
+		text += " ClientIP"
+	}
+	if s.SessionAffinityConfig != nil {
+		text += fmt.Sprintf(" %ds", *s.SessionAffinityConfig.ClientIP.TimeoutSeconds)
+	}
+	if s.InternalTrafficPolicy != nil {
+		text += " " + string(*s.InternalTrafficPolicy)
+	}
+	if s.TrafficDistribution != nil {
+		text += " " + *s.TrafficDistribution
+	}
+	if len(s.IPFamilies) > 0 {
+		text += fmt.Sprint(" ", s.IPFamilies)
+	}
+	return text + ri.Annotations[multicluster.AnnotationExported]
 }
 
 // TestRules reads: with what was imported before, and what is exported now, the Common Area
@@ -105,21 +137,20 @@ func TestRules(t *testing.T) {
 			service("east", "default", "web", time.Minute, 80), endpoints("east", "default", "web", "10.96.0.1")}, want: []string{
 			"default-web-endpoints of default/web 10.96.0.1 10.97.0.1 +east +west",
 			"default-web-service of default/web [TCP/80] +east +west"}},
-		{name: "an export with other ports stays out with its addresses", now: exports{
+		{name: "a port that another one has the name of is not imported", now: exports{
 			east80, endpoints("east", "default", "web", "10.96.0.1"), west81, endpoints("west", "default", "web", "10.97.0.1")}, want: []string{
-			"default-web-endpoints of default/web 10.96.0.1 +east",
-			"default-web-service of default/web [TCP/80] +east",
-			"west-default-web-endpoints fails: the Service export of cluster west has not been converged",
-			"west-default-web-service fails: ports [TCP/81] differ from [TCP/80] as exported by cluster east; make the Services' ports equal (name, protocol, number, order)"}},
-		{name: "an import stays although an older export came back", before: exports{west81}, now: exports{east80, west81}, want: []string{
-			"default-web-service of default/web [TCP/81] +west",
-			"east-default-web-service fails: ports [TCP/80] differ from [TCP/81] as exported by cluster west; make the Services' ports equal (name, protocol, number, order)"}},
+			"default-web-endpoints of default/web 10.96.0.1 +east +west",
+			"default-web-service of default/web [TCP/80] +east +west",
+			"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
+		{name: "an older export came back", before: exports{west81}, now: exports{east80, west81}, want: []string{
+			"default-web-service of default/web [TCP/80] +east +west",
+			"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
 		{name: "the sole exporter changes ports", before: exports{service("east", "default", "web", time.Hour, 8080)}, now: exports{east80}, want: []string{
 			"default-web-service of default/web [TCP/80] +east"}},
-		{name: "one of two changes ports and drops out", before: exports{service("east", "default", "web", time.Hour, 81), west81},
+		{name: "the older of two changes ports", before: exports{service("east", "default", "web", time.Hour, 81), west81},
 			now: exports{east80, west81}, want: []string{
-				"default-web-service of default/web [TCP/81] +west",
-				"east-default-web-service fails: ports [TCP/80] differ from [TCP/81] as exported by cluster west; make the Services' ports equal (name, protocol, number, order)"}},
+				"default-web-service of default/web [TCP/80] +east +west",
+				"east-default-web-service PortConflict", "west-default-web-service PortConflict"}},
 		{name: "the winner leaves, the loser takes over", before: exports{east80, west81}, now: exports{leaving(service("east", "default", "web", time.Hour, 80)), west81}, want: []string{
 			"default-web-service of default/web [TCP/81] +west",
 			"east-default-web-service is released"}},

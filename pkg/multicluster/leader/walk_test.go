@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 )
 
@@ -203,8 +205,14 @@ func (w *walker) export(id string) {
 		re = policyReport(id, fmt.Sprintf(`{"strict-antreaclusternetworkpolicy":{"hash":%q,"problem":%q}}`, multicluster.LabelHash(`{"tier":"securityops","priority":1}`), w.pick("", "no Tier")))
 	case 0, 1:
 		re = service(id, namespace, name, 0, int32(80+w.rand.IntN(2)))
+		re.Spec.Service.ServiceSpec.Ports[0].Name = w.pick("", "http", "https")
+		if f := (exportcheck.ServiceFacts{Created: int64(w.rand.IntN(3)), Headless: w.rand.IntN(6) == 0, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			TrafficDistribution: w.pick("", "PreferClose", "a b"), Metadata: exportcheck.Metadata{Labels: map[string]string{"a": w.pick("b", "c")}}}); w.rand.IntN(3) > 0 {
+			re.Annotations = map[string]string{multicluster.AnnotationService: f.String()}
+		}
 	case 2, 3:
 		re = endpoints(id, namespace, name, w.pick("10.1.0.1", "10.2.0.1", "127.0.0.1", "10.2.0.2"))
+		re.Spec.Endpoints.Subsets[0].Ports = []corev1.EndpointPort{{Name: w.pick("", "http", "https"), Port: 80}}
 	case 4:
 		re = withPods(clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16")), w.pick("10.4.0.0/16", "10.1.0.0/16", "x"))
 	case 5, 6:
@@ -216,9 +224,9 @@ func (w *walker) export(id string) {
 		w.written.Delete(key)
 		return
 	}
-	finalizers := re.Finalizers
+	finalizers, annotations := re.Finalizers, re.Annotations
 	re.ObjectMeta = w.meta(re.Name)
-	re.Finalizers = finalizers
+	re.Finalizers, re.Annotations = finalizers, annotations
 	now := writtenFacts(re)
 	if old, ok := w.written.Get(key); ok {
 		now.Conditions = old.Conditions
@@ -443,9 +451,9 @@ func TestCost(t *testing.T) {
 		{"a label", func(re *mcv1alpha1.ResourceExport) { re.Labels = map[string]string{"a": "b"} }, 0, "map[steps of exports:1]"},
 		{"Endpoints", func(re *mcv1alpha1.ResourceExport) { re.Spec.Endpoints.Subsets[0].Addresses[0].IP = "10.7.0.2" }, 22,
 			"map[endpoints:1 steps of exports:1 steps of imports:1 verdicts on Endpoints:1]"},
-		// Whoever is refused has the other exports of that Service looked at.
+		// All exporters of the Service are told.
 		{"ports that others do not have", func(re *mcv1alpha1.ResourceExport) { re.Spec.Service.ServiceSpec.Ports[0].Port = 81 }, 21,
-			"map[endpoints:1 services:1 steps of exports:200 steps of imports:2 verdicts on Endpoints:1 verdicts on Services:1]"},
+			"map[endpoints:1 services:1 steps of exports:100 steps of imports:2 verdicts on Endpoints:1 verdicts on Services:1]"},
 	} {
 		before := a.counted()
 		re := v.ResourceExports[row.which].DeepCopy()

@@ -120,6 +120,7 @@ func (w *writer) importOffer(key derive.Object, s importStep) retry.Offer {
 		do = func(ctx context.Context) error {
 			o := s.Have.DeepCopy()
 			o.Spec = s.Want.Spec
+			annotate(o, s.Want)
 			return w.to.Update(ctx, o)
 		}
 	case updateStatus:

@@ -82,6 +82,8 @@ func write(ctx context.Context, to client.Client, w Write) (client.Object, error
 	switch o := o.(type) {
 	case *mcsv1alpha1.ServiceExport:
 		stamp(o.Status.Conditions, now)
+	case *mcsv1alpha1.ServiceImport:
+		stamp(o.Status.Conditions, now)
 	case *mcv1alpha2.ClusterSet:
 		stampClusterSet(o, now)
 	}

@@ -46,19 +46,28 @@ func setClusterSetCondition(have []mcv1alpha2.ClusterSetCondition, c condition) 
 	return append(conditions, want)
 }
 
-// withCondition is a ServiceExport with one condition replaced or added. The transition time stays when the status does;
-// otherwise it is left to stamp.
-func withCondition(have *mcsv1alpha1.ServiceExport, c metav1.Condition) *mcsv1alpha1.ServiceExport {
+// withConditions are conditions with some replaced or added. The transition time stays when the status does; otherwise it is left
+// to stamp.
+func withConditions(have, news []metav1.Condition) []metav1.Condition {
+	out := slices.Clone(have)
+	for _, c := range news {
+		i := slices.IndexFunc(out, func(old metav1.Condition) bool { return old.Type == c.Type })
+		if i < 0 {
+			out = append(out, c)
+			continue
+		}
+		if old := out[i]; old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		out[i] = c
+	}
+	return out
+}
+
+// exportWith is a ServiceExport with conditions.
+func exportWith(have *mcsv1alpha1.ServiceExport, conditions []metav1.Condition) *mcsv1alpha1.ServiceExport {
 	want := have.DeepCopy()
-	i := slices.IndexFunc(want.Status.Conditions, func(old metav1.Condition) bool { return old.Type == c.Type })
-	if i < 0 {
-		want.Status.Conditions = append(want.Status.Conditions, c)
-		return want
-	}
-	if old := want.Status.Conditions[i]; old.Status == c.Status {
-		c.LastTransitionTime = old.LastTransitionTime
-	}
-	want.Status.Conditions[i] = c
+	want.Status.Conditions = withConditions(have.Status.Conditions, conditions)
 	return want
 }
 

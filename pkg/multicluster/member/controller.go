@@ -114,7 +114,7 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 	switch kind, _, _ := strings.Cut(o.Key, " "); kind {
 	case "ResourceExport":
 		c.hops.Took(metrics.ServiceToExport, took)
-	case "Service", "Endpoints":
+	case "Service", "Endpoints", "EndpointSlice":
 		c.hops.Took(metrics.ImportToService, took)
 	}
 }
@@ -296,7 +296,7 @@ func (c *controller) Start(ctx context.Context) error {
 		watch.Of(t.nodes, nodeFacts),
 		watch.Both(t.Engine, t.services, serviceFacts, t.versions["Service"], importedVersion),
 		watch.Both(t.Engine, t.endpoints, endpointsFacts, t.versions["Endpoints"], importedVersion),
-		watch.Of(t.slices, sliceFacts(c.config.EndpointIPType)),
+		watch.Both(t.Engine, t.slices, sliceFacts(c.config.EndpointIPType), t.versions["EndpointSlice"], importedSliceVersion),
 		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
 		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
 		watch.Both(t.Engine, t.labelIdentities, labelIdentityFacts, t.versions["LabelIdentity"], version, watch.Optional()),

@@ -8,9 +8,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -116,9 +118,17 @@ func (t *tables) writes() {
 	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
 		return []derive.Object{keyOf(i.Service)}
 	})
+	t.slicesToImport = derive.NewIndex(t.imports, "slice", func(_ derive.Object, i *importedService) []derive.Object {
+		out := make([]derive.Object, len(i.Slices))
+		for n, s := range i.Slices {
+			out[n] = keyOf(s)
+		}
+		return out
+	})
 	t.local = append(t.local,
 		add("write-services", t.writeService, derive.KeysOf(t.services), derive.KeysOfIndex(service)),
 		add("write-endpoints", t.writeEndpoints, derive.KeysOf(t.endpoints), derive.KeysOfIndex(service)),
+		add("write-endpointslices", t.writeSlice, derive.KeysOfIndex(t.importedSlices), derive.KeysOfIndex(t.slicesToImport)),
 		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
 		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
 	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName),
@@ -194,7 +204,7 @@ func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
 	if i := t.importOfService(k, r); i != nil {
 		want = i.Service
 	}
-	return writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], merge: mergeService}, have, want)
+	return writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], same: sameAddressing, merge: mergeService}, have, want)
 }
 
 func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
@@ -202,17 +212,60 @@ func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
 	var want *Endpoints
 	if i := t.importOfService(k, r); i != nil {
 		want = i.Endpoints
+		if have != nil && want != nil && have.Labels[discoveryv1.LabelSkipMirror] == "" && !t.slicesThere(i, r) {
+			// Of an earlier version: Kubernetes' copies stay until ours are there.
+			want = want.DeepCopy()
+			want.Labels = nil
+		}
 	}
 	return writeImported(t, r, kindDiff[*Endpoints]{kind: "Endpoints", mine: isImported[*Endpoints], merge: mergeEndpoints}, have, want)
 }
 
+// slicesThere says whether all EndpointSlices of an imported Service are there.
+func (t *tables) slicesThere(i *importedService, r *derive.Reader) bool {
+	for _, s := range i.Slices {
+		if have, ok := derive.Get(r, t.slices, keyOf(s)); !ok || !equality.Semantic.DeepEqual(have.Endpoints, s.Endpoints) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *tables) writeSlice(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.slices, k)
+	var want *discoveryv1.EndpointSlice
+	for _, row := range derive.List(r, t.slicesToImport, k) {
+		if i := slices.IndexFunc(row.Value.Slices, func(s *discoveryv1.EndpointSlice) bool { return keyOf(s) == k }); i >= 0 {
+			want = row.Value.Slices[i]
+		}
+	}
+	if have != nil && !importedSlice(have) {
+		return nil // somebody's of the same name: the import says so
+	}
+	d := kindDiff[*discoveryv1.EndpointSlice]{kind: "EndpointSlice", mine: importedSlice, merge: mergeSlice,
+		same: func(have, want *discoveryv1.EndpointSlice) bool { return have.AddressType == want.AddressType }}
+	return writeImported(t, r, d, have, want)
+}
+
+// writeServiceImport writes the spec first; the status follows when the spec has been seen.
 func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 	have, _ := derive.Get(r, t.serviceImports, k)
 	var want *mcsv1alpha1.ServiceImport
 	if i, ok := derive.Get(r, t.imports, k); ok {
 		want = i.ServiceImport
 	}
-	return writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport}, have, want)
+	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport}, have, want)
+	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
+		return w
+	}
+	m, _ := derive.Get(r, t.membership, here)
+	merged := have.DeepCopy()
+	merged.Status.Clusters, merged.Status.EndpointSliceObjects = want.Status.Clusters, want.Status.EndpointSliceObjects
+	merged.Status.Conditions = withConditions(have.Status.Conditions, want.Status.Conditions)
+	if m.keepsImports() || equality.Semantic.DeepEqual(have.Status, merged.Status) {
+		return nil
+	}
+	return &Write{Verb: UpdateStatus, Kind: "ServiceImport", Have: have, Object: merged, About: t.about(m)}
 }
 
 // writeImported is for the kinds that imports are made of. Of the many objects that are users' own nothing more is read.
@@ -233,11 +286,11 @@ func writeImported[T interface {
 
 func (t *tables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
 	have, ok := derive.Get(r, t.serviceExports, k)
-	condition, _ := derive.Get(r, t.validity, k)
+	conditions, _ := derive.Get(r, t.validity, k)
 	if !ok {
 		return nil
 	}
-	want := withCondition(have, *condition)
+	want := exportWith(have, conditions)
 	if equality.Semantic.DeepEqual(have.Status, want.Status) {
 		return nil
 	}
@@ -346,6 +399,11 @@ func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {
 	into.Spec = want.Spec
 }
 
+// sameAddressing says whether a Service can be turned into another one: whether it has a ClusterIP cannot be changed.
+func sameAddressing(have, want *corev1.Service) bool {
+	return have.Spec.Type == want.Spec.Type && headless(have) == headless(want)
+}
+
 func mergeService(into, want *corev1.Service) {
 	mergeAnnotations(into, want)
 	into.Spec.Type, into.Spec.Selector = want.Spec.Type, want.Spec.Selector
@@ -356,18 +414,39 @@ func mergeService(into, want *corev1.Service) {
 	if !same { // the API server fills in targetPort and protocol
 		into.Spec.Ports = want.Spec.Ports
 	}
+	if cmp.Or(into.Spec.SessionAffinity, corev1.ServiceAffinityNone) != cmp.Or(want.Spec.SessionAffinity, corev1.ServiceAffinityNone) {
+		into.Spec.SessionAffinity = cmp.Or(want.Spec.SessionAffinity, corev1.ServiceAffinityNone)
+	}
+	if want.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || want.Spec.SessionAffinityConfig != nil { // else the API server's default
+		into.Spec.SessionAffinityConfig = want.Spec.SessionAffinityConfig
+	}
+	const everywhere = corev1.ServiceInternalTrafficPolicyCluster
+	if ptr.Deref(into.Spec.InternalTrafficPolicy, everywhere) != ptr.Deref(want.Spec.InternalTrafficPolicy, everywhere) {
+		into.Spec.InternalTrafficPolicy = ptr.To(ptr.Deref(want.Spec.InternalTrafficPolicy, everywhere))
+	}
 }
 
 func mergeEndpoints(into, want *Endpoints) {
 	mergeAnnotations(into, want)
+	if value, ok := want.Labels[discoveryv1.LabelSkipMirror]; ok {
+		metav1.SetMetaDataLabel(&into.ObjectMeta, discoveryv1.LabelSkipMirror, value)
+	}
 	if !sameSubsets(into.Subsets, want.Subsets) {
 		into.Subsets = want.Subsets
 	}
 }
 
+func mergeSlice(into, want *discoveryv1.EndpointSlice) {
+	if into.Labels == nil {
+		into.Labels = map[string]string{}
+	}
+	maps.Copy(into.Labels, want.Labels)
+	into.Ports, into.Endpoints = want.Ports, want.Endpoints
+}
+
+// mergeServiceImport leaves nothing of what is there: what an export does not ask for any more has to go.
 func mergeServiceImport(into, want *mcsv1alpha1.ServiceImport) {
-	mergeAnnotations(into, want)
-	into.Spec.Type, into.Spec.IPs, into.Spec.Ports = want.Spec.Type, want.Spec.IPs, want.Spec.Ports
+	into.Labels, into.Annotations, into.Spec = want.Labels, want.Annotations, want.Spec
 }
 
 // sameSource says whether a ResourceExport is of the same object as another one of its name. Two
@@ -378,6 +457,9 @@ func sameSource(a, b *mcv1alpha1.ResourceExport) bool {
 
 func mergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
 	into.Spec = want.Spec
+	if value, ok := want.Annotations[multicluster.AnnotationService]; ok {
+		metav1.SetMetaDataAnnotation(&into.ObjectMeta, multicluster.AnnotationService, value)
+	}
 	if into.Labels == nil {
 		into.Labels = map[string]string{}
 	}

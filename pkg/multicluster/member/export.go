@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -9,12 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -30,12 +34,14 @@ const (
 	reasonNameTooLong          = "ExportNameTooLong"
 	reasonConvergeFailure      = "ConvergeFailure" // the leader's word for exports that contradict each other
 	reasonResourceExportFailed = "ResourceExportFailed"
+	reasonMetadataInvalid      = "ExportedMetadataInvalid" // labels or annotations that no import may have
 )
 
 // exportable is what a ServiceExport asks for, or why that cannot be.
 type exportable struct {
 	Name     string // of the Service's ResourceExport
 	Ports    []corev1.ServicePort
+	Facts    exportcheck.ServiceFacts
 	Subsets  []subset
 	Refusal  string // the reason; empty for none
 	Message  string
@@ -60,10 +66,34 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 				"ResourceExport name %s is not valid: %s; rename the Service", x.Name, errs[0])}
 		}
 	}
+	if refusal.Reason == "" {
+		if err := exportcheck.CheckMetadata(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations); err != nil {
+			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " + err.Error()}
+		}
+	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
-		x.Ports, x.Subsets = service.Spec.Ports, subsets
+		x.Ports, x.Subsets, x.Facts = service.Spec.Ports, subsets, factsToExport(service, export)
 	}
 	return x, nil
+}
+
+// factsToExport are what leaves the cluster of a Service beside its ports and endpoints.
+func factsToExport(service *corev1.Service, export *mcsv1alpha1.ServiceExport) exportcheck.ServiceFacts {
+	f := exportcheck.ServiceFacts{
+		Created: max(0, export.CreationTimestamp.Unix()), Headless: headless(service),
+		SessionAffinity: service.Spec.SessionAffinity, InternalTrafficPolicy: ptr.Deref(service.Spec.InternalTrafficPolicy, ""),
+		TrafficDistribution: ptr.Deref(service.Spec.TrafficDistribution, ""), IPFamilies: service.Spec.IPFamilies,
+		Metadata: exportcheck.Metadata{Labels: export.Spec.ExportedLabels, Annotations: export.Spec.ExportedAnnotations},
+	}
+	if c := service.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && f.SessionAffinity == corev1.ServiceAffinityClientIP {
+		f.AffinityTimeout = c.ClientIP.TimeoutSeconds
+	}
+	return f
+}
+
+// headless says that a Service has no virtual address: its clients find its Pods by DNS.
+func headless(service *corev1.Service) bool {
+	return service.Spec.Type != corev1.ServiceTypeExternalName && service.Spec.ClusterIP == corev1.ClusterIPNone
 }
 
 // holderOf decides which Service has the derived name of a ResourceExport: the one whose it is
@@ -93,45 +123,93 @@ func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []probl
 	}
 	m, _ := derive.Get(r, t.membership, here)
 	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind), Endpoints: resourceExport(m, k, multicluster.EndpointsKind)}
+	out.Service.Annotations = map[string]string{multicluster.AnnotationService: x.Facts.String()}
 	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
 	out.Endpoints.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: x.Subsets}
 	return out, nil
 }
 
-// validityOf is the condition Valid of a ServiceExport. Succeed is said once the leader has it; until
-// then the condition stays as it is.
-func (t *tables) validityOf(k derive.Object, r *derive.Reader) (*metav1.Condition, []problem.Problem) {
+// validityOf are the conditions of a ServiceExport: Valid with the reasons of Antrea, Ready and Conflict with those of the Multi-Cluster
+// Services API. That it is exported is said once the leader has it; until then they stay as they are.
+func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Condition, []problem.Problem) {
 	x, ok := derive.Get(r, t.exportable, k)
 	if !ok {
 		return nil, nil
 	}
-	valid := func(status metav1.ConditionStatus, reason, message string) *metav1.Condition {
-		return &metav1.Condition{Type: string(mcsv1alpha1.ServiceExportConditionValid), Status: status, Reason: reason, Message: message, ObservedGeneration: x.Observed}
+	is := func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: string(kind), Status: status, Reason: reason, Message: message, ObservedGeneration: x.Observed}
+	}
+	none := is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts), "")
+	invalid := func(reason, message string) []metav1.Condition {
+		return []metav1.Condition{
+			is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, reason, message),
+			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed), message), none,
+		}
 	}
 	if x.Refusal != "" {
-		return valid(metav1.ConditionFalse, x.Refusal, x.Message), nil
+		return invalid(x.Refusal, x.Message), nil
 	}
 	if holder, _ := derive.Get(r, t.holders, derive.Name(x.Name)); holder != k {
-		return valid(metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
+		return invalid(reasonNameConflict, fmt.Sprintf(
 			"ResourceExport name %s is taken by Service %s; rename one of the two Services", x.Name, holder)), nil
 	}
 	want, _ := derive.Get(r, t.exports, k)
 	var ps faults
+	refused := ""
 	for _, re := range []*mcv1alpha1.ResourceExport{want.Service, want.Endpoints} {
 		if have, ok := derive.Get(r, t.resourceExports, keyOf(re)); ok && sameSource(have, re) {
-			leaderVerdict(k, have, &ps)
+			refused = cmp.Or(refused, leaderVerdict(k, have, &ps))
 		}
 	}
 	have, ok := derive.Get(r, t.resourceExports, keyOf(want.Service))
 	switch {
 	case ok && !sameSource(have, want.Service):
-		return valid(metav1.ConditionFalse, reasonNameConflict, fmt.Sprintf(
+		return invalid(reasonNameConflict, fmt.Sprintf(
 			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
 			x.Name, have.Spec.Namespace, have.Spec.Name)), ps
-	case ok && have.DeletionTimestamp.IsZero() && equality.Semantic.DeepEqual(have.Spec, want.Service.Spec):
-		return valid(metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully"), ps
+	case !ok || !have.DeletionTimestamp.IsZero() || !sameExport(have, want.Service):
+		return nil, ps
 	}
-	return nil, ps
+	out := []metav1.Condition{
+		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully"),
+		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported), ""), none,
+	}
+	if refused != "" {
+		out[1] = is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed), "the leader refuses the export: "+refused)
+	}
+	for _, c := range have.Status.Conditions {
+		switch {
+		case contradicts(c):
+			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, c.Reason, c.Message)
+		case refuses(c) && t.otherPorts(k, want.Service, r):
+			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonPortConflict),
+				"ports: this ClusterSet's leader imports no Service whose ports differ from those of the cluster that exported it first, and leaves this export out: "+c.Message)
+		}
+	}
+	return out, ps
+}
+
+// otherPorts says whether a Service is imported with other ports than it is exported with. It is asked where a leader of another
+// implementation refuses an export without saying why.
+func (t *tables) otherPorts(k derive.Object, want *mcv1alpha1.ResourceExport, r *derive.Reader) bool {
+	for _, ri := range values(derive.List(r, t.importsByName, k)) {
+		if ri.Spec.Kind != multicluster.ServiceImportKind || ri.Spec.ServiceImport == nil {
+			continue
+		}
+		ours, _ := exportcheck.ServicePorts("", want.Spec.Service.ServiceSpec.Ports)
+		theirs, _ := exportcheck.ImportPorts("", ri.Spec.ServiceImport.Spec.Ports)
+		if !slices.EqualFunc(ours, theirs, func(a, b mcsv1alpha1.ServicePort) bool {
+			return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameExport says whether the leader has what is exported.
+func sameExport(have, want *mcv1alpha1.ResourceExport) bool {
+	return equality.Semantic.DeepEqual(have.Spec, want.Spec) && have.Annotations[multicluster.AnnotationService] == want.Annotations[multicluster.AnnotationService]
 }
 
 // endpointsOf returns the endpoints to export for a Service, or the reason and message why it
@@ -145,8 +223,12 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 	case imported(service):
 		return nil, metav1.Condition{Reason: reasonImportedService, Message: "The Service is imported from other clusters and may not be exported again"}
 	}
-	pods := podSubsets(endpointSlices)
-	if t.config.EndpointIPType == config.EndpointIPTypePodIP {
+	switch {
+	case headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0:
+		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
+			"which other clusters reach once podCIDRs is set in the member controller's configuration and multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
+	case headless(service) || t.config.EndpointIPType == config.EndpointIPTypePodIP:
+		pods := podSubsets(endpointSlices)
 		if len(pods) == 0 {
 			return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready IPv4 Endpoints"}
 		}
@@ -163,7 +245,7 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 		one.Ports = append(one.Ports, port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
 	}
 	if len(one.Addresses) == 0 {
-		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services can only be exported with endpointIPType PodIP"}
+		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP"}
 	}
 	return []subset{one}, metav1.Condition{}
 }
@@ -195,14 +277,16 @@ func exportName(id string, service derive.Object, kind string) string {
 	return multicluster.ResourceExportName(id, service.Namespace, service.Name, suffix)
 }
 
-// leaderVerdict reports why the leader does not import a ResourceExport.
-func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *faults) {
+// leaderVerdict reports and returns why the leader does not import a ResourceExport.
+func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *faults) (refused string) {
 	for _, c := range have.Status.Conditions {
 		if refuses(c) {
 			ps.add(object("ServiceExport", export.Namespace, export.Name), "", reasonConvergeFailure, fmt.Sprintf(
 				"the leader refuses ResourceExport %s/%s: %s", have.Namespace, have.Name, c.Message))
+			refused = c.Message
 		}
 	}
+	return refused
 }
 
 // ready says whether an endpoint takes traffic; unknown counts as ready, as the API defines.

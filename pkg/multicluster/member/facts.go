@@ -1,6 +1,8 @@
 package member
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +83,8 @@ func serviceFacts(o *corev1.Service) *corev1.Service {
 		ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService),
 		Spec: corev1.ServiceSpec{
 			Type: o.Spec.Type, Selector: o.Spec.Selector, Ports: o.Spec.Ports, ClusterIP: o.Spec.ClusterIP, ClusterIPs: o.Spec.ClusterIPs,
+			SessionAffinity: o.Spec.SessionAffinity, SessionAffinityConfig: o.Spec.SessionAffinityConfig, IPFamilies: o.Spec.IPFamilies,
+			InternalTrafficPolicy: o.Spec.InternalTrafficPolicy, TrafficDistribution: o.Spec.TrafficDistribution,
 		},
 	}
 }
@@ -90,17 +94,50 @@ func endpointsFacts(o *Endpoints) *Endpoints {
 	e := &Endpoints{ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService)}
 	if imported(o) {
 		e.Subsets = o.Subsets
+		if value, ok := o.Labels[discoveryv1.LabelSkipMirror]; ok {
+			e.Labels = map[string]string{discoveryv1.LabelSkipMirror: value}
+		}
 	}
 	return e
 }
 
-// sliceFacts are, where Services are exported by their ClusterIP, no more than whether an endpoint is ready.
+// importedSlice says whether an EndpointSlice is one of an imported Service.
+func importedSlice(o *discoveryv1.EndpointSlice) bool {
+	return o.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager
+}
+
+// importedSliceVersion is importedVersion for EndpointSlices.
+func importedSliceVersion(o *discoveryv1.EndpointSlice) string {
+	if !importedSlice(o) {
+		return ""
+	}
+	return o.ResourceVersion
+}
+
+// byController says whether Kubernetes made an EndpointSlice of a Service that has a ClusterIP.
+func byController(o *discoveryv1.EndpointSlice) bool {
+	if _, headless := o.Labels[corev1.IsHeadlessService]; headless {
+		return false
+	}
+	switch o.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return true
+	}
+	return false
+}
+
+// sliceFacts are, where Services are exported by their ClusterIP, no more than whether an endpoint is ready; but of headless
+// Services, and of those that may be ones. Those of imported Services are whole: they are compared with what they should be.
 func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metaFacts(o), AddressType: o.AddressType}
 		s.UID = ""
+		if importedSlice(o) {
+			s.UID, s.Labels, s.Ports, s.Endpoints = o.UID, o.Labels, o.Ports, o.Endpoints
+			return s
+		}
 		s.Labels = map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]}
-		pods := types == config.EndpointIPTypePodIP
+		pods := types == config.EndpointIPTypePodIP || !byController(o)
 		if pods {
 			s.Ports = o.Ports
 		}
@@ -108,7 +145,7 @@ func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.Endp
 			switch {
 			case !ready(e):
 			case pods:
-				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses})
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Hostname: e.Hostname})
 			default:
 				s.Endpoints = []discoveryv1.Endpoint{{}}
 			}
@@ -119,12 +156,16 @@ func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.Endp
 
 func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport {
 	m := metaFacts(o)
-	m.Generation = o.Generation
-	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Status: o.Status}
+	m.Generation, m.CreationTimestamp = o.Generation, o.CreationTimestamp
+	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
 }
 
 func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport {
-	return &mcsv1alpha1.ServiceImport{ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService), Spec: o.Spec}
+	si := &mcsv1alpha1.ServiceImport{ObjectMeta: metaFacts(o)}
+	if imported(o) { // all of it is written
+		si.Labels, si.Annotations, si.Spec, si.Status = o.Labels, o.Annotations, o.Spec, o.Status
+	}
+	return si
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
@@ -138,17 +179,17 @@ func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.Cluster
 }
 
 func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
-	m := metaFacts(o)
+	m := metaFacts(o, multicluster.AnnotationExported, multicluster.AnnotationSources)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.ResourceImport{ObjectMeta: m, Spec: o.Spec}
 }
 
 func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
-	m := metaFacts(o)
+	m := metaFacts(o, multicluster.AnnotationService)
 	m.Labels, m.Finalizers = o.Labels, o.Finalizers
 	re := &mcv1alpha1.ResourceExport{ObjectMeta: m, Spec: o.Spec}
 	for _, c := range o.Status.Conditions {
-		if refuses(c) { // that it was accepted, and when, nobody reads
+		if refuses(c) || contradicts(c) { // that it was accepted, and when, nobody reads
 			re.Status.Conditions = append(re.Status.Conditions, mcv1alpha1.ResourceExportCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 		}
 	}
@@ -158,6 +199,11 @@ func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExpor
 // refuses says whether a condition is the leader's word against an export.
 func refuses(c mcv1alpha1.ResourceExportCondition) bool {
 	return c.Type == mcv1alpha1.ResourceExportFailure && c.Status == corev1.ConditionFalse
+}
+
+// contradicts says whether a condition tells of other clusters' exports that an export contradicts, and that it was imported with.
+func contradicts(c mcv1alpha1.ResourceExportCondition) bool {
+	return c.Type == mcv1alpha1.ResourceExportSucceeded && c.Status == corev1.ConditionTrue && strings.HasSuffix(c.Reason, "Conflict")
 }
 
 // credentials are what a Secret has that a ClusterSet names.

@@ -2,10 +2,14 @@ package member
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -20,11 +24,12 @@ const (
 	reasonImportInvalid    = "ResourceImportInvalid"
 )
 
-// importedService is what a Service that other clusters export becomes here: the Service antrea-mc-<name>, its Endpoints,
-// and the ServiceImport that carries its ClusterIP. Endpoints and ServiceImport may be nil.
+// importedService is what a Service that other clusters export becomes here: the Service antrea-mc-<name>, its Endpoints and
+// EndpointSlices, and the ServiceImport that carries its ClusterIP. Endpoints and ServiceImport may be nil.
 type importedService struct {
 	Service       *corev1.Service
 	Endpoints     *Endpoints
+	Slices        []*discoveryv1.EndpointSlice
 	ServiceImport *mcsv1alpha1.ServiceImport
 }
 
@@ -62,7 +67,9 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	// The leader may be another implementation, which passes on whatever a member exports.
 	ports, wrong := exportcheck.ImportPorts("spec.serviceImport.spec.ports", ri.Spec.ServiceImport.Spec.Ports)
 	in.leftOut(ri, wrong)
-	if len(ports) == 0 {
+	given := ri.Spec.ServiceImport.Spec
+	isHeadless := given.Type == mcsv1alpha1.Headless
+	if len(ports) == 0 && (!isHeadless || len(given.Ports) > 0) {
 		in.add(m.set(), "", reasonImportInvalid, fmt.Sprintf(
 			"ResourceImport %s/%s of the leader is ignored: it has no port that can be imported", ri.Namespace, ri.Name))
 		return nil, in.faults
@@ -88,15 +95,36 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	for _, p := range ports {
 		out.Service.Spec.Ports = append(out.Service.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
 	}
+	if isHeadless {
+		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
+	} else {
+		if given.SessionAffinity == corev1.ServiceAffinityClientIP {
+			out.Service.Spec.SessionAffinity, out.Service.Spec.SessionAffinityConfig = given.SessionAffinity, affinityConfig(given.SessionAffinityConfig)
+		}
+		if p := given.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+			out.Service.Spec.InternalTrafficPolicy = p
+		}
+	}
 	if endpoints != nil {
 		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
 		in.leftOut(endpoints, wrong)
 		to, _ := derive.Get(r, t.reachable, here)
 		to.report(k, endpoints, &in.faults)
 		out.Endpoints = &Endpoints{
-			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
-			Subsets:    subsets,
+			// Kubernetes makes no EndpointSlices of them: those below say in addition whose an endpoint is.
+			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
+				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+			Subsets: subsets,
 		}
+		out.Slices = endpointSlices(of, k, t.bySource(endpoints, r))
+		out.Slices = slices.DeleteFunc(out.Slices, func(s *discoveryv1.EndpointSlice) bool {
+			other, _ := derive.Get(r, t.slices, keyOf(s))
+			if other == nil || importedSlice(other) {
+				return false
+			}
+			in.inTheWay("EndpointSlice", keyOf(s))
+			return true
+		})
 	}
 
 	si, _ := derive.Get(r, t.serviceImports, of)
@@ -104,20 +132,86 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		in.inTheWay("ServiceImport", of)
 		return out, in.faults
 	}
+	metadata, err := exportcheck.ReadMetadata(ri.Annotations[multicluster.AnnotationExported])
+	if err != nil {
+		in.add(m.set(), "", reasonImportInvalid, fmt.Sprintf(
+			"ResourceImport %s/%s of the leader is imported without labels and annotations: %v", ri.Namespace, ri.Name, err))
+	}
 	want := &mcsv1alpha1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, Annotations: annotations},
-		Spec:       mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP, Ports: ports},
+		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, Labels: metadata.Labels, Annotations: maps.Clone(annotations)},
+		Spec:       serviceImportSpec(given, ports, isHeadless),
+	}
+	maps.Copy(want.Annotations, metadata.Annotations) // none of them is a controller's
+	want.Status = serviceImportStatus(out.Slices)
+	var addresses []string
+	if have != nil && !headless(have) {
+		if addresses = have.Spec.ClusterIPs; len(addresses) == 0 && have.Spec.ClusterIP != "" {
+			addresses = []string{have.Spec.ClusterIP}
+		}
 	}
 	switch {
-	case have != nil && have.Spec.ClusterIP != "" && have.Spec.ClusterIP != corev1.ClusterIPNone:
-		want.Spec.IPs = []string{have.Spec.ClusterIP}
-	case si != nil:
+	case isHeadless:
+	case len(addresses) > 0:
+		want.Spec.IPs = addresses
+	case si != nil && si.Spec.Type == mcsv1alpha1.ClusterSetIP:
 		want.Spec.IPs = si.Spec.IPs
 	default:
 		return out, in.faults // made when the Service has its address
 	}
+	if !isHeadless {
+		want.Spec.IPFamilies = familiesOf(want.Spec.IPs)
+	}
 	out.ServiceImport = want
 	return out, in.faults
+}
+
+// serviceImportSpec is what clients read of an import, without its addresses. What this version does not know is left out: the leader
+// may be another implementation.
+func serviceImportSpec(given mcsv1alpha1.ServiceImportSpec, ports []mcsv1alpha1.ServicePort, isHeadless bool) mcsv1alpha1.ServiceImportSpec {
+	if ports == nil {
+		ports = []mcsv1alpha1.ServicePort{}
+	}
+	if isHeadless {
+		return mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.Headless, Ports: ports, IPFamilies: given.IPFamilies}
+	}
+	return mcsv1alpha1.ServiceImportSpec{
+		Type: mcsv1alpha1.ClusterSetIP, Ports: ports, SessionAffinity: given.SessionAffinity, SessionAffinityConfig: given.SessionAffinityConfig,
+		InternalTrafficPolicy: given.InternalTrafficPolicy, TrafficDistribution: given.TrafficDistribution,
+	}
+}
+
+// affinityConfig is a session affinity's configuration as an API server takes it; nil for its default.
+func affinityConfig(c *corev1.SessionAffinityConfig) *corev1.SessionAffinityConfig {
+	if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil || *c.ClientIP.TimeoutSeconds < 1 || *c.ClientIP.TimeoutSeconds > 86400 {
+		return nil
+	}
+	return c
+}
+
+func familiesOf(ips []string) []corev1.IPFamily {
+	var out []corev1.IPFamily
+	for _, ip := range ips {
+		if isIPv4(ip) {
+			out = append(out, corev1.IPv4Protocol)
+		} else {
+			out = append(out, corev1.IPv6Protocol)
+		}
+	}
+	return out
+}
+
+// serviceImportStatus says which clusters' endpoints are imported.
+func serviceImportStatus(list []*discoveryv1.EndpointSlice) mcsv1alpha1.ServiceImportStatus {
+	s := mcsv1alpha1.ServiceImportStatus{EndpointSliceObjects: mcsv1alpha1.EndpointSliceObjectsPresent, Conditions: []metav1.Condition{{
+		Type: string(mcsv1beta1.ServiceImportConditionReady), Status: metav1.ConditionTrue, Reason: string(mcsv1beta1.ServiceImportReasonReady),
+	}}}
+	for _, slice := range list { // in the order of their clusters
+		id := slice.Labels[mcsv1beta1.LabelSourceCluster]
+		if !slices.ContainsFunc(s.Clusters, func(c mcsv1alpha1.ClusterStatus) bool { return c.Cluster == id }) {
+			s.Clusters = append(s.Clusters, mcsv1alpha1.ClusterStatus{Cluster: id})
+		}
+	}
+	return s
 }
 
 // importer reports what is wrong with an import.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -29,6 +30,7 @@ type Desired struct {
 
 	Services           []*corev1.Service
 	Endpoints          []*Endpoints
+	EndpointSlices     []*discoveryv1.EndpointSlice
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 	Gateways           []*mcv1alpha1.Gateway
@@ -63,7 +65,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 	}
 	for _, row := range t.validity.All() {
 		have, _ := t.serviceExports.Get(row.Key)
-		want := withCondition(have, *row.Value)
+		want := exportWith(have, row.Value)
 		stamp(want.Status.Conditions, now)
 		d.ServiceExports = append(d.ServiceExports, want)
 	}
@@ -72,6 +74,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 		if row.Value.Endpoints != nil {
 			d.Endpoints = append(d.Endpoints, row.Value.Endpoints)
 		}
+		d.EndpointSlices = append(d.EndpointSlices, row.Value.Slices...)
 		if row.Value.ServiceImport != nil {
 			d.ServiceImports = append(d.ServiceImports, row.Value.ServiceImport)
 		}

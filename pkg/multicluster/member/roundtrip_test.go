@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
@@ -62,7 +64,7 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	w.create(w.member, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "antrea-mc-web")})
 	w.exportIs("antrea-mc-web", "ImportedService")
 
-	// Another member was first with other ports: the leader refuses ours, and its user is told.
+	// Another member was first with other ports: both are imported, and our user is told.
 	other := resourceExport(membership{ID: "west", Common: area}, derive.Object{Namespace: "default", Name: "db"}, "Service")
 	other.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "db", Port: 5432, Protocol: corev1.ProtocolTCP}}}}
 	w.create(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-west"),
@@ -71,7 +73,16 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 		return w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "antrea-mc-db"}, &corev1.Service{})
 	})
 	w.create(w.member, web("db")...)
-	w.eventIs("db", "ConvergeFailure")
+	w.eventually("the conflict is told", func(ctx context.Context) error {
+		se := &mcsv1alpha1.ServiceExport{}
+		if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "db"}, se); err != nil {
+			return err
+		}
+		if c := apimeta.FindStatusCondition(se.Status.Conditions, "Conflict"); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "PortConflict" {
+			return fmt.Errorf("have %v", se.Status.Conditions)
+		}
+		return nil
+	})
 
 	// Two Services derive one name. When the first is not exported any more the second has it.
 	collision := func(namespace, name string) []client.Object {
@@ -109,7 +120,7 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 			if err := w.member.Get(ctx, client.ObjectKeyFromObject(se), se); err != nil {
 				return err
 			}
-			if len(se.Status.Conditions) != 1 || se.Status.Conditions[0].Reason != reason {
+			if c := apimeta.FindStatusCondition(se.Status.Conditions, "Valid"); c == nil || c.Reason != reason {
 				return fmt.Errorf("have %v", se.Status.Conditions)
 			}
 			return nil

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 )
 
 // The documented API is made of core/v1 Endpoints and their subsets, which Kubernetes mirrors
@@ -28,7 +29,7 @@ type (
 // each set of ports, each address once, in a fixed order.
 func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 	ports := map[string][]port{}
-	addresses := map[string]map[string]bool{}
+	addresses := map[string]map[string]string{} // host names, by port set and address
 	for _, s := range endpointSlices {
 		if s.AddressType != discoveryv1.AddressTypeIPv4 {
 			continue
@@ -62,9 +63,9 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 					continue
 				}
 				if addresses[id] == nil {
-					ports[id], addresses[id] = ps, map[string]bool{}
+					ports[id], addresses[id] = ps, map[string]string{}
 				}
-				addresses[id][a] = true
+				addresses[id][a] = max(addresses[id][a], ptr.Deref(e.Hostname, ""))
 			}
 		}
 	}
@@ -72,7 +73,7 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 	for _, id := range slices.Sorted(maps.Keys(addresses)) {
 		one := subset{Ports: ports[id]}
 		for _, a := range slices.Sorted(maps.Keys(addresses[id])) {
-			one.Addresses = append(one.Addresses, address{IP: a})
+			one.Addresses = append(one.Addresses, address{IP: a, Hostname: addresses[id][a]})
 		}
 		subsets = append(subsets, one)
 	}
@@ -101,7 +102,7 @@ func flatten(subsets []subset) map[string]bool {
 		}
 		for _, t := range texts {
 			for _, a := range s.Addresses {
-				m["ready "+a.IP+" "+t] = true
+				m["ready "+a.IP+" "+a.Hostname+" "+t] = true
 			}
 			for _, a := range s.NotReadyAddresses {
 				m["not ready "+a.IP+" "+t] = true

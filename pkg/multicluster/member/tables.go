@@ -83,6 +83,7 @@ type tables struct {
 	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
 
 	slicesByService *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice]
+	importedSlices  *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice] // those that this controller makes
 	importsByName   *derive.Index[derive.Object, derive.Object, *mcv1alpha1.ResourceImport]
 	importsByKind   *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]
 
@@ -93,10 +94,11 @@ type tables struct {
 	infos          *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	reachable      *derive.Table[derive.Name, *reach]
 	imports        *derive.Table[derive.Object, *importedService] // by the Service's name in the ClusterSet
-	exportable     *derive.Table[derive.Object, *exportable]      // by the Service's name
-	holders        *derive.Table[derive.Name, derive.Object]      // which Service has a ResourceExport's name
-	exports        *derive.Table[derive.Object, *exported]        // by the Service's name
-	validity       *derive.Table[derive.Object, *metav1.Condition]
+	sources        *derive.Table[derive.Name, []sourceRange]
+	exportable     *derive.Table[derive.Object, *exportable] // by the Service's name
+	holders        *derive.Table[derive.Name, derive.Object] // which Service has a ResourceExport's name
+	exports        *derive.Table[derive.Object, *exported]   // by the Service's name
+	validity       *derive.Table[derive.Object, []metav1.Condition]
 	ownInfo        *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
 
 	podIdentities    *derive.Table[derive.Object, policy.Identity]
@@ -126,6 +128,7 @@ type tables struct {
 	importsByNumber    *derive.Index[labelNumber, derive.Object, *mcv1alpha1.ResourceImport]
 	labelsByNumber     *derive.Index[labelNumber, derive.Object, *mcv1alpha1.LabelIdentity]
 
+	slicesToImport   *derive.Index[derive.Object, derive.Object, *importedService]
 	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
 	infosByName      *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	gatewayByName    *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.Gateway]
@@ -172,12 +175,18 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
 	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
 	t.versions = map[string]*derive.Source[derive.Object, string]{}
-	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "ServiceImport", "ServiceExport", "LabelIdentity", "PodAddressImport", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
+	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "EndpointSlice", "ServiceImport", "ServiceExport", "LabelIdentity", "PodAddressImport", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
 		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
 	}
 
 	t.slicesByService = derive.NewIndex(t.slices, "service", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
 		return []derive.Object{{Namespace: k.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}}
+	})
+	t.importedSlices = derive.NewIndex(t.slices, "imported", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
+		if !importedSlice(s) {
+			return nil
+		}
+		return []derive.Object{k}
 	})
 	t.importsByName = derive.NewIndex(t.resourceImports, "name", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
 		if ri.Spec.Kind != multicluster.ServiceImportKind && ri.Spec.Kind != multicluster.EndpointsKind {
@@ -205,6 +214,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 		return keysOf(list)
 	})
 	t.reachable = derive.NewTable(e, "reachable", t.reachableOf, once)
+	t.sources = derive.NewTable(e, "sources", t.sourcesOf, once)
 	t.imports = derive.NewTable(e, "imports", t.importOf, derive.KeysOfIndex(t.importsByName))
 	t.exportable = derive.NewTable(e, "exportable", t.exportableOf, derive.KeysOf(t.serviceExports))
 	t.exportableByName = derive.NewIndex(t.exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
@@ -317,6 +327,7 @@ func (t *tables) load(v View) {
 	fillVersions(t, "ClusterInfoImport", v.ClusterInfoImports, version)
 	fillVersions(t, "Service", v.Services, importedVersion)
 	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
+	fillVersions(t, "EndpointSlice", v.EndpointSlices, importedSliceVersion)
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)

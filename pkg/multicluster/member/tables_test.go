@@ -93,6 +93,7 @@ func (t *tables) update(v View) {
 	fillVersions(t, "ClusterInfoImport", v.ClusterInfoImports, version)
 	fillVersions(t, "Service", v.Services, importedVersion)
 	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
+	fillVersions(t, "EndpointSlice", v.EndpointSlices, importedSliceVersion)
 	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
 	fillVersions(t, "ServiceExport", v.ServiceExports, version)
 	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)

@@ -161,6 +161,9 @@ func checkMeta(was, is metav1.Object, finalizers ...string) string {
 func checkPayload(re *mcv1alpha1.ResourceExport) error {
 	switch re.Spec.Kind {
 	case multicluster.ServiceKind:
+		if _, err := exportcheck.ReadServiceFacts(re.Annotations[multicluster.AnnotationService]); err != nil {
+			return err
+		}
 		_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", re.Spec.Service.ServiceSpec.Ports)
 		return exportcheck.First(wrong)
 	case multicluster.EndpointsKind:

@@ -1,0 +1,316 @@
+package leader
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// conflict is what the exports of one Service contradict each other in. All their exporters are told the same.
+type conflict struct{ Reason, Message string }
+
+// service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and where exports contradict
+// each other the oldest counts. Of two Services that derive one name the one that is imported already keeps it.
+func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
+	exports := t.counting(r, derive.List(r, t.servicesOf, base))
+	if len(exports) == 0 {
+		return joint{}, nil
+	}
+	j := joint{There: true, Converged: map[string]bool{}, Failed: map[string]string{}}
+	var candidates []*export
+	for _, e := range exports {
+		if e.Missing {
+			j.fail(e, "spec.service is missing")
+			continue
+		}
+		if e.Wrong != "" {
+			j.fail(e, "%s", e.Wrong)
+			continue
+		}
+		if len(e.Ports) == 0 && !e.headless() {
+			j.fail(e, "spec.service.serviceSpec.ports is empty; export a Service that has ports")
+			continue
+		}
+		if wrong := checkService(e); wrong != nil {
+			j.fail(e, "%v", wrong)
+			continue
+		}
+		candidates = append(candidates, e)
+	}
+	if len(candidates) == 0 {
+		return j, nil
+	}
+	slices.SortStableFunc(candidates, func(a, b *export) int { return cmp.Compare(a.since(), b.since()) })
+	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
+	of := candidates[0].Of
+	if current != nil {
+		for _, e := range candidates {
+			if e.Of == (object{current.Spec.Namespace, current.Spec.Name}) {
+				of = e.Of
+				break
+			}
+		}
+	}
+	var same []*export
+	for _, e := range candidates {
+		if e.Of != of {
+			j.fail(e, "Service %s/%s has the derived name of Service %s/%s, which is imported already; rename one of the two Services",
+				e.Of.namespace, e.Of.name, of.namespace, of.name)
+			continue
+		}
+		same = append(same, e)
+	}
+	j.Of = of
+	m := merge(same)
+	j.Conflict, j.Headless, j.Lost = m.told(), m.headless, m.lost
+	for _, e := range same {
+		if e.headless() == m.headless {
+			j.Converged[e.ClusterID] = true
+		}
+	}
+	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
+		Namespace: of.namespace, Name: of.name, Kind: multicluster.ServiceImportKind,
+		// Without metadata: the API server drops it in an embedded object, and what comes
+		// back would never equal what is wanted.
+		ServiceImport: &mcsv1alpha1.ServiceImport{Spec: m.spec},
+	})
+	if len(m.metadata.Labels)+len(m.metadata.Annotations) > 0 {
+		j.Import.Annotations = map[string]string{multicluster.AnnotationExported: m.metadata.String()}
+	}
+	return j, nil
+}
+
+// merged is what the exports of a Service become.
+type merged struct {
+	spec     mcsv1alpha1.ServiceImportSpec
+	metadata exportcheck.Metadata
+	headless bool
+	// lost are the names of ports that a cluster exports and that are another cluster's port in the import, by cluster ID.
+	lost      map[string]map[string]bool
+	conflicts []conflict
+}
+
+// merge goes by the order of exports, the oldest first.
+func merge(exports []*export) *merged {
+	oldest := exports[0]
+	m := &merged{headless: oldest.headless(), spec: mcsv1alpha1.ServiceImportSpec{Type: mcsv1alpha1.ClusterSetIP}, lost: map[string]map[string]bool{}}
+	if m.headless {
+		m.spec.Type = mcsv1alpha1.Headless
+	}
+	if e := first(exports[1:], func(e *export) bool { return e.headless() != m.headless }); e != nil {
+		m.add(mcsv1beta1.ServiceExportReasonTypeConflict, "type", string(m.spec.Type), oldest, e, "not that, and its endpoints are left out")
+	}
+	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.headless() != m.headless })
+	m.ports(exports)
+
+	exports = slices.DeleteFunc(exports, func(e *export) bool { return e.Facts == nil }) // they say nothing else
+	if len(exports) == 0 {
+		return m
+	}
+	oldest = exports[0]
+	f := oldest.Facts
+	differs := func(reason mcsv1beta1.ServiceExportConditionReason, field, value string, of func(*exportcheck.ServiceFacts) any) {
+		if e := first(exports[1:], func(e *export) bool { return !equality.Semantic.DeepEqual(of(e.Facts), of(f)) }); e != nil {
+			m.add(reason, field, value, oldest, e, "another value")
+		}
+	}
+	if !m.headless { // clients of a headless Service choose themselves
+		affinity := func(f *exportcheck.ServiceFacts) corev1.ServiceAffinity {
+			return cmp.Or(f.SessionAffinity, corev1.ServiceAffinityNone)
+		}
+		m.spec.SessionAffinity = affinity(f)
+		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", string(affinity(f)), func(f *exportcheck.ServiceFacts) any { return affinity(f) })
+		if f.AffinityTimeout != nil {
+			m.spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: f.AffinityTimeout}}
+		}
+		differs(mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "sessionAffinityConfig", timeoutText(f), func(f *exportcheck.ServiceFacts) any { return timeoutText(f) })
+		if f.InternalTrafficPolicy != "" {
+			m.spec.InternalTrafficPolicy = &f.InternalTrafficPolicy
+		}
+		differs(mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", string(f.InternalTrafficPolicy), func(f *exportcheck.ServiceFacts) any { return f.InternalTrafficPolicy })
+		if f.TrafficDistribution != "" {
+			m.spec.TrafficDistribution = &f.TrafficDistribution
+		}
+		differs(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", f.TrafficDistribution, func(f *exportcheck.ServiceFacts) any { return f.TrafficDistribution })
+	}
+	m.spec.IPFamilies = f.IPFamilies
+	differs(mcsv1beta1.ServiceExportReasonIPFamilyConflict, "ipFamilies", fmt.Sprint(f.IPFamilies), func(f *exportcheck.ServiceFacts) any { return f.IPFamilies })
+	m.metadata = f.Metadata
+	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels), func(f *exportcheck.ServiceFacts) any { return f.Labels })
+	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations), func(f *exportcheck.ServiceFacts) any { return f.Annotations })
+	return m
+}
+
+// ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that an older
+// export has is lost: its cluster's endpoints do not get what is meant for the other one.
+func (m *merged) ports(exports []*export) {
+	oldest := exports[0]
+	var union []mcsv1alpha1.ServicePort
+	var from *export // that differs
+	for _, e := range exports {
+		ports := servicePorts(e)
+		if e != oldest && from == nil && !samePorts(sorted(ports), sorted(servicePorts(oldest))) {
+			from = e
+		}
+		for _, p := range ports {
+			i := slices.IndexFunc(union, func(u mcsv1alpha1.ServicePort) bool {
+				return u.Name == p.Name || u.Name == "" || p.Name == "" || u.Protocol == p.Protocol && u.Port == p.Port
+			})
+			switch {
+			case e == oldest || i < 0 && len(union) < exportcheck.MaxPorts:
+				union = append(union, p)
+			case i >= 0 && union[i].Name == p.Name && union[i].Protocol == p.Protocol && union[i].Port == p.Port:
+			default:
+				if m.lost[e.ClusterID] == nil {
+					m.lost[e.ClusterID] = map[string]bool{}
+				}
+				m.lost[e.ClusterID][p.Name] = true
+			}
+		}
+	}
+	m.spec.Ports = union
+	if m.spec.Ports == nil {
+		m.spec.Ports = []mcsv1alpha1.ServicePort{} // the API wants a list
+	}
+	if from != nil {
+		m.conflicts = append(m.conflicts, conflict{string(mcsv1beta1.ServiceExportReasonPortConflict), fmt.Sprintf(
+			"ports: cluster %s, whose export is the oldest, has %s, cluster %s has %s; imported is %s",
+			oldest.ClusterID, portsText(servicePorts(oldest)), from.ClusterID, portsText(servicePorts(from)), portsText(union))})
+	}
+}
+
+func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, value string, oldest, other *export, has string) {
+	m.conflicts = append(m.conflicts, conflict{string(reason), fmt.Sprintf("%s: imported is %s of cluster %s, whose export is the oldest; cluster %s has %s",
+		field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
+}
+
+// told is one conflict for all: the reason of the first, and what is to be said of each.
+func (m *merged) told() *conflict {
+	if len(m.conflicts) == 0 {
+		return nil
+	}
+	texts := make([]string, len(m.conflicts))
+	for i, c := range m.conflicts {
+		texts[i] = c.Message
+	}
+	return &conflict{m.conflicts[0].Reason, strings.Join(texts, "; ")}
+}
+
+func first(exports []*export, is func(*export) bool) *export {
+	if i := slices.IndexFunc(exports, is); i >= 0 {
+		return exports[i]
+	}
+	return nil
+}
+
+func timeoutText(f *exportcheck.ServiceFacts) string {
+	if f.AffinityTimeout == nil {
+		return "without a timeout"
+	}
+	return fmt.Sprintf("timeout %ds", *f.AffinityTimeout)
+}
+
+// quoted keeps what members write from filling conditions.
+func quoted(list map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(list)) {
+		out = append(out, k+"="+list[k])
+	}
+	if text := strings.Join(out, ","); len(text) <= 256 {
+		return "[" + text + "]"
+	}
+	return fmt.Sprintf("a list of %d", len(list))
+}
+
+// since is when an export was made, as far as it says so: of two the older one counts. Whoever may export a Service may say anything, so
+// it decides about nothing but the exports of this Service.
+func (e *export) since() int64 {
+	if e.Facts != nil && e.Facts.Created > 0 {
+		return e.Facts.Created
+	}
+	return e.Created
+}
+
+func (e *export) headless() bool { return e.Facts != nil && e.Facts.Headless }
+
+// checkService says what is wrong with what names a Service and its ports.
+func checkService(e *export) error {
+	if wrong := validation.IsDNS1123Label(e.Of.namespace); len(wrong) > 0 {
+		return fmt.Errorf("spec.namespace: %q: %s", e.Of.namespace, wrong[0])
+	}
+	if wrong := validation.IsDNS1123Label(e.Of.name); len(wrong) > 0 {
+		return fmt.Errorf("spec.name: %q: %s", e.Of.name, wrong[0])
+	}
+	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", e.Ports)
+	return exportcheck.First(wrong)
+}
+
+func servicePorts(e *export) []mcsv1alpha1.ServicePort {
+	var out []mcsv1alpha1.ServicePort
+	for _, p := range e.Ports {
+		protocol := p.Protocol
+		if protocol == "" {
+			protocol = corev1.ProtocolTCP
+		}
+		out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+	}
+	return out
+}
+
+// sorted are ports in an order that says nothing.
+func sorted(ports []mcsv1alpha1.ServicePort) []mcsv1alpha1.ServicePort {
+	out := slices.Clone(ports)
+	slices.SortFunc(out, func(a, b mcsv1alpha1.ServicePort) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+func samePorts(a, b []mcsv1alpha1.ServicePort) bool {
+	return len(a) == len(b) && equality.Semantic.DeepEqual(a, b)
+}
+
+func portsText(ports []mcsv1alpha1.ServicePort) string {
+	var out []string
+	for i, p := range ports {
+		if i == 8 {
+			out = append(out, fmt.Sprintf("and %d more", len(ports)-i))
+			break
+		}
+		text := strings.TrimPrefix(fmt.Sprintf("%s:%s/%d", p.Name, p.Protocol, p.Port), ":")
+		if p.AppProtocol != nil {
+			text += "(" + *p.AppProtocol + ")"
+		}
+		out = append(out, text)
+	}
+	return "[" + strings.Join(out, " ") + "]"
+}
+
+// withoutPorts are subsets without some ports. One of which no port is left goes: an endpoint without ports would mean something else.
+func withoutPorts(subsets []corev1.EndpointSubset, lost map[string]bool) []corev1.EndpointSubset {
+	if len(lost) == 0 {
+		return subsets
+	}
+	var out []corev1.EndpointSubset
+	for _, s := range subsets {
+		s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(p corev1.EndpointPort) bool { return lost[p.Name] })
+		if len(s.Ports) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package leader
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+)
+
+// TestConflicts has the rows of the Multi-Cluster Services API: what the exports of a Service become, and what their exporters are told.
+func TestConflicts(t *testing.T) {
+	type exports = []*mcv1alpha1.ResourceExport
+	type facts = exportcheck.ServiceFacts
+	ports := func(list ...any) []corev1.ServicePort {
+		var out []corev1.ServicePort
+		for i := 0; i < len(list); i += 2 {
+			out = append(out, corev1.ServicePort{Name: list[i].(string), Port: int32(list[i+1].(int)), Protocol: corev1.ProtocolTCP})
+		}
+		return out
+	}
+	export := func(cluster string, f *facts, list []corev1.ServicePort) *mcv1alpha1.ResourceExport {
+		re := service(cluster, "default", "web", time.Hour, 80)
+		re.Spec.Service.ServiceSpec.Ports = list
+		if f != nil {
+			re.Annotations = map[string]string{multicluster.AnnotationService: f.String()}
+		}
+		return re
+	}
+	addresses := func(cluster, address string, list ...any) *mcv1alpha1.ResourceExport {
+		re := endpoints(cluster, "default", "web", address)
+		for _, p := range ports(list...) {
+			re.Spec.Endpoints.Subsets[0].Ports = append(re.Spec.Endpoints.Subsets[0].Ports, corev1.EndpointPort{Name: p.Name, Port: p.Port})
+		}
+		return re
+	}
+	http := ports("http", 80)
+	since := func(created int64, change func(*facts)) *facts {
+		f := &facts{Created: created}
+		if change != nil {
+			change(f)
+		}
+		return f
+	}
+	all := func(reason string, clusters ...string) []string {
+		var out []string
+		for _, c := range clusters {
+			out = append(out, c+"-default-web-service "+reason)
+		}
+		return out
+	}
+	for _, row := range []struct {
+		name string
+		now  exports
+		want []string
+	}{
+		{"three agree", exports{export("east", since(3, nil), http), export("west", since(2, nil), http), export("south", since(1, nil), http)}, []string{
+			"default-web-service of default/web [http:TCP/80] +east +south +west"}},
+		{"the order of ports is no conflict", exports{export("east", since(1, nil), ports("a", 1, "b", 2)), export("west", since(2, nil), ports("b", 2, "a", 1))}, []string{
+			"default-web-service of default/web [a:TCP/1 b:TCP/2] +east +west"}},
+		{"row 11: different ports are joined, and traffic goes to the cluster that has them (row 21)", exports{
+			export("east", since(2, nil), ports("b", 43)), export("west", since(1, nil), ports("a", 42)),
+			addresses("east", "10.96.0.1", "b", 43), addresses("west", "10.97.0.1", "a", 42)}, append([]string{
+			"default-web-endpoints of default/web 10.96.0.1:b:43 10.97.0.1:a:42 +east +west",
+			"default-web-service of default/web [a:TCP/42 b:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"row 12: one name, two numbers: the older export's, and traffic to its cluster alone (row 20)", exports{
+			export("east", since(2, nil), ports("tcp", 42)), export("west", since(1, nil), ports("tcp", 43)), export("south", since(3, nil), ports("tcp", 43)),
+			addresses("east", "10.96.0.1", "tcp", 42), addresses("west", "10.97.0.1", "tcp", 43), addresses("south", "10.98.0.1", "tcp", 43)}, append([]string{
+			"default-web-endpoints of default/web 10.98.0.1:tcp:43 10.97.0.1:tcp:43 +east +south +west",
+			"default-web-service of default/web [tcp:TCP/43] +east +south +west"}, all("PortConflict", "east", "south", "west")...)},
+		{"one number, two names", exports{export("east", since(1, nil), ports("a", 80)), export("west", since(2, nil), ports("b", 80))}, append([]string{
+			"default-web-service of default/web [a:TCP/80] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"a port without a name goes with no other", exports{export("east", since(1, nil), ports("", 80)), export("west", since(2, nil), ports("b", 81))}, append([]string{
+			"default-web-service of default/web [TCP/80] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"row 13: one is headless", exports{
+			export("east", since(2, nil), http), export("west", since(1, func(f *facts) { f.Headless = true }), http),
+			addresses("east", "10.96.0.1", "http", 80), addresses("west", "10.11.0.1", "http", 8080)}, append([]string{
+			"default-web-endpoints of default/web 10.11.0.1:http:8080 +west",
+			"default-web-service of default/web [http:TCP/80] Headless +west",
+			"east-default-web-endpoints fails: the endpoints of cluster east are left out: type: imported is Headless of cluster west, whose export is the oldest; cluster east has not that, and its endpoints are left out",
+		}, all("TypeConflict", "east", "west")...)},
+		{"affinity and its timeout", exports{
+			export("east", since(1, func(f *facts) {
+				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(60))
+			}), http),
+			export("west", since(2, func(f *facts) { f.SessionAffinity = corev1.ServiceAffinityNone }), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] ClientIP 60s +east +west"}, all("SessionAffinityConflict", "east", "west")...)},
+		{"the timeout alone", exports{
+			export("east", since(2, func(f *facts) {
+				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(60))
+			}), http),
+			export("west", since(1, func(f *facts) {
+				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(61))
+			}), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] ClientIP 61s +east +west"}, all("SessionAffinityConfigConflict", "east", "west")...)},
+		{"internal traffic policy", exports{
+			export("east", since(2, func(f *facts) { f.InternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyCluster }), http),
+			export("west", since(1, func(f *facts) { f.InternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyLocal }), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] Local +east +west"}, all("InternalTrafficPolicyConflict", "east", "west")...)},
+		{"traffic distribution", exports{
+			export("east", since(1, func(f *facts) { f.TrafficDistribution = "PreferClose" }), http), export("west", since(2, nil), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] PreferClose +east +west"}, all("TrafficDistributionConflict", "east", "west")...)},
+		{"families", exports{
+			export("east", since(1, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4"} }), http),
+			export("west", since(2, func(f *facts) { f.IPFamilies = []corev1.IPFamily{"IPv4", "IPv6"} }), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] [IPv4] +east +west"}, all("IPFamilyConflict", "east", "west")...)},
+		{"row 15: labels", exports{
+			export("east", since(1, func(f *facts) { f.Labels = map[string]string{"a": "b"} }), http),
+			export("west", since(2, func(f *facts) { f.Labels = map[string]string{"a": "c"} }), http)}, append([]string{
+			`default-web-service of default/web [http:TCP/80]{"labels":{"a":"b"}} +east +west`}, all("LabelsConflict", "east", "west")...)},
+		{"row 15: annotations, of three", exports{
+			export("east", since(2, func(f *facts) { f.Annotations = map[string]string{"a": "b"} }), http),
+			export("south", since(3, func(f *facts) { f.Annotations = map[string]string{"a": "c"} }), http),
+			export("west", since(1, func(f *facts) { f.Annotations = map[string]string{"a": "c"} }), http)}, append([]string{
+			`default-web-service of default/web [http:TCP/80]{"annotations":{"a":"c"}} +east +south +west`}, all("AnnotationsConflict", "east", "south", "west")...)},
+		{"a member of another implementation says nothing but ports", exports{
+			export("east", nil, http), export("west", since(1, func(f *facts) { f.SessionAffinity = corev1.ServiceAffinityClientIP }), http)}, []string{
+			"default-web-service of default/web [http:TCP/80] ClientIP +east +west"}},
+		{"facts that are none are refused, the others go on", exports{
+			export("east", since(1, func(f *facts) { f.SessionAffinity = "Sticky" }), http), export("west", since(2, nil), http)}, []string{
+			"default-web-service of default/web [http:TCP/80] +west",
+			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: sessionAffinity: "Sticky" is not one of ClientIP and None`}},
+		{"a label that would speak to controllers", exports{
+			export("east", since(1, func(f *facts) { f.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"} }), http)}, []string{
+			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: annotations: "multicluster.antrea.io/imported-service" is the ClusterSet's own: export another one`}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := View{Namespace: "area", Now: noon, Announces: announced("east", "west", "south"), ResourceExports: row.now}
+			have, problems := Plan(v)
+			if diff := cmp.Diff(row.want, reported(have)); diff != "" || len(problems) > 0 {
+				t.Errorf("problems %v; want, have:\n%s", problems, diff)
+			}
+			slices.Reverse(v.ResourceExports)
+			v.ResourceImports = slices.Collect(maps.Values(have.Imports))
+			if again, _ := Plan(v); !slices.Equal(reported(again), reported(have)) {
+				t.Errorf("once it is written something else is desired: %v, was %v", reported(again), reported(have))
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package member
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// inSlice is how many endpoints an EndpointSlice has where many are: between that and the double of it.
+const inSlice = 40
+
+// unknownSource stands for the cluster of endpoints of which a leader of another implementation does not say whose they are, and that
+// are in nobody's ranges.
+const unknownSource = "unknown"
+
+// sourceRange is a range of addresses of a cluster.
+type sourceRange struct {
+	Range   netip.Prefix
+	Cluster string
+}
+
+// sourcesOf are the ranges of all clusters, by which it is found whose an endpoint is.
+func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []problem.Problem) {
+	m, _ := derive.Get(r, t.membership, here)
+	own, _ := derive.Get(r, t.own, here)
+	infos, _ := derive.Get(r, t.infos, here)
+	var out []sourceRange
+	if own.Service.IsValid() {
+		out = append(out, sourceRange{own.Service, m.ID})
+	}
+	for _, p := range own.Pods {
+		out = append(out, sourceRange{p, m.ID})
+	}
+	for _, cii := range infos {
+		for _, text := range append([]string{cii.Spec.ServiceCIDR}, cii.Spec.PodCIDRs...) {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				out = append(out, sourceRange{p, cii.Spec.ClusterID})
+			}
+		}
+	}
+	return out, nil
+}
+
+// bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges.
+func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[string][]subset {
+	all := ri.Spec.Endpoints.Subsets
+	if out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], all); ok {
+		return out
+	}
+	ranges, _ := derive.Get(r, t.sources, here)
+	out := map[string][]subset{}
+	for _, s := range all {
+		parts := map[string][]address{}
+		for _, a := range s.Addresses {
+			id := unknownSource
+			if ip, err := netip.ParseAddr(a.IP); err == nil {
+				if i := slices.IndexFunc(ranges, func(s sourceRange) bool { return s.Range.Contains(ip) }); i >= 0 {
+					id = ranges[i].Cluster
+				}
+			}
+			parts[id] = append(parts[id], a)
+		}
+		for id, list := range parts {
+			out[id] = append(out[id], subset{Addresses: list, Ports: s.Ports})
+		}
+	}
+	return out
+}
+
+// endpointSlices are those of an imported Service: for the Service that is derived from it, by which the datapath finds them, and for
+// multi-cluster DNS. An endpoint stays in its slice while others come and go, so that a change costs one slice.
+func endpointSlices(of, service derive.Object, sources map[string][]subset) []*discoveryv1.EndpointSlice {
+	var out []*discoveryv1.EndpointSlice
+	for _, id := range slices.Sorted(maps.Keys(sources)) {
+		label := id
+		if len(validation.IsValidLabelValue(id)) > 0 {
+			label = multicluster.LabelHash(id)
+		}
+		subsets, _ := exportcheck.Subsets("", sources[id], exportcheck.Allowed{}, exportcheck.MaxImportEndpoints) // what is wrong is reported of all together
+		for i, s := range subsets {
+			for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+				for bucket, endpoints := range buckets(s, family) {
+					if len(endpoints) == 0 {
+						continue
+					}
+					text := fmt.Sprintf("%s/%s/%d/%s/%d", of.Name, id, i, family, bucket)
+					out = append(out, &discoveryv1.EndpointSlice{
+						ObjectMeta: metav1.ObjectMeta{
+							Namespace: service.Namespace, Name: service.Name + "-" + multicluster.LabelHash(text),
+							Labels: map[string]string{
+								discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager,
+								mcsv1beta1.LabelServiceName: of.Name, mcsv1beta1.LabelSourceCluster: label,
+							},
+						},
+						AddressType: family, Ports: slicePorts(s.Ports), Endpoints: endpoints,
+					})
+				}
+			}
+		}
+	}
+	return out
+}
+
+func slicePorts(list []port) []discoveryv1.EndpointPort {
+	var out []discoveryv1.EndpointPort
+	for _, p := range list {
+		out = append(out, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(p.Port), AppProtocol: p.AppProtocol})
+	}
+	return out
+}
+
+// buckets divides the addresses of a family by their hashes (linear hashing): of one more or less, at most one bucket is divided or joined.
+func buckets(s subset, family discoveryv1.AddressType) [][]discoveryv1.Endpoint {
+	var list []address
+	for _, a := range s.Addresses {
+		if ip, err := netip.ParseAddr(a.IP); err == nil && ip.Is4() == (family == discoveryv1.AddressTypeIPv4) {
+			list = append(list, a)
+		}
+	}
+	n := max(1, (len(list)+inSlice-1)/inSlice)
+	out := make([][]discoveryv1.Endpoint, n)
+	slices.SortFunc(list, func(a, b address) int { return netip.MustParseAddr(a.IP).Compare(netip.MustParseAddr(b.IP)) })
+	for _, a := range list {
+		h := fnv.New64a()
+		h.Write([]byte(a.IP))
+		b := bucket(h.Sum64(), n)
+		e := discoveryv1.Endpoint{Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)}}
+		if a.Hostname != "" {
+			e.Hostname = ptr.To(a.Hostname)
+		}
+		out[b] = append(out[b], e)
+	}
+	return out
+}
+
+// bucket is one of n.
+func bucket(hash uint64, n int) int {
+	width := bits.Len(uint(n - 1))
+	b := int(hash & (1<<width - 1))
+	if b >= n {
+		b = int(hash & (1<<(width-1) - 1))
+	}
+	return b
+}

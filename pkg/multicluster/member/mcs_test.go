@@ -1,0 +1,451 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// services are two members of a ClusterSet on real API servers with the real controllers, the leader's too. There are no Pods: what
+// Kubernetes makes of them the test writes.
+type services struct {
+	*world
+	members map[string]*world // by cluster ID
+}
+
+// newServices joins members.
+func newServices(t *testing.T, ids ...string) *services {
+	w, _ := newWorld(t)
+	own := clusterSet("")
+	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
+	w.create(w.leader, &corev1.Namespace{ObjectMeta: meta("", area)}, memberRole(), own)
+	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
+	s := &services{world: w, members: map[string]*world{}}
+	for i, id := range ids {
+		m := w
+		if i > 0 {
+			server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: fmt.Sprintf("10.%d.0.0/16", 97+i)})
+			m = &world{t: t, leader: w.leader, leaderConfig: w.leaderConfig, memberConfig: server.Config}
+		}
+		m.config = config.Default()
+		m.config.PodCIDRs = []string{fmt.Sprintf("10.%d.0.0/16", 11+i)}
+		scheme := Scheme()
+		if err := mcsv1beta1.Install(scheme); err != nil {
+			t.Fatal(err)
+		}
+		c, err := client.New(m.memberConfig, client.Options{Scheme: scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.member = c
+		account := &corev1.ServiceAccount{ObjectMeta: meta(area, id)}
+		w.create(w.leader, account, &rbacv1.RoleBinding{ObjectMeta: meta(area, id),
+			RoleRef:  rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: multicluster.MemberRole},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: area, Name: id}}})
+		request := &authenticationv1.TokenRequest{}
+		if err := w.leader.SubResource("token").Create(t.Context(), account, request); err != nil {
+			t.Fatal(err)
+		}
+		set := clusterSet(w.leaderConfig.Host)
+		set.Spec.ClusterID = id
+		w.create(m.member, set, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"),
+			Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": []byte(request.Status.Token)}})
+		m.startMember()
+		s.members[id] = m
+	}
+	for _, m := range s.members {
+		m.clusterSetIs("True True True", "")
+	}
+	return s
+}
+
+// everywhere checks something in every cluster until it is so.
+func (s *services) everywhere(what string, check func(ctx context.Context, in client.Client) error) {
+	s.t.Helper()
+	for _, id := range slices.Sorted(maps.Keys(s.members)) {
+		s.eventually(what+" in "+id, func(ctx context.Context) error { return check(ctx, s.members[id].member) })
+	}
+}
+
+// hello is the Service of the conformance suite, with the EndpointSlice that Kubernetes makes of its Pods.
+func (s *services) hello(id, namespace string, change func(*corev1.Service)) *corev1.Service {
+	s.t.Helper()
+	to := s.members[id].member
+	if err := to.Create(s.t.Context(), &corev1.Namespace{ObjectMeta: meta("", namespace)}); err != nil && !apierrors.IsAlreadyExists(err) {
+		s.t.Fatal(err)
+	}
+	o := &corev1.Service{ObjectMeta: meta(namespace, "hello"), Spec: corev1.ServiceSpec{
+		Selector: map[string]string{"app": "hello"}, SessionAffinity: corev1.ServiceAffinityClientIP,
+		SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To[int32](10)}},
+		Ports: []corev1.ServicePort{{Name: "tcp", Port: 42, Protocol: corev1.ProtocolTCP, AppProtocol: ptr.To("http")},
+			{Name: "udp", Port: 42, Protocol: corev1.ProtocolUDP}},
+	}}
+	o.Labels, o.Annotations = map[string]string{"dummy-svc": "dummy"}, map[string]string{"dummy-svc": "dummy"}
+	if change != nil {
+		change(o)
+	}
+	s.create(to, o)
+	if o.Spec.Type == corev1.ServiceTypeExternalName {
+		return o
+	}
+	labels := map[string]string{discoveryv1.LabelServiceName: "hello", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+	if o.Spec.ClusterIP == corev1.ClusterIPNone {
+		labels[corev1.IsHeadlessService] = ""
+	}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "hello-abcde", Labels: labels},
+		AddressType: discoveryv1.AddressTypeIPv4}
+	for _, p := range o.Spec.Ports {
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Port: ptr.To[int32](8080), Protocol: ptr.To(p.Protocol)})
+	}
+	block := map[string]int{"east": 11, "west": 12}[id]
+	for i := range 2 {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.0.%d", block, i+1)},
+			Hostname: ptr.To(fmt.Sprintf("hello-%d", i)), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+	}
+	s.create(to, slice)
+	return o
+}
+
+// export creates a ServiceExport, by the API's newer version.
+func (s *services) export(id, namespace string, labels, annotations map[string]string) {
+	s.t.Helper()
+	s.create(s.members[id].member, &mcsv1beta1.ServiceExport{ObjectMeta: meta(namespace, "hello"),
+		Spec: mcsv1beta1.ServiceExportSpec{ExportedLabels: labels, ExportedAnnotations: annotations}})
+}
+
+// later waits until an export would be younger: creation times are whole seconds.
+func (s *services) later() {
+	start := time.Now().Truncate(time.Second)
+	s.eventually("the next second", func(context.Context) error {
+		if time.Now().Truncate(time.Second).After(start) {
+			return nil
+		}
+		return errors.New("not yet")
+	})
+}
+
+func (s *services) unexport(id, namespace string) {
+	s.t.Helper()
+	s.delete(s.members[id].member, &mcsv1beta1.ServiceExport{ObjectMeta: meta(namespace, "hello")})
+}
+
+// condition waits for a condition of an export.
+func (s *services) condition(id, namespace string, kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason string) {
+	s.t.Helper()
+	s.eventually(fmt.Sprintf("%s %s of %s's export", kind, status, id), func(ctx context.Context) error {
+		e := &mcsv1beta1.ServiceExport{}
+		if err := s.members[id].member.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hello"}, e); err != nil {
+			return err
+		}
+		c := apimeta.FindStatusCondition(e.Status.Conditions, string(kind))
+		if c == nil || c.Status != status || c.Reason != reason {
+			return fmt.Errorf("have %v", e.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func (s *services) conflict(namespace, reason string, ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		s.condition(id, namespace, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, reason)
+	}
+}
+
+// imported waits for the import everywhere.
+func (s *services) imported(namespace, what string, check func(*mcsv1beta1.ServiceImport) error) {
+	s.t.Helper()
+	s.everywhere(what, func(ctx context.Context, in client.Client) error {
+		si := &mcsv1beta1.ServiceImport{}
+		if err := in.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "hello"}, si); err != nil {
+			return err
+		}
+		return check(si)
+	})
+}
+
+// nothing waits until nothing of an import is left.
+func (s *services) nothing(namespace string) {
+	s.t.Helper()
+	s.everywhere("nothing is imported", func(ctx context.Context, in client.Client) error {
+		var have []string
+		imports, services, slices := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}
+		if err := errors.Join(in.List(ctx, imports, client.InNamespace(namespace)), in.List(ctx, services, client.InNamespace(namespace)),
+			in.List(ctx, slices, client.InNamespace(namespace), client.HasLabels{mcsv1beta1.LabelServiceName})); err != nil {
+			return err
+		}
+		for _, o := range imports.Items {
+			have = append(have, "ServiceImport "+o.Name)
+		}
+		for _, o := range services.Items {
+			if strings.HasPrefix(o.Name, multicluster.ImportedPrefix) {
+				have = append(have, "Service "+o.Name)
+			}
+		}
+		for _, o := range slices.Items {
+			have = append(have, "EndpointSlice "+o.Name)
+		}
+		if len(have) > 0 {
+			return fmt.Errorf("have %v", have)
+		}
+		return nil
+	})
+}
+
+// slices waits for the endpoints of an import everywhere, by their clusters: "ip port host name".
+func (s *services) slices(namespace string, want map[string][]string) {
+	s.t.Helper()
+	s.everywhere("EndpointSlices", func(ctx context.Context, in client.Client) error {
+		l := &discoveryv1.EndpointSliceList{}
+		if err := in.List(ctx, l, client.InNamespace(namespace), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
+			return err
+		}
+		have := map[string][]string{}
+		for _, slice := range l.Items {
+			if by := slice.Labels[discoveryv1.LabelManagedBy]; by == "" || strings.HasSuffix(by, ".k8s.io") {
+				return fmt.Errorf("EndpointSlice %s is managed by %q", slice.Name, by)
+			}
+			id := slice.Labels[mcsv1beta1.LabelSourceCluster]
+			for _, e := range slice.Endpoints {
+				for _, p := range slice.Ports {
+					have[id] = append(have[id], strings.TrimSpace(fmt.Sprintf("%s %s:%d %s", e.Addresses[0], *p.Name, *p.Port, ptr.Deref(e.Hostname, ""))))
+				}
+			}
+			slices.Sort(have[id])
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+}
+
+func sameJSON(field string, have, want any) error {
+	if diff := cmp.Diff(want, have); diff != "" {
+		return fmt.Errorf("%s: want -, have +:\n%s", field, diff)
+	}
+	return nil
+}
+
+// TestMultiClusterServices has a subtest for each row of docs/multicluster.md's table that an API server can show, with its number.
+func TestMultiClusterServices(t *testing.T) {
+	s := newServices(t, "east", "west")
+	both := []string{"east", "west"}
+	run := func(name string, f func(t *testing.T, namespace string)) {
+		t.Run(name, func(t *testing.T) {
+			outer := s.t
+			s.t = t
+			for _, m := range s.members {
+				m.t = t
+			}
+			defer func() {
+				s.t = outer
+				for _, m := range s.members {
+					m.t = outer
+				}
+			}()
+			namespace, _, _ := strings.Cut(name, "_")
+			namespace = "row-" + namespace
+			for _, id := range both {
+				if err := s.members[id].member.Create(t.Context(), &corev1.Namespace{ObjectMeta: meta("", namespace)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f(t, namespace)
+		})
+	}
+
+	run("1_an export of a ClusterIP Service, and what it is imported with (3 to 7, 16)", func(t *testing.T, ns string) {
+		var o *corev1.Service
+		for _, id := range both {
+			o = s.hello(id, ns, func(o *corev1.Service) {
+				o.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+				o.Spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
+			})
+		}
+		s.export("west", ns, nil, nil)
+		s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
+		s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+		s.condition("west", ns, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, "NoConflicts")
+		s.everywhere("the import is the Service's", func(ctx context.Context, in client.Client) error {
+			si, old, derived := &mcsv1beta1.ServiceImport{}, &mcsv1alpha1.ServiceImport{}, &corev1.Service{}
+			k := client.ObjectKey{Namespace: ns, Name: "hello"}
+			if err := errors.Join(in.Get(ctx, k, si), in.Get(ctx, k, old), in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
+				return err
+			}
+			var ports []corev1.ServicePort
+			for _, p := range si.Spec.Ports {
+				ports = append(ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port})
+			}
+			want := slices.Clone(o.Spec.Ports)
+			for i := range want {
+				want[i].TargetPort.IntVal = 0
+			}
+			return errors.Join(
+				sameJSON("type", si.Spec.Type, mcsv1beta1.ClusterSetIP),
+				sameJSON("row 3: ips", si.Spec.IPs, []string{derived.Spec.ClusterIP}),
+				sameJSON("row 3: ipFamilies", si.Spec.IPFamilies, []corev1.IPFamily{corev1.IPv4Protocol}),
+				sameJSON("row 4: ports", ports, want),
+				sameJSON("row 5: sessionAffinity", si.Spec.SessionAffinity, o.Spec.SessionAffinity),
+				sameJSON("row 5: sessionAffinityConfig", si.Spec.SessionAffinityConfig, o.Spec.SessionAffinityConfig),
+				sameJSON("row 6: internalTrafficPolicy", si.Spec.InternalTrafficPolicy, o.Spec.InternalTrafficPolicy),
+				sameJSON("row 7: trafficDistribution", si.Spec.TrafficDistribution, o.Spec.TrafficDistribution),
+				sameJSON("by v1alpha1", string(old.Spec.Type), "ClusterSetIP"),
+				sameJSON("the derived Service's affinity", derived.Spec.SessionAffinityConfig, o.Spec.SessionAffinityConfig),
+				sameJSON("the derived Service's policy", derived.Spec.InternalTrafficPolicy, o.Spec.InternalTrafficPolicy),
+				sameJSON("clusters", si.Status.Clusters, []mcsv1beta1.ClusterStatus{{Cluster: "west"}}),
+			)
+		})
+		s.slices(ns, map[string][]string{"west": {o.Spec.ClusterIP + " tcp:42", o.Spec.ClusterIP + " udp:42"}})
+		s.unexport("west", ns)
+		s.nothing(ns)
+	})
+	run("2_the import lives while one exporter is left", func(t *testing.T, ns string) {
+		for _, id := range both {
+			s.hello(id, ns, nil)
+			s.export(id, ns, nil, nil)
+		}
+		clusters := func(want ...mcsv1beta1.ClusterStatus) func(si *mcsv1beta1.ServiceImport) error {
+			return func(si *mcsv1beta1.ServiceImport) error { return sameJSON("clusters", si.Status.Clusters, want) }
+		}
+		s.imported(ns, "two exporters", clusters(mcsv1beta1.ClusterStatus{Cluster: "east"}, mcsv1beta1.ClusterStatus{Cluster: "west"}))
+		s.unexport("east", ns)
+		s.imported(ns, "one exporter", clusters(mcsv1beta1.ClusterStatus{Cluster: "west"}))
+		s.unexport("west", ns)
+		s.nothing(ns)
+	})
+	run("8_an ExternalName Service", func(t *testing.T, ns string) {
+		s.hello("east", ns, func(o *corev1.Service) {
+			o.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"}
+		})
+		s.export("east", ns, nil, nil)
+		s.condition("east", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceTypeNotSupported")
+		s.condition("east", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, "Failed")
+		s.nothing(ns)
+	})
+	run("9_a headless Service, which has no IP (10), and its Pods by their host names (25 to 27)", func(t *testing.T, ns string) {
+		for _, id := range both {
+			s.hello(id, ns, func(o *corev1.Service) {
+				o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
+			})
+			s.export(id, ns, nil, nil)
+			s.condition(id, ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+		}
+		s.imported(ns, "headless import", func(si *mcsv1beta1.ServiceImport) error {
+			return errors.Join(sameJSON("type", si.Spec.Type, mcsv1beta1.Headless), sameJSON("ips", len(si.Spec.IPs), 0))
+		})
+		s.slices(ns, map[string][]string{
+			"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0", "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1"},
+			"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}})
+		for _, id := range both {
+			s.unexport(id, ns)
+		}
+		s.nothing(ns)
+	})
+	// The older export is west's: the order of the clusters' IDs decides nothing.
+	contrary := func(name string, east, west func(*corev1.Service), reason string, check func(*mcsv1beta1.ServiceImport) error) {
+		run(name, func(t *testing.T, ns string) {
+			s.hello("west", ns, west)
+			s.hello("east", ns, east)
+			s.export("west", ns, nil, nil)
+			s.later()
+			s.export("east", ns, nil, nil)
+			s.conflict(ns, reason, both...)
+			s.imported(ns, "the import", check)
+			for _, id := range both {
+				s.condition(id, ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
+			}
+			s.unexport("east", ns) // nothing is left to contradict
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, "NoConflicts")
+		})
+	}
+	named := func(name string, port int32) func(*corev1.Service) {
+		return func(o *corev1.Service) {
+			o.Spec.Ports = []corev1.ServicePort{{Name: name, Port: port, Protocol: corev1.ProtocolTCP}}
+		}
+	}
+	ports := func(want ...string) func(*mcsv1beta1.ServiceImport) error {
+		return func(si *mcsv1beta1.ServiceImport) error {
+			var have []string
+			for _, p := range si.Spec.Ports {
+				have = append(have, fmt.Sprintf("%s:%d", p.Name, p.Port))
+			}
+			return sameJSON("ports", have, want)
+		}
+	}
+	contrary("11_the union of ports", named("a", 41), named("b", 42), "PortConflict", ports("b:42", "a:41"))
+	contrary("12_one port name, two numbers", named("tcp", 41), named("tcp", 42), "PortConflict", ports("tcp:42"))
+	contrary("13_one is headless", nil, func(o *corev1.Service) {
+		o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
+	}, "TypeConflict", func(si *mcsv1beta1.ServiceImport) error { return sameJSON("type", si.Spec.Type, mcsv1beta1.Headless) })
+	run("14_labels and annotations that are exported, and no others", func(t *testing.T, ns string) {
+		s.hello("east", ns, nil)
+		s.export("east", ns, map[string]string{"dummy-export": "label"}, map[string]string{"dummy-export": "annotation"})
+		s.imported(ns, "labels and annotations", func(si *mcsv1beta1.ServiceImport) error {
+			return errors.Join(sameJSON("labels", si.Labels, map[string]string{"dummy-export": "label"}),
+				sameJSON("annotations", si.Annotations, map[string]string{"dummy-export": "annotation", multicluster.AnnotationImportedService: "true"}))
+		})
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: meta(ns, "hello")}
+		s.update(s.members["east"].member, e, func() { e.Spec = mcsv1beta1.ServiceExportSpec{} })
+		s.imported(ns, "what is not exported any more goes", func(si *mcsv1beta1.ServiceImport) error {
+			return errors.Join(sameJSON("labels", len(si.Labels), 0), sameJSON("annotations", len(si.Annotations), 1))
+		})
+		s.update(s.members["east"].member, e, func() { e.Spec.ExportedLabels = map[string]string{"a b": "c"} })
+		s.condition("east", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, reasonMetadataInvalid)
+	})
+	run("15_labels and annotations that differ", func(t *testing.T, ns string) {
+		for _, id := range []string{"west", "east"} {
+			s.hello(id, ns, nil)
+			s.export(id, ns, map[string]string{"from": id}, map[string]string{"from": id})
+			s.later()
+		}
+		s.conflict(ns, "LabelsConflict", both...)
+		s.imported(ns, "the older export's", func(si *mcsv1beta1.ServiceImport) error {
+			return errors.Join(sameJSON("labels", si.Labels["from"], "west"), sameJSON("annotations", si.Annotations["from"], "west"))
+		})
+	})
+	run("16_objects of users stay as they are", func(t *testing.T, ns string) {
+		mine := &mcsv1beta1.ServiceImport{ObjectMeta: meta(ns, "hello"), Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 1}}}}
+		s.create(s.members["east"].member, mine)
+		s.hello("west", ns, nil)
+		s.export("west", ns, nil, nil)
+		s.eventually("the import in west", func(ctx context.Context) error {
+			return s.members["west"].member.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, &mcsv1beta1.ServiceImport{})
+		})
+		s.members["east"].eventIs("hello", reasonNotImported)
+		s.unexport("west", ns)
+		s.eventually("the import in west is gone", func(ctx context.Context) error {
+			err := s.members["west"].member.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, &mcsv1beta1.ServiceImport{})
+			if !apierrors.IsNotFound(err) {
+				return fmt.Errorf("still there: %w", err)
+			}
+			return nil
+		})
+		if err := s.members["east"].member.Get(t.Context(), client.ObjectKeyFromObject(mine), mine); err != nil || len(mine.Spec.Ports) != 1 {
+			t.Errorf("the user's ServiceImport: %v, %v", mine.Spec, err)
+		}
+	})
+}
