@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost conformance bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -56,7 +56,7 @@ check: packages ## format, vet, lint and unit tests: under a minute
 modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
-test: packages lab-binaries images modules agnhost ## all tests, the lab's included
+test: packages lab-binaries images modules agnhost coredns ## all tests, the lab's included
 	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos|conformance)$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
@@ -70,6 +70,10 @@ chaos: packages lab-binaries images modules ## break things in a lab for MINUTES
 agnhost: lab-binaries images # the server of other people's suites, and its image
 	@build/lab-binaries $(CACHE) $(BIN) agnhost
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost
+
+coredns: lab-binaries images # the lab's DNS server, and its image
+	@build/lab-binaries $(CACHE) $(BIN) coredns
+	@$(STAGE) "CoreDNS's image" go run ./build/images $(BIN) $(BIN)/dns coredns
 
 conformance: packages modules agnhost ## run the suite of SIG Network for ClusterNetworkPolicy in a lab (5 minutes)
 	@$(STAGE) "the suite" go test -c -o $(BIN)/conformance.test ./test/conformance

@@ -76,6 +76,7 @@ var images = []image{
 		name: "tombolo-controller", own: map[string]string{"/tombolo-controller": "tombolo-controller"},
 		dirs: []string{"/tmp"}, entry: []string{"/tombolo-controller"},
 	},
+	{name: "coredns", suite: "tombolo/coredns:dev", own: map[string]string{"/coredns": "coredns"}, dirs: []string{"/tmp"}, entry: []string{"/coredns"}},
 	{
 		name: "agnhost", suite: "registry.k8s.io/e2e-test-images/agnhost:2.45",
 		own: map[string]string{"/agnhost": "agnhost"}, programs: map[string]string{"/bin/bash": "/bin/bash"},

@@ -116,7 +116,7 @@ func TestEarlierReplicas(t *testing.T) {
 	_, role, _ := strings.Cut(text, "kind: ClusterRole\nmetadata:\n  name: antrea-mc-controller-role\n")
 	role, _, _ = strings.Cut(role, "\n---\n")
 	for _, resources := range []string{
-		"services, endpoints", "clustersets", "clustersets/status", "gateways, clusterinfoimports", "serviceexports/status", "serviceimports",
+		"services, endpoints", "clustersets", "clustersets/status", "gateways, clusterinfoimports", "serviceexports/status, serviceimports/status", "serviceimports",
 	} {
 		_, rule, found := strings.Cut(role, "resources: ["+resources+"]\n")
 		verbs, _, _ := strings.Cut(rule, "\n")

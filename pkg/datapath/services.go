@@ -49,12 +49,19 @@ func refuse(match flow.Match, rate uint32) flow.Flow {
 	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(ServiceReject, rate)}
 }
 
-// balance is the group of some endpoints. The datapath's own hash of the connection chooses the
-// bucket, so that many connections share one megaflow.
-func balance(id uint32, endpoints []service.Endpoint) flow.Group {
+// balance is the group of a frontend's endpoints. The datapath's own hash of the connection chooses the
+// bucket, so that many connections share one megaflow. With affinity a hash of the client's address and the bucket's number does: each
+// client has a megaflow, an endpoint that goes moves its own clients alone, and no endpoint that comes moves any to another old one.
+func balance(id uint32, f service.Frontend) flow.Group {
 	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
+	if f.Affinity {
+		g.Selection = flow.Selection{Method: "hash", Fields: []ofp.Field{ofp.IPv4Src}}
+		if f.VIP.Addr().Is6() {
+			g.Selection.Fields[0] = ofp.IPv6Src
+		}
+	}
 	buckets := ids{}
-	for _, e := range endpoints {
+	for _, e := range f.Endpoints {
 		g.Buckets = append(g.Buckets, flow.Bucket{
 			ID:      buckets.take(e.Addr.String()),
 			Weight:  e.Weight,

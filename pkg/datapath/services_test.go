@@ -98,6 +98,24 @@ func TestShards(t *testing.T) {
 	}
 }
 
+// TestAffinity has a client's address choose, and nothing else of a connection: the group, where there are several, and the bucket.
+func TestAffinity(t *testing.T) {
+	f := withEndpoints(ones(1000)...)
+	f.Affinity = true
+	entries := declared(t, f)
+	if len(entries) != 8 {
+		t.Errorf("%d groups, want 8", len(entries))
+	}
+	for o, e := range entries {
+		if s := e.Groups[0].Selection; s.Method != "hash" || !slices.Equal(s.Fields, []ofp.Field{ofp.IPv4Src}) {
+			t.Errorf("%s: chosen by %v", o, s)
+		}
+		if text := e.Flows[0].String(); strings.Contains(text, "tp_src") || strings.Contains(o.Name, "#") != strings.Contains(text, "nw_src") {
+			t.Errorf("%s: %s", o, text)
+		}
+	}
+}
+
 // TestShardsOfOneHash has somebody choose addresses that all belong to one shard: none grows beyond
 // what a switch takes, and none is empty.
 func TestShardsOfOneHash(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // A Service with more endpoints than Open vSwitch can choose from well is divided into shards: each has
-// a group with some of the endpoints, and bits of the client's port say which one a connection goes to.
+// a group with some of the endpoints, and bits of the client's port, or with affinity of its address, say which one a connection goes to.
 // docs/design/0002-service-buckets.md says why not one large group.
 
 // maxSlots is how many values of the datapath's hash Open vSwitch divides among the buckets of a group
@@ -61,7 +61,7 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 
 func sameDivided(a, b []divided) bool {
 	return slices.EqualFunc(a, b, func(x, y divided) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && slices.EqualFunc(x.shards, y.shards, slices.Equal)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && slices.EqualFunc(x.shards, y.shards, slices.Equal)
 	})
 }
 
@@ -278,7 +278,7 @@ func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, [
 
 func sameBalanced(a, b []balanced) bool {
 	return slices.EqualFunc(a, b, func(x, y balanced) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -293,7 +293,7 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 			continue
 		}
 		e.Flows = append(e.Flows, b.choose())
-		e.Groups = append(e.Groups, balance(b.group, b.Endpoints))
+		e.Groups = append(e.Groups, balance(b.group, b.Frontend))
 	}
 	return e
 }
@@ -306,10 +306,19 @@ func (b balanced) choose() flow.Flow {
 		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: flow.Do(flow.ToGroup(b.group))}
 	}
 	field := ofp.TCPSrc
-	switch b.Protocol {
-	case corev1.ProtocolUDP:
+	switch {
+	case b.Affinity: // a client's connections are all of one shard
+		field = ofp.IPv4Src
+		bits := func(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
+		if b.VIP.Addr().Is6() {
+			field = ofp.IPv6Src
+			bits = func(v int) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), uint64(v)) }
+		}
+		return flow.Flow{Table: Service, Priority: high, Match: frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1))),
+			Actions: flow.Do(flow.ToGroup(b.group))}
+	case b.Protocol == corev1.ProtocolUDP:
 		field = ofp.UDPSrc
-	case corev1.ProtocolSCTP:
+	case b.Protocol == corev1.ProtocolSCTP:
 		field = ofp.SCTPSrc
 	}
 	bits := func(v int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v<<1)) }

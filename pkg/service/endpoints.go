@@ -67,7 +67,7 @@ func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) boo
 				continue
 			}
 			for _, e := range slice.Value.Endpoints {
-				if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node) && want(e) {
+				if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node || c.service.Imported) && want(e) {
 					list = append(list, pack(e.Addr, p.Port))
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -17,6 +18,10 @@ type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
+	// Affinity is sessionAffinity ClientIP.
+	Affinity bool
+	// Imported says that the Service was made of other clusters' exports: its endpoints are on no Node of this one.
+	Imported bool
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool
 	Problems        []problem.Problem // what could not be parsed, and is left out
@@ -68,6 +73,8 @@ func FactsOf(s *corev1.Service) Facts {
 		return Facts{Problems: f.Problems}
 	}
 	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	f.Affinity = s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+	_, f.Imported = s.Annotations[multicluster.AnnotationImportedService]
 	f.PublishNotReady = s.Spec.PublishNotReadyAddresses
 	for i, port := range s.Spec.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)

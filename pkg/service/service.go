@@ -31,6 +31,8 @@ type Frontend struct {
 	Port      string // the port's name, empty where the only port has none
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
+	// Affinity has all connections of a client address go to one endpoint, as long as that is there.
+	Affinity  bool
 	Endpoints []Endpoint // ordered by address
 }
 
@@ -192,7 +194,7 @@ func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[
 func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
 		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
-			x.VIP == y.VIP && slices.Equal(x.Endpoints, y.Endpoints)
+			x.VIP == y.VIP && x.Affinity == y.Affinity && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -222,7 +224,7 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			}
 			out = append(out, Frontend{
 				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Endpoints: candidates.choose(port, vip),
+				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: candidates.choose(port, vip),
 			})
 		}
 	}
@@ -233,6 +235,18 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 // Served says which families are served: this is the one place. What reads objects, here and in pkg/agent, leaves
 // out the others and reports what has no address then; nothing that plans flows looks at families.
 func Served(ip netip.Addr) bool { return ip.Is4() }
+
+// ofThisCluster are the endpoints of an imported Service that are Services of this cluster: other clusters' have no
+// endpoints on this Node, and which ones of this cluster's are on it decides its own Service.
+func (t *Tables) ofThisCluster(f Frontend, r *derive.Reader) []Endpoint {
+	var out []Endpoint
+	for _, e := range f.Endpoints {
+		if _, ok := derive.Get(r, t.holders, address{f.Protocol, e.Addr}); ok {
+			out = append(out, e)
+		}
+	}
+	return out
+}
 
 func object(key derive.Object) problem.Object {
 	return problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}
@@ -258,6 +272,7 @@ func (t *Tables) field(key derive.Object, f Frontend, r *derive.Reader) string {
 // Service has, and with endpoints in the place of Services among the endpoints.
 func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []problem.Problem) {
 	direct, _ := derive.Get(r, t.direct, key)
+	facts, _ := derive.Get(r, t.Services, key)
 	var out []Frontend
 	var problems []problem.Problem
 	for i, f := range direct {
@@ -268,6 +283,9 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 				Message: fmt.Sprintf("%s is served for Service %s already: give one of the two Services another ClusterIP or port", f.address(), holder),
 			})
 			continue
+		}
+		if facts.Imported && facts.Local {
+			f.Endpoints = t.ofThisCluster(f, r)
 		}
 		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
 		if n.nested(f) {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -49,6 +51,21 @@ func second(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 
 func ready(ip string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: []string{ip}} }
 
+func on(node string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
+	e.NodeName = &node
+	return e
+}
+
+func localPolicy(s *corev1.Service) *corev1.Service {
+	s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+	return s
+}
+
+func imported(s *corev1.Service) *corev1.Service {
+	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"}
+	return s
+}
+
 func withConditions(ip string, ready, serving, terminating bool) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}}
 }
@@ -57,7 +74,11 @@ func withConditions(ip string, ready, serving, terminating bool) discoveryv1.End
 func text(fs []Frontend) []string {
 	var out []string
 	for _, f := range fs {
-		line := strings.TrimPrefix(f.String(), "default/") + " ->"
+		line := strings.TrimPrefix(f.String(), "default/")
+		if f.Affinity {
+			line += " by client"
+		}
+		line += " ->"
 		for _, e := range f.Endpoints {
 			line += " " + e.Addr.String()
 			if e.Weight != 1 {
@@ -166,7 +187,16 @@ func TestPlan(t *testing.T) {
 			want:     []string{"a 10.96.0.10:80/TCP ->", "a:u 10.96.0.10:80/UDP ->"},
 			problems: []string{"Service default/b spec.ports[0] AddressInUse"},
 		},
-		{name: "affinity is served without", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP ->"}},
+		{name: "affinity", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP by client ->"}},
+		{
+			name:     "an imported Service with policy Local: this cluster's own export, whose policy chooses",
+			services: []*corev1.Service{localPolicy(svc("nginx", "10.96.0.10", "/TCP/80")), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.0.3"))),
+				slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"), ready("10.97.0.20")),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+		},
 		{name: "only IPv6", services: []*corev1.Service{v6}},
 		{
 			name:     "own export among the imported: its cluster keeps its share",

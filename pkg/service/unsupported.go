@@ -70,10 +70,6 @@ func (u *unsupported) families(s *corev1.Service) {
 
 // distribution is which endpoint gets a connection.
 func (u *unsupported) distribution(s *corev1.Service) {
-	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		u.add("spec.sessionAffinity", "SessionAffinityNotSupported",
-			"ClientIP is not supported yet, connections are spread over all endpoints: set sessionAffinity to None")
-	}
 	if d := s.Spec.TrafficDistribution; d != nil && *d != "" {
 		u.add("spec.trafficDistribution", "TrafficDistributionNotSupported",
 			"%s is not supported yet, connections are spread over all endpoints: remove it", *d)

@@ -40,7 +40,7 @@ func TestUnsupported(t *testing.T) {
 		{name: "external address", want: []string{"spec.externalIPs ExternalIPsNotSupported"}, change: func(s *corev1.Service) {
 			s.Spec.ExternalIPs = []string{"192.0.2.1"}
 		}},
-		{name: "session affinity", want: []string{"spec.sessionAffinity SessionAffinityNotSupported"}, change: func(s *corev1.Service) {
+		{name: "session affinity is served", change: func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
 		{name: "traffic distribution", want: []string{"spec.trafficDistribution TrafficDistributionNotSupported"}, change: func(s *corev1.Service) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +13,9 @@ import (
 func exportCondition(t *testing.T, cluster, name, reason string) {
 	t.Helper()
 	eventually(t, 20*time.Second, func(ctx context.Context) error {
-		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o", `jsonpath={.status.conditions[?(@.type=="Valid")].reason}`)
-		if err == nil && out != reason {
-			err = fmt.Errorf("ServiceExport %s: reason %q, want %s", name, out, reason)
+		out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", name, "-n", "default", "-o", "jsonpath={.status.conditions[*].reason}")
+		if err == nil && !slices.Contains(strings.Fields(out), reason) {
+			err = fmt.Errorf("ServiceExport %s: reasons %q, want %s", name, out, reason)
 		}
 		return err
 	})
@@ -57,12 +58,15 @@ metadata: {name: antrea-mc-nginx, namespace: default}
 		must(t, world.Export(ctx, "east"))
 		eventually(t, 20*time.Second, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "north", "get", "resourceexport", "-n", "antrea-multicluster", "test-cluster-east-default-nginx-service",
-				"-o", `jsonpath={.status.conditions[?(@.type=="Failure")].reason}`)
-			if err == nil && out != "ConvergeFailure" {
-				err = fmt.Errorf("reason %q, want ConvergeFailure", out)
+				"-o", `jsonpath={.status.conditions[?(@.type=="Succeeded")].reason}`)
+			if err == nil && out != "PortConflict" {
+				err = fmt.Errorf("reason %q, want PortConflict", out)
 			}
 			return err
 		})
+		for _, cluster := range []string{"east", "west"} {
+			exportCondition(t, cluster, "nginx", "PortConflict")
+		}
 		kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
 		kubectl(t, "east", "patch", "service", "nginx", "-n", "default", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":80}]`)
 	})

@@ -44,6 +44,7 @@ func TestClusterSet(t *testing.T) {
 		{"Verify", testVerify},
 		{"Export", testExport},
 		{"SecondExporter", testSecondExporter},
+		{"MultiClusterServices", testMultiClusterServices},
 		{"StretchedPolicies", testStretchedPolicies},
 		{"Replication", testReplication},
 		{"BadInput", testBadInput},

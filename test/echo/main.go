@@ -6,6 +6,7 @@
 //	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
 //	echo watch URL [--fresh] [--interval D] [--timeout D]
 //	echo download URL
+//	echo resolve NAME [--srv]
 package main
 
 import (
@@ -26,7 +27,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand())
+	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), resolveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintln(os.Stderr, "echo:", err)
@@ -95,4 +96,22 @@ func downloadCommand() *cobra.Command {
 		Use: "download URL", Short: "Read all of one answer, and check that nothing is missing", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return download(cmd.Context(), args[0]) },
 	}
+}
+
+func resolveCommand() *cobra.Command {
+	var srv bool
+	cmd := &cobra.Command{
+		Use: "resolve NAME", Short: "Ask the Pod's DNS server for the addresses of a whole name, a line each", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+			defer cancel()
+			lines, err := resolve(ctx, args[0], srv)
+			for _, line := range lines {
+				fmt.Println(line)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&srv, "srv", false, "ask for its SRV records: port and target")
+	return cmd
 }

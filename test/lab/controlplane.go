@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,6 +49,9 @@ func (c *Cluster) Node(name string) *Node {
 	}
 	panic(fmt.Sprintf("cluster %s has no Node %s", c.name, name))
 }
+
+// DNS is the address that the cluster's Pods ask for names. Nobody answers there until a DNS server is installed.
+func (c *Cluster) DNS() netip.Addr { return host(c.lab.plan().services(c.index), 10) }
 
 func (c *Cluster) dir() string  { return filepath.Join(c.lab.Dir(), c.name) }
 func (c *Cluster) place() place { return place{fmt.Sprintf("%s-%s-control", c.lab.Name(), c.name)} }

@@ -59,6 +59,7 @@ imageGCLowThresholdPercent: 99
 nodeLeaseDurationSeconds: 12
 resolvConf: ""
 clusterDomain: cluster.local
+clusterDNS: [NAMES]
 oomScoreAdj: 0
 crashLoopBackOff: {maxContainerRestartPeriod: 1s} # tests kill containers more often than programs crash
 rotateCertificates: false
@@ -70,7 +71,7 @@ readOnlyPort: 0
 `
 
 func (n *Node) writeConfigs() error {
-	kubelet := strings.ReplaceAll(kubeletConfig, "CLUSTER", n.cluster.dir())
+	kubelet := strings.NewReplacer("CLUSTER", n.cluster.dir(), "NAMES", n.cluster.DNS().String()).Replace(kubeletConfig)
 	if err := os.WriteFile(n.file("kubelet.yml"), []byte(kubelet), 0o644); err != nil {
 		return err
 	}

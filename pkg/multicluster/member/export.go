@@ -224,6 +224,8 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 		return nil, metav1.Condition{Reason: reasonImportedService, Message: "The Service is imported from other clusters and may not be exported again"}
 	}
 	switch {
+	case headless(service) && !hasReady(endpointSlices):
+		return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready Endpoints"}
 	case headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0:
 		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
 			"which other clusters reach once podCIDRs is set in the member controller's configuration and multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}

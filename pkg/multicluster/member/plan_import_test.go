@@ -1,14 +1,17 @@
 package member
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -46,12 +49,15 @@ func clusterInfoOf(id, serviceCIDR, gatewayIP string) *mcv1alpha1.ResourceImport
 	}
 }
 
+// sliceName ends in a hash, which nobody reads.
+var sliceName = regexp.MustCompile(`^(\w+ EndpointSlice .*)-[0-9a-f]{16}$`)
+
 // writes lists a change in words.
 func writes(c []Write) []string {
 	var s []string
 	for _, w := range c {
 		if w.Kind != "ClusterSet" {
-			s = append(s, w.String())
+			s = append(s, sliceName.ReplaceAllString(w.String(), "$1"))
 		}
 	}
 	return s
@@ -66,10 +72,16 @@ func TestPlanImports(t *testing.T) {
 
 	serviceImport := func() *mcsv1alpha1.ServiceImport {
 		return &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{
-			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
+			Type: mcsv1alpha1.ClusterSetIP, IPs: []string{"10.97.0.9"}, IPFamilies: []corev1.IPFamily{"IPv4"}, Ports: importOf("default", "db").Spec.ServiceImport.Spec.Ports}}
 	}
 	importedEndpoints := func() *Endpoints {
-		return &Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+		e := &Endpoints{ObjectMeta: marked("default", "antrea-mc-db"), Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}
+		e.Labels = map[string]string{discoveryv1.LabelSkipMirror: "true"}
+		return e
+	}
+	importedSlices := func() []*discoveryv1.EndpointSlice {
+		return endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
+			map[string][]subset{unknownSource: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets})
 	}
 	for _, row := range []struct {
 		name     string
@@ -78,29 +90,56 @@ func TestPlanImports(t *testing.T) {
 		problems []string
 	}{
 		{name: "new import: the ServiceImport waits for the address",
-			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
 		{name: "the Service has its address", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-		}, writes: []string{"create ServiceImport default/db"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "the EndpointSlice is there", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.EndpointSlices = append(v.EndpointSlices, importedSlices()...)
+			v.ServiceImports = append(v.ServiceImports, serviceImport())
+		}, writes: []string{"update the status of ServiceImport default/db"}},
+		{name: "of an earlier version: Kubernetes' copies of the Endpoints go when ours are there", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.Endpoints[0].Labels = nil
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "and then", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.Endpoints[0].Labels = nil
+			v.EndpointSlices = append(v.EndpointSlices, importedSlices()...)
+		}, writes: []string{"update Endpoints default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "a user's EndpointSlice is in the way", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.EndpointSlices = append(v.EndpointSlices, importedSlices()...)
+			v.EndpointSlices[0].Labels = nil
+		}, writes: []string{"create ServiceImport default/db"}, problems: []string{"EndpointSlice default/" + importedSlices()[0].Name + ": NotImported"}},
+		{name: "the import is headless now: the Service is made anew", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
+		}, writes: []string{"delete Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
 		{name: "another endpoint", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.96.0.7")
-		}, writes: []string{"update Endpoints default/antrea-mc-db", "create ServiceImport default/db"}},
+		}, writes: []string{"update Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
 		{name: "endpoints that nobody can use are left out", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, serviceImport())
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "127.0.0.1", "10.98.0.7", "169.254.169.254", "nowhere")
-		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "a port that no Service can have is left out", change: func(v *View) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, serviceImport())
 			ports := &v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports
 			*ports = append(*ports, mcsv1alpha1.ServicePort{Name: "none", Port: 0})
-		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update the status of ServiceImport default/db"}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "no port is left", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Ports[0].Port = -1 },
 			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid", "ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "somebody gave our Service a selector", change: func(v *View) {
@@ -108,7 +147,7 @@ func TestPlanImports(t *testing.T) {
 			s.Spec.Selector = map[string]string{"app": "db"}
 			v.Services = append(v.Services, s)
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
-		}, writes: []string{"update Service default/antrea-mc-db", "create ServiceImport default/db"}},
+		}, writes: []string{"update Service default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
 		{name: "Namespace missing", change: func(v *View) { v.Namespaces = nil },
 			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
 		{name: "Namespace being deleted", change: func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
@@ -123,7 +162,7 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, importedService())
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")})
-		}, problems: []string{"ServiceImport default/db: NotImported"}},
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
 		{name: "the import is gone: all three go, the user's own stay", change: func(v *View) {
 			v.Leader.ResourceImports = nil
 			v.Services = append(v.Services, importedService(), &corev1.Service{ObjectMeta: meta("default", "antrea-mc-mine")})
@@ -159,11 +198,11 @@ func TestPlanImports(t *testing.T) {
 		}},
 		{name: "meant for other clusters", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west"} }},
 		{name: "meant for this cluster", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterIDs = []string{"west", "east"} },
-			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
+			writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
 		{name: "garbage does not stop the others", change: func(v *View) {
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, &mcv1alpha1.ResourceImport{
 				ObjectMeta: meta("antrea-multicluster", "bad"), Spec: mcv1alpha1.ResourceImportSpec{Kind: "ServiceImport"}})
-		}, writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"},
+		}, writes: []string{"create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"},
 			problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "ClusterInfo of another cluster and of this one", change: func(v *View) {
 			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{
@@ -201,14 +240,14 @@ func TestPlanImports(t *testing.T) {
 		{name: "an endpoint in no range that a cluster announces", change: func(v *View) {
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7")
-		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"},
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"},
 			problems: []string{"Service default/antrea-mc-db: EndpointsUnreachable"}},
 		{name: "endpoints in the ranges that clusters announce", change: func(v *View) {
 			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
 			west.Spec.ClusterInfo.PodCIDRs = []string{"10.20.0.0/16"}
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, west)
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7", "10.97.0.3")
-		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db"}},
+		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()

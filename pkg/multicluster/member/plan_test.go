@@ -286,7 +286,7 @@ func TestPlanIsDoneWhenApplied(t *testing.T) {
 	v.Services[1].Spec.ClusterIP = "10.97.0.99"
 	v.Services[1].Spec.Ports[0].TargetPort.IntVal = 80 // defaulted
 	d, _ = Plan(v)
-	v.ServiceImports, v.ServiceExports = d.ServiceImports, d.ServiceExports
+	v.ServiceImports, v.ServiceExports, v.EndpointSlices = d.ServiceImports, d.ServiceExports, append(v.EndpointSlices, d.EndpointSlices...)
 	expect(t, "ServiceImport", d.ServiceImports[0].Spec.IPs, []string{"10.97.0.99"})
 	v.Now = v.Now.Add(time.Second)
 	d, ps := Plan(v)

@@ -17,6 +17,7 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -139,6 +140,7 @@ func apply(v View, w Write) View {
 	v.ClusterSets, v.Gateways = written(v.ClusterSets, w), written(v.Gateways, w)
 	v.ClusterInfoImports, v.Services = written(v.ClusterInfoImports, w), written(v.Services, w)
 	v.Endpoints, v.ServiceImports = written(v.Endpoints, w), written(v.ServiceImports, w)
+	v.EndpointSlices = written(v.EndpointSlices, w)
 	v.ServiceExports, v.Leader.ResourceExports = written(v.ServiceExports, w), written(v.Leader.ResourceExports, w)
 	v.LabelIdentities, v.PodAddressImports = written(v.LabelIdentities, w), written(v.PodAddressImports, w)
 	v.ACNPs, v.CNPs, v.NetworkPolicies = written(v.ACNPs, w), written(v.CNPs, w), written(v.NetworkPolicies, w)
@@ -231,9 +233,13 @@ func step(r *rand.Rand, v View, c Change) View {
 		v.Gateways = put(r, v.Gateways, g)
 	case 12, 13:
 		ri := importOf(ns, name)
-		switch r.IntN(5) {
+		switch r.IntN(6) {
 		case 0, 1:
 			ri = endpointsOf(ns, name, pick("10.98.0.7", "127.0.0.1", "10.30.0.1"))
+			ri.Annotations = map[string]string{multicluster.AnnotationSources: pick("", `[{"cluster":"west","subsets":1}]`, `[{"cluster":"south","subsets":1}]`, `[{"cluster":"a b"}]`)}
+		case 4:
+			ri.Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
+			ri.Annotations = map[string]string{multicluster.AnnotationExported: pick("", `{"labels":{"a":"b"}}`, "x")}
 		case 2:
 			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
 			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}

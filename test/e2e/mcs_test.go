@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// hello are the Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
+const hello = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: mcs}
+---
+apiVersion: apps/v1
+kind: %[2]s
+metadata: {name: hello, namespace: mcs}
+spec:
+  replicas: %[7]d
+  %[3]s
+  selector: {matchLabels: {app: hello}}
+  template:
+    metadata: {labels: {app: hello}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+        - name: echo
+          image: tombolo/echo:dev
+          imagePullPolicy: Never
+          args: [serve]
+          env:
+            - {name: CLUSTER, value: %[1]s}
+            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+            - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: hello, namespace: mcs}
+spec:
+  %[4]s
+  selector: {app: hello}
+  ports: [{name: %[5]s, port: %[6]d, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
+`
+
+const helloExport = `
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata: {name: hello, namespace: mcs}
+`
+
+// testMultiClusterServices has the rows of docs/multicluster.md's table that need packets and names, with their numbers. Those
+// that API servers can show are in pkg/multicluster/member.
+func testMultiClusterServices(t *testing.T) {
+	ctx := testContext(t)
+	const name, local = "hello.mcs.svc.clusterset.local", "hello.mcs.svc.cluster.local"
+	both := []string{"east", "west"}
+	must(t, world.DNS(ctx, both...))
+	set := func(cluster, port string, number int) {
+		t.Helper()
+		must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "Deployment", "", "sessionAffinity: ClientIP", port, number, 2)))
+	}
+	for _, cluster := range both {
+		set(cluster, "tcp", 42)
+	}
+	for _, cluster := range both {
+		kubectl(t, cluster, "rollout", "status", "deployment/hello", "-n", "mcs", "--timeout=90s")
+		must(t, world.ClientPod(ctx, cluster, "mcs/client", "node-2"))
+	}
+	resolves := func(t *testing.T, cluster, what string, want []string, options ...string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func(ctx context.Context) error {
+			have, err := world.Resolve(ctx, cluster, "mcs/client", what, options...)
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		})
+	}
+	nowhere := func(t *testing.T, cluster string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func(ctx context.Context) error {
+			have, err := world.Resolve(ctx, cluster, "mcs/client", name)
+			if err == nil {
+				return fmt.Errorf("%s leads to %v", name, have)
+			}
+			if !strings.Contains(err.Error(), "no such host") {
+				return err
+			}
+			return nil
+		})
+	}
+	ips := func(t *testing.T, cluster string) []string {
+		t.Helper()
+		var out string
+		eventually(t, 30*time.Second, func(ctx context.Context) (err error) {
+			out, err = world.Kubectl(ctx, cluster, "get", "serviceimports.v1beta1.multicluster.x-k8s.io", "hello", "-n", "mcs", "-o", "jsonpath={.spec.ips[0]}")
+			if err == nil && out == "" {
+				err = errors.New("the import has no IP")
+			}
+			return err
+		})
+		return []string{out}
+	}
+	// only asks until all of some answers come from one cluster, and there, since the Service has affinity, from one Pod of two.
+	only := func(t *testing.T, from, to, kind, address string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func(ctx context.Context) error {
+			out, err := world.Exec(ctx, from, "mcs/client", "/echo", kind, address, "--count", "10", "--timeout", "2s")
+			a := parseAnswers(out)
+			if err == nil && a.share(scenario.ClusterID(to)+"/") != 10 {
+				err = fmt.Errorf("asked from %s, answers come from %v, want %s alone", from, a.by, to)
+			}
+			if err == nil && len(a.by) != 1 {
+				err = fmt.Errorf("asked from %s, answers come from %v, want one Pod", from, a.by)
+			}
+			return err
+		})
+	}
+
+	t.Run("17 not exported", func(t *testing.T) {
+		for _, cluster := range both {
+			nowhere(t, cluster)
+		}
+	})
+	must(t, world.Apply(ctx, "east", helloExport))
+	t.Run("18, 19, 22 to 24 exported by one of two", func(t *testing.T) {
+		for _, cluster := range both {
+			resolves(t, cluster, name, ips(t, cluster))
+			// Both ports have one number, and one record without their names.
+			for _, of := range []string{"", "_tcp._tcp.", "_udp._udp."} {
+				resolves(t, cluster, of+name, []string{"42 " + name + "."}, "--srv")
+			}
+			resolves(t, cluster, local, []string{kubectl(t, cluster, "get", "service", "hello", "-n", "mcs", "-o", "jsonpath={.spec.clusterIP}")})
+			only(t, cluster, "east", "get", "http://"+name+":42/")
+			only(t, cluster, "east", "udp", name+":42")
+			only(t, cluster, cluster, "get", "http://"+local+":42/")
+		}
+	})
+	t.Run("20 one port name, two numbers", func(t *testing.T) {
+		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":43}]`)
+		must(t, world.Apply(ctx, "west", helloExport))
+		for _, cluster := range both {
+			eventually(t, 20*time.Second, func(ctx context.Context) error {
+				out, err := world.Kubectl(ctx, cluster, "get", "serviceexport", "hello", "-n", "mcs", "-o", `jsonpath={.status.conditions[?(@.type=="Conflict")].reason}`)
+				if err == nil && out != "PortConflict" {
+					err = fmt.Errorf("conflict %q, want PortConflict", out)
+				}
+				return err
+			})
+			only(t, cluster, "east", "get", "http://"+name+":42/")
+		}
+	})
+	t.Run("21 other names and numbers", func(t *testing.T) {
+		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p",
+			`[{"op":"replace","path":"/spec/ports/0","value":{"name":"other","port":43,"targetPort":8080,"protocol":"TCP"}}]`)
+		for _, cluster := range both {
+			only(t, cluster, "east", "get", "http://"+name+":42/")
+			only(t, cluster, "west", "get", "http://"+name+":43/")
+		}
+	})
+	for _, cluster := range both {
+		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
+		kubectl(t, cluster, "delete", "service/hello", "deployment/hello", "-n", "mcs")
+	}
+	t.Run("25 to 27 headless", func(t *testing.T) {
+		for _, cluster := range both {
+			nowhere(t, cluster)
+			podRanges(t, cluster, true)
+			defer podRanges(t, cluster, false)
+			must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "StatefulSet", "serviceName: hello", "clusterIP: None", "tcp", 42, 1)+"---"+helloExport))
+		}
+		var all, srv []string
+		pods := map[string]string{}
+		for _, cluster := range both {
+			kubectl(t, cluster, "rollout", "status", "statefulset/hello", "-n", "mcs", "--timeout=90s")
+			pods[cluster] = kubectl(t, cluster, "get", "pod", "hello-0", "-n", "mcs", "-o", "jsonpath={.status.podIP}")
+			all = append(all, pods[cluster])
+			srv = append(srv, fmt.Sprintf("8080 hello-0.%s.%s.", scenario.ClusterID(cluster), name))
+		}
+		slices.Sort(all)
+		slices.Sort(srv)
+		for _, cluster := range both {
+			resolves(t, cluster, name, all)
+			for of, ip := range pods {
+				resolves(t, cluster, fmt.Sprintf("hello-0.%s.%s", scenario.ClusterID(of), name), []string{ip})
+			}
+			resolves(t, cluster, name, srv, "--srv")
+			resolves(t, cluster, local, []string{pods[cluster]})
+		}
+		for _, cluster := range both {
+			kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
+		}
+		for _, cluster := range both {
+			nowhere(t, cluster)
+			kubectl(t, cluster, "delete", "namespace", "mcs", "--wait=false")
+		}
+	})
+}
+
+// podRanges has a member announce its Pods' range, or not any more, by which headless Services can be exported.
+func podRanges(t *testing.T, cluster string, announce bool) {
+	t.Helper()
+	cidr := `""`
+	if announce {
+		ip := kubectl(t, cluster, "get", "nodes", "-o", "jsonpath={.items[0].spec.podCIDR}")
+		p, err := netip.ParsePrefix(ip)
+		must(t, err)
+		p, err = p.Addr().Prefix(16)
+		must(t, err)
+		cidr = p.String()
+	}
+	config := kubectl(t, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", "kube-system", "-o", "jsonpath={.data.controller_manager_config\\.yaml}")
+	before, after, found := strings.Cut(config, "podCIDRs:\n  - ")
+	if !found {
+		t.Fatalf("the member's configuration in %s has no podCIDRs:\n%s", cluster, config)
+	}
+	_, rest, _ := strings.Cut(after, "\n")
+	must(t, world.Apply(testContext(t), cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: kube-system}\ndata:\n  controller_manager_config.yaml: |\n"+
+		"    "+strings.ReplaceAll(before+"podCIDRs:\n  - "+cidr+"\n"+rest, "\n", "\n    ")))
+	kubectl(t, cluster, "rollout", "restart", "deployment/antrea-mc-controller", "-n", "kube-system")
+	kubectl(t, cluster, "rollout", "status", "deployment/antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
+}
