@@ -448,4 +448,83 @@ func TestMultiClusterServices(t *testing.T) {
 			t.Errorf("the user's ServiceImport: %v, %v", mine.Spec, err)
 		}
 	})
+	run("1000_endpoints, of which one goes: two writes a cluster", func(t *testing.T, ns string) {
+		s.hello("east", ns, func(o *corev1.Service) {
+			o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
+			o.Spec.Ports = o.Spec.Ports[:1]
+		})
+		list := make([]*discoveryv1.EndpointSlice, 10)
+		for i := range list {
+			list[i] = &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("hello-%d", i), Labels: map[string]string{
+				discoveryv1.LabelServiceName: "hello", discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io", corev1.IsHeadlessService: ""}},
+				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("tcp"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}}}
+			for n := range 100 {
+				if i == 9 && n > 97 {
+					break // with those of hello 1,000
+				}
+				list[i].Endpoints = append(list[i].Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.11.%d.%d", i+1, n+1)}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})
+			}
+			s.create(s.members["east"].member, list[i])
+		}
+		s.export("east", ns, nil, nil)
+		// versions are those of what is imported in a cluster, and how many endpoints it has.
+		versions := func(ctx context.Context, in client.Client) (map[string]string, int, error) {
+			slices, endpoints := &discoveryv1.EndpointSliceList{}, &corev1.EndpointsList{} //nolint:staticcheck // the documented API is made of them
+			if err := errors.Join(in.List(ctx, slices, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName}), in.List(ctx, endpoints, client.InNamespace(ns))); err != nil {
+				return nil, 0, err
+			}
+			have, count := map[string]string{}, 0
+			for _, o := range slices.Items {
+				have["EndpointSlice "+o.Name] = o.ResourceVersion
+				count += len(o.Endpoints)
+				if len(o.Endpoints) > 1000 {
+					return nil, 0, fmt.Errorf("EndpointSlice %s has %d endpoints", o.Name, len(o.Endpoints))
+				}
+			}
+			for _, o := range endpoints.Items {
+				have["Endpoints "+o.Name] = o.ResourceVersion
+				n := 0
+				for _, subset := range o.Subsets {
+					n += len(subset.Addresses)
+				}
+				if n != count {
+					return nil, 0, fmt.Errorf("Endpoints have %d addresses, EndpointSlices %d", n, count)
+				}
+			}
+			return have, count, nil
+		}
+		before := map[client.Client]map[string]string{}
+		imported := func(want int) {
+			s.everywhere(fmt.Sprintf("%d endpoints", want), func(ctx context.Context, in client.Client) error {
+				have, count, err := versions(ctx, in)
+				if err == nil && count != want {
+					err = fmt.Errorf("%d endpoints", count)
+				}
+				if want == 1000 {
+					before[in] = have
+				}
+				return err
+			})
+		}
+		imported(1000)
+		start := time.Now()
+		s.update(s.members["east"].member, list[4], func() { list[4].Endpoints = list[4].Endpoints[1:] })
+		imported(999)
+		t.Logf("one of 1,000 endpoints is gone everywhere after %s", time.Since(start).Round(time.Millisecond))
+		for _, id := range both {
+			have, _, err := versions(t.Context(), s.members[id].member)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var changed []string
+			for name, version := range have {
+				if before[s.members[id].member][name] != version {
+					changed = append(changed, name)
+				}
+			}
+			if len(changed) != 2 || len(have) != len(before[s.members[id].member]) {
+				t.Errorf("%s has written %v, of %d objects now %d; want one EndpointSlice and Endpoints", id, changed, len(before[s.members[id].member]), len(have))
+			}
+		}
+	})
 }
