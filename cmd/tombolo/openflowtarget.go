@@ -63,10 +63,13 @@ func explainSwitch(name string, timeout time.Duration, err error) error {
 			bridge = name
 		}
 		return fmt.Errorf("%s: %w, as in `ovs-vsctl set bridge %s protocols=OpenFlow10,OpenFlow13,OpenFlow15`", name, err, bridge)
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
 		hint := "that is no bridge's OpenFlow socket, RUNDIR/BRIDGE.mgmt, or ovs-vswitchd has just ended"
-		if strings.HasPrefix(name, "tcp:") {
+		switch {
+		case strings.HasPrefix(name, "tcp:"):
 			hint = "no OpenFlow is spoken there, or only with TLS: ssl: instead of tcp:"
+		case strings.HasPrefix(name, "ssl:"): // with TLS 1.3 the other side may close before its complaint was read
+			hint = "no OpenFlow is spoken there, or it does not take our certificate: the CA has to have signed it that the switch trusts (`ovs-vsctl get-ssl`)"
 		}
 		return fmt.Errorf("%s has closed the connection at once: %s: %w", name, hint, err)
 	case strings.Contains(err.Error(), "remote error: tls: "): // Go has no type for what the other side complains of
