@@ -37,7 +37,7 @@ func (c *cluster) verify() *cobra.Command {
 				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
 			}
 			if args[0] == args[1] {
-				return errors.New("A and B are the same: name two clusters")
+				return errors.New("both names are of one cluster: name two")
 			}
 			var clusters [2]verify.Cluster
 			for i, name := range args {
