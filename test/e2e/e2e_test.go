@@ -189,6 +189,8 @@ func diagnose(t *testing.T) {
 		for _, args := range [][]string{
 			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
 			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=4"},
+			{"logs", "-n", "kube-system", "deployment/tombolo-policy-controller", "--tail=10"},
+			{"get", "nodepolicyreports", "--no-headers"},
 		} {
 			out, err := world.Kubectl(ctx, cluster, args...)
 			say(cluster+": kubectl "+strings.Join(args, " "), out, err, 12)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -249,13 +250,17 @@ type aim struct{ namespace, name string }
 
 // violations compares two states. What an honest member or the administrator has stays as it is, but for:
 //
-//   - endpoints that a hostile member adds, under its own name, to those of a Service that it exports with the same ports;
+//   - endpoints that a hostile member adds, under its own name, to those of a Service that it exports with the same ports, that
+//     it is named among those that export it, and that all exporters hear of what it exports otherwise (KEP-1645: Conflict);
 //   - new imports of Services, of label identities and of Pods' addresses, and new peers, under names and with ranges that
 //     nobody has.
 func (r rules) violations(now *state) []string {
 	var out []string
 	for key, was := range r.before.objects {
 		is, exists := now.objects[key]
+		if exists && !quiet(key) {
+			was, is = ofHonest(was), ofHonest(is)
+		}
 		switch {
 		case changing(key):
 		case !exists:
@@ -299,6 +304,41 @@ func (r rules) violations(now *state) []string {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+// ofHonest is an import without the hostile members among the clusters that it says to come from, and an export without
+// what it says of other exporters.
+func ofHonest(object map[string]any) map[string]any {
+	out := runtime.DeepCopyJSON(object)
+	if conditions, found, _ := unstructured.NestedSlice(out, "status", "conditions"); found {
+		for _, c := range conditions {
+			c := c.(map[string]any)
+			switch {
+			case out["kind"] == "ServiceExport" && c["type"] == string(mcsv1beta1.ServiceExportConditionConflict):
+				delete(c, "status")
+				delete(c, "reason")
+				delete(c, "message")
+			case out["kind"] == "ResourceExport" && c["type"] == string(mcv1alpha1.ResourceExportSucceeded) && c["status"] == "True":
+				delete(c, "reason")
+				delete(c, "message")
+			}
+		}
+		_ = unstructured.SetNestedSlice(out, conditions, "status", "conditions") // it was one
+	}
+	if clusters, found, _ := unstructured.NestedSlice(out, "status", "clusters"); found && out["kind"] == "ServiceImport" {
+		clusters = slices.DeleteFunc(clusters, func(c any) bool { return !honestID(fmt.Sprint(c.(map[string]any)["cluster"])) })
+		_ = unstructured.SetNestedSlice(out, clusters, "status", "clusters") // it was one
+	}
+	path := []string{"metadata", "annotations", multicluster.AnnotationSources}
+	if text, found, _ := unstructured.NestedString(out, path...); found {
+		var sources []map[string]any
+		if json.Unmarshal([]byte(text), &sources) == nil {
+			sources = slices.DeleteFunc(sources, func(s map[string]any) bool { return !honestID(fmt.Sprint(s["cluster"])) })
+			kept, _ := json.Marshal(sources)
+			_ = unstructured.SetNestedField(out, string(kept), path...) // it was there
+		}
+	}
 	return out
 }
 

@@ -340,6 +340,10 @@ func (g *generator) spoil(a *account, o object) string {
 			}},
 		}
 		add("service", portChanges...)
+		add("service",
+			change{"claimed to be of 1970", func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1}`} }},
+			change{"claimed to be headless and of 1970", func() { meta["annotations"] = object{multicluster.AnnotationService: `{"created":1,"headless":true}`} }},
+		)
 		add("endpoints", portChanges...)
 		add("clusterInfo",
 			change{"with Service range " + short(cidr), func() { set(o, cidr, "spec", "clusterInfo", "serviceCIDR") }},

@@ -236,11 +236,14 @@ func quoted(list map[string]string) string {
 	return fmt.Sprintf("a list of %d", len(list))
 }
 
-// since is when an export was made, as far as it says so: of two the older one counts. Whoever may export a Service may say anything, so
-// it decides about nothing but the exports of this Service.
+// arrival is how many seconds an export may take from its cluster to the leader.
+const arrival = 5
+
+// since is when an export was made, as far as it says so: of two the older one counts. A member that may export a Service may say
+// anything; what was here for longer than exports take to arrive stays before it.
 func (e *export) since() int64 {
 	if e.Facts != nil && e.Facts.Created > 0 {
-		return e.Facts.Created
+		return max(e.Facts.Created, e.Created-arrival)
 	}
 	return e.Created
 }

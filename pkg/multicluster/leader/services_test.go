@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -31,6 +32,7 @@ func TestConflicts(t *testing.T) {
 		re.Spec.Service.ServiceSpec.Ports = list
 		if f != nil {
 			re.Annotations = map[string]string{multicluster.AnnotationService: f.String()}
+			re.CreationTimestamp = metav1.Unix(f.Created, 0)
 		}
 		return re
 	}
@@ -56,11 +58,21 @@ func TestConflicts(t *testing.T) {
 		}
 		return out
 	}
+	seen := func(seconds int64, re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
+		re.CreationTimestamp = metav1.Unix(seconds, 0)
+		return re
+	}
 	for _, row := range []struct {
 		name string
 		now  exports
 		want []string
 	}{
+		{"who claims to be older than any export that takes long to arrive stays behind", exports{
+			seen(1000, export("east", since(999, nil), ports("tcp", 42))), seen(2000, export("west", since(1, nil), ports("tcp", 43)))}, append([]string{
+			"default-web-service of default/web [tcp:TCP/42] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"an older export that took long to arrive goes first", exports{
+			seen(1000, export("east", since(999, nil), ports("tcp", 42))), seen(1003, export("west", since(998, nil), ports("tcp", 43)))}, append([]string{
+			"default-web-service of default/web [tcp:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
 		{"three agree", exports{export("east", since(3, nil), http), export("west", since(2, nil), http), export("south", since(1, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +east +south +west"}},
 		{"the order of ports is no conflict", exports{export("east", since(1, nil), ports("a", 1, "b", 2)), export("west", since(2, nil), ports("b", 2, "a", 1))}, []string{
