@@ -201,6 +201,8 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
+		// A connection that a policy refuses has no way either, and its endpoint may have been chosen here.
+		flows = append(flows, back.throughTunnel(same, CrossClusterMAC, gateway, 0, flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}
 	for _, g := range c.gateways {
 		if g.port == 0 {

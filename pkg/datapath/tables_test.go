@@ -37,6 +37,7 @@ type sources struct {
 	remotes   *derive.Source[derive.Name, RemoteNode]
 	frontends *derive.Source[derive.Object, []service.Frontend]
 	peering   *derive.Source[derive.Name, peering.Peering]
+	ways      *derive.Source[WayEnd, uint32]
 	slices    *derive.Source[derive.Object, service.SliceFacts]
 	exported  *derive.Source[derive.Object, bool]
 	policy    *policy.Tables
@@ -53,6 +54,7 @@ func newSources(s State) *sources {
 		remotes:   derive.NewSource[derive.Name, RemoteNode](e, "remote-nodes"),
 		frontends: derive.NewSource[derive.Object, []service.Frontend](e, "frontends"),
 		peering:   derive.NewSource[derive.Name, peering.Peering](e, "peering"),
+		ways:      derive.NewSource[WayEnd, uint32](e, "ways"),
 		slices:    derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices"),
 		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
 		policy:    policy.NewTables(e, s.Node.Name),
@@ -62,7 +64,7 @@ func newSources(s State) *sources {
 	}
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
-		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,
+		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways,
 	})
 	c.tables.Watch(func(o flow.Owner) {
 		if e := c.tables.Entries(o); reflect.DeepEqual(e, flow.Entries{}) {
@@ -72,7 +74,7 @@ func newSources(s State) *sources {
 		}
 	})
 	c.fill()
-	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.exported, c.policy} {
+	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.ways, c.exported, c.policy} {
 		s.Loaded()
 	}
 	return c
@@ -97,6 +99,11 @@ func (c *sources) fill() {
 	c.frontends.Replace(frontends)
 	c.slices.Replace(c.Slices)
 	c.peering.Set(Self, c.Peering)
+	ways := map[WayEnd]uint32{}
+	for end, port := range c.Ways {
+		ways[WayEnd{end}] = uint32(port)
+	}
+	c.ways.Replace(ways)
 	c.exported.Replace(c.Exported)
 }
 

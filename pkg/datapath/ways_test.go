@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/oftest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // activeClusters are clusters with several Gateways each. Each Node of east has a server of web, 10.97.0.10, which west
@@ -235,6 +237,52 @@ func TestWays(t *testing.T) {
 							}
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// TestWaysRefused takes the agent's answer to a request that a policy rejects, which no connection has a way for, back by
+// the way that the request came.
+func TestWaysRefused(t *testing.T) {
+	for _, first := range []string{"east3", "east4"} {
+		for _, second := range []string{"west1", "west2"} {
+			for server := 1; server <= activeNodes; server++ {
+				a := active()
+				a.stretch = true
+				c := a.cable(t)
+				last := fmt.Sprint("west", server)
+				s := newSources(c.states[last])
+				s.policy.Namespaces.Set(derive.Object{Name: "default"}, policy.NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}))
+				s.relabel("pod1", "app=server")
+				s.rules(everybody(policy.Reject))
+				c.load(map[string]*sources{last: s})
+				c.prefer["east1"], c.prefer[first] = first, second
+				c.nodes[second].Choose = func(g flow.Group, _ oftest.Packet) int { return (server - 1) % len(g.Buckets) }
+				want := []string{"east1", first, second}
+				if last != second {
+					want = append(want, last)
+				}
+				p := c.request("east1 pod1", "10.97.0.14:80", oftest.TCP)
+				if w := c.send("east1 pod1", p); strings.Join(w.places, " ") != strings.Join(want, " ")+" agent" {
+					t.Fatalf("%s, want %s agent", w, want)
+				}
+				var n int
+				if _, err := fmt.Sscan(first[4:], &n); err != nil {
+					t.Fatal(err)
+				}
+				answer := oftest.Packet{IPSrc: c.states[last].Pods[0].IPs[0], SrcPort: 8080, IPDst: activeAddr("east", n), DstPort: p.SrcPort, Proto: oftest.TCP}
+				came := c.wayOf(last, want[len(want)-2])
+				r := c.nodes[last].PacketOut(answer, flow.Do(flow.Load(generated, 1), flow.Load(way, uint64(came)), flow.Resubmit(Conntrack)))
+				if len(r.Outputs) != 1 || r.Outputs[0].Port != tunnelPort {
+					t.Fatalf("%s: the answer goes %s", want, r)
+				}
+				out := r.Outputs[0].Packet
+				out.TunSrc = c.states[last].Node.Ends[0]
+				w := c.send(c.ends[out.TunDst]+" tunnel", out)
+				if have := strings.Join(append([]string{last}, w.places...), " "); have != backwards(want)+" pod1" || w.packet.IPSrc != p.IPDst || w.packet.SrcPort != p.DstPort {
+					t.Errorf("%s: the answer goes %s %s", want, last, w)
 				}
 			}
 		}
