@@ -26,7 +26,7 @@ func reaches(t *testing.T, cluster, client, url string, want bool) {
 // says waits until kubectl's answer begins with these words.
 func says(t *testing.T, want string, args ...string) {
 	t.Helper()
-	eventually(t, 20*time.Second, func(context.Context) error {
+	eventually(t, time.Minute, func(context.Context) error {
 		if have := strings.Join(strings.Fields(kubectl(t, "west", args...)), " "); !strings.HasPrefix(have, want) {
 			return fmt.Errorf("kubectl %s: %q, want %q", strings.Join(args, " "), have, want)
 		}
