@@ -97,6 +97,13 @@ func (c *Cluster) edited() ([]string, error) {
 	return texts, nil
 }
 
+// A lab's machine lets an Open vSwitch wait for a second now and then, all Nodes being on it. A way that is taken for down breaks
+// its translated connections, so ways are given longer than on machines of their own.
+const (
+	bfdInterval   = "500ms"
+	bfdMultiplier = 6
+)
+
 // charted are the same objects by the charts, with the same settings as values.
 func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
@@ -106,7 +113,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true},
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
 		},
 		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true},
 	} {
@@ -188,6 +195,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
 			stretched:               "true",
+			"bfd":                   fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
 		},
 		memberManifest: {stretched: "true"},
 	}[path] {
