@@ -187,28 +187,23 @@ func (n Node) conntrack() []flow.Flow {
 	}
 }
 
-// ownPort has a connection keep its source address, and its port too unless answers to it would look like those of another:
-// a client that has a connection to a Service may open one from the same port to the endpoint that it got there
-// (what ovs-actions(7) writes as nat(src=0.0.0.0)).
-var ownPort = &ofp.NAT{Flags: ofp.NATSrc}
-
 // commit remembers a connection that table Service has not remembered, and that policies have allowed
 // one that it has, both with what was judged. Nothing after it depends on ct_state, so it takes no recirculation.
 func (n Node) commit() []flow.Flow {
-	remember := func(nat *ofp.NAT, exec ofp.Action, match ...flow.Cond) flow.Flow {
+	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
 			Table: Commit, Priority: normal,
 			Match: flow.All(append(match, flow.IP())...),
 			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, NAT: nat, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay),
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay),
 					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender), flow.Move(receiver, labelReceiver))}),
 				flow.Goto(SNAT),
 			),
 		}
 	}
 	return []flow.Flow{
-		remember(ownPort, flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
-		remember(nil, flow.Load(markPending, 0), committed.Is(1)),
+		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
+		remember(flow.Load(markPending, 0), committed.Is(1)),
 		// The agent's refusal of a connection makes none of its own.
 		{Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT))},
 	}

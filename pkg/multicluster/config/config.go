@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"net/netip"
 	"os"
 	"strings"
@@ -54,7 +55,9 @@ type Config struct {
 	// PodCIDRs are the ranges of this cluster's Pods, for Pod-to-Pod connectivity.
 	PodCIDRs            []string `json:"podCIDRs,omitempty"`
 	GatewayIPPrecedence string   `json:"gatewayIPPrecedence,omitempty"`
-	EndpointIPType      string   `json:"endpointIPType,omitempty"`
+	// ActiveGateways is how many of the Nodes that may be Gateways are: the others wait for one of them to fail.
+	ActiveGateways int    `json:"activeGateways,omitempty"`
+	EndpointIPType string `json:"endpointIPType,omitempty"`
 	// EnableStretchedNetworkPolicy has a member export the sets of labels that its Pods have, and import
 	// those of the ClusterSet with their numbers (LabelIdentities).
 	EnableStretchedNetworkPolicy bool `json:"enableStretchedNetworkPolicy,omitempty"`
@@ -104,6 +107,7 @@ func Default() Config {
 	c.Webhook.Port = 9443
 	c.LeaderElection.setDefaults()
 	c.GatewayIPPrecedence = PrecedencePrivate
+	c.ActiveGateways = 1
 	c.EndpointIPType = EndpointIPTypeClusterIP
 	return c
 }
@@ -180,6 +184,9 @@ func (c *Config) check() error {
 		kept = append(kept, p)
 	}
 	c.PodCIDRs = kept
+	if c.ActiveGateways < 1 || c.ActiveGateways > claims.MaxGateways {
+		errs = append(errs, fmt.Errorf("activeGateways: %d is not from 1 to %d", c.ActiveGateways, claims.MaxGateways))
+	}
 	switch c.GatewayIPPrecedence {
 	case "":
 		c.GatewayIPPrecedence = PrecedencePrivate

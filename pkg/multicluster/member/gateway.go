@@ -51,6 +51,9 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	}
 	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int { return byAge(present[a.Name], present[b.Name]) })
 	candidates = distinct(candidates, &ps)
+	if most := t.config.ActiveGateways; most > 0 && most < len(candidates) {
+		candidates = candidates[:most]
+	}
 	if len(candidates) == 0 {
 		return nil, ps
 	}
