@@ -77,7 +77,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	userImport := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "users"), Spec: importOf("default", "old").Spec.ServiceImport.Spec}
 	w.create(w.member, leftover, oldInfo, oldImport, userImport)
 	configure := mountedConfig(t)
-	w.configFile = configure("")
+	w.configFile = configure("activeGateways: 2\n")
 	w.startMember()
 	w.gone(w.member, leftover, oldInfo, oldImport)
 
@@ -232,12 +232,12 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	clusterIP, podIP := service.Spec.ClusterIP, "10.11.0.1"
-	configure("podCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
+	configure("activeGateways: 2\npodCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
 	exportsAre("Pod ranges and Pods' addresses", []string{"10.11.0.0/16"}, podIP)
 	configure("endpointIPType: Pod\n")
 	w.eventIs("set", "ConfigurationInvalid")
 	exportsAre("as before", []string{"10.11.0.0/16"}, podIP)
-	configure("")
+	configure("activeGateways: 2\n")
 	exportsAre("as at first", nil, clusterIP)
 	gatewaysAre("node-2")
 

@@ -16,7 +16,6 @@ func newWorld(t *testing.T) (*world, *apiserver.Server) {
 	leader := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.96.0.0/16"})
 	member := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})
 	w := &world{t: t, leaderConfig: leader.Config, memberConfig: member.Config, config: config.Default()}
-	w.config.ActiveGateways = 2
 	for _, side := range []struct {
 		client *client.Client
 		server *apiserver.Server
