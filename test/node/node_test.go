@@ -180,7 +180,7 @@ func newRig(t testing.TB, c *cluster) *rig {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the agent's log:\n%s", r.log)
+			t.Logf("of the agent's log:\n%s", r.log.notable())
 		}
 		os.RemoveAll(r.dir)
 	})
@@ -476,6 +476,18 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// notable is what a failed test shows of the log: its last lines, without those that come at every start. All of it
+// would bury what the test itself says.
+func (b *buffer) notable() string {
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		if !strings.Contains(line, "|INFO|") && !strings.Contains(line, "msg=watching") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-30):], "")
 }
 
 // TestNode has one API server, which takes longest to start.
