@@ -238,6 +238,12 @@ func testGuarded(t *testing.T, cl *cluster) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newGuardedLoad(t, clients, server)
+			r.eventually("there is load", func() error {
+				if n := l.made.Load(); n < 20 {
+					return fmt.Errorf("%d allowed connections", n)
+				}
+				return nil
+			})
 			time.Sleep(300 * time.Millisecond)
 			row.what(t)
 			settled()
@@ -251,8 +257,8 @@ func testGuarded(t *testing.T, cl *cluster) {
 				t.Errorf("%d of %d allowed connections failed, the first one: %v", lost, l.made.Load(), *l.first.Load())
 			}
 			seen.check(t, row.name)
-			if l.sent.Load() < 100 || l.made.Load() < 20 {
-				t.Error("there was no load")
+			if l.sent.Load() < 100 {
+				t.Error("next to nothing was sent to where it is forbidden")
 			}
 			t.Logf("%d forbidden datagrams; %d allowed connections, %d of them lost", l.sent.Load(), l.made.Load(), l.lost.Load())
 		})
