@@ -47,6 +47,7 @@ var suites = []packageTests{
 	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad)$"},
 	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
 	{pkg: "pkg/cni", run: "."},
+	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestTakenName)$"},
 }
 
 // TestKernelDatapath runs the suites in a guest whose kernel has the openvswitch module, on

@@ -1,0 +1,326 @@
+package wireguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Options of a Manager.
+type Options struct {
+	// Name is the device's. It is the Manager's: a link of this name that is no WireGuard device is a problem.
+	Name string
+	// HardwareAddr, where it is set, makes the device one that a userspace switch can send through: a TAP device with
+	// this address, behind which all peers are. It is the address of the switch's own port, which packets from peers go to.
+	HardwareAddr net.HardwareAddr
+	// Logger receives changes; nil for silence.
+	Logger *slog.Logger
+	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers send none;
+	// default 10 s.
+	Resync time.Duration
+	// Namespace is the network namespace of the device; nil for the one of the process.
+	Namespace *netns.NsHandle
+}
+
+// retryAfter is how long until something is tried again that failed or is not there.
+const retryAfter = 500 * time.Millisecond
+
+// Manager brings a device to what was Set, and keeps it there. All methods may be called at any time, from any goroutine.
+type Manager struct {
+	opts Options
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	set      bool     // else nothing is touched
+	want     *Desired // nil: no device
+	state    State
+	problems []problem.Problem
+
+	wake    chan struct{}
+	changed chan struct{}
+}
+
+// New returns a Manager that does nothing until Run.
+func New(opts Options) *Manager {
+	if opts.Resync == 0 {
+		opts.Resync = 10 * time.Second
+	}
+	m := &Manager{opts: opts, log: opts.Logger, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	return m
+}
+
+// Set declares what the device should have, nil that there should be none. It returns at once.
+func (m *Manager) Set(d *Desired) {
+	if d != nil {
+		c := d.clone()
+		d = &c
+	}
+	m.mu.Lock()
+	same := m.set && reflect.DeepEqual(m.want, d)
+	m.set, m.want = true, d
+	m.mu.Unlock()
+	if !same {
+		signal(m.wake)
+	}
+}
+
+// State returns what the device was found to be and have.
+func (m *Manager) State() State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.state
+	s.Peers = slices.Clone(s.Peers)
+	return s
+}
+
+// Problems returns why the device does not have what it should have.
+func (m *Manager) Problems() []problem.Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.problems)
+}
+
+// Changed is signalled when the device has become ready or ceased to be, or its problems are others. It has room for one signal and
+// one listener.
+func (m *Manager) Changed() <-chan struct{} { return m.changed }
+
+// Run compares and mends until ctx ends; the device stays then. It returns an error if the kernel cannot be asked at all.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.opts.Namespace != nil {
+		// The thread ends with the goroutine since it is never unlocked.
+		runtime.LockOSThread()
+		if err := netns.Set(*m.opts.Namespace); err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+	}
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer h.Close()
+	links := make(chan netlink.LinkUpdate, 64)
+	stop := make(chan struct{})
+	subscribe := netlink.LinkSubscribeOptions{Namespace: m.opts.Namespace}
+	if err := netlink.LinkSubscribeWithOptions(links, stop, subscribe); err != nil {
+		return fmt.Errorf("subscribe to changes of links: %w", err)
+	}
+	defer func() {
+		close(stop)
+		for range links { // until its goroutine has ended
+		}
+	}()
+	d := device{handle: h, opts: m.opts, endpoints: map[PublicKey]netip.AddrPort{}}
+	for {
+		wait := m.opts.Resync
+		if !m.compare(&d) {
+			wait = retryAfter
+		}
+		if !m.sleep(ctx, wait, links) {
+			return nil
+		}
+	}
+}
+
+// sleep waits for a reason to compare; false when ctx has ended.
+func (m *Manager) sleep(ctx context.Context, wait time.Duration, links chan netlink.LinkUpdate) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-m.wake:
+			return true
+		case <-timer.C:
+			return true
+		case u, ok := <-links:
+			if !ok {
+				links = nil // the timer is left
+			} else if u.Attrs().Name == m.opts.Name && u.Header.Type == unix.RTM_DELLINK {
+				return true
+			}
+		}
+	}
+}
+
+// compare makes one comparison; false when it has to be made again soon.
+func (m *Manager) compare(d *device) bool {
+	m.mu.Lock()
+	set, want := m.set, m.want
+	m.mu.Unlock()
+	if !set {
+		return true
+	}
+	state, changes, err := d.bring(want)
+	if len(changes) > 0 {
+		m.log.Info("configured WireGuard", "device", m.opts.Name, "changes", changes)
+	}
+	var problems []problem.Problem
+	if err != nil {
+		problems = []problem.Problem{{Object: problem.Object{Kind: "link", Name: m.opts.Name}, Reason: "WireGuard", Message: err.Error()}}
+	}
+	m.mu.Lock()
+	news := m.state.Ready != state.Ready || !slices.Equal(m.problems, problems)
+	m.state, m.problems = state, problems
+	m.mu.Unlock()
+	if news {
+		if err != nil {
+			m.log.Error("configure WireGuard", "device", m.opts.Name, "error", err)
+		}
+		signal(m.changed)
+	}
+	return err == nil
+}
+
+// device is one link with its WireGuard configuration.
+type device struct {
+	handle    *netlink.Handle
+	opts      Options
+	endpoints map[PublicKey]netip.AddrPort // that were sent
+}
+
+// bring brings the device to what is wanted.
+func (d *device) bring(want *Desired) (state State, changes []string, err error) {
+	link, err := d.handle.LinkByName(d.opts.Name)
+	var missing netlink.LinkNotFoundError
+	switch {
+	case errors.As(err, &missing):
+		link = nil
+	case err != nil:
+		return state, nil, fmt.Errorf("read the device: %w", err)
+	}
+	if link != nil && kindOf(link) == "" {
+		if want == nil {
+			return state, nil, nil // not ours
+		}
+		return state, nil, fmt.Errorf("there is a link of this name, of type %s: remove it, or give it another name", link.Type())
+	}
+	if want == nil {
+		clear(d.endpoints)
+		if link == nil {
+			return state, nil, nil
+		}
+		if err := d.handle.LinkDel(link); err != nil {
+			return state, nil, fmt.Errorf("remove the device: %w", err)
+		}
+		return state, []string{"removed"}, nil
+	}
+	if link != nil && len(d.opts.HardwareAddr) > 0 && !isTAP(link) { // from before the switch was one in userspace, or after
+		if err := d.handle.LinkDel(link); err != nil {
+			return state, nil, fmt.Errorf("remove the device of another kind: %w", err)
+		}
+		link = nil
+	}
+	if link != nil && len(d.opts.HardwareAddr) == 0 && isTAP(link) {
+		if err := d.handle.LinkDel(link); err != nil {
+			return state, nil, fmt.Errorf("remove the device of another kind: %w", err)
+		}
+		link = nil
+	}
+	if link == nil {
+		clear(d.endpoints)
+		if err := d.add(); err != nil {
+			return state, nil, fmt.Errorf("make the device: %w", err)
+		}
+		changes = append(changes, "added")
+		if link, err = d.handle.LinkByName(d.opts.Name); err != nil {
+			return state, changes, fmt.Errorf("read the new device: %w", err)
+		}
+	}
+	if mac := d.opts.HardwareAddr; len(mac) > 0 && link.Attrs().HardwareAddr.String() != mac.String() {
+		if err := d.handle.LinkSetHardwareAddr(link, mac); err != nil {
+			return state, changes, fmt.Errorf("set the device's address: %w", err)
+		}
+		changes = append(changes, "set address "+mac.String())
+	}
+	state.Kind = kindOf(link)
+	// A new client each time: the kernel's module may have been loaded since.
+	client, err := wgctrl.New()
+	if err != nil {
+		return state, changes, fmt.Errorf("ask for WireGuard: %w", err)
+	}
+	defer client.Close()
+	have, err := client.Device(d.opts.Name)
+	if state.Kind == Userspace && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
+		return state, changes, errors.New("nothing serves the device yet: `tombolo-agent wireguard` has to run on this Node (container wireguard of DaemonSet tombolo-ovs)")
+	}
+	if err != nil {
+		return state, changes, fmt.Errorf("read the device's configuration: %w", err)
+	}
+	config, sent := diff(*have, *want, d.endpoints)
+	if len(sent) > 0 {
+		if err := client.ConfigureDevice(d.opts.Name, config); err != nil {
+			return state, changes, fmt.Errorf("configure the device (%v): %w", sent, err)
+		}
+		changes = append(changes, sent...)
+	}
+	clear(d.endpoints)
+	for _, p := range want.Peers {
+		d.endpoints[p.PublicKey] = p.Endpoint
+	}
+	state.Ready = true
+	for _, p := range have.Peers {
+		state.Peers = append(state.Peers, PeerState{
+			PublicKey: PublicKey(p.PublicKey), Endpoint: endpointOf(p), LastHandshake: p.LastHandshakeTime, Received: p.ReceiveBytes, Sent: p.TransmitBytes,
+		})
+	}
+	return state, changes, nil
+}
+
+// add makes the device: the kernel's where it has WireGuard. A TUN or TAP device stays when the process ends that serves it.
+func (d *device) add() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = d.opts.Name
+	mode := netlink.TuntapMode(netlink.TUNTAP_MODE_TAP)
+	if len(d.opts.HardwareAddr) == 0 {
+		err := d.handle.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+		if !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+		mode = netlink.TUNTAP_MODE_TUN
+	}
+	return netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: attrs, Mode: mode, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_TUN_EXCL})
+}
+
+// kindOf is the kind of a link that can be ours, "" of others.
+func kindOf(link netlink.Link) string {
+	switch link.(type) {
+	case *netlink.Wireguard:
+		return Kernel
+	case *netlink.Tuntap:
+		return Userspace
+	}
+	return ""
+}
+
+func isTAP(link netlink.Link) bool {
+	t, ok := link.(*netlink.Tuntap)
+	return ok && t.Mode == netlink.TUNTAP_MODE_TAP
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,484 @@
+package wireguard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/leaks"
+)
+
+// serveEnv makes the test's binary the process that serves a device, until its standard input ends.
+const serveEnv = "TOMBOLO_TEST_SERVE_WIREGUARD"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(serveEnv); name != "" {
+		ctx, stop := context.WithCancel(context.Background())
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
+		Serve(ctx, name, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+		os.Exit(0)
+	}
+	leaks.Main(m)
+}
+
+// host is a network namespace with a WireGuard device.
+type host struct {
+	t      *testing.T
+	ns     netns.NsHandle
+	device string
+	port   string // the link with the address: the device, or the switch's port
+	key    PrivateKey
+	at     netip.AddrPort
+	inside netip.Addr
+
+	manager *Manager
+	stop    func() // the manager
+	end     func() // the process that serves the device
+}
+
+func newHost(t *testing.T, name, address, inside string) *host {
+	t.Helper()
+	h := &host{
+		t: t, device: fmt.Sprintf("wg%s%d", name, os.Getpid()), key: testKey(t),
+		at: netip.AddrPortFrom(netip.MustParseAddr(address), 51821), inside: netip.MustParseAddr(inside),
+	}
+	h.port = h.device
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here
+		ns, err := netns.New()
+		h.ns = ns
+		made <- err
+	}()
+	if err := <-made; err != nil {
+		t.Fatalf("make a network namespace (root is needed): %v", err)
+	}
+	t.Cleanup(func() { h.ns.Close() })
+	h.sh("ip link set lo up")
+	return h
+}
+
+// do runs a function in the namespace.
+func (h *host) do(f func() error) {
+	h.t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := netns.Set(h.ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) sh(line string) {
+	h.t.Helper()
+	h.do(func() error {
+		out, err := exec.Command("sh", "-ec", line).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", line, err, out)
+		}
+		return nil
+	})
+}
+
+// serve starts the process that serves the device.
+func (h *host) serve() {
+	h.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serveEnv+"="+h.device)
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.do(cmd.Start)
+	h.end = func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			h.t.Errorf("the process that serves %s: %v: %s", h.device, err, log.String())
+		}
+		h.end = func() {}
+	}
+	h.t.Cleanup(func() { h.end() })
+}
+
+// run starts a manager, and returns what it logs.
+func (h *host) run(o Options) *syncBuffer {
+	h.t.Helper()
+	log := &syncBuffer{}
+	o.Name, o.Namespace, o.Resync, o.Logger = h.device, &h.ns, 100*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	h.manager = New(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.manager.Run(ctx) }()
+	h.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			h.t.Error(err)
+		}
+		h.stop = func() {}
+	}
+	h.t.Cleanup(func() { h.stop() })
+	return log
+}
+
+// syncBuffer is a buffer that a manager writes while the test reads.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (h *host) ready() {
+	h.t.Helper()
+	ovstest.Eventually(h.t, h.device+" is ready", func() error {
+		if !h.manager.State().Ready {
+			return fmt.Errorf("it is not: %v", h.manager.Problems())
+		}
+		return nil
+	})
+}
+
+// want has the device know the other hosts.
+func (h *host) want(others ...*host) {
+	d := &Desired{PrivateKey: h.key, ListenPort: int(h.at.Port())}
+	for _, o := range others {
+		d.Peers = append(d.Peers, Peer{o.key.Public(), o.at, []netip.Prefix{netip.PrefixFrom(o.inside, 32)}})
+	}
+	h.manager.Set(d)
+}
+
+// address does what is hostnet's in the product.
+func (h *host) address(others ...*host) {
+	h.t.Helper()
+	line := fmt.Sprintf("ip link set %s mtu 1440 up; ip address replace %s/32 dev %s", h.port, h.inside, h.port)
+	for _, o := range others {
+		line += fmt.Sprintf("; ip route replace %s dev %s", o.inside, h.port)
+	}
+	h.sh(line)
+}
+
+// echo answers datagrams at the address inside.
+func (h *host) echo() {
+	h.t.Helper()
+	var c *net.UDPConn
+	h.do(func() (err error) {
+		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.inside, 7)))
+		return err
+	})
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 2000)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	h.t.Cleanup(func() { c.Close(); <-done })
+}
+
+// secret is in every datagram.
+const secret = "nobody on the way may read this"
+
+// ask sends a datagram and waits for its echo.
+func (h *host) ask(o *host, size int) error {
+	var c *net.UDPConn
+	h.do(func() (err error) {
+		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.inside, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(o.inside, 7)))
+		return err
+	})
+	defer c.Close()
+	sent := []byte(secret + strings.Repeat("x", size))[:max(size, len(secret))]
+	if _, err := c.Write(sent); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	b := make([]byte, 2000)
+	n, err := c.Read(b)
+	if err == nil && !bytes.Equal(b[:n], sent) {
+		err = fmt.Errorf("the echo is %q", b[:n])
+	}
+	return err
+}
+
+// asked asks until there is an answer.
+func (h *host) asked(o *host) {
+	h.t.Helper()
+	ovstest.Eventually(h.t, "answers come through the tunnel", func() error { return errors.Join(h.ask(o, 0), h.ask(o, 1412)) })
+}
+
+// capture counts what passes a link: frames, those with the port of WireGuard, and those in which one can read.
+func (h *host) capture(link string) func() (encrypted, clear int) {
+	h.t.Helper()
+	fd := -1
+	h.do(func() (err error) {
+		all := int(uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8)
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		i, err := net.InterfaceByName(link)
+		if err != nil {
+			return err
+		}
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: i.Index})
+	})
+	var encrypted, clear int
+	stop, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 70000)
+		for {
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			switch {
+			case err != nil: // nothing came
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			case bytes.Contains(b[:n], []byte(secret)):
+				clear++
+			case n > 42 && b[12] == 8 && b[13] == 0 && b[23] == 17 && b[36] == 51821>>8 && b[37] == 51821&0xff:
+				encrypted++
+			}
+		}
+	}()
+	return func() (int, int) {
+		close(stop)
+		<-done
+		unix.Close(fd)
+		return encrypted, clear
+	}
+}
+
+// connect joins two hosts by a cable.
+func connect(a, b *host) {
+	a.t.Helper()
+	name := fmt.Sprintf("wgtest%d", os.Getpid())
+	a.sh(fmt.Sprintf("ip link add eth0 type veth peer name %s; ip address add %s/24 dev eth0; ip link set eth0 up", name, a.at.Addr()))
+	a.do(func() error { return moveLink(name, b.ns) })
+	b.sh(fmt.Sprintf("ip link set %s name eth0; ip address add %s/24 dev eth0; ip link set eth0 up", name, b.at.Addr()))
+}
+
+func moveLink(name string, to netns.NsHandle) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetNsFd(link, int(to))
+}
+
+// TestTunnel sends packets between two hosts, through what the kernel has of WireGuard, and goes on doing so while
+// managers are replaced.
+func TestTunnel(t *testing.T) {
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
+	connect(a, b)
+	for _, h := range []*host{a, b} {
+		h.serve()
+		h.run(Options{})
+	}
+	a.want(b)
+	b.want(a)
+	for _, h := range []*host{a, b} {
+		h.ready()
+	}
+	kind := a.manager.State().Kind
+	t.Logf("the device is of kind %s", kind)
+	if ovstest.System() && kind != Kernel {
+		t.Errorf("the kernel has WireGuard, and the device is of kind %q", kind)
+	}
+	a.address(b)
+	b.address(a)
+	testTunnel(t, a, b)
+}
+
+// TestTunnelForSwitch does the same where what sends knows Ethernet alone.
+func TestTunnelForSwitch(t *testing.T) {
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
+	connect(a, b)
+	for i, h := range []*host{a, b} {
+		h.serve()
+		mac, _ := net.ParseMAC(bridge.MACOf(h.device))
+		h.run(Options{HardwareAddr: mac})
+		h.want([]*host{b, a}[i])
+		h.ready()
+		if kind := h.manager.State().Kind; kind != Userspace {
+			t.Errorf("kind %q, want %q", kind, Userspace)
+		}
+		h.address([]*host{b, a}[i])
+	}
+	testTunnel(t, a, b)
+}
+
+func testTunnel(t *testing.T, a, b *host) {
+	end := b.capture("eth0")
+	b.echo()
+	a.echo()
+	a.asked(b)
+	b.asked(a)
+
+	state := a.manager.State()
+	ovstest.Eventually(t, "the handshake is reported", func() error {
+		if state = a.manager.State(); len(state.Peers) != 1 || state.Peers[0].LastHandshake.IsZero() || state.Peers[0].Received == 0 {
+			return fmt.Errorf("peers %+v", state.Peers)
+		}
+		return nil
+	})
+	shaken := state.Peers[0].LastHandshake
+
+	// Another manager finds everything as it wants it.
+	a.stop()
+	if err := a.ask(b, 0); err != nil {
+		t.Errorf("without a manager: %v", err)
+	}
+	mac := a.manager.opts.HardwareAddr
+	log := a.run(Options{HardwareAddr: mac})
+	a.want(b)
+	a.ready()
+	if text := log.String(); text != "" {
+		t.Errorf("a new manager has changed something: %s", text)
+	}
+	if err := a.ask(b, 0); err != nil {
+		t.Errorf("with a new manager: %v", err)
+	}
+
+	// A peer that comes and one that goes do nothing to others.
+	c := &host{t: t, key: testKey(t), at: netip.MustParseAddrPort("192.0.2.3:51821"), inside: netip.MustParseAddr("10.99.0.0")}
+	a.want(b, c)
+	ovstest.Eventually(t, "there is a second peer", func() error {
+		if s := a.manager.State(); len(s.Peers) != 2 {
+			return fmt.Errorf("peers %+v", s.Peers)
+		}
+		return nil
+	})
+	if err := a.ask(b, 0); err != nil {
+		t.Errorf("with another peer: %v", err)
+	}
+	a.want(b)
+	ovstest.Eventually(t, "the second peer has gone", func() error {
+		if s := a.manager.State(); len(s.Peers) != 1 || !s.Peers[0].LastHandshake.Equal(shaken) {
+			return fmt.Errorf("peers %+v, want one with a handshake at %s", s.Peers, shaken)
+		}
+		return nil
+	})
+
+	// What somebody else changes is mended.
+	a.do(func() error {
+		client, err := wgctrl.New()
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return client.ConfigureDevice(a.device, wgtypes.Config{ReplacePeers: true})
+	})
+	a.asked(b)
+
+	encrypted, clear := end()
+	if encrypted == 0 || clear != 0 {
+		t.Errorf("%d encrypted packets and %d that one can read have passed", encrypted, clear)
+	}
+
+	if a.manager.State().Kind == Userspace {
+		a.end()
+		a.sh("ip link show " + a.device) // stays, with its routes
+		ovstest.Eventually(t, "the manager says what is missing", func() error {
+			if p := fmt.Sprint(a.manager.Problems()); !strings.Contains(p, "tombolo-agent wireguard") || a.manager.State().Ready {
+				return fmt.Errorf("problems %s", p)
+			}
+			return nil
+		})
+		a.serve()
+		a.asked(b)
+		a.ready()
+	}
+
+	a.sh("ip link delete " + a.device)
+	ovstest.Eventually(t, "the device is there again", func() error {
+		if s := a.manager.State(); !s.Ready || !strings.Contains(log.String(), "added") {
+			return fmt.Errorf("state %+v", s)
+		}
+		return nil
+	})
+	a.address(b)
+	a.asked(b)
+
+	a.manager.Set(nil)
+	ovstest.Eventually(t, "the device is gone", func() (err error) {
+		a.do(func() error {
+			if l, e := netlink.LinkByName(a.device); e == nil {
+				err = fmt.Errorf("there is %v", l.Attrs().Name)
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// TestTakenName: a link of another kind is somebody else's.
+func TestTakenName(t *testing.T) {
+	h := newHost(t, "a", "192.0.2.1", "10.97.0.0")
+	h.sh("ip link add " + h.device + " type veth peer name other")
+	h.run(Options{})
+	h.want()
+	ovstest.Eventually(t, "the manager reports it", func() error {
+		if p := fmt.Sprint(h.manager.Problems()); !strings.Contains(p, "of type veth: remove it") {
+			return errors.New(p)
+		}
+		return nil
+	})
+	h.manager.Set(nil)
+	ovstest.Eventually(t, "nothing is wrong any more", func() error {
+		if p := h.manager.Problems(); p != nil {
+			return fmt.Errorf("problems %v", p)
+		}
+		return nil
+	})
+	h.sh("ip link show " + h.device)
+}

@@ -1,0 +1,181 @@
+package wireguard
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+func testKey(t testing.TB) PrivateKey {
+	t.Helper()
+	k, err := wgtypes.GeneratePrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return PrivateKey{k}
+}
+
+func TestLoadKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	made, err := LoadKey(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v, want 0600", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, err := LoadKey(path)
+	if err != nil || again != made {
+		t.Errorf("the second time: error %v, same key %v", err, again == made)
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v after reading, want 0600", info.Mode())
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	if len(files) != 1 {
+		t.Errorf("files %v, want the key alone", files)
+	}
+	secret, _ := os.ReadFile(path)
+	bad := strings.TrimSpace(string(secret))[1:]
+	if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "remove the file") || strings.Contains(err.Error(), bad) {
+		t.Errorf("a file without a key: error %v", err)
+	}
+	if _, err := LoadKey(filepath.Join(path, "no", "directory")); err == nil {
+		t.Error("no error where no key can be kept")
+	}
+}
+
+func TestPrivateKeyIsNotPrinted(t *testing.T) {
+	k := testKey(t)
+	d := Desired{PrivateKey: k}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("key", "k", k, "d", d)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("key", "k", k, "d", d)
+	text := log.String() + fmt.Sprint(k, d) + fmt.Sprintf("%s %v %+v %#v %#v", k, k, d, k, d)
+	if strings.Contains(text, k.key.String()) || strings.Contains(text, fmt.Sprint(k.key[0])+" "+fmt.Sprint(k.key[1])+" ") {
+		t.Errorf("the key is in %s", text)
+	}
+}
+
+func TestParsePublicKey(t *testing.T) {
+	key := testKey(t).Public()
+	if k, err := ParsePublicKey(key.String()); err != nil || k != key {
+		t.Errorf("%v, %v", k, err)
+	}
+	for _, text := range []string{"", "k", key.String()[1:], key.String() + "=", strings.Repeat("A", 43) + "=", strings.Repeat("x", 100000), " " + key.String()} {
+		if _, err := ParsePublicKey(text); err == nil || len(err.Error()) > 200 {
+			t.Errorf("%.50q: error %v", text, err)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	own, a, b := testKey(t), testKey(t).Public(), testKey(t).Public()
+	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	inside := func(s ...string) (out []netip.Prefix) {
+		for _, p := range s {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	peer := func(k PublicKey, endpoint string, allowed ...string) wgtypes.Peer {
+		p := wgtypes.Peer{PublicKey: wgtypes.Key(k)}
+		if endpoint != "" {
+			p.Endpoint = net.UDPAddrFromAddrPort(at(endpoint))
+		}
+		for _, s := range inside(allowed...) {
+			p.AllowedIPs = append(p.AllowedIPs, net.IPNet{IP: s.Addr().AsSlice(), Mask: net.CIDRMask(s.Bits(), 32)})
+		}
+		return p
+	}
+	want := Desired{PrivateKey: own, ListenPort: 51821, Peers: []Peer{
+		{a, at("192.0.2.1:51821"), inside("10.97.0.0/32")},
+		{b, at("192.0.2.2:51821"), inside("10.98.0.0/32", "10.99.0.0/32")},
+	}}
+	as := func(peers ...wgtypes.Peer) wgtypes.Device {
+		return wgtypes.Device{PrivateKey: own.key, ListenPort: 51821, Peers: peers}
+	}
+	peerA, peerB := peer(a, "192.0.2.1:51821", "10.97.0.0/32"), peer(b, "192.0.2.2:51821", "10.99.0.0/32", "10.98.0.0/32")
+	sent := map[PublicKey]netip.AddrPort{a: at("192.0.2.1:51821"), b: at("192.0.2.2:51821")}
+	for _, test := range []struct {
+		name string
+		have wgtypes.Device
+		sent map[PublicKey]netip.AddrPort
+		want []string
+	}{
+		{"new", wgtypes.Device{}, nil, []string{"set the key " + own.Public().String(), "listen on port 51821, was 0",
+			"set peer " + a.String() + " at 192.0.2.1:51821 with [10.97.0.0/32]", "set peer " + b.String() + " at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
+		{"as wanted", as(peerA, peerB), nil, nil},
+		{"peer that has moved", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), sent, nil},
+		{"peer at another address from before", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), nil, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
+		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
+		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, []string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
+		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, []string{"remove peer " + own.Public().String()}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config, have := diff(test.have, want, test.sent)
+			if !reflect.DeepEqual(have, test.want) {
+				t.Errorf("changes %q, want %q", have, test.want)
+			}
+			if (len(have) == 0) != reflect.DeepEqual(config, wgtypes.Config{}) {
+				t.Errorf("changes %q, and sent is %+v", have, config.Peers)
+			}
+		})
+	}
+}
+
+// TestFrames: what a switch sends becomes packets, or is answered.
+func TestFrames(t *testing.T) {
+	near, _ := net.ParseMAC("0a:00:00:00:00:01")
+	far := farAddr(near)
+	packet := append([]byte{0x45, 0, 0, 24, 0, 0, 0, 0, 64, 17, 0, 0, 10, 97, 0, 0, 10, 98, 0, 0}, "abcd"...)
+	frame := append(header(nil, far, near, typeIPv4), packet...)
+	if p, ok := ipOf(append(frame, make([]byte, 22)...)); !ok || string(p) != string(packet) {
+		t.Errorf("a padded packet is %x, %v", p, ok)
+	}
+	request := header(nil, net.HardwareAddr{255, 255, 255, 255, 255, 255}, near, typeARP)
+	request = append(request, 0, 1, 8, 0, 6, 4, 0, 1)
+	request = append(append(request, near...), 10, 97, 0, 0)
+	request = append(request, 0, 0, 0, 0, 0, 0, 10, 98, 0, 0)
+	want := header(nil, near, far, typeARP)
+	want = append(want, 0, 1, 8, 0, 6, 4, 0, 2)
+	want = append(append(want, far...), 10, 98, 0, 0)
+	want = append(append(want, near...), 10, 97, 0, 0)
+	if have := arpAnswer(request, far); string(have) != string(want) {
+		t.Errorf("answer %x, want %x", have, want)
+	}
+	probe := append([]byte(nil), request...)
+	copy(probe[ethernet+14:], []byte{10, 98, 0, 0})
+	if have := arpAnswer(probe, far); have != nil {
+		t.Errorf("a host that asks for its own address is answered: %x", have)
+	}
+}
+
+func FuzzFrames(f *testing.F) {
+	far := net.HardwareAddr{10, 0, 0, 0, 0, 0}
+	f.Add([]byte{})
+	f.Add(append(make([]byte, 12), 8, 6, 0, 1, 8, 0, 6, 4, 0, 1))
+	f.Add(append(make([]byte, 12), 8, 0, 0x45, 0, 0xff, 0xff))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if p, ok := ipOf(frame); ok && len(p) < 20 {
+			t.Errorf("%x holds the packet %x", frame, p)
+		}
+		if a := arpAnswer(frame, far); a != nil && len(a) != ethernet+arpLength {
+			t.Errorf("%x is answered by %x", frame, a)
+		}
+	})
+}
