@@ -249,13 +249,10 @@ func (a *Agent) debugPeers(*http.Request) (any, error) {
 	}
 	nodes := len(list.Peers)
 	peering, _ := a.tables.peering.Get(self)
-	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+	ways := a.ways()
 	for _, p := range peering.Peers {
 		peer := api.Peer{
-			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways), Role: peering.Role.String(),
-		}
-		for _, end := range p.Ways {
-			peer.Ways = append(peer.Ways, api.Way{To: end.String(), State: ports[wayPort(end)].BFD})
+			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways), Role: peering.Role.String(), Ways: ways[p.ClusterID],
 		}
 		if len(p.Ways) > 0 {
 			peer.Via = p.Ways[0].String()
