@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -57,7 +57,7 @@ modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
 test: packages lab-binaries images modules agnhost coredns ## all tests, the lab's included
-	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos|conformance)$$')
+	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos|conformance|netpol)$$')
 	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
 	go test -count=1 -timeout 20m ./test/chaos
@@ -78,6 +78,11 @@ coredns: lab-binaries images # the lab's DNS server, and its image
 conformance: packages modules agnhost ## run the suite of SIG Network for ClusterNetworkPolicy in a lab (5 minutes)
 	@$(STAGE) "the suite" go test -c -o $(BIN)/conformance.test ./test/conformance
 	@cd test/conformance && $(BIN)/conformance.test -test.timeout 30m $(if $(EXPERIMENTAL),-conformance.experimental)
+
+netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy in a lab (15 minutes)
+	@build/lab-binaries $(CACHE) $(BIN) netpol
+	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
+	@go test -count=1 -v -timeout 60m ./test/netpol
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'

@@ -82,6 +82,10 @@ var images = []image{
 		own: map[string]string{"/agnhost": "agnhost"}, programs: map[string]string{"/bin/bash": "/bin/bash"},
 		dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
 	},
+	{
+		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
+		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
+	},
 }
 
 func run(args []string) error {

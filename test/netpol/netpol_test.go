@@ -1,0 +1,50 @@
+// Package netpol runs the NetworkPolicy cases of Kubernetes' own end-to-end tests, unchanged, in a cluster of the lab.
+// `make netpol` compiles them, makes the image that they ask for and runs them; `make test` does not, since they take 15 minutes.
+package netpol
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+var focus = flag.String("netpol.focus", "", "run only the cases that match this regular expression")
+
+const cluster = "east"
+
+var world *scenario.Scenario
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	setup := scenario.Setup{Name: "netpol", Clusters: []string{cluster}, Nodes: 2, Prepare: prepare}
+	os.Exit(setup.Run(func(s *scenario.Scenario) int {
+		world = s
+		return m.Run()
+	}))
+}
+
+func prepare(ctx context.Context, l *lab.Lab) error {
+	if err := l.LoadImage(ctx, filepath.Join(l.Repo(), "bin/conformance/agnhost-netpol.tar")); err != nil {
+		return fmt.Errorf("run `make netpol`: %w", err)
+	}
+	return nil
+}
+
+// TestNetworkPolicy leaves out the cases over SCTP: they use Services, which only the kernel's datapath serves for SCTP
+// (docs/datapaths.md), and the lab has the userspace one.
+func TestNetworkPolicy(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), filepath.Join(world.Lab.Repo(), "bin/netpol"),
+		"--kubeconfig", world.Lab.Cluster(cluster).Kubeconfig(), "--provider", "local", "--num-nodes", "2",
+		"--ginkgo.no-color", "--ginkgo.skip", "SCTP", "--ginkgo.focus", *focus, "--ginkgo.fail-on-empty")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		t.Error(err)
+	}
+}
