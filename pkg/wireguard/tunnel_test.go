@@ -224,8 +224,10 @@ func (h *host) echo() {
 // secret is in every datagram.
 const secret = "nobody on the way may read this"
 
-// ask sends a datagram and waits for its echo.
-func (h *host) ask(o *host, size int) error {
+// ask sends a datagram that must not be lost, and waits for its echo, on a machine that may have much else to do.
+func (h *host) ask(o *host, size int) error { return h.askFor(o, size, ovstest.Timeout()) }
+
+func (h *host) askFor(o *host, size int, wait time.Duration) error {
 	var c *net.UDPConn
 	h.do(func() (err error) {
 		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.inside, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(o.inside, 7)))
@@ -236,7 +238,7 @@ func (h *host) ask(o *host, size int) error {
 	if _, err := c.Write(sent); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(wait))
 	b := make([]byte, 2000)
 	n, err := c.Read(b)
 	if err == nil && !bytes.Equal(b[:n], sent) {
@@ -248,7 +250,7 @@ func (h *host) ask(o *host, size int) error {
 // asked asks until there is an answer.
 func (h *host) asked(o *host) {
 	h.t.Helper()
-	ovstest.Eventually(h.t, "answers come through the tunnel", func() error { return errors.Join(h.ask(o, 0), h.ask(o, 1412)) })
+	ovstest.Eventually(h.t, "answers come through the tunnel", func() error { return errors.Join(h.askFor(o, 0, time.Second), h.askFor(o, 1412, time.Second)) })
 }
 
 // capture counts what passes a link: frames, those with the port of WireGuard, and those in which one can read.
@@ -481,4 +483,42 @@ func TestTakenName(t *testing.T) {
 		return nil
 	})
 	h.sh("ip link show " + h.device)
+}
+
+// TestTunnelOfSwitch has two switches in userspace send a tunnel of their own through WireGuard.
+func TestTunnelOfSwitch(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the switches end with the thread
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
+	connect(a, b)
+	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")}, {t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
+	for i, h := range []*host{a, b} {
+		other := []*host{b, a}[i]
+		mac, _ := net.ParseMAC(bridge.MACOf(h.device))
+		h.serve()
+		h.run(Options{HardwareAddr: mac})
+		h.want(other)
+		h.ready()
+		if err := netns.Set(h.ns); err != nil {
+			t.Fatal(err)
+		}
+		s := ovstest.Start(t, ovstest.Userspace)
+		s.Vsctl("add-br", "inside", "--", "set", "bridge", "inside", "datapath_type=netdev", "other_config:hwaddr="+mac.String(), "--", "add-port", "inside", h.device)
+		s.Vsctl("add-br", "pods", "--", "set", "bridge", "pods", "datapath_type=netdev",
+			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
+		h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set inside mtu 1440 up; ip address add 169.254.64.1/30 dev inside; ip address add %s/32 dev inside", h.device, h.inside))
+		h.sh(fmt.Sprintf("ip route add %s via 169.254.64.2 dev inside src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods", other.inside, h.inside, pods[i].inside))
+	}
+	end := b.capture("eth0")
+	pods[1].echo()
+	ovstest.Eventually(t, "answers come through the tunnel", func() error {
+		return errors.Join(pods[0].askFor(pods[1], 0, time.Second), pods[0].askFor(pods[1], 1360, time.Second))
+	})
+	for range 20 {
+		if err := pods[0].ask(pods[1], 1360); err != nil {
+			t.Error(err)
+		}
+	}
+	if encrypted, clear := end(); encrypted < 40 || clear != 0 {
+		t.Errorf("%d encrypted packets and %d that one can read have passed", encrypted, clear)
+	}
 }
