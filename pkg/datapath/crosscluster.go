@@ -84,6 +84,7 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 	for _, ip := range peer.Gateways {
 		e.Flows = append(e.Flows, c.reply(peer, ip)...)
 	}
+	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
 	for _, ip := range peer.Gateways {
 		e.Flows = append(e.Flows, c.notToTunnel(ip)...)
@@ -135,14 +136,14 @@ func gatewayEnds(internal netip.Addr, gateway RemoteNode) []netip.Prefix {
 // tunnels, every Node from this cluster's other Gateways, and all at addresses where tunnels end.
 func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
-	from := func(priority uint16, inside netip.Prefix) {
+	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
 		for _, g := range c.gateways {
 			for _, end := range g.ends {
 				flows = append(flows, cameBy(g.port, c.throughTunnelFrom(end, priority, fromPeer, inside))...)
 			}
 		}
 		if !c.direct(peer) {
-			return
+			return flows
 		}
 		for _, end := range peer.TunnelSources() {
 			by := ofp.Port(0)
@@ -151,12 +152,17 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 			}
 			flows = append(flows, cameBy(by, c.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
 		}
+		return flows
 	}
 	for _, cidr := range peer.CIDRs {
-		from(normal, cidr.Masked())
+		admitted := from(normal, cidr.Masked())
+		if transits(peer) && slices.Contains(peer.Pods, cidr) {
+			admitted = fromPods(admitted)
+		}
+		flows = append(flows, admitted...)
 	}
 	for _, ip := range peer.Gateways {
-		from(high, host(ip))
+		flows = append(flows, from(high, host(ip))...)
 	}
 	return flows
 }

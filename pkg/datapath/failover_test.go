@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"net/netip"
@@ -49,13 +50,15 @@ func (n *realNode) vswitchd(t *testing.T) *os.Process {
 	return p
 }
 
-// flood is a client's flow of datagrams, each of which is answered with the Gateway's address that the server sees.
+// flood is a client's flow of lines, each of which is answered with the address that the server sees.
 type flood struct {
 	conn net.Conn
 	mu   sync.Mutex
 	last time.Time
 	gap  time.Duration // the longest between answers
-	by   []string      // Gateways, in the order in which they came
+	by   []string      // addresses, in the order in which they came
+
+	answers int // after the first
 }
 
 func (s *flood) run() {
@@ -67,19 +70,19 @@ func (s *flood) run() {
 			time.Sleep(20 * time.Millisecond) // the rate of the stream
 		}
 	}()
-	buf := make([]byte, 100)
+	lines := bufio.NewReader(s.conn)
 	for {
-		n, err := s.conn.Read(buf)
+		line, err := lines.ReadString('\n')
 		if err != nil {
 			if strings.Contains(err.Error(), "closed") {
 				return
 			}
 			continue
 		}
-		_, by, _ := strings.Cut(strings.TrimSpace(string(buf[:n])), " ")
+		_, by, _ := strings.Cut(strings.TrimSpace(line), " ")
 		s.mu.Lock()
 		if now := time.Now(); !s.last.IsZero() {
-			s.gap, s.last = max(s.gap, now.Sub(s.last)), now
+			s.gap, s.last, s.answers = max(s.gap, now.Sub(s.last)), now, s.answers+1
 		} else {
 			s.last = now
 		}
@@ -121,17 +124,7 @@ func TestFailover(t *testing.T) {
 	}
 	nodes["west1"].pods[0].serve(t, "udp", ":5353", "west1")
 	nodes["west1"].pods[0].serve(t, "tcp", ":8080", "west1")
-	for _, pair := range [][2]string{{"east1", "east3"}, {"east1", "east4"}, {"east3", "west1"}, {"east4", "west1"}} {
-		eventually(t, "BFD is up between "+pair[0]+" and "+pair[1], func() error {
-			for i, node := range pair {
-				end := states[pair[1-i]].Node.Ends[0]
-				if text := nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", end.AsSlice()), "bfd_status:state"); strings.TrimSpace(text) != "up" {
-					return fmt.Errorf("%s: %s", node, text)
-				}
-			}
-			return nil
-		})
-	}
+	waysUp(t, nodes, states, [][2]string{{"east1", "east3"}, {"east1", "east4"}, {"east3", "west1"}, {"east4", "west1"}})
 	client := nodes["east1"].pods[0]
 	var streams []*flood
 	for range 24 {
@@ -211,6 +204,137 @@ func TestFailover(t *testing.T) {
 		answer, err := client.ask("tcp", "10.97.0.14:80")
 		if err != nil || answer != "west1 "+left {
 			t.Errorf("a new connection is answered %q, %v", answer, err)
+		}
+	}
+}
+
+// waysUp waits for BFD between pairs of Nodes.
+func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, pairs [][2]string) {
+	t.Helper()
+	for _, pair := range pairs {
+		eventually(t, "BFD is up between "+pair[0]+" and "+pair[1], func() error {
+			for i, node := range pair {
+				end := states[pair[1-i]].Node.Ends[0]
+				if text := nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", end.AsSlice()), "bfd_status:state"); strings.TrimSpace(text) != "up" {
+					return fmt.Errorf("%s: %s", node, text)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// TestFailoverUntranslated stops the switch of a Gateway on either side, one after the other, under connections between
+// Pods, by their addresses and through a Service: none of them breaks, and the server sees the client's address all along.
+func TestFailoverUntranslated(t *testing.T) {
+	a := reaching()
+	underlay := newNamespace(t)
+	underlay.ip(t, "link add hub type bridge", "link set hub up")
+	nodes := map[string]*realNode{}
+	states := map[string]State{}
+	for _, name := range []string{"east1", "east3", "east4", "west1", "west2", "west3"} {
+		cluster, _, n := clusterOf(name)
+		s := a.state(t, cluster, n)
+		if cluster == "east" {
+			s.Frontends = []service.Frontend{frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.10.2.2:8080")}
+		} else {
+			s.Frontends = nil
+		}
+		states[name] = s
+		nodes[name] = newNode(t, underlay, s, name, activeAddr(cluster, n), activeServices(cluster).String())
+		nodes[name].watch(t, s)
+	}
+	server := nodes["west3"].pods[0]
+	server.serve(t, "udp", ":5353", "west3")
+	server.serve(t, "tcp", ":8080", "west3")
+	waysUp(t, nodes, states, [][2]string{{"east1", "east3"}, {"east1", "east4"}, {"west3", "west1"}, {"west3", "west2"},
+		{"east3", "west1"}, {"east3", "west2"}, {"east4", "west1"}, {"east4", "west2"}})
+	client, own := nodes["east1"].pods[0], podOf("east1").String()
+	var streams []*flood
+	open := func(network, to string) {
+		t.Helper()
+		var c net.Conn
+		eventually(t, network+" "+to+" answers", func() (err error) {
+			c, err = client.dial(network, to)
+			return err
+		})
+		t.Cleanup(func() { c.Close() })
+		s := &flood{conn: c}
+		streams = append(streams, s)
+		go s.run()
+	}
+	for range 10 {
+		open("udp", "10.10.2.2:5353")
+		open("tcp", "10.10.2.2:8080")
+		open("tcp", "10.97.0.14:80")
+	}
+	answered := func(what string) {
+		t.Helper()
+		before := make([]int, len(streams))
+		for i, s := range streams {
+			s.mu.Lock()
+			before[i] = s.answers
+			s.mu.Unlock()
+		}
+		eventually(t, what, func() error {
+			for i, s := range streams {
+				s.mu.Lock()
+				answers, by := s.answers, slices.Clone(s.by)
+				s.mu.Unlock()
+				if answers < before[i]+2 { // one may have been on its way
+					return fmt.Errorf("%s to %s is not answered", s.conn.LocalAddr(), s.conn.RemoteAddr())
+				}
+				if !slices.Equal(by, []string{own}) {
+					t.Fatalf("the server sees %v, want %s", by, own)
+				}
+			}
+			return nil
+		})
+	}
+	answered("all streams are answered")
+	for _, loss := range []struct {
+		gateway string
+		notice  []string
+	}{{"east3", []string{"east1", "west1", "west2"}}, {"west1", []string{"east4", "west3"}}} {
+		lost := loss.gateway
+		for _, s := range streams {
+			s.now()
+		}
+		if err := nodes[lost].vswitchd(t).Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for _, node := range loss.notice {
+			eventually(t, node+" notices that "+lost+" is gone", func() error {
+				if text := strings.TrimSpace(nodes[node].ovs.vsctl(t, "get", "interface", fmt.Sprintf("bfd-%x", states[lost].Node.Ends[0].AsSlice()), "bfd_status:state")); text != "down" {
+					return fmt.Errorf("BFD is %s", text)
+				}
+				return nil
+			})
+		}
+		answered("all streams go on without " + lost)
+		gaps := map[string][]time.Duration{}
+		for _, s := range streams {
+			gap, by := s.now()
+			if !slices.Equal(by, []string{own}) {
+				t.Errorf("the server sees %v, want %s", by, own)
+			}
+			network := s.conn.LocalAddr().Network()
+			gaps[network] = append(gaps[network], gap)
+		}
+		for network, list := range gaps {
+			slices.Sort(list)
+			t.Logf("%s lost: the longest pauses of %d streams of %s are %s to %s, median %s", lost, len(list), network, list[0], list[len(list)-1], list[len(list)/2])
+			if worst := list[len(list)-1]; worst > ovstest.Timeout()/10 {
+				t.Errorf("%s lost: a stream of %s was away for %s", lost, network, worst)
+			}
+		}
+		if answer, err := client.ask("tcp", "10.97.0.14:80"); err != nil || answer != "west3 "+own {
+			t.Errorf("%s lost: a new connection is answered %q, %v", lost, answer, err)
+		}
+	}
+	for _, gateway := range []string{"east4", "west2"} {
+		if tracked := nodes[gateway].ovs.appctl(t, "dpctl/dump-conntrack"); strings.Contains(tracked, own) {
+			t.Errorf("%s tracks\n%s", gateway, tracked)
 		}
 	}
 }

@@ -36,6 +36,8 @@ func TestGolden(t *testing.T) {
 	servers.toServers(about(policy.Reject, "app=server"))
 	servers.publish(map[netip.Addr]string{nearPod: "app=server", farPod: "app=c"})
 	servers.engine.Pass()
+	kept := reaching()
+	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)), "east3": mustPlan(t, kept.state(t, "east", 3))}
 	policies := func(s *sources) (out []flow.Owner) {
 		for o := range s.held {
 			if o.Kind == KindPolicy {
@@ -60,6 +62,8 @@ func TestGolden(t *testing.T) {
 		{"export", gateway, []flow.Owner{ExportOwner("default", "web")}},
 		{"policy-names-logs", ruled, slices.DeleteFunc(slices.Collect(maps.Keys(ruled)), func(o flow.Owner) bool { return o.Kind != KindPolicy })},
 		{"multicluster-gateway", gateway, []flow.Owner{GatewayOwner(), PeerOwner("north"), PeerOwner("west")}},
+		{"transit-regular", transit["east1"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
+		{"transit-gateway", transit["east3"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"stretched", stretched.held, append(policies(stretched), PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
 		{"servers", servers.held, policies(servers)},
 	} {

@@ -12,7 +12,7 @@ import (
 var purposes = map[ofp.Table]string{
 	Classify:        "Where did the packet come from, and may it have this source? A Pod may use its own MAC and addresses only, in IP and in ARP; the far end of a tunnel only those behind it.",
 	ARP:             "Answers requests for Pods of this Node, for the gateway port and for the Service address; nothing is flooded.",
-	UnSNAT:          "Replies to connections whose source was translated here get their destination back.",
+	UnSNAT:          "Replies to connections whose source was translated here get their destination back. On the Gateway what goes untranslated between Pods of two clusters is not looked up, and goes on to Route.",
 	Conntrack:       "Looks the connection up and repeats or undoes its destination translation.",
 	ConntrackState:  "Known connections go on to Route, invalid packets end, new connections need a choice. On the userspace datapath every packet of SCTP that is no answer is treated as new.",
 	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. Replies of TCP and SCTP still pass until the client's next packet was judged; others wait for it.",
@@ -62,6 +62,7 @@ func Markdown() string {
 		{"ct zone of SCTP on the userspace datapath, whose tracker knows no ports of it", "the server's port"},
 		{"destination MAC of packets between Nodes of the cluster", InClusterMAC.String()},
 		{"destination MAC of packets between clusters", CrossClusterMAC.String()},
+		{"the same, to this cluster's Gateway, untranslated", TransitMAC.String()},
 		{"priorities", fmt.Sprintf("%d always dropped, %d special case, %d normal, %d fallback, %d everything else, 0 no match", never, high, normal, low, last)},
 		{"owner kinds in cookies", fmt.Sprintf("%d Pod, %d Service, %d Policy, %d Multicluster, %d Node", KindPod, KindService, KindPolicy, KindMulticluster, KindNode)},
 	} {
@@ -81,6 +82,7 @@ const admission = `
 | the host | nothing: it speaks for others | Pods, Services, other clusters' Services |
 | another Node, by the tunnel | outer source: an address of that Node; outer destination: this Node's; inner source: that Node's podCIDRs, or its own addresses | Pods, the host, and on the Gateway other clusters |
 | another cluster, on the Gateway | outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; destination MAC for packets between clusters; inner source: its gateways' addresses and the ranges behind it | exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; answers to connections that are known |
+| Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
 | another cluster, on other Nodes | outer source: this cluster's Gateway; inner source as above | Pods: the Gateway has checked the rest |
 
 Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets, packets to 0.0.0.0/8, 127.0.0.0/8 and

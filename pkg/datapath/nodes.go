@@ -195,7 +195,7 @@ func (n Node) commit() []flow.Flow {
 			Table: Commit, Priority: normal,
 			Match: flow.All(append(match, flow.IP())...),
 			Actions: flow.Do(
-				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay),
+				flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(exec, flow.Move(way, markWay), flow.Move(untranslated, markUntranslated),
 					flow.Move(ingressRule, labelIngress), flow.Move(egressRule, labelEgress), flow.Move(sender, labelSender), flow.Move(receiver, labelReceiver))}),
 				flow.Goto(SNAT),
 			),
@@ -363,6 +363,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
 		if at.exportsAll {
 			e.Flows = append(e.Flows, exportPods([]netip.Prefix{c.to}, remote.GatewayIPs)...)
+			e.Flows = append(e.Flows, remote.transitTo(c)...)
 		}
 	}
 	if len(e.Flows) == 0 {

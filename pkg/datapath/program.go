@@ -75,11 +75,12 @@ const (
 // recirculation, ct_state and ct_mark do not survive a ct action in the same pass.
 // TestProgram fails when a range leaves its register or meets another one.
 var (
-	source    = flow.Reg(0).Bits(0, 4)  // where it came from
-	snat      = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
-	generated = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
-	committed = flow.Reg(0).Bits(7, 1)  // its connection is known, and it is judged
-	outPort   = flow.Reg(1).Bits(0, 32) // the port it will leave by
+	source       = flow.Reg(0).Bits(0, 4)  // where it came from
+	snat         = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
+	generated    = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
+	committed    = flow.Reg(0).Bits(7, 1)  // its connection is known, and it is judged
+	untranslated = flow.Reg(0).Bits(11, 1) // between Pods of two clusters, and no Gateway translates it
+	outPort      = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
 	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
 	byAdmin           = flow.Reg(0).Bits(8, 1)
@@ -109,10 +110,11 @@ var tunnelKey = flow.Bits{Field: ofp.TunID, First: 0, Width: 24}
 
 // What a connection carries for its whole life, in zone mainZone.
 var (
-	markSource  = flow.CTMarkBits(0, 4)  // source of its first packet
-	markService = flow.CTMarkBits(4, 1)  // it goes to a Service
-	markPending = flow.CTMarkBits(5, 1)  // its endpoint was chosen, and no policy has allowed it yet
-	markWay     = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
+	markSource       = flow.CTMarkBits(0, 4)  // source of its first packet
+	markService      = flow.CTMarkBits(4, 1)  // it goes to a Service
+	markPending      = flow.CTMarkBits(5, 1)  // its endpoint was chosen, and no policy has allowed it yet
+	markUntranslated = flow.CTMarkBits(6, 1)  // no Gateway translates it
+	markWay          = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
 
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
@@ -200,6 +202,7 @@ var bitFields = []bitField{
 	{"byAdmin", byAdmin, "rules of admin tiers are applied to the Pod that it is judged for", nil},
 	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
+	{"untranslated", untranslated, "it is between Pods of two clusters, and no Gateway translates it", []string{"1 yes"}},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
 	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
@@ -210,6 +213,7 @@ var bitFields = []bitField{
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
+	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
 	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up", []string{"as way"}},
 	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
 	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},

@@ -27,6 +27,8 @@ type activeClusters struct {
 	gateways map[string][]int // numbers of the Nodes that are Gateways, the oldest first
 	single   map[string]bool  // clusters that know one Gateway alone
 	stretch  bool
+	pods     bool            // the clusters reach each other's Pods
+	keep     map[string]bool // clusters whose new connections to Pods keep the client's address
 }
 
 const activeNodes = 4 // of each cluster
@@ -46,6 +48,11 @@ func activeAddr(cluster string, n int) netip.Addr {
 
 func activePods(cluster string, n int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].pods, byte(n - 1), 0}), 24)
+}
+
+// activeRange is that of all Pods of a cluster.
+func activeRange(cluster string) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, activeNets[cluster].pods, 0, 0}), 16)
 }
 
 func activeServices(cluster string) netip.Prefix {
@@ -91,6 +98,9 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	if !a.single[net.other] && !a.single[cluster] { // who knows one Gateway does not read features
 		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
 	}
+	if s.PodToPod, v.PodToPod = a.pods, a.pods; a.pods {
+		ci.Spec.PodCIDRs = []string{activeRange(net.other).String()}
+	}
 	for _, g := range a.gateways[net.other] {
 		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(net.other, g).String()})
 	}
@@ -98,6 +108,9 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	p, problems := peering.Plan(v)
 	if len(problems) > 0 {
 		t.Fatal(problems)
+	}
+	for i := range p.Peers {
+		p.Peers[i].Preserve = a.keep[cluster]
 	}
 	s.Peering = p
 	s.Ways = map[netip.Addr]ofp.Port{}

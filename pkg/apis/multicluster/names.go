@@ -46,6 +46,9 @@ const (
 	AnnotationExported = "multicluster.tombolo.io/exported"
 	// AnnotationSources on a ResourceImport of kind Endpoints says which subsets are of which cluster: a list of exportcheck.Source.
 	AnnotationSources = "multicluster.tombolo.io/sources"
+	// AnnotationKeptPods on a Gateway, by the member controller, are the ranges of this cluster's Pods, separated by commas, that
+	// the leader hands on together with v1alpha1.FeaturePreserveClientIP.
+	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )

@@ -39,7 +39,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if !p.gateways(object, ci, &peer) {
 		return Peer{}, false
 	}
-	if p.view.PodToPod {
+	if p.view.PodToPod && p.preserves(object, ci, &peer) {
 		p.podCIDRs(object, ci, &peer)
 	}
 	return peer, true
@@ -110,6 +110,7 @@ func (p *planner) podCIDRs(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			continue
 		}
 		peer.CIDRs = append(peer.CIDRs, cidr)
+		peer.Pods = append(peer.Pods, cidr)
 	}
 }
 

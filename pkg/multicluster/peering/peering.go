@@ -35,6 +35,9 @@ type View struct {
 	Own         Own
 	// PodToPod makes the Pod ranges of peers reachable, not only their Services.
 	PodToPod bool
+	// PreserveClientIP is the configuration's: auto, always or never. Pods are the ranges of this Node's Pods.
+	PreserveClientIP string
+	Pods             []netip.Prefix
 	// AllowUnencryptedPeers accepts peers that announce a WireGuard key, in plain text.
 	AllowUnencryptedPeers bool
 }
@@ -65,6 +68,11 @@ type Peer struct {
 	ClusterID string
 	// CIDRs are the ranges behind the peer, its Service range first.
 	CIDRs []netip.Prefix
+	// Pods are those of them that Pods are in.
+	Pods []netip.Prefix
+	// Preserve says that new connections of this Node's Pods to the peer's Pods keep the client's address: the Gateways of
+	// this cluster, and the peer, take them so.
+	Preserve bool
 	// Gateways are the peer's gateway addresses, the oldest first. Requests from the
 	// peer come from one of them.
 	Gateways []netip.Addr
@@ -192,6 +200,7 @@ func Plan(v View) (Peering, []problem.Problem) {
 		return Peering{}, p.problems
 	}
 	p.own = out.Gateways
+	p.kept = p.keeps()
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -220,6 +229,7 @@ func importKey(ci *mcv1alpha1.ClusterInfoImport) string {
 type planner struct {
 	view     View
 	own      []GatewayNode // of this cluster
+	kept     string        // why connections of this Node's Pods do not keep the client's address; empty where they do
 	peers    []Peer        // accepted so far
 	problems []problem.Problem
 }

@@ -56,6 +56,9 @@ const (
 	// FeatureActiveGateways: all of the cluster's gateways take and send traffic at the same time, and tunnels to each of
 	// them may run BFD.
 	FeatureActiveGateways = "ActiveGateways"
+	// FeaturePreserveClientIP: the cluster takes packets between its Pods and those of other clusters untranslated, by any of
+	// its gateways, from the Pod ranges that these announce, and answers them so. It goes with ActiveGateways and PodCIDRs.
+	FeaturePreserveClientIP = "PreserveClientIP"
 )
 
 // Limits of the features of a ClusterInfo, as in the CRDs.

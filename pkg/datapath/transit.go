@@ -1,0 +1,98 @@
+package datapath
+
+import (
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+)
+
+// Between Pods of clusters that know each other's ranges nothing needs translating. Only the two Nodes of a connection
+// track it then; Gateways pass its packets on without looking it up, each by any way that is up, so that it survives the
+// loss of a Gateway, and none of them calls it invalid for having seen one direction alone. docs/design/0009-client-addresses.md says more.
+//
+// The client's Node decides, once for a connection, and remembers it (markUntranslated): a change of what the clusters agree on
+// concerns new connections alone. To its Gateways it says so by TransitMAC, between clusters the source's range does.
+// Gateways and the servers' Nodes take such packets from all peers whose Pods are reached, whatever is decided here for
+// this cluster's own: a peer may have decided before this cluster changed its mind.
+
+// TransitMAC is, within a cluster, the destination MAC of what a Gateway passes on to a peer as it is.
+var TransitMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf1}
+
+// transits says whether packets to and from a peer's Pods may be untranslated.
+func transits(peer peering.Peer) bool { return peer.Active && len(peer.Pods) > 0 }
+
+// fromPods notes that packets come from a range of a peer's Pods, which only untranslated ones do that are for Pods.
+func fromPods(flows []flow.Flow) []flow.Flow {
+	for i := range flows {
+		flows[i].Actions = append(flow.Do(flow.Load(untranslated, 1)), flows[i].Actions...)
+	}
+	return flows
+}
+
+// transit are the flows for untranslated packets to a peer's Pods.
+func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
+	if !transits(peer) {
+		return nil
+	}
+	mac := TransitMAC
+	if c.direct(peer) {
+		mac = CrossClusterMAC
+	}
+	var flows []flow.Flow
+	for _, pods := range peer.Pods {
+		to := func(priority uint16, remember bool, match ...flow.Cond) {
+			flows = append(flows, c.ways.asItIs(priority, mac, remember, append(match, flow.IPDst(pods.Masked()))...))
+		}
+		// Who sends to a Pod of a peer by its address answers one that came untranslated.
+		to(high, false, flow.CTState("+rpl+trk"))
+		to(high, false, generated.Is(1))
+		to(high, true, flow.CTState("-rpl+trk"), markUntranslated.Is(1))
+		if peer.Preserve {
+			to(same, true, flow.CTState("+new-rpl+trk"), source.Is(fromPod))
+		}
+		if c.direct(peer) {
+			to(normal, false, flow.CTState("-trk"))
+			flows = append(flows, flow.Flow{
+				Table: UnSNAT, Priority: high,
+				Match:   flow.All(source.Is(fromTunnel), flow.EthDst(TransitMAC), flow.IPDst(pods.Masked())),
+				Actions: flow.Do(flow.Goto(Route)),
+			})
+		}
+	}
+	return flows
+}
+
+// transitTo are the flows of a Gateway for untranslated packets of peers to Pods of another Node, of its range. For the
+// Node's host, whose address is in that range, there are none: what peers may send it, if anything, is translated.
+func (r RemoteNode) transitTo(c claim) []flow.Flow {
+	pass := func(priority uint16, to ofp.Table, dst flow.Cond) flow.Flow {
+		return flow.Flow{Table: UnSNAT, Priority: priority, Match: flow.All(source.Is(fromPeer), untranslated.Is(1), dst), Actions: flow.Do(flow.Goto(to))}
+	}
+	flows := []flow.Flow{pass(high, Route, flow.IPDst(c.to))}
+	for _, ip := range r.GatewayIPs {
+		if c.to.Contains(ip) {
+			flows = append(flows, pass(never, Conntrack, flow.IPDst(host(ip))))
+		}
+	}
+	return flows
+}
+
+// asItIs routes packets over the ways, each by any: nothing on them knows the connection.
+func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.Cond) flow.Flow {
+	var f flow.Flow
+	if len(w.list) == 1 {
+		f = w.throughTunnel(priority, mac, w.list[0].end, 0, match...)
+		if w.Stretched {
+			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
+		}
+	} else {
+		f = flow.Flow{
+			Table: Route, Priority: priority, Match: flow.All(match...),
+			Actions: flow.Do(flow.SetEthSrc(w.GatewayMAC), flow.SetEthDst(mac), flow.ToGroup(w.any)),
+		}
+	}
+	if remember {
+		f.Actions = append(flow.Do(flow.Load(untranslated, 1)), f.Actions...)
+	}
+	return f
+}
