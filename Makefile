@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol mcs bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -83,6 +83,12 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 	@build/lab-binaries $(CACHE) $(BIN) netpol
 	@$(STAGE) "agnhost's image" go run ./build/images $(BIN) $(BIN)/conformance agnhost-netpol
 	@go test -count=1 -v -timeout 60m ./test/netpol
+
+mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
+	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }
+	@command -v socat >/dev/null || { echo 'make mcs: the server that the suite asks for is made of socat, which this machine lacks: install the package socat'; exit 1; }
+	@$(STAGE) "the suite's images" go run ./build/images $(BIN) $(BIN)/mcs socat netshoot
+	@go run ./test/mcs "$(SUITE)" $(ARGS)
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'

@@ -44,6 +44,7 @@ type image struct {
 	programs map[string]string // target: program of this machine, with its libraries
 	own      map[string]string // target: name in BIN
 	files    map[string]string // target: file of this machine or the repository
+	links    map[string]string // symbolic links
 	dirs     []string
 	entry    []string
 }
@@ -86,6 +87,17 @@ var images = []image{
 		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
 	},
+	// What the suite of SIG Multicluster asks for: a server that is a line of socat in a shell, and a client that is a shell.
+	{
+		name: "socat", suite: "docker.io/alpine/socat:1.7.4.4", dirs: []string{"/tmp"}, entry: []string{"/usr/bin/socat"},
+		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/usr/bin/socat": "/usr/bin/socat"},
+		links:    map[string]string{"/bin/sh": "busybox", "/bin/grep": "busybox", "/bin/tr": "busybox", "/bin/awk": "busybox"},
+	},
+	{
+		name: "netshoot", suite: "docker.io/nicolaka/netshoot:v0.15", dirs: []string{"/tmp"}, // no entry: the suite gives the whole command
+		programs: map[string]string{"/bin/busybox": "/bin/busybox"},
+		links:    map[string]string{"/bin/sh": "busybox", "/bin/sleep": "busybox", "/bin/nc": "busybox", "/bin/nslookup": "busybox"},
+	},
 }
 
 func run(args []string) error {
@@ -122,6 +134,9 @@ func write(img image, base []imagetar.File, bin, out string) error {
 	}
 	for target, name := range img.own {
 		own = append(own, imagetar.File{Path: target, Source: filepath.Join(bin, name)})
+	}
+	for target, to := range img.links {
+		own = append(own, imagetar.File{Path: target, Link: to})
 	}
 	for target, path := range img.files {
 		own = append(own, imagetar.File{Path: target, Source: path})

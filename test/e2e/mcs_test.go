@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -178,8 +177,8 @@ func testMultiClusterServices(t *testing.T) {
 	t.Run("25 to 27 headless", func(t *testing.T) {
 		for _, cluster := range both {
 			nowhere(t, cluster)
-			podRanges(t, cluster, true)
-			defer podRanges(t, cluster, false)
+			must(t, world.PodRanges(ctx, cluster, true))
+			defer func() { must(t, world.PodRanges(testContext(t), cluster, false)) }()
 			must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "StatefulSet", "serviceName: hello", "clusterIP: None", "tcp", 42, 1)+"---"+helloExport))
 		}
 		var all, srv []string
@@ -208,28 +207,4 @@ func testMultiClusterServices(t *testing.T) {
 			kubectl(t, cluster, "delete", "namespace", "mcs", "--wait=false")
 		}
 	})
-}
-
-// podRanges has a member announce its Pods' range, or not any more, by which headless Services can be exported.
-func podRanges(t *testing.T, cluster string, announce bool) {
-	t.Helper()
-	cidr := `""`
-	if announce {
-		ip := kubectl(t, cluster, "get", "nodes", "-o", "jsonpath={.items[0].spec.podCIDR}")
-		p, err := netip.ParsePrefix(ip)
-		must(t, err)
-		p, err = p.Addr().Prefix(16)
-		must(t, err)
-		cidr = p.String()
-	}
-	config := kubectl(t, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", "kube-system", "-o", "jsonpath={.data.controller_manager_config\\.yaml}")
-	before, after, found := strings.Cut(config, "podCIDRs:\n  - ")
-	if !found {
-		t.Fatalf("the member's configuration in %s has no podCIDRs:\n%s", cluster, config)
-	}
-	_, rest, _ := strings.Cut(after, "\n")
-	must(t, world.Apply(testContext(t), cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: kube-system}\ndata:\n  controller_manager_config.yaml: |\n"+
-		"    "+strings.ReplaceAll(before+"podCIDRs:\n  - "+cidr+"\n"+rest, "\n", "\n    ")))
-	kubectl(t, cluster, "rollout", "restart", "deployment/antrea-mc-controller", "-n", "kube-system")
-	kubectl(t, cluster, "rollout", "status", "deployment/antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
 }
