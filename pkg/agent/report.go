@@ -21,7 +21,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/watch"
@@ -39,7 +42,7 @@ type reporter struct {
 }
 
 // reported is what a NodePolicyReport says.
-type reported struct{ Policies, Failures, Problems map[string]string }
+type reported struct{ Policies, Failures, Problems, Features map[string]string }
 
 // reportAPI is the API server as the reporter sees it. Errors are those of apierrors.
 type reportAPI interface {
@@ -143,11 +146,12 @@ func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ 
 		case err != nil:
 			return nil, false, fmt.Errorf("read NodePolicyReport %s: %w", r.node, err)
 		}
-		known = &reported{have.Policies, have.Failures, have.Problems}
+		known = &reported{have.Policies, have.Failures, have.Problems, have.Features}
 	}
 	patch := map[string]map[string]*string{}
 	for name, two := range map[string][2]map[string]string{
 		"policies": {known.Policies, now.Policies}, "failures": {known.Failures, now.Failures}, "problems": {known.Problems, now.Problems},
+		"features": {known.Features, now.Features},
 	} {
 		if change := mapChange(two[0], two[1]); len(change) > 0 {
 			patch[name] = change
@@ -190,7 +194,7 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 	}
 	err = r.api.create(ctx, &tombolov1alpha1.NodePolicyReport{
 		ObjectMeta: metav1.ObjectMeta{Name: r.node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.node, UID: uid}}},
-		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems,
+		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems, Features: now.Features,
 	})
 	if err != nil {
 		return nil, true, fmt.Errorf("create NodePolicyReport %s: %w", r.node, err)
@@ -209,7 +213,7 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 	if err := a.await(ctx, func() (bool, error) { return a.ready(), nil }); err != nil {
 		return reported{}, err
 	}
-	now := reported{map[string]string{}, map[string]string{}, map[string]string{}}
+	now := reported{map[string]string{}, map[string]string{}, map[string]string{}, features(a.config)}
 	versions := map[policy.Key]policy.Version{}
 	// Between two passes all flows are declared that the tables say.
 	if !a.tables.engine.Do(ctx, func() {
@@ -250,6 +254,15 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 		}
 	}
 	return now, nil
+}
+
+// features are what this agent can do and not every agent does.
+func features(c config.Config) map[string]string {
+	out := map[string]string{}
+	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity && c.Multicluster.PreserveClientIP != peering.PreserveNever {
+		out[mcv1alpha1.FeaturePreserveClientIP] = ""
+	}
+	return out
 }
 
 // put adds a text to those that are reported, within their bounds.

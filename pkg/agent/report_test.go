@@ -106,11 +106,11 @@ func TestReportAccess(t *testing.T) {
 	if _, wrote, err = own.write(t.Context(), known, now); wrote || err != nil {
 		t.Errorf("nothing has changed, wrote %v, %v", wrote, err)
 	}
-	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}}
+	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}, Features: map[string]string{"PreserveClientIP": ""}}
 	if _, _, err = own.write(t.Context(), known, now); err != nil {
 		t.Fatal(err)
 	}
-	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Failures, now.Failures) {
+	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Failures, now.Failures) || !maps.Equal(have.Features, now.Features) {
 		t.Errorf("the API server has %+v, %v", have, err)
 	}
 	if _, wrote, err = own.write(t.Context(), nil, now); wrote || err != nil { // after a restart

@@ -266,12 +266,21 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 		ClusterSets:        values(derive.All(r, t.sets)),
 		Own:                t.own(r),
 		PodToPod:           t.config.Multicluster.EnablePodToPodConnectivity,
+		PreserveClientIP:   t.config.Multicluster.PreserveClientIP,
+		Pods:               t.ownPods(r),
 
 		AllowUnencryptedPeers: t.config.Multicluster.AllowUnencryptedPeers,
 	})
 	ps := problems(list)
 	t.useTransportAddresses(&p, r, &ps)
 	return p, ps
+}
+
+// ownPods are the ranges of this Node's Pods.
+func (t *tables) ownPods(r *derive.Reader) []netip.Prefix {
+	this, _ := t.self(r)
+	pods, _ := this.podCIDRs()
+	return pods
 }
 
 func values[K derive.Key[K], V any](rows []derive.Row[K, V]) []V {

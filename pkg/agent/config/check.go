@@ -47,6 +47,9 @@ func (d *decoder) multicluster(c *Config) {
 	if m.EnablePodToPodConnectivity && !m.EnableGateway {
 		d.warn(d.lines["multicluster.enablePodToPodConnectivity"], "multicluster.enablePodToPodConnectivity", "has no effect without multicluster.enableGateway")
 	}
+	if m.PreserveClientIP == "always" && !m.EnablePodToPodConnectivity {
+		d.warn(d.lines["multicluster.preserveClientIP"], "multicluster.preserveClientIP", "has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's address")
+	}
 	if m.TrafficEncryptionMode == "wireGuard" {
 		if c.TrafficEncryptionMode != "none" {
 			d.failAt("multicluster.trafficEncryptionMode", fmt.Sprintf("Multi-cluster WireGuard does not support in-cluster encryption mode %s; set trafficEncryptionMode to none", c.TrafficEncryptionMode))

@@ -311,6 +311,11 @@ func (c *controller) Start(ctx context.Context) error {
 	} else {
 		t.pods.Loaded()
 	}
+	if len(c.config.PodCIDRs) > 0 {
+		kinds = append(kinds, watch.Of(t.reports, reportFacts, watch.Optional()))
+	} else {
+		t.reports.Loaded()
+	}
 	watcher, err := watch.New(c.kube, c.log, kinds...)
 	if err != nil {
 		return err

@@ -393,6 +393,11 @@ func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 
 func mergeGateway(into, want *mcv1alpha1.Gateway) {
 	into.GatewayIP, into.InternalIP, into.ServiceCIDR = want.GatewayIP, want.InternalIP, want.ServiceCIDR
+	if kept, ok := want.Annotations[multicluster.AnnotationKeptPods]; ok {
+		metav1.SetMetaDataAnnotation(&into.ObjectMeta, multicluster.AnnotationKeptPods, kept)
+	} else {
+		delete(into.Annotations, multicluster.AnnotationKeptPods)
+	}
 }
 
 func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {

@@ -11,6 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -168,8 +169,19 @@ func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport
 	return si
 }
 
+// agentReport is what a Node's agent says of itself.
+type agentReport struct {
+	Known        bool // true in every row
+	KeepsClients bool // it keeps clients' addresses between Pods of clusters
+}
+
+func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
+	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
+	return agentReport{Known: true, KeepsClients: can}
+}
+
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
-	m := metaFacts(o)
+	m := metaFacts(o, multicluster.AnnotationKeptPods)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,7 +62,14 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		ps.add(m.set(), "", reasonServiceCIDRUnknown,
 			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+env.ServiceCIDRError)
 	}
+	kept, known := t.keptPods(m, candidates, r)
 	for _, g := range candidates {
+		if have := present[g.Name]; !known && have != nil {
+			kept = have.Annotations[multicluster.AnnotationKeptPods]
+		}
+		if kept != "" {
+			g.Annotations = map[string]string{multicluster.AnnotationKeptPods: kept}
+		}
 		g.ServiceCIDR = env.ServiceCIDR
 		if have := present[g.Name]; have != nil && env.ServiceCIDR == "" {
 			g.ServiceCIDR = have.ServiceCIDR
@@ -170,6 +178,9 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 		PodCIDRs:    t.config.PodCIDRs,
 		Features:    []string{mcv1alpha1.FeatureActiveGateways},
 	}
+	if t.keepsClients(gateways, r) {
+		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
+	}
 	for _, g := range gateways {
 		info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
 	}
@@ -191,6 +202,41 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.namespace, Name: m.ID, ClusterInfo: info,
 		},
 	}, ps
+}
+
+// keepsClients says whether packets between this cluster's Pods and others' may be untranslated: the agents of all Nodes can,
+// those of the Gateways certainly. A Node without a report has no agent, or one that has not begun.
+func (t *tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+	if len(t.config.PodCIDRs) == 0 {
+		return false
+	}
+	for _, g := range gateways {
+		if report, _ := derive.Get(r, t.reports, derive.Object{Name: g.Name}); !report.KeepsClients {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(values(derive.All(r, t.reports)), func(report agentReport) bool { return !report.KeepsClients })
+}
+
+// keptPods are the ranges of this cluster's Pods that the leader hands on together with the feature, as in the annotation of
+// the Gateways: not before it does so may agents rely on it that other clusters know them. The second result is false
+// while the leader has not been heard: then what was known goes on.
+func (t *tables) keptPods(m membership, gateways []*mcv1alpha1.Gateway, r *derive.Reader) (ranges string, known bool) {
+	switch {
+	case !t.keepsClients(gateways, r):
+		return "", true
+	case !m.Joined:
+		return "", false
+	}
+	for _, ri := range values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)) {
+		info := ri.Spec.ClusterInfo
+		if info == nil || info.ClusterID != m.ID || !ri.DeletionTimestamp.IsZero() || !slices.Contains(info.Features, mcv1alpha1.FeaturePreserveClientIP) {
+			continue
+		}
+		own := slices.DeleteFunc(slices.Clone(info.PodCIDRs), func(text string) bool { return !slices.Contains(t.config.PodCIDRs, text) })
+		return strings.Join(own, ","), true
+	}
+	return "", true
 }
 
 // isTunnelEnd says whether an address may be announced as a tunnel end. Their agents refuse

@@ -76,6 +76,7 @@ type tables struct {
 	cnps               *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
 	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
 	tiers              *derive.Source[derive.Object, bool]
+	reports            *derive.Source[derive.Object, agentReport] // of NodePolicyReports; none without podCIDRs
 	refusedWrites      *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
 	writtenPolicies    *derive.Source[derive.Name, writtenPolicy] // those that were, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
@@ -168,6 +169,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.cnps = derive.NewSource[derive.Object, *npv1alpha2.ClusterNetworkPolicy](e, "clusternetworkpolicies of policy.networking.k8s.io")
 	t.networkPolicies = derive.NewSource[derive.Object, *networkingv1.NetworkPolicy](e, "networkpolicies")
 	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
+	t.reports = derive.NewSource[derive.Object, agentReport](e, "nodepolicyreports")
 	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
 	t.refusedWrites.Loaded()
 	t.writtenPolicies = derive.NewSource[derive.Name, writtenPolicy](e, "written policies")
@@ -307,6 +309,11 @@ func (t *tables) load(v View) {
 		tiers[keyOf(tier)] = tierFacts(tier)
 	}
 	t.tiers.Replace(tiers)
+	reports := map[derive.Object]agentReport{}
+	for _, o := range v.Reports {
+		reports[keyOf(o)] = reportFacts(o)
+	}
+	t.reports.Replace(reports)
 	fill(t.nodes, v.Nodes, nodeFacts)
 	fill(t.services, v.Services, serviceFacts)
 	fill(t.endpoints, v.Endpoints, endpointsFacts)
@@ -318,7 +325,7 @@ func (t *tables) load(v View) {
 	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
 	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
 	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
-		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.podAddressImports, t.acnps, t.cnps, t.networkPolicies, t.tiers,
+		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.podAddressImports, t.acnps, t.cnps, t.networkPolicies, t.tiers, t.reports,
 		t.resourceImports, t.resourceExports} {
 		source.Loaded()
 	}

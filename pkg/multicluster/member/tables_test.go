@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
@@ -79,6 +80,11 @@ func (t *tables) update(v View) {
 		tiers[keyOf(tier)] = true
 	}
 	t.tiers.Replace(tiers)
+	reports := map[derive.Object]agentReport{}
+	for _, o := range v.Reports {
+		reports[keyOf(o)] = reportFacts(o)
+	}
+	t.reports.Replace(reports)
 	update(t.nodes, v.Nodes, nodeFacts)
 	update(t.services, v.Services, serviceFacts)
 	update(t.endpoints, v.Endpoints, endpointsFacts)
@@ -229,8 +235,16 @@ func step(r *rand.Rand, v View, c Change) View {
 		if key := pick("", "k", "other"); key != "" {
 			g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key}
 		}
+		if kept := pick("", "10.11.0.0/16", "10.30.0.0/16"); kept != "" {
+			g.Annotations = map[string]string{multicluster.AnnotationKeptPods: kept}
+		}
 		deleted(g)
 		v.Gateways = put(r, v.Gateways, g)
+		report := &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", pick("node-1", "node-2", "node-3"))}
+		if r.IntN(3) > 0 {
+			report.Features = map[string]string{mcv1alpha1.FeaturePreserveClientIP: ""}
+		}
+		v.Reports = put(r, v.Reports, report)
 	case 12, 13:
 		ri := importOf(ns, name)
 		switch r.IntN(6) {
@@ -247,7 +261,7 @@ func step(r *rand.Rand, v View, c Change) View {
 			for range r.IntN(3) {
 				ri.Spec.ClusterInfo.GatewayInfos = append(ri.Spec.ClusterInfo.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: pick("192.0.2.1", "192.0.2.3", "192.0.2.4")})
 			}
-			ri.Spec.ClusterInfo.Features = []string{pick(mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one")}
+			ri.Spec.ClusterInfo.Features = []string{pick(mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one", mcv1alpha1.FeaturePreserveClientIP)}
 		case 3:
 			ri.Spec.ClusterIDs = []string{pick("east", "west")}
 		}

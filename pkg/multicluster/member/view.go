@@ -13,6 +13,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -47,6 +48,7 @@ type View struct {
 	CNPs               []*npv1alpha2.ClusterNetworkPolicy
 	NetworkPolicies    []*networkingv1.NetworkPolicy
 	Tiers              []*crdv1beta1.Tier
+	Reports            []*tombolov1alpha1.NodePolicyReport // none without podCIDRs
 
 	Leader Leader
 }

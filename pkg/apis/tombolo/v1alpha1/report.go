@@ -29,6 +29,11 @@ type NodePolicyReport struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Problems map[string]string `json:"problems,omitempty"`
+	// Features are what the Node's agent can do and not every agent does, such as PreserveClientIP: the cluster announces
+	// that one to others once all Nodes have it. The values say nothing.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=100
+	Features map[string]string `json:"features,omitempty"`
 }
 
 // NodePolicyReportList is a list of NodePolicyReports.
