@@ -45,6 +45,7 @@ func TestClusterSet(t *testing.T) {
 		{"Export", testExport},
 		{"SecondExporter", testSecondExporter},
 		{"MultiClusterServices", testMultiClusterServices},
+		{"ClientAddresses", testClientAddresses},
 		{"StretchedPolicies", testStretchedPolicies},
 		{"Replication", testReplication},
 		{"BadInput", testBadInput},

@@ -18,7 +18,8 @@ import (
 type client struct {
 	count             int
 	interval, timeout time.Duration
-	port              int // of the first request
+	port              int  // of the first request
+	clients           bool // count by the address that the server saw
 }
 
 // slow is what one request through three Nodes does not take unless a packet was lost: TCP
@@ -66,6 +67,9 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 				start.UTC().Format(clock), i+1, start.Sub(begin).Seconds(), took.Seconds(), a.way)
 		}
 		answered++
+		if c.clients {
+			a.server += "/" + a.client
+		}
 		by[a.server]++
 	}
 	for _, server := range slices.Sorted(maps.Keys(by)) {
@@ -81,8 +85,11 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 // clock is how times of day are printed: as in the agents' logs, to be laid beside them.
 const clock = "15:04:05.000"
 
-// answer is the server's name, and how far the request came.
-type answer struct{ server, way string }
+// answer is the server's name, how far the request came, and from where.
+type answer struct {
+	server, way string
+	client      string // the address that the server saw, by HTTP
+}
 
 // askHTTP sends one request on a connection of its own.
 func askHTTP(ctx context.Context, url string, port int) (a answer, err error) {
@@ -127,7 +134,7 @@ func askHTTP(ctx context.Context, url string, port int) (a answer, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return a, fmt.Errorf("%s", resp.Status)
 	}
-	return answer{server: firstLine(string(body))}, nil
+	return answer{server: firstLine(string(body)), client: resp.Header.Get("X-Client")}, nil
 }
 
 func askUDP(ctx context.Context, address string, port int) (a answer, err error) {

@@ -61,12 +61,14 @@ func (c *client) flags(cmd *cobra.Command) *cobra.Command {
 
 func getCommand() *cobra.Command {
 	var c client
-	return c.flags(&cobra.Command{
+	cmd := c.flags(&cobra.Command{
 		Use: "get URL", Short: "Ask a URL, each time on a new connection, and count the answers by server", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.Context(), func(ctx context.Context, port int) (answer, error) { return askHTTP(ctx, args[0], port) })
 		},
 	})
+	cmd.Flags().BoolVar(&c.clients, "clients", false, "count by server and client's address, as the server saw it")
+	return cmd
 }
 
 func udpCommand() *cobra.Command {

@@ -52,6 +52,9 @@ func (s *server) run(ctx context.Context) error {
 // hello answers with two lines: the server's name, and the address that the request came from.
 func hello(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Server", identity())
+	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		w.Header().Set("X-Client", host)
+	}
 	fmt.Fprintf(w, "%s\nclient %s\n", identity(), r.RemoteAddr)
 }
 

@@ -113,7 +113,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "preserveClientIP": "auto", "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
 		},
 		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true},
 	} {
@@ -191,11 +191,13 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
-			"kubeAPIServerOverride": c.Server(),
-			"transportInterface":    "eth1",
-			"ovsDatapathType":       "netdev",
-			stretched:               "true",
-			"bfd":                   fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
+			"kubeAPIServerOverride":      c.Server(),
+			"transportInterface":         "eth1",
+			"ovsDatapathType":            "netdev",
+			stretched:                    "true",
+			"enablePodToPodConnectivity": "true",
+			"preserveClientIP":           "auto",
+			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
 		},
 		memberManifest: {stretched: "true"},
 	}[path] {

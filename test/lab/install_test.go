@@ -18,6 +18,7 @@ func TestSettings(t *testing.T) {
 			"\n    transportInterface: eth1\n",
 			"\n    ovsDatapathType: netdev\n",
 			"\n      enableStretchedNetworkPolicy: true\n",
+			"\n      enablePodToPodConnectivity: true\n",
 			"\n      bfd: {interval: 500ms, multiplier: 6}\n",
 		},
 		memberManifest: {"\n    enableStretchedNetworkPolicy: true\n"},

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+// seen asks a URL until all answers are there, and returns the clients' addresses that servers saw.
+func seen(t *testing.T, cluster, pod, url string, want func(string) error) {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^\s*\d+\s+\S+/(\S+)\s*$`)
+	eventually(t, 30*time.Second, func(ctx context.Context) error {
+		out, err := world.Exec(ctx, cluster, pod, "/echo", "get", url, "--clients", "--count", "5", "--timeout", "2s")
+		if err != nil {
+			return fmt.Errorf("%s/%s to %s: %w\n%s", cluster, pod, url, err, out)
+		}
+		for _, m := range line.FindAllStringSubmatch(out, -1) {
+			if err := want(m[1]); err != nil {
+				return fmt.Errorf("%s/%s to %s: %w", cluster, pod, url, err)
+			}
+		}
+		return nil
+	})
+}
+
+// testClientAddresses has Pods on any Nodes of two clusters talk by their addresses, and through a Service whose endpoints are
+// Pods: servers see the clients. A download and requests that began before the clusters agreed on it go on.
+func testClientAddresses(t *testing.T) {
+	ctx := testContext(t)
+	far := map[string]string{"east": "west", "west": "east"}
+	ips := map[string]string{} // by "cluster/node"
+	for cluster := range far {
+		for _, node := range []string{"node-1", "node-2"} {
+			must(t, world.ClientPod(ctx, cluster, "kept-"+node, node))
+			ips[cluster+"/"+node] = kubectl(t, cluster, "get", "pod", "kept-"+node, "-o", "jsonpath={.status.podIP}")
+		}
+	}
+	url := serviceURL(t)
+	requests := background(t, "/echo", "get", url+"/", "--count", "300", "--interval", "100ms", "--timeout", "3s")
+	pairs := func(want func(client, saw string) error) {
+		t.Helper()
+		for from, address := range ips {
+			cluster, node, _ := strings.Cut(from, "/")
+			for to, ip := range ips {
+				if strings.HasPrefix(to, far[cluster]) {
+					seen(t, cluster, "kept-"+node, "http://"+ip+":8080/", func(saw string) error { return want(address, saw) })
+				}
+			}
+		}
+	}
+	kept := func(client, saw string) error {
+		if saw != client {
+			return fmt.Errorf("the server saw %s, want the client's %s", saw, client)
+		}
+		return nil
+	}
+	translated := func(client, saw string) error {
+		if saw == client || !strings.HasPrefix(saw, "172.") && !strings.HasPrefix(saw, "192.168.") {
+			return fmt.Errorf("the server saw %s, want a Gateway's address", saw)
+		}
+		return nil
+	}
+	// One cluster alone announces its Pods: the other's reach them, and need not be known.
+	podRanges(t, "west", true)
+	defer podRanges(t, "west", false)
+	for _, node := range []string{"node-1", "node-2"} {
+		for _, to := range []string{"west/node-1", "west/node-2"} {
+			from := ips["east/"+node]
+			seen(t, "east", "kept-"+node, "http://"+ips[to]+":8080/", func(saw string) error { return translated(from, saw) })
+		}
+	}
+	download := background(t, "/echo", "download", "http://"+ips["west/node-2"]+":8080/download?bytes=3000000&rate=100000")
+	podRanges(t, "east", true)
+	defer podRanges(t, "east", false)
+	start := time.Now()
+	for cluster, other := range far {
+		eventually(t, 30*time.Second, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, cluster, "get", "clusterinfoimport", "-n", "kube-system", scenario.ClusterID(other)+"-clusterinfo", "-o", "jsonpath={.spec.features[*]}")
+			if err == nil && !strings.Contains(out, "PreserveClientIP") {
+				err = fmt.Errorf("%s knows of %s: %s", cluster, other, out)
+			}
+			return err
+		})
+	}
+	pairs(kept)
+	t.Logf("all pairs of Pods see each other %.1f s after both clusters have announced their ranges", time.Since(start).Seconds())
+	download()
+	requests()
+	between := fmt.Sprintf("src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])
+	for cluster := range far {
+		for node, want := range map[string]bool{regular(t, cluster): true, gatewayOf(t, cluster): false} {
+			if tracked := nodeExec(t, cluster, node, "ovs-appctl", "dpctl/dump-conntrack"); strings.Contains(tracked, between) != want {
+				t.Errorf("%s/%s tracks %s: %v, want %v", cluster, node, between, !want, want)
+			}
+		}
+	}
+
+	// The Service's endpoints are Pods from now on, and clusterIPs again afterwards.
+	memberSets(t, "west", "endpointIPType", "PodIP")
+	defer memberSets(t, "west", "endpointIPType", "ClusterIP")
+	for _, node := range []string{"node-1", "node-2"} {
+		from := ips["east/"+node]
+		seen(t, "east", "kept-"+node, url+"/", func(saw string) error { return kept(from, saw) })
+	}
+}
+
+// gatewayOf is the Node that is a cluster's Gateway.
+func gatewayOf(t *testing.T, cluster string) string {
+	t.Helper()
+	return strings.TrimSpace(kubectl(t, cluster, "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[0].metadata.name}"))
+}
+
+// regular is the Node that is not.
+func regular(t *testing.T, cluster string) string {
+	t.Helper()
+	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[gatewayOf(t, cluster)]
+}
+
+// memberSets changes a key of the member controller's configuration, which takes it up by itself.
+func memberSets(t *testing.T, cluster, key, value string) {
+	t.Helper()
+	config := kubectl(t, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", "kube-system", "-o", "jsonpath={.data.controller_manager_config\\.yaml}")
+	line := regexp.MustCompile(`(?m)^` + key + `:.*$`)
+	if !line.MatchString(config) {
+		t.Fatalf("the member's configuration in %s has no %s:\n%s", cluster, key, config)
+	}
+	must(t, world.Apply(testContext(t), cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: kube-system}\ndata:\n  controller_manager_config.yaml: |\n"+
+		"    "+strings.ReplaceAll(line.ReplaceAllString(config, key+": "+value), "\n", "\n    ")))
+	kubectl(t, cluster, "rollout", "restart", "deployment/antrea-mc-controller", "-n", "kube-system")
+	kubectl(t, cluster, "rollout", "status", "deployment/antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
+}
