@@ -67,8 +67,8 @@ func testClientAddresses(t *testing.T) {
 		return nil
 	}
 	// One cluster alone announces its Pods: the other's reach them, and need not be known.
-	podRanges(t, "west", true)
-	defer podRanges(t, "west", false)
+	must(t, world.PodRanges(ctx, "west", true))
+	defer func() { must(t, world.PodRanges(testContext(t), "west", false)) }()
 	for _, node := range []string{"node-1", "node-2"} {
 		for _, to := range []string{"west/node-1", "west/node-2"} {
 			from := ips["east/"+node]
@@ -76,8 +76,8 @@ func testClientAddresses(t *testing.T) {
 		}
 	}
 	download := background(t, "/echo", "download", "http://"+ips["west/node-2"]+":8080/download?bytes=3000000&rate=100000")
-	podRanges(t, "east", true)
-	defer podRanges(t, "east", false)
+	must(t, world.PodRanges(ctx, "east", true))
+	defer func() { must(t, world.PodRanges(testContext(t), "east", false)) }()
 	start := time.Now()
 	for cluster, other := range far {
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
