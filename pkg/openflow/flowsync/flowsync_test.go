@@ -55,36 +55,31 @@ func TestSyncTwiceSendsNothing(t *testing.T) {
 func TestMend(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
-	s, _ := o.start(flowsync.Options{GroupCompare: 300 * time.Millisecond})
+	s, _ := o.start(flowsync.Options{Compare: time.Hour, GroupCompare: 300 * time.Millisecond}) // flows are mended since they are reported
 	setAll(s, want)
 	s.Release()
 	synced(t, s)
 	ours := "0x007b030000000000"
 	for _, test := range []struct {
-		name  string
-		do    func()
-		limit time.Duration
+		name string
+		do   func()
 	}{
-		{"all flows deleted", func() { o.ofctl("del-flows") }, time.Second},
-		{"one flow deleted", func() { o.ofctl("del-flows", "table=0,in_port=1") }, time.Second},
-		{"actions changed", func() { o.ofctl("mod-flows", "table=0,in_port=1 actions=drop") }, time.Second},
-		{"all groups deleted, and with them flows", func() { o.ofctl("del-groups") }, time.Second},
-		{"a flow added under our cookie", func() { o.ofctl("add-flow", "cookie="+ours+",table=5,priority=7,ip,actions=drop") }, time.Second},
+		{"all flows deleted", func() { o.ofctl("del-flows") }},
+		{"one flow deleted", func() { o.ofctl("del-flows", "table=0,in_port=1") }},
+		{"actions changed", func() { o.ofctl("mod-flows", "table=0,in_port=1 actions=drop") }},
+		{"all groups deleted, and with them flows", func() { o.ofctl("del-groups") }},
+		{"a flow added under our cookie", func() { o.ofctl("add-flow", "cookie="+ours+",table=5,priority=7,ip,actions=drop") }},
 		{"a foreign flow in the place of one of ours", func() {
 			o.ofctl("add-flow", "cookie=0x1,table=3,priority=200,ip,actions=drop")
-		}, time.Second},
-		{"a group added", func() { o.ofctl("add-group", "group_id=4000000000,type=all,bucket=output:1") }, 2 * time.Second},
-		{"groups and flows deleted at once", func() { o.ofctl("del-groups"); o.ofctl("del-flows") }, time.Second},
+		}},
+		{"a group added", func() { o.ofctl("add-group", "group_id=4000000000,type=all,bucket=output:1") }},
+		{"groups and flows deleted at once", func() { o.ofctl("del-groups"); o.ofctl("del-flows") }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := &ovs{o.Switch, t}
-			mended, start := s.Stats().Mended, time.Now()
+			mended := s.Stats().Mended
 			test.do()
 			o.becomes(want)
-			// In a virtual machine that interprets its instructions only Timeout counts.
-			if took := time.Since(start); took > test.limit && !ovstest.System() {
-				t.Errorf("mended after %s, want at most %s", took, test.limit)
-			}
 			if s.Stats().Mended == mended {
 				t.Error("it was not counted")
 			}
@@ -154,7 +149,7 @@ func TestSwitchRestarts(t *testing.T) {
 	})
 	start := time.Now()
 	err := trySync(s, 100*time.Millisecond)
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > time.Second {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 5*time.Second {
 		t.Errorf("without a switch: %v after %s, want an error at the end of the context", err, time.Since(start))
 	}
 	mended := s.Stats().Mended
