@@ -94,12 +94,13 @@ func testClientAddresses(t *testing.T) {
 	download()
 	requests()
 	// Gateways may remember connections from before, which they translated, but track no new ones.
+	between := fmt.Sprintf("orig=(src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])
 	tracked := func() map[string][]string { // by "cluster/node"
 		out := map[string][]string{}
 		for from := range ips {
 			cluster, node, _ := strings.Cut(from, "/")
 			for line := range strings.Lines(nodeExec(t, cluster, node, "ovs-appctl", "dpctl/dump-conntrack")) {
-				if _, ports, ok := strings.Cut(line, fmt.Sprintf("orig=(src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])); ok {
+				if _, ports, ok := strings.Cut(line, between); ok {
 					ports, _, _ = strings.Cut(ports, ")")
 					out[from] = append(out[from], ports)
 				}
