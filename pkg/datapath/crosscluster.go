@@ -38,7 +38,7 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 		return flow.Entries{}, nil
 	}
 	if !at.isGateway() {
-		groups, _ := t.ownWays(r, at).groups()
+		groups := t.ownWays(r, at).groups()
 		return flow.Entries{Groups: groups}, nil
 	}
 	flows := exportsBase()
@@ -76,7 +76,7 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 	c.portOf = func(end netip.Addr) ofp.Port { return t.wayPort(r, end) }
 	var e flow.Entries
 	if at.direct(peer) {
-		e.Groups, _ = c.ways.groups() // on other Nodes all peers share them
+		e.Groups = c.ways.groups() // on other Nodes all peers share them
 	}
 	for _, cidr := range peer.CIDRs {
 		e.Flows = append(e.Flows, c.toPeer(peer, cidr.Masked())...)

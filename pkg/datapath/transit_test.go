@@ -178,7 +178,7 @@ func TestTransitComesAndGoes(t *testing.T) {
 	c.cut("east3", "west2", false)
 	a.gateways = map[string][]int{"east": {3, 4, 2}, "west": {1, 2, 4}}
 	c.become(a)
-	vip = c.withPodEndpoints("east1", "west3")
+	c.withPodEndpoints("east1", "west3")
 	check("each has a third Gateway")
 	a.gateways = map[string][]int{"east": {2}, "west": {4}}
 	c.become(a)

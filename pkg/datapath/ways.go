@@ -192,9 +192,9 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 // those of a way that goes down move alone. While none is up all go by the first: before BFD has come up for the first
 // time, and where the far end does not know it, as an agent that is being upgraded. A connection whose way is down goes
 // by the next one.
-func (w ways) groups() ([]flow.Group, bool) {
+func (w ways) groups() []flow.Group {
 	if len(w.list) < 2 {
-		return nil, false
+		return nil
 	}
 	watched := func(id int, one wayTo) flow.Bucket {
 		port := one.port
@@ -223,7 +223,7 @@ func (w ways) groups() ([]flow.Group, bool) {
 		g.Buckets = append(g.Buckets, first(len(w.list)+1))
 		out = append(out, g)
 	}
-	return out, true
+	return out
 }
 
 // take sends a packet by a way.

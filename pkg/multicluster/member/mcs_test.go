@@ -469,7 +469,7 @@ func TestMultiClusterServices(t *testing.T) {
 		s.export("east", ns, nil, nil)
 		// versions are those of what is imported in a cluster, and how many endpoints it has.
 		versions := func(ctx context.Context, in client.Client) (map[string]string, int, error) {
-			slices, endpoints := &discoveryv1.EndpointSliceList{}, &corev1.EndpointsList{} //nolint:staticcheck // the documented API is made of them
+			slices, endpoints := &discoveryv1.EndpointSliceList{}, &corev1.EndpointsList{}
 			if err := errors.Join(in.List(ctx, slices, client.InNamespace(ns), client.HasLabels{mcsv1beta1.LabelServiceName}), in.List(ctx, endpoints, client.InNamespace(ns))); err != nil {
 				return nil, 0, err
 			}

@@ -61,7 +61,7 @@ func (p *planner) preserves(object problem.Object, ci *mcv1alpha1.ClusterInfoImp
 		return true
 	}
 	why := p.kept
-	if why == "" && !(peer.Active && slices.Contains(ci.Spec.Features, mcv1alpha1.FeaturePreserveClientIP)) {
+	if why == "" && (!peer.Active || !slices.Contains(ci.Spec.Features, mcv1alpha1.FeaturePreserveClientIP)) {
 		why = "that cluster does not announce that it can (" + mcv1alpha1.FeaturePreserveClientIP + " in its features)"
 	}
 	peer.Preserve = why == ""

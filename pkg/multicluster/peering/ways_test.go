@@ -58,7 +58,7 @@ func TestDuplicateGateway(t *testing.T) {
 	p, problems := Plan(View{NodeName: "b", Gateways: []*mcv1alpha1.Gateway{
 		gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.1", "192.168.78.2", time.Hour),
 	}})
-	if len(p.Gateways) != 1 || p.Role != Regular || len(problems) != 1 || problems[0].Reason != "DuplicateGatewayIP" || problems[0].Object.Name != "b" {
+	if len(p.Gateways) != 1 || p.Role != Regular || len(problems) != 1 || problems[0].Reason != "DuplicateGatewayIP" || problems[0].Name != "b" {
 		t.Errorf("%+v, %v", p, problems)
 	}
 }
