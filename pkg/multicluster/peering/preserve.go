@@ -33,7 +33,7 @@ func (p *planner) keeps() string {
 		}
 		announced := announcedPods(g)
 		if len(announced) == 0 {
-			return "this cluster does not announce that it can: its member controller does so once podCIDRs is set in its configuration, and multicluster.enablePodToPodConnectivity in antrea-agent.conf of all Nodes"
+			return "this cluster does not announce that it can: its member controller does so once podCIDRs is set in its configuration, and multicluster.enablePodToPodConnectivity and a preserveClientIP other than never in antrea-agent.conf of all Nodes"
 		}
 		for _, pods := range p.view.Pods {
 			if !slices.ContainsFunc(announced, func(r netip.Prefix) bool { return r.Bits() <= pods.Bits() && r.Contains(pods.Addr()) }) {
