@@ -36,8 +36,8 @@ type applier struct {
 	nftDirty bool
 	nftWant  string // what the table was last compared with
 	nftReads uint64 // how often it was read
-	// asked is the number of the link on which all next hops of tunnels were asked for.
-	asked int
+	// asked are the numbers of the links, by name, on which all next hops of tunnels were asked for.
+	asked map[string]int
 
 	ctx     context.Context
 	want    Desired
@@ -229,7 +229,10 @@ func (d Desired) clone() Desired {
 	}
 	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)
-	d.Tunnels.Peers = slices.Clone(d.Tunnels.Peers)
+	d.Tunnels = slices.Clone(d.Tunnels)
+	for i, t := range d.Tunnels {
+		d.Tunnels[i].Peers = slices.Clone(t.Peers)
+	}
 	d.Masquerade.Sources, d.Masquerade.Except = slices.Clone(d.Masquerade.Sources), slices.Clone(d.Masquerade.Except)
 	return d
 }

@@ -26,7 +26,7 @@ type Desired struct {
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
 	Sysctls    map[string]string
 	Masquerade Masquerade
-	Tunnels    Tunnels
+	Tunnels    []Tunnels
 }
 
 // Link is a network device that somebody else creates (usually ovs-vswitchd) and that
@@ -44,6 +44,9 @@ type Link struct {
 	// address, and the host's own stack must not see the IPv4 packets that arrive on it,
 	// since the switch reads them too and hands over those that are meant for the host.
 	NoAddresses bool
+	// Guarded says that packets to the link's addresses are taken from this link alone: what comes by another one did not
+	// pass what the link stands for, such as decryption.
+	Guarded bool
 }
 
 // Route is a unicast route of the main table.
@@ -77,7 +80,7 @@ type Masquerade struct {
 // own. It learns where a next hop is from the ARP answers that it carries for the host, and
 // gives up the packet for which it has to ask itself: the first one of a tunnel. So the host
 // asks before there is one, and again before the switch forgets (tnl/neigh/aging in
-// ovs-vswitchd(8), 15 minutes). The zero value wants nothing.
+// ovs-vswitchd(8), 15 minutes).
 type Tunnels struct {
 	Link  string       // the local port of the switch's underlay bridge, such as "br-eth1"
 	Peers []netip.Addr // where the tunnels end

@@ -59,7 +59,7 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 		chains[masqueradeChain] = nftChain{knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority,
 			[]string{rule + " masquerade fully-random"}}
 	}
-	var uplinks []string
+	var uplinks, rules []string
 	for _, l := range d.Links {
 		if l.NoAddresses {
 			uplinks = append(uplinks, l.Name)
@@ -69,8 +69,17 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 		slices.Sort(uplinks)
 		sets[uplinkSet] = nftSet{"ifname", nil, slices.Compact(uplinks)}
 		// The userspace switch has read the packet before it comes here.
-		chains[uplinkChain] = nftChain{knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority,
-			[]string{"iifname @" + uplinkSet + " drop"}}
+		rules = append(rules, "iifname @"+uplinkSet+" drop")
+	}
+	for _, l := range d.Links {
+		for _, p := range l.Addresses {
+			if l.Guarded && p.Addr().Is4() {
+				rules = append(rules, knftables.Concat("ip daddr", p.Addr().String(), "iifname !=", strconv.Quote(l.Name), "drop"))
+			}
+		}
+	}
+	if len(rules) > 0 {
+		chains[uplinkChain] = nftChain{knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority, rules}
 	}
 	return chains, sets
 }

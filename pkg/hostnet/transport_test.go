@@ -226,9 +226,9 @@ func TestTunnelsAskFirst(t *testing.T) {
 	host.Set(Desired{
 		Links:  []Link{{Name: "eth1", NoAddresses: true}, {Name: "br-eth1", Up: true, Addresses: prefixes("192.168.77.101/24")}},
 		Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("192.168.77.1"), Link: "br-eth1"}},
-		Tunnels: Tunnels{Link: "br-eth1", Peers: []netip.Addr{
+		Tunnels: []Tunnels{{Link: "br-eth1", Peers: []netip.Addr{
 			netip.MustParseAddr("10.9.9.9"), netip.MustParseAddr("192.168.77.7"), netip.MustParseAddr("203.0.113.9"),
-		}},
+		}}},
 	})
 	known := func() error {
 		out, err := appctl.Client{RunDir: s.RunDir()}.Run(t.Context(), "tnl/neigh/show")

@@ -13,26 +13,37 @@ import (
 // sure of them. A peer without a route, or by another link, is left out: routes come later, or
 // are the operator's to mend.
 func (a *applier) tunnels(everything bool) {
-	link := a.link(a.want.Tunnels.Link)
+	before := a.asked
+	a.asked = map[string]int{}
+	for _, t := range a.want.Tunnels {
+		a.tunnelsBy(t, before[t.Link], everything)
+	}
+}
+
+func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
+	link := a.link(t.Link)
 	// Without its switch a port has no carrier. Both forget all neighbours then.
-	if link == nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 || len(a.want.Tunnels.Peers) == 0 {
-		a.asked = 0
+	if link == nil || link.Attrs().RawFlags&unix.IFF_RUNNING == 0 || len(t.Peers) == 0 {
 		return
 	}
 	index := link.Attrs().Index
-	if a.asked == index && !everything {
+	if before == index && !everything {
+		a.asked[t.Link] = index
 		return
 	}
-	a.asked = index
+	all := true
 	hops := map[netip.Addr]bool{}
-	for _, peer := range a.want.Tunnels.Peers {
+	for _, peer := range t.Peers {
 		if hop, ok := a.nextHop(peer, index); ok {
 			hops[hop] = true
 		} else {
-			a.asked = 0 // until the next event
+			all = false // again at the next event
 		}
 	}
-	object := problem.Object{Kind: "neighbours", Name: a.want.Tunnels.Link}
+	if all {
+		a.asked[t.Link] = index
+	}
+	object := problem.Object{Kind: "neighbours", Name: t.Link}
 	known, err := a.handle.NeighList(index, netlink.FAMILY_V4)
 	if err != nil {
 		a.change(err, object, "", "read them")

@@ -12,6 +12,7 @@ import (
 	wgdevice "golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/ipc"
 	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
 // Serve is WireGuard in userspace for the device of a name, whenever there is one that is not the kernel's. It returns when ctx
@@ -71,6 +72,23 @@ func Serve(ctx context.Context, name string, log *slog.Logger) {
 			}
 		}
 	}
+}
+
+// Check returns an error where there is a device that Serve should serve and does not.
+func Check(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil || kindOf(link) != Userspace {
+		return nil //nolint:nilerr // nothing is to be served
+	}
+	client, err := wgctrl.New()
+	if err != nil {
+		return fmt.Errorf("ask for WireGuard: %w", err)
+	}
+	defer client.Close()
+	if _, err := client.Device(name); err != nil {
+		return fmt.Errorf("device %s is not served: %w", name, err)
+	}
+	return nil
 }
 
 // served is a device that is served.

@@ -8,7 +8,8 @@
 package wireguard
 
 import (
-	"encoding/base64"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,29 +21,15 @@ import (
 	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
 // Overhead is what WireGuard adds to a packet over an IPv4 underlay, in bytes: IPv4, UDP, its header and its tag.
 const Overhead = 60
 
 // PublicKey is a peer's identity. The zero value is none.
-type PublicKey wgtypes.Key
-
-// String is the key in base64, as `wg show` prints it.
-func (k PublicKey) String() string { return wgtypes.Key(k).String() }
-
-// ParsePublicKey reads a key in base64.
-func ParsePublicKey(text string) (PublicKey, error) {
-	b, err := base64.StdEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) != wgtypes.KeyLen {
-		return PublicKey{}, fmt.Errorf("%.60q is not a WireGuard key: want %d bytes in base64", text, wgtypes.KeyLen)
-	}
-	k := PublicKey(b)
-	if k == (PublicKey{}) {
-		return PublicKey{}, errors.New("the WireGuard key is all zeros, which means none")
-	}
-	return k, nil
-}
+type PublicKey = publickey.Key
 
 // PrivateKey is a secret: it is printed by nothing.
 type PrivateKey struct{ key wgtypes.Key }
@@ -58,6 +45,13 @@ func (PrivateKey) LogValue() slog.Value { return slog.StringValue("(hidden)") }
 
 // Public is the key that peers know.
 func (k PrivateKey) Public() PublicKey { return PublicKey(k.key.PublicKey()) }
+
+// Derive is a value that depends on the key and a purpose, and says nothing about the key.
+func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
+	mac := hmac.New(sha256.New, k.key[:])
+	mac.Write([]byte(purpose))
+	return [sha256.Size]byte(mac.Sum(nil))
+}
 
 // LoadKey reads the key in a file, or makes one where there is no file. Nobody but the file's owner can read it.
 func LoadKey(path string) (PrivateKey, error) {

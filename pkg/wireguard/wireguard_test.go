@@ -71,18 +71,6 @@ func TestPrivateKeyIsNotPrinted(t *testing.T) {
 	}
 }
 
-func TestParsePublicKey(t *testing.T) {
-	key := testKey(t).Public()
-	if k, err := ParsePublicKey(key.String()); err != nil || k != key {
-		t.Errorf("%v, %v", k, err)
-	}
-	for _, text := range []string{"", "k", key.String()[1:], key.String() + "=", strings.Repeat("A", 43) + "=", strings.Repeat("x", 100000), " " + key.String()} {
-		if _, err := ParsePublicKey(text); err == nil || len(err.Error()) > 200 {
-			t.Errorf("%.50q: error %v", text, err)
-		}
-	}
-}
-
 func TestDiff(t *testing.T) {
 	own, a, b := testKey(t), testKey(t).Public(), testKey(t).Public()
 	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
