@@ -145,12 +145,16 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		if !c.direct(peer) {
 			return flows
 		}
+		here := c.Node
+		if peer.WireGuard != nil {
+			here.Ends = []netip.Addr{c.own} // inside: what came in plain text was for another address
+		}
 		for _, end := range peer.TunnelSources() {
 			by := ofp.Port(0)
 			if end.IsSingleIP() {
 				by = c.portOf(end.Addr())
 			}
-			flows = append(flows, cameBy(by, c.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
+			flows = append(flows, cameBy(by, here.acceptTunnel(end, priority, fromPeer, flow.EthDst(CrossClusterMAC), flow.IPSrc(inside)))...)
 		}
 		return flows
 	}

@@ -31,8 +31,8 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR", "cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do not overlap", id, services, other)
 		return Peer{}, false
 	}
-	if ci.Spec.WireGuard != nil && ci.Spec.WireGuard.PublicKey != "" && !p.view.AllowUnencryptedPeers {
-		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this version would send it plain text: set multicluster.trafficEncryptionMode to none in that cluster, or set multicluster.allowUnencryptedPeers to true in antrea-agent.conf here if the network between the clusters is trusted", id)
+	key, ok := p.encryption(object, ci)
+	if !ok {
 		return Peer{}, false
 	}
 	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways)}
@@ -41,6 +41,9 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	}
 	if p.view.PodToPod && p.preserves(object, ci, &peer) {
 		p.podCIDRs(object, ci, &peer)
+	}
+	if p.view.Encrypt {
+		peer.WireGuard = &WireGuard{PublicKey: key}
 	}
 	return peer, true
 }

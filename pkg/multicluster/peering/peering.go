@@ -14,6 +14,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
 // Own are the addresses of this cluster; a peer's ranges and gateways must not meet them,
@@ -40,6 +41,8 @@ type View struct {
 	Pods             []netip.Prefix
 	// AllowUnencryptedPeers accepts peers that announce a WireGuard key, in plain text.
 	AllowUnencryptedPeers bool
+	// Encrypt sends what is for peers through WireGuard, and takes no peer without a key.
+	Encrypt bool
 }
 
 // Role is what a Node does for traffic between clusters.
@@ -88,6 +91,14 @@ type Peer struct {
 	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
 	// NAT, which the receiving cluster's administrator has written down.
 	Sources []netip.Prefix
+	// WireGuard is set where what is for the peer is encrypted.
+	WireGuard *WireGuard
+}
+
+// WireGuard is the other end of an encrypted way. Gateways are addresses inside it then.
+type WireGuard struct {
+	PublicKey publickey.Key
+	Endpoint  netip.Addr // the peer's gateway, outside
 }
 
 // TunnelSources are all addresses that the peer's tunnels may come from, as ranges that do not
@@ -119,7 +130,8 @@ type Peering struct {
 	Role Role
 	// Gateways are those of this cluster, the oldest first.
 	Gateways []GatewayNode
-	// GatewayNode is this Node, where it is a Gateway, else the first Gateway.
+	// GatewayNode is this Node, where it is a Gateway, else the first Gateway. Where traffic is encrypted its GatewayIP is
+	// the address inside: the base of this cluster's Service range.
 	GatewayNode
 	Peers []Peer // ordered by cluster ID
 }
@@ -201,6 +213,13 @@ func Plan(v View) (Peering, []problem.Problem) {
 	}
 	p.own = out.Gateways
 	p.kept = p.keeps()
+	if p.view.Encrypt {
+		base, ok := p.ownBase(out.Gateways[0].Name)
+		if !ok {
+			return Peering{}, p.problems
+		}
+		out.GatewayIP = base
+	}
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -215,7 +234,13 @@ func Plan(v View) (Peering, []problem.Problem) {
 		}
 		p.peers = append(p.peers, peer)
 	}
-	p.tunnelSources()
+	if p.view.Encrypt {
+		for i := range p.peers {
+			p.peers[i].inside()
+		}
+	} else { // they come from inside otherwise
+		p.tunnelSources()
+	}
 	out.Peers = p.peers
 	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.ClusterID, b.ClusterID) })
 	out.ways()

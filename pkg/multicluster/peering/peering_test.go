@@ -163,7 +163,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a peer that expects encryption", gateways: own, imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101")), west},
 			want:     []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
-			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this version would send it plain text"},
+			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this cluster would send it plain text"},
 		},
 		{
 			name: "a peer that expects encryption and is allowed without", gateways: own, plain: true, imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101"))},
