@@ -26,6 +26,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/version"
+	"github.com/tombolo-net/tombolo/pkg/wireguard"
 )
 
 func main() { os.Exit(run()) }
@@ -72,7 +73,7 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
-	cmd.AddCommand(installCNI())
+	cmd.AddCommand(installCNI(), serveWireGuard())
 	return cmd
 }
 
@@ -88,6 +89,30 @@ func installCNI() *cobra.Command {
 	cmd.Flags().StringVar(&o.Plugin, "plugin", "/usr/local/bin/tombolo-cni", "the plugin's executable")
 	cmd.Flags().StringVar(&o.BinDir, "bin-dir", "/host/opt/cni/bin", "the runtime's directory of plugins, as mounted here")
 	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
+	return cmd
+}
+
+// serveWireGuard is WireGuard where the kernel or the switch cannot use the kernel's. It is a process of its own so that
+// tunnels outlive the agent.
+func serveWireGuard() *cobra.Command {
+	var device string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "wireguard",
+		Short: "Encrypt what the agent sends to other clusters through a TUN or TAP device",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check {
+				return wireguard.Check(device)
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			log.Info("waiting for the device", "version", version.String(), "device", device)
+			wireguard.Serve(cmd.Context(), device, log)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "only check that the device is served, if there is one")
+	cmd.Flags().StringVar(&device, "device", agent.InsideLink, "the device; with the userspace datapath of Open vSwitch it is "+agent.InsideTAP)
 	return cmd
 }
 

@@ -23,17 +23,20 @@ import (
 var grants = map[string][]corev1.Capability{
 	"ovs-vswitchd":  {"NET_ADMIN", "NET_RAW", "NET_BROADCAST", "IPC_LOCK"},
 	"tombolo-agent": {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"},
+	"wireguard":     {"NET_ADMIN"},
 }
 
 // rootPods run as root: they own files and sockets of the Node. Every other Pod may not.
-var rootPods = []string{"tombolo-ovs", "tombolo-agent"}
+var rootPods = []string{"tombolo-ovs", "tombolo-agent", "tombolo-wireguard"}
 
 // hostPaths are the Node's directories that Pods may mount, by the name of their workload.
 var hostPaths = map[string][]string{
 	"tombolo-ovs": {"/var/run/openvswitch", "/var/lib/openvswitch", "/var/log/openvswitch", "/dev/net"},
 	"tombolo-agent": {
 		"/var/run/tombolo", "/var/lib/tombolo", "/var/log/tombolo", "/var/run/openvswitch", "/var/run/netns", "/proc/sys/net", "/opt/cni/bin", "/etc/cni/net.d",
+		"/var/run/wireguard", "/dev/net",
 	},
+	"tombolo-wireguard": {"/var/run/wireguard", "/dev/net"},
 }
 
 // File returns what breaks a rule in one file of YAML documents.

@@ -53,6 +53,14 @@ const agentHead = `#
 # ovsDatapathType to netdev. Or install the chart (deploy/charts/tombolo), whose values these are.
 `
 
+// wireGuardHead is what a user reads first in the manifest for encryption.
+const wireGuardHead = `#
+# WireGuard in userspace, for multicluster.trafficEncryptionMode: wireGuard in clusters whose kernels have no WireGuard,
+# and with ovsDatapathType: netdev. With netdev change antrea-mc-wg0 to antrea-mc-tap0 below.
+#
+# A DaemonSet of its own, so that an upgrade of agent or Open vSwitch leaves sessions alone.
+`
+
 func main() {
 	var r renderer
 	out := flag.String("out", "deploy", "folder to write the manifests to")
@@ -78,6 +86,11 @@ func (r renderer) write(out string) error {
 	if err != nil {
 		return err
 	}
+	// Its device is that of the kernel's datapath; with the userspace one it has another name.
+	encrypted, err := r.chart(charts.Agent, "kube-system", map[string]any{"multicluster": map[string]any{"trafficEncryptionMode": "wireGuard"}})
+	if err != nil {
+		return err
+	}
 	texts := map[string]string{}
 	for _, p := range []part{leader, leaderOf15, member} {
 		if texts[p.namespace], err = r.text(p); err != nil {
@@ -92,10 +105,12 @@ func (r renderer) write(out string) error {
 			return err
 		}
 	}
+	isWireGuard := func(name string) bool { return name == "wireguard.yaml" }
 	isAdmission := func(name string) bool { return name == "admission.yaml" }
 	for name, text := range map[string]string{
-		"agent/tombolo":      agentHead + charts.Manifest(agent, func(name string) bool { return !isAdmission(name) }),
-		"agent/tombolo-crds": sets["policy"] + charts.Manifest(agent, isAdmission),
+		"agent/tombolo":                                      agentHead + charts.Manifest(agent, func(name string) bool { return !isAdmission(name) }),
+		"agent/tombolo-wireguard":                            wireGuardHead + charts.Manifest(encrypted, isWireGuard),
+		"agent/tombolo-crds":                                 sets["policy"] + charts.Manifest(agent, isAdmission),
 		"multicluster/antrea-multicluster-leader-global":     sets["leader"],
 		"multicluster/antrea-multicluster-leader-namespaced": texts[leader.namespace],
 		"multicluster/antrea-multicluster-leader":            sets["leader"] + texts[leader.namespace],

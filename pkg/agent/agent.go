@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
@@ -82,6 +83,8 @@ type Agent struct {
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
 	moved       chan struct{} // this Node's object has changed
+	encryption  *encryption   // nil where no cluster is reached
+	publisher   *publisher    // nil where there is no key to be known
 
 	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
 	pending      pending
@@ -99,6 +102,7 @@ type pending struct {
 	owners        map[flow.Owner]bool
 	pods          map[derive.Name]bool
 	bridges, host bool
+	encrypted     bool
 	policies      bool // known connections may have to be judged again
 	connections   connectionChanges
 }
@@ -108,6 +112,10 @@ func Run(ctx context.Context, o Options) error {
 	a, err := newAgent(o)
 	if err != nil {
 		return err
+	}
+	writers := []func(context.Context) error{a.switchPorts.Run, a.host.Run, a.flows.Run}
+	if a.encryption != nil {
+		writers = append(writers, a.encryption.device.Run)
 	}
 	return outlive(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
@@ -121,7 +129,7 @@ func Run(ctx context.Context, o Options) error {
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
 		return g.Wait()
-	}, a.switchPorts.Run, a.host.Run, a.flows.Run)
+	}, writers...)
 }
 
 // outlive runs all until ctx ends or one fails. The writers end when the first has ended: a CNI request
@@ -168,6 +176,9 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
 		datapath.DNSAnswer: a.names.take,
 	}, a.log)
+	if err := a.newPublisher(); err != nil {
+		return nil, err
+	}
 	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
@@ -270,8 +281,12 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			a.tables.rebuilding.Delete(self)
 		}
 	}
+	runs := []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
+	if a.publisher != nil {
+		runs = append(runs, a.publisher.run)
+	}
 	var others []func(context.Context) error
-	for _, run := range []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt} {
+	for _, run := range runs {
 		others = append(others, func(ctx context.Context) error {
 			run(ctx)
 			return nil
@@ -358,7 +373,11 @@ func (a *Agent) load(ctx context.Context) error {
 			gateway := br.Ports[a.config.HostGateway]
 			mac := cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
 			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", mac)
-			a.tables.settings.Set(self, settings{Known: true, GatewayMAC: mac})
+			s := settings{Known: true, GatewayMAC: mac}
+			if a.encryption != nil && a.encryption.wanted {
+				s.InsideMAC = a.encryption.insideMAC().String()
+			}
+			a.tables.settings.Set(self, s)
 			a.tables.readSwitch(a.switchPorts.State)
 			return nil
 		}
@@ -395,6 +414,15 @@ func (a *Agent) watchTables() {
 	})
 	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
+	t.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
+	if a.publisher != nil {
+		t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) {
+			select {
+			case a.publisher.wake <- struct{}{}:
+			default:
+			}
+		})
+	}
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
 	t.flows.WatchPolicies(func() { p.policies = true })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
@@ -433,6 +461,10 @@ func (a *Agent) apply() {
 		host, _ := t.host.Get(self)
 		a.host.Set(host)
 	}
+	if p.encrypted {
+		row, _ := t.encrypted.Get(self)
+		a.encryption.set(row)
+	}
 	if len(p.owners) > 0 {
 		a.flows.SetSome(a.pendingEntries)
 		for o := range p.owners {
@@ -460,7 +492,7 @@ func (a *Agent) apply() {
 	a.mu.Unlock()
 	clear(p.owners)
 	clear(p.pods)
-	p.bridges, p.host, p.policies = false, false, false
+	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
 	// added when they are there; nothing that serves traffic is missing from the plan.
@@ -468,6 +500,8 @@ func (a *Agent) apply() {
 	if !released && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
+		row, _ := t.encrypted.Get(self)
+		a.encryption.set(row) // no device may be wanted
 		a.mu.Lock()
 		a.released = true
 		a.mu.Unlock()

@@ -143,7 +143,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
-	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP}
+	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP, ServiceCIDR: g.ServiceCIDR, WireGuard: g.WireGuard}
 	if kept, ok := g.Annotations[multicluster.AnnotationKeptPods]; ok {
 		out.Annotations = map[string]string{multicluster.AnnotationKeptPods: kept}
 	}

@@ -61,6 +61,9 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	if up, ok := derive.Get(r, t.uplink, self); ok {
 		out = append(out, up.Bridge)
 	}
+	if inside, ok := t.insideBridge(r, u); ok {
+		out = append(out, inside)
+	}
 	return out, ps
 }
 
@@ -70,6 +73,9 @@ func (t *tables) tunnelOptions(transport netip.Addr) map[string]string {
 	options := map[string]string{"remote_ip": "flow", "local_ip": "flow", "key": "flow"}
 	if transport.IsValid() {
 		options["local_ip"] = transport.String()
+	}
+	if t.config.EncryptsPeers() {
+		options["local_ip"] = "flow" // tunnels to peers end inside
 	}
 	if t.config.TunnelPort > 0 {
 		options["dst_port"] = itoa(t.config.TunnelPort)
@@ -136,12 +142,13 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 			ExceptLink: gw,
 		}
 	}
+	t.insideHost(&d, r, u) // routes of the uplink come later: nothing goes by them meanwhile
 	if up, ok := derive.Get(r, t.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)
 		d.Routes = append(d.Routes, up.Routes...)
 	}
 	if u.Uplink != nil {
-		d.Tunnels = t.tunnels(r)
+		d.Tunnels = append(d.Tunnels, t.tunnels(r))
 	}
 	return d, nil
 }

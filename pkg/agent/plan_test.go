@@ -151,7 +151,7 @@ func TestPlan(t *testing.T) {
 			if !d.Network.DisableTXChecksum {
 				t.Error("Pods would leave checksums to hardware that is not there")
 			}
-			if have := fmt.Sprint(d.Host.Tunnels); have != "{br-eth1 [192.168.78.102]}" {
+			if have := fmt.Sprint(d.Host.Tunnels); have != "[{br-eth1 [192.168.78.102]}]" {
 				t.Errorf("tunnels %s, want one to the other Node, where the Gateway is", have)
 			}
 		}},
@@ -160,7 +160,7 @@ func TestPlan(t *testing.T) {
 			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
 		}, check: func(t *testing.T, d Desired) {
-			if have := fmt.Sprint(d.Host.Tunnels); have != "{br-eth1 [192.168.78.102 192.168.79.101]}" {
+			if have := fmt.Sprint(d.Host.Tunnels); have != "[{br-eth1 [192.168.78.102 192.168.79.101]}]" {
 				t.Errorf("tunnels %s, want one to the other Node and one to west's Gateway", have)
 			}
 		}},

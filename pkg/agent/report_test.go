@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,7 +25,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -137,6 +141,64 @@ func TestReportAccess(t *testing.T) {
 	deletion := on("node-1").(*reportClient).reports.Delete().Resource(reportsResource).Name("node-1").Do(t.Context()).Error()
 	if !apierrors.IsForbidden(deletion) {
 		t.Errorf("an agent deletes a report: %v", deletion)
+	}
+
+	// The key of WireGuard goes into the Gateway of the agent's own Node, and nothing else.
+	for _, node := range []string{"node-1", "node-2"} {
+		g := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "multicluster.crd.antrea.io/v1alpha1", "kind": "Gateway", "metadata": map[string]any{"namespace": "kube-system", "name": node},
+			"gatewayIP": "192.0.2.1", "internalIP": "192.0.2.1", "serviceCIDR": "10.96.0.0/16",
+		}}
+		if err := c.Create(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gatewaysOf := func(node string) rest.Interface {
+		config := rest.CopyConfig(as)
+		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+		api, err := newGatewayClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api
+	}
+	read := func() (g mcv1alpha1.Gateway) {
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion("multicluster.crd.antrea.io/v1alpha1")
+		o.SetKind("Gateway")
+		err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "node-1"}, o)
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &g)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	for _, key := range []string{publickey.Key{1}.String(), publickey.Key{2}.String(), ""} {
+		p := &publisher{key: key, api: gatewaysOf("node-1"), log: slog.New(slog.DiscardHandler), get: func() (derive.Object, *mcv1alpha1.Gateway, bool) {
+			g := read()
+			return derive.Object{Namespace: "kube-system", Name: "node-1"}, &g, true
+		}}
+		if p.write(t.Context()) {
+			t.Errorf("key %q is not written", key)
+		}
+		g := read()
+		if have := g.WireGuard; (have == nil) != (key == "") || have != nil && have.PublicKey != key || g.GatewayIP != "192.0.2.1" {
+			t.Errorf("key %q is written, and the Gateway is %+v with %+v", key, g, have)
+		}
+	}
+	for what, patch := range map[string]string{
+		"address": `{"gatewayIP":"192.0.2.9"}`, "range": `{"serviceCIDR":"10.99.0.0/16"}`, "finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
+	} {
+		err := gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-1").Body([]byte(patch)).Do(t.Context()).Error()
+		if err == nil || !strings.Contains(err.Error(), "agents write wireGuard alone") {
+			t.Errorf("an agent writes the %s of its Gateway: %v", what, err)
+		}
+	}
+	err = gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-2").Body([]byte(`{"wireGuard":{"publicKey":"k"}}`)).Do(t.Context()).Error()
+	if err == nil || !strings.Contains(err.Error(), "agents write about their own Node alone") {
+		t.Errorf("an agent writes the key of another Node's Gateway: %v", err)
 	}
 }
 

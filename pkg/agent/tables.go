@@ -81,6 +81,7 @@ type tables struct {
 	uplink    *derive.Table[derive.Name, takeover]
 	bridges   *derive.Table[derive.Name, []bridge.Bridge]
 	host      *derive.Table[derive.Name, hostnet.Desired]
+	encrypted *derive.Table[derive.Name, encrypted]
 	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
 	peersPods *derive.Table[derive.Name, []clusterRange]
 }
@@ -91,6 +92,8 @@ type settings struct {
 	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
 	// the OVSDB.
 	GatewayMAC string
+	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted. Nobody else knows it.
+	InsideMAC string
 }
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -154,6 +157,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
+	t.encrypted = derive.NewTable(e, "encrypted", t.encryptedOf, one)
 	t.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
 	t.host = derive.NewTable(e, "host", t.hostOf, one)
 	t.network = derive.NewTable(e, "network", t.networkOf, one)
@@ -270,6 +274,7 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 		Pods:               t.ownPods(r),
 
 		AllowUnencryptedPeers: t.config.Multicluster.AllowUnencryptedPeers,
+		Encrypt:               t.config.EncryptsPeers(),
 	})
 	ps := problems(list)
 	t.useTransportAddresses(&p, r, &ps)
@@ -384,6 +389,9 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
 	}
 	n.TunnelSource, n.PeerSource = t.tunnelSources(p.GatewayIP, r, &ps)
+	if t.config.EncryptsPeers() {
+		n.PeerSource = p.GatewayIP // inside, also while the device is not there yet
+	}
 	return n, ps
 }
 
@@ -408,7 +416,7 @@ func (t *tables) podMTU(u Underlay) int {
 	case u.MTU == 0:
 		return 0
 	}
-	return min(u.MTU-overhead[t.config.TunnelType], 65000)
+	return min(t.insideMTU(u)-overhead[t.config.TunnelType], 65000)
 }
 
 // remoteOf is another Node of this cluster that has Pods and an address.
@@ -559,7 +567,7 @@ func (t *tables) set(v View) {
 			attachments[derive.Name(a.PortName)] = a
 		}
 		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC})
+		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC})
 		u := v.Underlay
 		u.Read = true
 		for _, n := range v.Nodes {

@@ -149,7 +149,10 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	}
 	p, _ := derive.Get(r, t.peering, self)
 	for _, peer := range p.Peers {
-		if p.Direct(peer) { // the others are Nodes
+		switch {
+		case peer.WireGuard != nil:
+			out.Peers = append(out.Peers, peer.WireGuard.Endpoint)
+		case p.Direct(peer): // the others are Nodes
 			out.Peers = append(out.Peers, peer.Ways...)
 		}
 	}

@@ -44,6 +44,8 @@ type View struct {
 	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
 	// the OVSDB.
 	GatewayMAC string
+	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted.
+	InsideMAC string
 }
 
 // Underlay is what the Node says about its way to the other Nodes.

@@ -521,11 +521,14 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		if i < 0 || len(n.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from cluster %s", from.Cluster)
 		}
-		far := p.InternalIP // from this cluster's Gateway
+		near, far := n.Ends[0], p.InternalIP // from this cluster's Gateway
 		if p.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
+			if p.Peers[i].WireGuard != nil {
+				near = p.GatewayIP
+			}
 		}
-		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, n.Ends[0], from.ClusterSet)
+		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
 	}

@@ -53,8 +53,12 @@ func (d *decoder) multicluster(c *Config) {
 	if m.TrafficEncryptionMode == "wireGuard" {
 		if c.TrafficEncryptionMode != "none" {
 			d.failAt("multicluster.trafficEncryptionMode", fmt.Sprintf("Multi-cluster WireGuard does not support in-cluster encryption mode %s; set trafficEncryptionMode to none", c.TrafficEncryptionMode))
-		} else {
-			d.failAt("multicluster.trafficEncryptionMode", "wireGuard between clusters is not in this version; set it to none, and encrypt underneath where the network between the clusters is not trusted")
+		}
+		if !m.EnableGateway {
+			d.warn(d.lines["multicluster.trafficEncryptionMode"], "multicluster.trafficEncryptionMode", "has no effect without multicluster.enableGateway")
+		}
+		if m.AllowUnencryptedPeers {
+			d.warn(d.lines["multicluster.allowUnencryptedPeers"], "multicluster.allowUnencryptedPeers", "has no effect with multicluster.trafficEncryptionMode wireGuard: no cluster is reached in plain text")
 		}
 	}
 	if m.EnableGateway && c.TrafficEncapMode == "encap" && c.TrafficEncryptionMode == "wireGuard" {

@@ -90,9 +90,9 @@ type Multicluster struct {
 	Namespace                    string                `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
 	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
 	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
-	PreserveClientIP             string                `key:"preserveClientIP" default:"never" oneof:"auto,always,never"` // between Pods of clusters; package peering says what they mean
-	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"`
-	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"` // with clusters that announce a WireGuard key, in plain text
+	PreserveClientIP             string                `key:"preserveClientIP" default:"never" oneof:"auto,always,never"`  // between Pods of clusters; package peering says what they mean
+	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"` // see Config.EncryptsPeers
+	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"`                                       // with clusters that announce a WireGuard key, in plain text
 	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
 	BFD                          BFD                   `key:"bfd"`
 }
@@ -190,6 +190,11 @@ type IPsec struct {
 // MulticlusterGateway reports whether this Node takes part in traffic between clusters.
 func (c Config) MulticlusterGateway() bool {
 	return c.Enabled("Multicluster") && c.Multicluster.EnableGateway
+}
+
+// EncryptsPeers reports whether traffic between clusters is encrypted.
+func (c Config) EncryptsPeers() bool {
+	return c.MulticlusterGateway() && c.Multicluster.TrafficEncryptionMode == "wireGuard"
 }
 
 // StretchedPolicies reports whether policies with scope ClusterSet are about the Pods of other clusters as well.

@@ -89,6 +89,29 @@ func TestGateOff(t *testing.T) {
 	}
 }
 
+func TestEncryptsPeers(t *testing.T) {
+	for _, row := range []struct {
+		text    string
+		want    bool
+		warning string
+	}{
+		{"enableGateway: true, trafficEncryptionMode: wireguard", true, ""},
+		{"enableGateway: true, trafficEncryptionMode: WIREGUARD, wireGuard: {port: 4000}", true, ""},
+		{"enableGateway: true, trafficEncryptionMode: None", false, ""},
+		{"enableGateway: true", false, ""},
+		{"trafficEncryptionMode: wireGuard", false, "multicluster.trafficEncryptionMode: has no effect without multicluster.enableGateway"},
+		{"enableGateway: true, trafficEncryptionMode: wireGuard, allowUnencryptedPeers: true", true, "multicluster.allowUnencryptedPeers: has no effect with multicluster.trafficEncryptionMode wireGuard"},
+	} {
+		c, warnings, err := Parse([]byte("featureGates: {Multicluster: true}\nmulticluster: {" + row.text + "}\n"))
+		if err != nil || c.EncryptsPeers() != row.want {
+			t.Errorf("%s: encrypts %v, error %v", row.text, c.EncryptsPeers(), err)
+		}
+		if len(warnings) > 0 != (row.warning != "") || row.warning != "" && !strings.Contains(warnings[0].String(), row.warning) {
+			t.Errorf("%s: warnings %v, want %q", row.text, warnings, row.warning)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	const on = "featureGates: {Multicluster: true}\n"
 	for _, row := range []struct{ name, text, want string }{
@@ -128,7 +151,6 @@ func TestErrors(t *testing.T) {
 		{"no proxy", "antreaProxy: {enable: false}\n", "antreaProxy.enable: Services are always served by the agent"},
 		{"skipped Services", "antreaProxy: {skipServices: [a/b]}\n", "antreaProxy.skipServices"},
 		{"stretched without gateway", on + "multicluster: {enableStretchedNetworkPolicy: true}\n", "line 2: multicluster.enableStretchedNetworkPolicy: Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy"},
-		{"WireGuard between clusters", on + "multicluster: {enableGateway: true, trafficEncryptionMode: wireguard}\n", "wireGuard between clusters is not in this version"},
 		{"WireGuard twice", on + "trafficEncryptionMode: ipsec\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n", "does not support in-cluster encryption mode ipsec"},
 		{"gateway and WireGuard", on + "trafficEncryptionMode: wireGuard\nmulticluster: {enableGateway: true}\n", "doesn't support in-cluster WireGuard encryption"},
 		{"bad port", "multicluster: {wireGuard: {port: 0}}\n", "multicluster.wireGuard.port: has 0, want 1 to 65535"},
