@@ -26,7 +26,7 @@ import (
 )
 
 // Between clusters traffic may be encrypted: tunnels end at addresses inside WireGuard then, the first ones of the clusters'
-// Service ranges. docs/design/0009-encryption-between-clusters.md says more.
+// Service ranges. docs/design/0010-encryption-between-clusters.md says more.
 
 const (
 	// InsideLink has this cluster's address inside. With the kernel's datapath it is the WireGuard device, with the userspace

@@ -72,6 +72,8 @@ func (d *demo) run(ctx context.Context) error {
 		Clusters: []string{"north", "east", "west"},
 		Nodes:    2,
 		Progress: func(s string) { d.say("%s", s) },
+
+		Encrypted: os.Getenv("WIREGUARD") == "1",
 	})
 	if err != nil {
 		return err

@@ -53,6 +53,7 @@ func TestClusterSet(t *testing.T) {
 		{"FlowsDeleted", testFlowsDeleted},
 		{"SwitchKilled", testSwitchKilled},
 		{"LeaderAway", testLeaderAway},
+		{"Encryption", testEncryption},
 		{"GatewayDies", testGatewayDies},
 		{"Unexport", testUnexport},
 		{"Leave", testLeave},

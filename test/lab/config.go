@@ -34,6 +34,8 @@ type Config struct {
 	NodeGrace time.Duration
 	// Charts are the clusters that Install brings Tombolo to by its charts; the others get the manifests.
 	Charts []string
+	// Encrypted has traffic between the clusters encrypted.
+	Encrypted bool
 }
 
 const (

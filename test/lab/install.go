@@ -84,7 +84,11 @@ func (c *Cluster) install(ctx context.Context) error {
 // edited are the manifests that users apply, with what they edit in them.
 func (c *Cluster) edited() ([]string, error) {
 	var texts []string
-	for _, path := range []string{crdsManifest, agentManifest, memberManifest} {
+	paths := []string{crdsManifest, agentManifest, memberManifest}
+	if c.lab.record.Encrypted {
+		paths = append(paths, wireGuardManifest)
+	}
+	for _, path := range paths {
 		text, err := c.lab.manifest(path)
 		if err == nil {
 			text, err = c.settings(path, text)
@@ -113,7 +117,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "preserveClientIP": "auto", "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "preserveClientIP": "auto", "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
 		},
 		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true},
 	} {
@@ -175,10 +179,24 @@ func (c *Cluster) daemonSetReady(ctx context.Context, namespace, object string) 
 const (
 	crdsManifest       = "agent/tombolo-crds.yml"
 	agentManifest      = "agent/tombolo.yml"
+	wireGuardManifest  = "agent/tombolo-wireguard.yml"
 	memberManifest     = "multicluster/antrea-multicluster-member.yml"
 	leaderManifest     = "multicluster/antrea-multicluster-leader.yml"
 	leaderOf15Manifest = "multicluster/v1.5/antrea-multicluster-leader-namespaced.yml"
 )
+
+// encryption is the agents' multicluster.trafficEncryptionMode.
+func (c *Cluster) encryption() string {
+	if c.lab.record.Encrypted {
+		return "wireGuard"
+	}
+	return "none"
+}
+
+// WireGuardOf edits the manifest of WireGuard for the userspace datapath, as it says.
+func WireGuardOf(manifest string) string {
+	return strings.ReplaceAll(manifest, "antrea-mc-wg0", "antrea-mc-tap0")
+}
 
 func (l *Lab) manifest(path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(l.bin.Repo, "deploy", path))
@@ -189,6 +207,9 @@ func (l *Lab) manifest(path string) (string, error) {
 // kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, and policies span clusters.
 func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
+	if path == wireGuardManifest {
+		return WireGuardOf(manifest), nil
+	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
 			"kubeAPIServerOverride":      c.Server(),
@@ -197,6 +218,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			stretched:                    "true",
 			"enablePodToPodConnectivity": "true",
 			"preserveClientIP":           "auto",
+			"trafficEncryptionMode":      c.encryption(),
 			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
 		},
 		memberManifest: {stretched: "true"},
