@@ -29,15 +29,6 @@ func testBadInput(t *testing.T) {
 
 	t.Run("exports that cannot be", func(t *testing.T) {
 		must(t, world.Apply(ctx, "west", `
-apiVersion: v1
-kind: Service
-metadata: {name: headless, namespace: default}
-spec: {clusterIP: None, selector: {app: nginx}, ports: [{port: 80, targetPort: 8080}]}
----
-apiVersion: multicluster.x-k8s.io/v1alpha1
-kind: ServiceExport
-metadata: {name: headless, namespace: default}
----
 apiVersion: multicluster.x-k8s.io/v1alpha1
 kind: ServiceExport
 metadata: {name: missing, namespace: default}
@@ -46,11 +37,9 @@ apiVersion: multicluster.x-k8s.io/v1alpha1
 kind: ServiceExport
 metadata: {name: antrea-mc-nginx, namespace: default}
 `))
-		exportCondition(t, "west", "headless", "ServiceNoClusterIP")
 		exportCondition(t, "west", "missing", "ServiceNotFound")
 		exportCondition(t, "west", "antrea-mc-nginx", "ImportedService")
-		kubectl(t, "west", "delete", "serviceexport", "-n", "default", "headless", "missing", "antrea-mc-nginx")
-		kubectl(t, "west", "delete", "service", "-n", "default", "headless")
+		kubectl(t, "west", "delete", "serviceexport", "-n", "default", "missing", "antrea-mc-nginx")
 	})
 
 	t.Run("ports that conflict", func(t *testing.T) {

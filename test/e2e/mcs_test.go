@@ -177,8 +177,6 @@ func testMultiClusterServices(t *testing.T) {
 	t.Run("25 to 27 headless", func(t *testing.T) {
 		for _, cluster := range both {
 			nowhere(t, cluster)
-			must(t, world.PodRanges(ctx, cluster, true))
-			defer func() { must(t, world.PodRanges(testContext(t), cluster, false)) }()
 			must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "StatefulSet", "serviceName: hello", "clusterIP: None", "tcp", 42, 1)+"---"+helloExport))
 		}
 		var all, srv []string

@@ -106,4 +106,32 @@ spec:
 		kubectl(t, "east", "delete", "acnp", "to-services")
 		answered(map[string]bool{regular: true, gateway: true})
 	})
+	t.Run("egress to Pods", func(t *testing.T) {
+		must(t, world.ClientPod(ctx, "west", "far", "node-2"))
+		defer kubectl(t, "west", "delete", "pod", "far", "-n", "default", "--wait=false")
+		far := "http://" + kubectl(t, "west", "get", "pod", "far", "-n", "default", "-o", "jsonpath={.status.podIP}") + ":8080/"
+		to := func(want map[string]bool) {
+			t.Helper()
+			for client, want := range want {
+				reaches(t, "east", client, far, want)
+			}
+		}
+		to(map[string]bool{regular: true, gateway: true})
+		must(t, world.Apply(ctx, "east", `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: to-pods}
+spec:
+  tier: securityops
+  priority: 1
+  appliedTo: [{podSelector: {matchLabels: {app: client}}}]
+  egress: [{action: Reject, to: [{scope: ClusterSet, podSelector: {matchLabels: {secret: "yes"}}}]}]
+`))
+		defer kubectl(t, "east", "delete", "acnp", "to-pods")
+		kubectl(t, "west", "label", "pod", "far", "-n", "default", "secret=yes")
+		to(map[string]bool{regular: false, gateway: false})
+		answered(map[string]bool{regular: true, gateway: true}) // the others of west
+		kubectl(t, "west", "label", "pod", "far", "-n", "default", "secret=no", "--overwrite")
+		to(map[string]bool{regular: true, gateway: true})
+	})
 }

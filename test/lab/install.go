@@ -119,7 +119,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"ovsDatapathType":       "netdev",
 			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "preserveClientIP": "auto", "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
 		},
-		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true},
+		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true},
 	} {
 		definitions, manifest, err := charts.All(directory, name, "kube-system", values)
 		if err != nil {
@@ -193,6 +193,9 @@ func (c *Cluster) encryption() string {
 	return "none"
 }
 
+// pods is the range of the cluster's Pods.
+func (c *Cluster) pods() string { return c.lab.plan().pods(c.index).String() }
+
 // WireGuardOf edits the manifest of WireGuard for the userspace datapath, as it says.
 func WireGuardOf(manifest string) string {
 	return strings.ReplaceAll(manifest, "antrea-mc-wg0", "antrea-mc-tap0")
@@ -204,11 +207,19 @@ func (l *Lab) manifest(path string) (string, error) {
 }
 
 // settings are what a user of these clusters edits in the ConfigMaps of the agent and of the member controller: there is no
-// kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, and policies span clusters.
+// kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, policies span clusters, and Pods reach each
+// other between them.
 func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
-	if path == wireGuardManifest {
+	switch path {
+	case wireGuardManifest:
 		return WireGuardOf(manifest), nil
+	case memberManifest: // its own case, since a CRD in the manifest has the key too
+		const none = "podCIDRs:\n      - \"\""
+		if strings.Count(manifest, none) != 1 {
+			return "", fmt.Errorf("deploy/%s: want one list podCIDRs to edit", path)
+		}
+		manifest = strings.Replace(manifest, none, `podCIDRs: ["`+c.pods()+`"]`, 1)
 	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {
@@ -221,7 +232,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			"trafficEncryptionMode":      c.encryption(),
 			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
 		},
-		memberManifest: {stretched: "true"},
+		memberManifest: {stretched: "true", "publishPodAddresses": "true"},
 	}[path] {
 		line := regexp.MustCompile(`(?m)^(\s*)#?\s?` + key + `:.*$`)
 		if n := len(line.FindAllString(manifest, -1)); n != 1 {

@@ -55,14 +55,14 @@ func run(ctx context.Context, s *scenario.Scenario, dir string, args []string) e
 		if err := s.ChooseGateway(ctx, name, "node-1"); err != nil {
 			return err
 		}
-		if err := errors.Join(s.DNS(ctx, name), s.PodRanges(ctx, name, true)); err != nil {
+		if err := s.DNS(ctx, name); err != nil {
 			return err
 		}
 		if name != scenario.Leader {
 			contexts, kubeconfigs = append(contexts, name), append(kubeconfigs, s.Lab.Cluster(name).Kubeconfig())
 		}
 	}
-	s.Progress("the clusters have joined, with CoreDNS for clusterset.local, and announce their Pods' ranges")
+	s.Progress("the clusters have joined, with CoreDNS for clusterset.local")
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", ".", "-count=1", "-timeout=60m", "-v", "-args", "-contexts=" + strings.Join(contexts, ",")}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "KUBECONFIG="+strings.Join(kubeconfigs, string(filepath.ListSeparator)))
