@@ -117,7 +117,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "preserveClientIP": "auto", "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
 		},
 		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true},
 	} {
@@ -228,7 +228,6 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			"ovsDatapathType":            "netdev",
 			stretched:                    "true",
 			"enablePodToPodConnectivity": "true",
-			"preserveClientIP":           "auto",
 			"trafficEncryptionMode":      c.encryption(),
 			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
 		},

@@ -47,8 +47,8 @@ func (d *decoder) multicluster(c *Config) {
 	if m.EnablePodToPodConnectivity && !m.EnableGateway {
 		d.warn(d.lines["multicluster.enablePodToPodConnectivity"], "multicluster.enablePodToPodConnectivity", "has no effect without multicluster.enableGateway")
 	}
-	if m.PreserveClientIP != "never" && !m.EnablePodToPodConnectivity {
-		d.warn(d.lines["multicluster.preserveClientIP"], "multicluster.preserveClientIP", "has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's address")
+	if line := d.lines["multicluster.preserveClientIP"]; line != 0 && m.PreserveClientIP != "never" && !m.EnablePodToPodConnectivity {
+		d.warn(line, "multicluster.preserveClientIP", "has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's address")
 	}
 	if m.TrafficEncryptionMode == "wireGuard" {
 		if c.TrafficEncryptionMode != "none" {

@@ -90,7 +90,7 @@ type Multicluster struct {
 	Namespace                    string                `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
 	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
 	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
-	PreserveClientIP             string                `key:"preserveClientIP" default:"never" oneof:"auto,always,never"`  // between Pods of clusters; package peering says what they mean
+	PreserveClientIP             string                `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`  // between Pods of clusters; package peering says what they mean
 	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"` // see Config.EncryptsPeers
 	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"`                                       // with clusters that announce a WireGuard key, in plain text
 	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
