@@ -17,7 +17,7 @@ LDFLAGS := -s -w
 RACE := ./pkg/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol mcs bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol mcs failover bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -89,6 +89,9 @@ mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=confor
 	@command -v socat >/dev/null || { echo 'make mcs: the server that the suite asks for is made of socat, which this machine lacks: install the package socat'; exit 1; }
 	@$(STAGE) "the suite's images" go run ./build/images $(BIN) $(BIN)/mcs socat netshoot
 	@go run ./test/mcs "$(SUITE)" $(ARGS)
+
+failover: packages lab-binaries images ## measure in a lab what clients notice of Gateways that fail, RUNS (10) times each; ARGS, such as --wireguard
+	@go run ./test/failover --runs $(or $(RUNS),10) $(ARGS)
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'

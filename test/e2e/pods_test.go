@@ -129,19 +129,15 @@ func regular(t *testing.T, cluster string) string {
 	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[gatewayOf(t, cluster)]
 }
 
-// memberSets changes a key of the member controller's configuration and restarts the controller, since a kubelet takes up to a minute
-// to show it. It returns the value before.
+// memberSets changes a key of the member controller's configuration and returns the value before.
 func memberSets(t *testing.T, cluster, key, value string) string {
 	t.Helper()
-	config := kubectl(t, cluster, "get", "configmap", "antrea-mc-controller-config", "-n", "kube-system", "-o", "jsonpath={.data.controller_manager_config\\.yaml}")
-	line := regexp.MustCompile(`(?m)^` + key + `: *(.*)$`)
-	before := line.FindStringSubmatch(config)
+	config, err := world.MemberConfigText(testContext(t), cluster)
+	must(t, err)
+	before := regexp.MustCompile(`(?m)^` + key + `: *(.*)$`).FindStringSubmatch(config)
 	if before == nil {
 		t.Fatalf("the member's configuration in %s has no %s:\n%s", cluster, key, config)
 	}
-	must(t, world.Apply(testContext(t), cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: kube-system}\ndata:\n  controller_manager_config.yaml: |\n"+
-		"    "+strings.ReplaceAll(line.ReplaceAllString(config, key+": "+value), "\n", "\n    ")))
-	kubectl(t, cluster, "rollout", "restart", "deployment/antrea-mc-controller", "-n", "kube-system")
-	kubectl(t, cluster, "rollout", "status", "deployment/antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
+	must(t, world.MemberConfig(testContext(t), cluster, map[string]string{key: value}))
 	return before[1]
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 )
 
@@ -17,14 +19,26 @@ import (
 //
 // The columns are when the request was sent, the seconds it took, and how it ended. On one kept
 // connection there is no time limit, since TCP sends again what was lost, and the first failure
-// ends the program: the connection is broken. With fresh set each request has a connection of
-// its own, and the program goes on after a failure.
+// ends it: the connection is broken. With fresh set each request has a connection of
+// its own, is sent at its time whatever became of those before, and the program goes on after a failure. There are as many
+// such streams as it is told.
 type watcher struct {
 	interval, timeout time.Duration
 	fresh             bool
+	streams           int
 }
 
 func (w *watcher) run(ctx context.Context, target string) error {
+	failures := make([]error, w.streams)
+	var all sync.WaitGroup
+	for i := range failures {
+		all.Go(func() { failures[i] = w.stream(ctx, target) })
+	}
+	all.Wait()
+	return errors.Join(failures...)
+}
+
+func (w *watcher) stream(ctx context.Context, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err
@@ -33,33 +47,26 @@ func (w *watcher) run(ctx context.Context, target string) error {
 	if u.Port() == "" {
 		address = net.JoinHostPort(u.Hostname(), "80")
 	}
-	var kept *connection
-	if !w.fresh {
-		if kept, err = dial(ctx, address, w.timeout); err != nil {
-			return err
-		}
-		defer kept.Close()
-		stop := context.AfterFunc(ctx, func() { kept.Close() })
-		defer stop()
+	if w.fresh {
+		return w.anew(ctx, address, u.RequestURI())
 	}
+	kept, err := dial(ctx, address, w.timeout)
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	stop := context.AfterFunc(ctx, func() { kept.Close() })
+	defer stop()
 	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
 	for {
 		start := time.Now()
-		if w.fresh {
-			err = once(ctx, address, u.RequestURI(), w.timeout)
-		} else {
-			err = kept.request(u.RequestURI())
-		}
+		err := kept.request(u.RequestURI())
 		if ctx.Err() != nil {
 			return nil
 		}
-		how := "ok"
+		told(start, err)
 		if err != nil {
-			how = "failed: " + err.Error()
-		}
-		fmt.Printf("%s %.3f %s\n", start.UTC().Format(time.RFC3339Nano), time.Since(start).Seconds(), how)
-		if err != nil && !w.fresh {
 			return errSaid
 		}
 		select {
@@ -68,6 +75,36 @@ func (w *watcher) run(ctx context.Context, target string) error {
 			return nil
 		}
 	}
+}
+
+// anew sends each request on a connection of its own.
+func (w *watcher) anew(ctx context.Context, address, path string) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	tick := time.NewTicker(w.interval)
+	defer tick.Stop()
+	for {
+		all.Go(func() {
+			start := time.Now()
+			if err := once(ctx, address, path, w.timeout); ctx.Err() == nil {
+				told(start, err)
+			}
+		})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// told prints the line of one request.
+func told(start time.Time, err error) {
+	how := "ok"
+	if err != nil {
+		how = "failed: " + err.Error()
+	}
+	fmt.Printf("%s %.3f %s\n", start.UTC().Format(time.RFC3339Nano), time.Since(start).Seconds(), how)
 }
 
 // once sends one request on a connection of its own, within the time limit.

@@ -36,7 +36,19 @@ type Config struct {
 	Charts []string
 	// Encrypted has traffic between the clusters encrypted.
 	Encrypted bool
+	// BFD is how Gateways watch each other; DefaultBFD when zero.
+	BFD BFD
 }
+
+// BFD is the agents' multicluster.bfd.
+type BFD struct {
+	Interval   time.Duration
+	Multiplier int
+}
+
+// DefaultBFD gives ways longer than on machines of their own: a lab's machine lets an Open vSwitch wait for a second now and then, all
+// Nodes being on it, and a way that is taken for down breaks its translated connections.
+var DefaultBFD = BFD{Interval: 500 * time.Millisecond, Multiplier: 6}
 
 const (
 	// DefaultName is the lab that is meant when none is named.
@@ -60,6 +72,9 @@ func (c *Config) check() error {
 	}
 	if c.NodeGrace == 0 {
 		c.NodeGrace = DefaultNodeGrace
+	}
+	if c.BFD == (BFD{}) {
+		c.BFD = DefaultBFD
 	}
 	if c.Dir == "" {
 		c.Dir = filepath.Join(stateRoot, c.Name)

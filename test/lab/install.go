@@ -101,13 +101,6 @@ func (c *Cluster) edited() ([]string, error) {
 	return texts, nil
 }
 
-// A lab's machine lets an Open vSwitch wait for a second now and then, all Nodes being on it. A way that is taken for down breaks
-// its translated connections, so ways are given longer than on machines of their own.
-const (
-	bfdInterval   = "500ms"
-	bfdMultiplier = 6
-)
-
 // charted are the same objects by the charts, with the same settings as values.
 func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
@@ -117,7 +110,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",
-			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": bfdInterval, "multiplier": bfdMultiplier}},
+			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(), "multiplier": c.lab.record.BFD.Multiplier}},
 		},
 		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true},
 	} {
@@ -229,7 +222,7 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 			stretched:                    "true",
 			"enablePodToPodConnectivity": "true",
 			"trafficEncryptionMode":      c.encryption(),
-			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", bfdInterval, bfdMultiplier),
+			"bfd":                        fmt.Sprintf("{interval: %s, multiplier: %d}", c.lab.record.BFD.Interval, c.lab.record.BFD.Multiplier),
 		},
 		memberManifest: {stretched: "true", "publishPodAddresses": "true"},
 	}[path] {

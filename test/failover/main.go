@@ -1,0 +1,243 @@
+// Command failover measures, in a lab of three clusters with three Nodes each, what clients of one cluster notice when Gateways
+// fail, come and go on their way to a server of another. It prints a row for each kind of event:
+//
+//	failover [--runs N] [--wireguard] [--only TEXT]
+//
+// Load is 200 new connections a second, each started at its time whatever became of those before, and 20 that stay, from a Pod of
+// east to one of west, both on Nodes that are no Gateways at first. Nothing here fails by time: machines differ.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+func main() {
+	runs := flag.Int("runs", 10, "how often each failure is made")
+	encrypted := flag.Bool("wireguard", false, "encrypt between the clusters")
+	only := flag.String("only", "", "only events whose name has this in it")
+	bfd := flag.Duration("bfd", 100*time.Millisecond, "interval of BFD; a way is down after three")
+	flag.Parse()
+	setup := scenario.Setup{
+		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted,
+		NodeGrace: time.Minute, // the control planes shall not notice before BFD
+		BFD:       lab.BFD{Interval: *bfd, Multiplier: 3},
+	}
+	os.Exit(setup.Run(func(s *scenario.Scenario) int {
+		if err := run(context.Background(), s, *runs, *only); err != nil {
+			fmt.Fprintln(os.Stderr, "failover:", err)
+			return 1
+		}
+		return 0
+	}))
+}
+
+// event is something that happens to Gateways. heal, if any, undoes it; both may take their time.
+type event struct {
+	name    string
+	repeat  bool // it is made as often as --runs says, else once
+	inject  func(ctx context.Context, run int) (heal func(context.Context) error, err error)
+	lasting time.Duration // how long clients are watched after it
+}
+
+func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error {
+	if err := prepare(ctx, s); err != nil {
+		return err
+	}
+	var failed []error
+	for _, translated := range []bool{true, false} {
+		how, endpoints := "addresses kept", "PodIP"
+		if translated {
+			how, endpoints = "translated", "ClusterIP"
+		}
+		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), settled(ctx, s)); err != nil {
+			return err
+		}
+		fmt.Printf("\n%s\n%-46s %4s  %-24s  %-24s  %-15s  %-18s  %s\n", how, "event", "runs", "new ones lost during", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
+		for _, e := range events(s) {
+			if !strings.Contains(e.name, only) || translated && !e.repeat { // translated ones may break then
+				continue
+			}
+			if err := measure(ctx, s, e, runs); err != nil {
+				failed = append(failed, fmt.Errorf("%s, %s: %w", how, e.name, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// prepare joins the clusters and has two Gateways in each, with the client in east and the server in west on the third Node.
+func prepare(ctx context.Context, s *scenario.Scenario) error {
+	if err := errors.Join(s.Access(ctx), s.Join(ctx)); err != nil {
+		return err
+	}
+	for _, cluster := range s.Members() {
+		if err := s.MemberConfig(ctx, cluster, map[string]string{"activeGateways": "3"}); err != nil {
+			return err
+		}
+		nodes := []string{"node-1", "node-2"}
+		if cluster == scenario.Leader {
+			nodes = nodes[:1]
+		}
+		if err := s.ChooseGateway(ctx, cluster, nodes...); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(s.ClientPod(ctx, "east", "client", "node-3"), s.ClientPod(ctx, "west", "server", "node-3")); err != nil {
+		return err
+	}
+	return s.Apply(ctx, "west", `
+apiVersion: v1
+kind: Service
+metadata: {name: server, namespace: default}
+spec: {selector: {app: client}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata: {name: server, namespace: default}
+`)
+}
+
+const imported = "antrea-mc-server"
+
+// settled waits until requests are answered, one after the other, for some seconds.
+func settled(ctx context.Context, s *scenario.Scenario) error {
+	url, err := url(ctx, s)
+	if err != nil {
+		return err
+	}
+	return scenario.Eventually(ctx, 3*time.Minute, func(ctx context.Context) error {
+		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "1s")
+		if err == nil && !strings.Contains(out, "100 answered, 0 failed") {
+			err = errors.New("not all are answered")
+		}
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+}
+
+func url(ctx context.Context, s *scenario.Scenario) (string, error) {
+	ip, err := s.ImportedIP(ctx, "east", imported, 1, time.Minute)
+	return "http://" + ip + "/", err
+}
+
+// events are what happens to the Gateways node-1 and node-2 of both clusters.
+func events(s *scenario.Scenario) []event {
+	node := func(run int) *lab.Node {
+		cluster := []string{"west", "east"}[run%2]
+		return s.Lab.Cluster(cluster).Node(fmt.Sprintf("node-%d", 1+run/2%2))
+	}
+	annotate := func(ctx context.Context, cluster, value string) error {
+		out, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-3", "multicluster.antrea.io/gateway"+value)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	}
+	both := func(f func(cluster string) error) error { return errors.Join(f("east"), f("west")) }
+	killed := func(_ context.Context, run int) (func(context.Context) error, error) {
+		return nil, node(run).Signal("ovs-vswitchd", syscall.SIGKILL)
+	}
+	return []event{
+		{"a Gateway's ovs-vswitchd killed", true, killed, 8 * time.Second},
+		{"a Gateway's Node cut off", true, func(_ context.Context, run int) (func(context.Context) error, error) {
+			n := node(run)
+			return func(context.Context) error { return n.Heal() }, n.Cut()
+		}, 8 * time.Second},
+		{"leader away, a Gateway's ovs-vswitchd killed", false, func(ctx context.Context, run int) (func(context.Context) error, error) {
+			leader := s.Lab.Cluster(scenario.Leader)
+			if err := leader.StopAPIServer(ctx); err != nil {
+				return nil, err
+			}
+			_, err := killed(ctx, run)
+			return leader.StartAPIServer, err
+		}, time.Minute},
+		{"a third Gateway in both clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
+			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "=true") })
+		}, 15 * time.Second},
+		{"and it goes again", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
+			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "-") })
+		}, 15 * time.Second},
+		{"new agents on all Nodes, one after the other", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
+			var each [2]error
+			var all sync.WaitGroup
+			for i, cluster := range []string{"east", "west"} {
+				all.Go(func() {
+					for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
+						out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
+						if err != nil {
+							each[i] = fmt.Errorf("%w\n%s", err, out)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			return nil, errors.Join(each[:]...)
+		}, 5 * time.Second},
+	}
+}
+
+// measure makes an event under load and prints its row.
+func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error {
+	if !e.repeat {
+		runs = 1
+	}
+	var away, long []time.Duration
+	var broken, lost, of, lostBefore, before int
+	for i := range runs {
+		if err := settled(ctx, s); err != nil {
+			return err
+		}
+		u, err := url(ctx, s)
+		if err != nil {
+			return err
+		}
+		load := startLoad(ctx, s, u)
+		time.Sleep(4 * time.Second) // all of it runs
+		start := time.Now()
+		heal, err := e.inject(ctx, i)
+		if err == nil {
+			time.Sleep(e.lasting)
+		}
+		seen, loadErr := load()
+		if heal != nil {
+			err = errors.Join(err, heal(ctx))
+		}
+		if err := errors.Join(err, loadErr); err != nil {
+			return err
+		}
+		n, all := seen.before(start)
+		lostBefore, before = lostBefore+n, before+all
+		m, all := seen.after(start)
+		lost, of = lost+m, of+all
+		away = append(away, seen.away(start))
+		long = append(long, seen.longest(start))
+		broken += seen.broken
+	}
+	fmt.Printf("%-46s %4d  %-24s  %-24s  %-15s  %-18s  %d, %d\n", e.name, runs, spread(away), spread(long), fmt.Sprintf("%d of %d", broken, runs*longOnes),
+		fmt.Sprintf("%d, %d", lost, of), lostBefore, before)
+	return nil
+}
+
+// spread is the median and the longest.
+func spread(all []time.Duration) string {
+	slices.Sort(all)
+	if len(all) == 1 {
+		return fmt.Sprintf("%d ms", all[0].Milliseconds())
+	}
+	return fmt.Sprintf("%d ms, at most %d ms", all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
+}
