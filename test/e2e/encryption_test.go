@@ -35,14 +35,16 @@ func testEncryption(t *testing.T) {
 	if encrypted < 50 || plain != 0 {
 		t.Error("want those of WireGuard alone")
 	}
-	everyNode(func(cluster string, n *lab.Node) {
-		s, err := status(testContext(t), n)
-		must(t, err)
-		for _, p := range s.Problems {
-			if strings.Contains(p.Object+p.Reason+p.Message, "WireGuard") {
-				t.Errorf("%s: %+v", n, p)
+	everyNode(func(_ string, n *lab.Node) {
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			s, err := status(ctx, n)
+			for _, p := range s.Problems {
+				if strings.Contains(p.Object+p.Reason+p.Message, "WireGuard") {
+					err = fmt.Errorf("%s: %+v", n, p)
+				}
 			}
-		}
+			return err
+		})
 	})
 
 	requests := background(t, "/echo", "get", url+"/", "--count", "200", "--interval", "50ms", "--timeout", "3s")
