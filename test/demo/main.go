@@ -19,6 +19,9 @@ import (
 
 const labName = "demo"
 
+// encrypted has the traffic between the clusters encrypted.
+var encrypted = os.Getenv("WIREGUARD") == "1"
+
 func main() { os.Exit(run()) }
 
 func run() int {
@@ -73,7 +76,9 @@ func (d *demo) run(ctx context.Context) error {
 		Nodes:    2,
 		Progress: func(s string) { d.say("%s", s) },
 
-		Encrypted: os.Getenv("WIREGUARD") == "1",
+		Encrypted:      encrypted,
+		ActiveGateways: 2,
+		BFD:            lab.BFD{Interval: 100 * time.Millisecond, Multiplier: 3},
 	})
 	if err != nil {
 		return err
@@ -159,6 +164,11 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	}
 	if err := d.policy(ctx, ip); err != nil {
 		return err
+	}
+	if !encrypted { // one Gateway of a cluster carries all that is
+		if err := d.gateways(ctx); err != nil {
+			return err
+		}
 	}
 	section("What to try next")
 	fmt.Print(`bin/tombolo-lab --lab demo kubectl east get pods -A -o wide

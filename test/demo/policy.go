@@ -87,11 +87,16 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 	return nil
 }
 
-// why asks the agent of node-2 which rules decide, as users do.
+// why asks the agent of node-2 which rules decide.
 func (d *demo) why(ctx context.Context, cluster string, args ...string) (string, error) {
+	return d.ask(ctx, cluster, append([]string{"policy", "why"}, args...)...)
+}
+
+// ask asks the agent of node-2, as users do.
+func (d *demo) ask(ctx context.Context, cluster string, args ...string) (string, error) {
 	agent, err := d.world.Kubectl(ctx, cluster, "get", "pods", "-n", "kube-system", "-l", "component=tombolo-agent", "--field-selector", "spec.nodeName=node-2", "-o", "name")
 	if err != nil {
 		return "", err
 	}
-	return d.world.Kubectl(ctx, cluster, append([]string{"exec", "-n", "kube-system", strings.TrimSpace(agent), "--", "tombolo", "policy", "why"}, args...)...)
+	return d.world.Kubectl(ctx, cluster, append([]string{"exec", "-n", "kube-system", strings.TrimSpace(agent), "--", "tombolo"}, args...)...)
 }

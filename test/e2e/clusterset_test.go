@@ -44,8 +44,8 @@ func testGateways(t *testing.T) {
 	must(t, world.ChooseGateway(ctx, "west", "node-1", "node-2"))
 	eventually(t, time.Minute, func(ctx context.Context) error {
 		have, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
-		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways"
-		if err == nil && (have != want || len(strings.Fields(have)) != 2) {
+		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP"
+		if err == nil && (have != want || len(strings.Fields(have)) != 3) {
 			err = fmt.Errorf("east knows west by %s, want %s", have, want)
 		}
 		return err

@@ -3,8 +3,8 @@
 //
 //	failover [--runs N] [--wireguard] [--only TEXT]
 //
-// Load is 200 new connections a second, each started at its time whatever became of those before, and 20 that stay, from a Pod of
-// east to one of west, both on Nodes that are no Gateways at first. Nothing here fails by time: machines differ.
+// The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Nothing here fails by time:
+// machines differ.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	bfd := flag.Duration("bfd", 100*time.Millisecond, "interval of BFD; a way is down after three")
 	flag.Parse()
 	setup := scenario.Setup{
-		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted,
+		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted, ActiveGateways: 3,
 		NodeGrace: time.Minute, // the control planes shall not notice before BFD
 		BFD:       lab.BFD{Interval: *bfd, Multiplier: 3},
 	}
@@ -83,9 +83,6 @@ func prepare(ctx context.Context, s *scenario.Scenario) error {
 		return err
 	}
 	for _, cluster := range s.Members() {
-		if err := s.MemberConfig(ctx, cluster, map[string]string{"activeGateways": "3"}); err != nil {
-			return err
-		}
 		nodes := []string{"node-1", "node-2"}
 		if cluster == scenario.Leader {
 			nodes = nodes[:1]
@@ -206,7 +203,7 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 		if err != nil {
 			return err
 		}
-		load := startLoad(ctx, s, u)
+		load := s.Load(ctx, u)
 		time.Sleep(4 * time.Second) // all of it runs
 		start := time.Now()
 		heal, err := e.inject(ctx, i)
@@ -220,15 +217,15 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 		if err := errors.Join(err, loadErr); err != nil {
 			return err
 		}
-		n, all := seen.before(start)
+		n, all := seen.Before(start)
 		lostBefore, before = lostBefore+n, before+all
-		m, all := seen.after(start)
+		m, all := seen.After(start)
 		lost, of = lost+m, of+all
-		away = append(away, seen.away(start))
-		long = append(long, seen.longest(start))
-		broken += seen.broken
+		away = append(away, seen.Away(start))
+		long = append(long, seen.Longest(start))
+		broken += seen.Broken
 	}
-	fmt.Printf("%-46s %4d  %-24s  %-24s  %-15s  %-18s  %d, %d\n", e.name, runs, spread(away), spread(long), fmt.Sprintf("%d of %d", broken, runs*longOnes),
+	fmt.Printf("%-46s %4d  %-24s  %-24s  %-15s  %-18s  %d, %d\n", e.name, runs, spread(away), spread(long), fmt.Sprintf("%d of %d", broken, runs*scenario.LongOnes),
 		fmt.Sprintf("%d, %d", lost, of), lostBefore, before)
 	return nil
 }

@@ -38,6 +38,8 @@ type Config struct {
 	Encrypted bool
 	// BFD is how Gateways watch each other; DefaultBFD when zero.
 	BFD BFD
+	// ActiveGateways is the member controllers' activeGateways; their default when zero.
+	ActiveGateways int
 }
 
 // BFD is the agents' multicluster.bfd.

@@ -105,6 +105,10 @@ func (c *Cluster) edited() ([]string, error) {
 func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
 	var texts []string
+	member := map[string]any{"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
+	if n := c.lab.record.ActiveGateways; n > 0 {
+		member["activeGateways"] = n
+	}
 	for name, values := range map[string]map[string]any{
 		charts.Agent: {
 			"kubeAPIServerOverride": c.Server(),
@@ -112,7 +116,7 @@ func (c *Cluster) charted() ([]string, error) {
 			"ovsDatapathType":       "netdev",
 			"multicluster":          map[string]any{"enableStretchedNetworkPolicy": true, "enablePodToPodConnectivity": true, "trafficEncryptionMode": c.encryption(), "bfd": map[string]any{"interval": c.lab.record.BFD.Interval.String(), "multiplier": c.lab.record.BFD.Multiplier}},
 		},
-		charts.Multicluster: {"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true},
+		charts.Multicluster: member,
 	} {
 		definitions, manifest, err := charts.All(directory, name, "kube-system", values)
 		if err != nil {
@@ -212,7 +216,11 @@ func (c *Cluster) settings(path, manifest string) (string, error) {
 		if strings.Count(manifest, none) != 1 {
 			return "", fmt.Errorf("deploy/%s: want one list podCIDRs to edit", path)
 		}
-		manifest = strings.Replace(manifest, none, `podCIDRs: ["`+c.pods()+`"]`, 1)
+		edited := `podCIDRs: ["` + c.pods() + `"]`
+		if n := c.lab.record.ActiveGateways; n > 0 {
+			edited += fmt.Sprintf("\n    activeGateways: %d", n)
+		}
+		manifest = strings.Replace(manifest, none, edited, 1)
 	}
 	for key, value := range map[string]map[string]string{
 		agentManifest: {

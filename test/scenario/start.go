@@ -18,9 +18,10 @@ type Setup struct {
 	NodeGrace time.Duration
 	// Charts are the clusters that get Tombolo by its charts, not by the manifests.
 	Charts []string
-	// Encrypted and BFD are as in lab.Config.
-	Encrypted bool
-	BFD       lab.BFD
+	// These are as in lab.Config.
+	Encrypted      bool
+	BFD            lab.BFD
+	ActiveGateways int
 	// Prepare changes the lab before Tombolo is installed; may be nil.
 	Prepare func(context.Context, *lab.Lab) error
 }
@@ -42,7 +43,7 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		return 1
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted, BFD: s.BFD,
+		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted, BFD: s.BFD, ActiveGateways: s.ActiveGateways,
 		Progress: func(line string) { say("%s", line) },
 	})
 	if l == nil {

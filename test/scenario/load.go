@@ -1,4 +1,4 @@
-package main
+package scenario
 
 import (
 	"bytes"
@@ -9,23 +9,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
 const (
-	longOnes = 20 // connections that stay, with a request each 200 ms
+	LongOnes = 20 // connections that stay, with a request each 200 ms
 	// A request that has lost a packet ends by this, before TCP sends its SYN again and hides it.
 	giveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: half a second.
 	calm = 100
 )
 
-// observed is what clients saw.
-type observed struct {
+// Observed is what clients saw.
+type Observed struct {
+	Broken int       // connections that should have stayed, of LongOnes
 	fresh  []request // on new connections, in the order of their starts
 	kept   []request // on connections that stay
-	broken int       // of these
 }
 
 type request struct {
@@ -34,8 +32,9 @@ type request struct {
 	failed bool
 }
 
-// startLoad has east's client ask. The function that is returned ends it.
-func startLoad(ctx context.Context, s *scenario.Scenario, url string) func() (observed, error) {
+// Load has Pod client of east ask: 200 times a second on a new connection, each started at its time whatever became of those before, and
+// on 20 that stay. The function that is returned ends it.
+func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	start := func(args ...string) func() []byte {
 		var out bytes.Buffer
@@ -52,17 +51,17 @@ func startLoad(ctx context.Context, s *scenario.Scenario, url string) func() (ob
 		}
 	}
 	fresh := start("--fresh", "--interval", "5ms", "--timeout", giveUp.String())
-	kept := start("--streams", strconv.Itoa(longOnes), "--interval", "200ms")
-	return func() (observed, error) {
+	kept := start("--streams", strconv.Itoa(LongOnes), "--interval", "200ms")
+	return func() (Observed, error) {
 		time.Sleep(giveUp)
 		cancel()
-		o := observed{fresh: parse(fresh()), kept: parse(kept())}
+		o := Observed{fresh: parse(fresh()), kept: parse(kept())}
 		for _, r := range o.kept {
 			if r.failed {
-				o.broken++
+				o.Broken++
 			}
 		}
-		if len(o.fresh) < 2*calm || len(o.kept) < longOnes {
+		if len(o.fresh) < 2*calm || len(o.kept) < LongOnes {
 			return o, errors.New("the clients did not run")
 		}
 		return o, nil
@@ -89,8 +88,8 @@ func parse(out []byte) []request {
 	return all
 }
 
-// away is the time from an event to the start of the last new connection that was lost to it.
-func (o observed) away(since time.Time) (last time.Duration) {
+// Away is the time from an event to the start of the last new connection that was lost to it.
+func (o Observed) Away(since time.Time) (last time.Duration) {
 	good := 0
 	for _, r := range o.fresh {
 		switch {
@@ -107,8 +106,8 @@ func (o observed) away(since time.Time) (last time.Duration) {
 	return last
 }
 
-// longest is the longest that a request took on a connection that stays, and that was not over when the event came.
-func (o observed) longest(since time.Time) (longest time.Duration) {
+// Longest is the longest that a request took on a connection that stays, and that was not over when the event came.
+func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	for _, r := range o.kept {
 		if r.at.Add(r.took).After(since) && !r.failed {
 			longest = max(longest, r.took)
@@ -117,16 +116,16 @@ func (o observed) longest(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// before counts the new connections, and those lost of them, before an event could have a part in it; after counts the others.
-func (o observed) before(since time.Time) (lost, of int) {
+// Before counts the new connections, and those lost of them, before an event could have a part in it; After counts the others.
+func (o Observed) Before(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return at.Before(since.Add(-giveUp)) })
 }
 
-func (o observed) after(since time.Time) (lost, of int) {
+func (o Observed) After(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-giveUp)) })
 }
 
-func (o observed) count(in func(at time.Time) bool) (lost, of int) {
+func (o Observed) count(in func(at time.Time) bool) (lost, of int) {
 	for _, r := range o.fresh {
 		if in(r.at) {
 			of++
