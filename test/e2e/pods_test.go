@@ -67,8 +67,7 @@ func testClientAddresses(t *testing.T) {
 	}
 	pairs(kept)
 	// While one cluster alone announces its Pods, the other's reach them and need not be known.
-	const ranges = "podCIDRs"
-	announced := memberSets(t, "east", ranges, "[]")
+	announced := memberSets(t, "east", map[string]string{"podCIDRs": "[]", "publishPodAddresses": "false"})
 	for _, node := range []string{"node-1", "node-2"} {
 		for _, to := range []string{"west/node-1", "west/node-2"} {
 			from := ips["east/"+node]
@@ -76,7 +75,7 @@ func testClientAddresses(t *testing.T) {
 		}
 	}
 	download := background(t, "/echo", "download", "http://"+ips["west/node-2"]+":8080/download?bytes=3000000&rate=100000")
-	memberSets(t, "east", ranges, announced)
+	memberSets(t, "east", announced)
 	start := time.Now()
 	pairs(kept)
 	t.Logf("all pairs of Pods see each other %.1f s after both clusters announce their ranges", time.Since(start).Seconds())
@@ -109,8 +108,8 @@ func testClientAddresses(t *testing.T) {
 	}
 
 	// The Service's endpoints are Pods from now on, and clusterIPs again afterwards.
-	memberSets(t, "west", "endpointIPType", "PodIP")
-	defer memberSets(t, "west", "endpointIPType", "ClusterIP")
+	clusterIPs := memberSets(t, "west", map[string]string{"endpointIPType": "PodIP"})
+	defer memberSets(t, "west", clusterIPs)
 	for _, node := range []string{"node-1", "node-2"} {
 		from := ips["east/"+node]
 		seen(t, "east", "kept-"+node, url+"/", func(saw string) error { return kept(from, saw) })
@@ -129,15 +128,19 @@ func regular(t *testing.T, cluster string) string {
 	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[gatewayOf(t, cluster)]
 }
 
-// memberSets changes a key of the member controller's configuration and returns the value before.
-func memberSets(t *testing.T, cluster, key, value string) string {
+// memberSets changes keys of the member controller's configuration and returns their values before.
+func memberSets(t *testing.T, cluster string, keys map[string]string) map[string]string {
 	t.Helper()
 	config, err := world.MemberConfigText(testContext(t), cluster)
 	must(t, err)
-	before := regexp.MustCompile(`(?m)^` + key + `: *(.*)$`).FindStringSubmatch(config)
-	if before == nil {
-		t.Fatalf("the member's configuration in %s has no %s:\n%s", cluster, key, config)
+	before := map[string]string{}
+	for key := range keys {
+		found := regexp.MustCompile(`(?m)^` + key + `: *(.*)$`).FindStringSubmatch(config)
+		if found == nil {
+			t.Fatalf("the member's configuration in %s has no %s:\n%s", cluster, key, config)
+		}
+		before[key] = found[1]
 	}
-	must(t, world.MemberConfig(testContext(t), cluster, map[string]string{key: value}))
-	return before[1]
+	must(t, world.MemberConfig(testContext(t), cluster, keys))
+	return before
 }
