@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,24 +96,32 @@ func installCNI() *cobra.Command {
 // serveWireGuard is WireGuard where the kernel or the switch cannot use the kernel's. It is a process of its own so that
 // tunnels outlive the agent.
 func serveWireGuard() *cobra.Command {
-	var device string
+	var devices []string
 	var check bool
 	cmd := &cobra.Command{
 		Use:   "wireguard",
-		Short: "Encrypt what the agent sends to other clusters through a TUN or TAP device",
+		Short: "Encrypt what the agent sends through TUN or TAP devices",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check {
-				return wireguard.Check(device)
+				var errs []error
+				for _, d := range devices {
+					errs = append(errs, wireguard.Check(d))
+				}
+				return errors.Join(errs...)
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-			log.Info("waiting for the device", "version", version.String(), "device", device)
-			wireguard.Serve(cmd.Context(), device, log)
+			log.Info("waiting for the devices", "version", version.String(), "devices", devices)
+			var all sync.WaitGroup
+			for _, d := range devices {
+				all.Go(func() { wireguard.Serve(cmd.Context(), d, log) })
+			}
+			all.Wait()
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "only check that the device is served, if there is one")
-	cmd.Flags().StringVar(&device, "device", agent.InsideLink, "the device; with the userspace datapath of Open vSwitch it is "+agent.InsideTAP)
+	cmd.Flags().BoolVar(&check, "check", false, "only check that the devices are served that are there")
+	cmd.Flags().StringSliceVar(&devices, "device", agent.WireGuardDevices(false), fmt.Sprintf("the devices; with the userspace datapath of Open vSwitch they are %q", agent.WireGuardDevices(true)))
 	return cmd
 }
 

@@ -55,8 +55,9 @@ const agentHead = `#
 
 // wireGuardHead is what a user reads first in the manifest for encryption.
 const wireGuardHead = `#
-# WireGuard in userspace, for multicluster.trafficEncryptionMode: wireGuard in clusters whose kernels have no WireGuard,
-# and with ovsDatapathType: netdev. With netdev change antrea-mc-wg0 to antrea-mc-tap0 below.
+# WireGuard in userspace, for trafficEncryptionMode or multicluster.trafficEncryptionMode: wireGuard in clusters whose kernels
+# have no WireGuard, and with ovsDatapathType: netdev. With netdev change antrea-mc-wg0,antrea-wg0 to
+# antrea-mc-tap0,antrea-tap0 below.
 #
 # A DaemonSet of its own, so that an upgrade of agent or Open vSwitch leaves sessions alone.
 `
@@ -86,7 +87,7 @@ func (r renderer) write(out string) error {
 	if err != nil {
 		return err
 	}
-	// Its device is that of the kernel's datapath; with the userspace one it has another name.
+	// Its devices are those of the kernel's datapath; with the userspace one they have other names.
 	encrypted, err := r.chart(charts.Agent, "kube-system", map[string]any{"multicluster": map[string]any{"trafficEncryptionMode": "wireGuard"}})
 	if err != nil {
 		return err

@@ -83,8 +83,8 @@ type Agent struct {
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
 	moved       chan struct{} // this Node's object has changed
-	encryption  *encryption   // nil where no cluster is reached
-	publisher   *publisher    // nil where there is no key to be known
+	encryptions []*encryption // between Nodes, and between clusters
+	publishers  []*publisher  // of their keys
 
 	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
 	pending      pending
@@ -114,8 +114,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	writers := []func(context.Context) error{a.switchPorts.Run, a.host.Run, a.flows.Run}
-	if a.encryption != nil {
-		writers = append(writers, a.encryption.device.Run)
+	for _, e := range a.encryptions {
+		writers = append(writers, e.device.Run)
 	}
 	return outlive(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
@@ -176,7 +176,7 @@ func newAgent(o Options) (*Agent, error) {
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
 		datapath.DNSAnswer: a.names.take,
 	}, a.log)
-	if err := a.newPublisher(); err != nil {
+	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
 	a.watchTables()
@@ -282,8 +282,8 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		}
 	}
 	runs := []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
-	if a.publisher != nil {
-		runs = append(runs, a.publisher.run)
+	for _, p := range a.publishers {
+		runs = append(runs, p.run)
 	}
 	var others []func(context.Context) error
 	for _, run := range runs {
@@ -374,8 +374,14 @@ func (a *Agent) load(ctx context.Context) error {
 			mac := cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
 			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", mac)
 			s := settings{Known: true, GatewayMAC: mac}
-			if a.encryption != nil && a.encryption.wanted {
-				s.InsideMAC = a.encryption.insideMAC().String()
+			for _, e := range a.encryptions {
+				switch {
+				case !e.wanted:
+				case e.insideLink == betweenNodes:
+					s.NodesMAC = e.insideMAC().String()
+				default:
+					s.InsideMAC = e.insideMAC().String()
+				}
 			}
 			a.tables.settings.Set(self, s)
 			a.tables.readSwitch(a.switchPorts.State)
@@ -399,6 +405,7 @@ func (a *Agent) watchTables() {
 			case a.moved <- struct{}{}:
 			default:
 			}
+			a.announce()
 		}
 	})
 	t.services.Slices.Watch(func(changes []derive.Change[derive.Object, service.SliceFacts]) {
@@ -415,14 +422,7 @@ func (a *Agent) watchTables() {
 	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
-	if a.publisher != nil {
-		t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) {
-			select {
-			case a.publisher.wake <- struct{}{}:
-			default:
-			}
-		})
-	}
+	t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
 	t.flows.WatchPolicies(func() { p.policies = true })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
@@ -444,6 +444,16 @@ func (a *Agent) watchTables() {
 	})
 }
 
+// announce has the keys of WireGuard compared with those that others read.
+func (a *Agent) announce() {
+	for _, p := range a.publishers {
+		select {
+		case p.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // apply hands what passes have changed to the writers. Before this Node was known what the switch
 // and the host have stays.
 func (a *Agent) apply() {
@@ -463,7 +473,9 @@ func (a *Agent) apply() {
 	}
 	if p.encrypted {
 		row, _ := t.encrypted.Get(self)
-		a.encryption.set(row)
+		for _, e := range a.encryptions {
+			e.set(row)
+		}
 	}
 	if len(p.owners) > 0 {
 		a.flows.SetSome(a.pendingEntries)
@@ -501,7 +513,9 @@ func (a *Agent) apply() {
 		a.switchPorts.Release()
 		a.flows.Release()
 		row, _ := t.encrypted.Get(self)
-		a.encryption.set(row) // no device may be wanted
+		for _, e := range a.encryptions {
+			e.set(row) // no device may be wanted
+		}
 		a.mu.Lock()
 		a.released = true
 		a.mu.Unlock()

@@ -274,7 +274,10 @@ func texts[T fmt.Stringer](list []T) []string {
 }
 
 func (a *Agent) debugStatus(*http.Request) (any, error) {
-	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems(), a.encryption.problems(a.options.NodeName))
+	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems())
+	for _, e := range a.encryptions {
+		problems = append(problems, e.problems(a.options.NodeName)...)
+	}
 	_, network := a.tables.network.Get(self)
 	state, stats := a.switchPorts.State(), a.flows.Stats()
 	s := api.Status{

@@ -24,7 +24,9 @@ func encryptedView() View {
 }
 
 // encryptionOf is what a view has the Node's tables want of encryption.
-func encryptionOf(v View) encrypted {
+func encryptionOf(v View) tunnelsInside { return allEncryptionOf(v).Clusters }
+
+func allEncryptionOf(v View) encrypted {
 	t := newTables(v.Config, v.NodeName)
 	t.set(v)
 	t.engine.Pass()
@@ -66,12 +68,12 @@ func TestPlanEncrypted(t *testing.T) {
 	for _, l := range d.Host.Links {
 		links[l.Name] = l
 	}
-	if l := links[InsideLink]; l.MTU != 1440 || !l.Guarded || fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
+	if l := links[betweenClusters.name]; l.MTU != 1440 || !l.Guarded || fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
 		t.Errorf("link %+v", l)
 	}
 	for _, want := range []hostnet.Route{
 		{Dst: netip.MustParsePrefix("10.98.0.0/31"), Link: "antrea-gw0"},
-		{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: InsideLink, Source: netip.MustParseAddr("10.97.0.0")},
+		{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")},
 	} {
 		if !slices.Contains(d.Host.Routes, want) {
 			t.Errorf("there is no route %+v in %+v", want, d.Host.Routes)
@@ -107,13 +109,13 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 		t.Errorf("problems %v", problems)
 	}
 	inside := d.Bridges[len(d.Bridges)-1]
-	if inside.Name != InsideLink || inside.DatapathType != "netdev" || inside.HardwareAddr != v.InsideMAC || inside.Ports[0].Name != InsideTAP {
+	if inside.Name != betweenClusters.name || inside.DatapathType != "netdev" || inside.HardwareAddr != v.InsideMAC || inside.Ports[0].Name != betweenClusters.tap {
 		t.Errorf("bridge %+v", inside)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
 	}
-	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: insideHop, Link: InsideLink, Source: netip.MustParseAddr("10.97.0.0")}
+	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: betweenClusters.hop, Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")}
 	if !slices.Contains(d.Host.Routes, route) {
 		t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 	}
@@ -140,5 +142,201 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 	v.Config.Multicluster.TrafficEncryptionMode = "none"
 	if e := encryptionOf(v); e.Base.IsValid() {
 		t.Errorf("without encryption: %+v", e)
+	}
+}
+
+// nodesView is testView with encryption between the Nodes.
+func nodesView() View {
+	v := testView()
+	v.Config.TrafficEncryptionMode = "wireGuard"
+	v.NodesMAC = "02:00:00:00:00:0b"
+	for i, n := range v.Nodes {
+		n.Annotations = map[string]string{nodeKey: publickey.Key{byte(i + 1)}.String()}
+	}
+	return v
+}
+
+// TestPlanEncryptedNodes: tunnels between the Nodes of a cluster end inside, those to other clusters outside, and nothing goes to
+// where a tunnel would end in plain text.
+func TestPlanEncryptedNodes(t *testing.T) {
+	v := nodesView()
+	d, problems := Plan(v)
+	if len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+	if d.Network == nil || d.Network.MTU != 1390 {
+		t.Errorf("network of new Pods: %+v, want an MTU of 1390", d.Network)
+	}
+	have := allEncryptionOf(v)
+	if len(have.Nodes.Peers) != 1 || have.Nodes.Base.String() != "240.168.78.101" || have.Nodes.Peers[0].Endpoint.String() != "192.168.78.102:51820" ||
+		fmt.Sprint(have.Nodes.Peers[0].AllowedIPs) != "[240.168.78.102/32]" || have.Nodes.Peers[0].PublicKey != (publickey.Key{2}) || have.Clusters.Base.IsValid() {
+		t.Errorf("the devices have %+v", have)
+	}
+	links := map[string]hostnet.Link{}
+	for _, l := range d.Host.Links {
+		links[l.Name] = l
+	}
+	if l := links[betweenNodes.name]; l.MTU != 1440 || !l.Guarded || fmt.Sprint(l.Addresses) != "[240.168.78.101/32]" {
+		t.Errorf("link %+v", l)
+	}
+	for _, want := range []hostnet.Route{
+		{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"},
+		{Dst: netip.MustParsePrefix("240.168.78.102/32"), Link: betweenNodes.name, Source: netip.MustParseAddr("240.168.78.101")},
+	} {
+		if !slices.Contains(d.Host.Routes, want) {
+			t.Errorf("there is no route %+v in %+v", want, d.Host.Routes)
+		}
+	}
+	all := ""
+	for _, lines := range flowTexts(d.Flows) {
+		all += strings.Join(lines, "\n") + "\n"
+	}
+	for _, want := range []string{"set_field:240.168.78.102->tun_dst", "set_field:240.168.78.101->tun_src", "tun_src=240.168.78.102", "tun_dst=240.168.78.101"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no flow has %s", want)
+		}
+	}
+	for line := range strings.Lines(all) {
+		for _, plain := range []string{"192.168.78.101->tun", "192.168.78.102->tun", "tun_src=192.168.78.", "tun_dst=192.168.78."} {
+			if strings.Contains(line, plain) {
+				t.Errorf("in plain text: %s", line)
+			}
+		}
+	}
+	if !strings.Contains(all, "nw_src=192.168.78.102") {
+		t.Error("the other Node's host cannot send with its own address")
+	}
+}
+
+// TestPlanEncryptedNodesAndClusters has the two at once, on the Gateway and on another Node, with both datapaths.
+func TestPlanEncryptedNodesAndClusters(t *testing.T) {
+	both := func() View {
+		v := encryptedView()
+		v.Config.TrafficEncryptionMode = "wireGuard"
+		v.NodesMAC = "02:00:00:00:00:0b"
+		for i, n := range v.Nodes {
+			n.Annotations = map[string]string{nodeKey: publickey.Key{byte(i + 1)}.String()}
+		}
+		return v
+	}
+	v := both()
+	d, problems := Plan(v)
+	have := allEncryptionOf(v)
+	if len(problems) > 0 || len(have.Nodes.Peers) != 1 || len(have.Clusters.Peers) != 1 || d.Network.MTU != 1390 {
+		t.Errorf("problems %v, devices %+v, MTU %d", problems, have, d.Network.MTU)
+	}
+	if d.Node.TunnelSource.String() != "240.168.78.101" || d.Node.PeerSource.String() != "10.97.0.0" || fmt.Sprint(d.Node.Ends) != "[240.168.78.101]" {
+		t.Errorf("tunnels come from %s and %s, and end at %v", d.Node.TunnelSource, d.Node.PeerSource, d.Node.Ends)
+	}
+	for _, use := range outerAddresses(d) {
+		if strings.Contains(use, "192.168.") {
+			t.Errorf("a flow has %s, in plain text", use)
+		}
+	}
+	v = both()
+	v.NodeName = "node-2"
+	v.Underlay.Local = []netip.Addr{netip.MustParseAddr("192.168.78.102")}
+	d, problems = Plan(v)
+	if len(problems) > 0 || fmt.Sprint(d.Peering.Peers[0].Ways) != "[240.168.78.101]" {
+		t.Errorf("problems %v; another Node sends to %v", problems, d.Peering.Peers[0].Ways)
+	}
+	v = both()
+	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
+	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
+	d, problems = Plan(v)
+	if len(problems) > 0 || len(d.Bridges) != 4 {
+		t.Fatalf("problems %v, bridges %+v", problems, d.Bridges)
+	}
+	for i, want := range []struct {
+		insideLink
+		mac string
+	}{{betweenClusters, v.InsideMAC}, {betweenNodes, v.NodesMAC}} {
+		if b := d.Bridges[2+i]; b.Name != want.name || b.HardwareAddr != want.mac || b.Ports[0].Name != want.tap {
+			t.Errorf("bridge %+v", b)
+		}
+	}
+	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-wg0 [240.168.78.102]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
+		t.Errorf("next hops are asked for: %s", have)
+	}
+}
+
+// TestPlanEncryptedNodesRefused: a Node that cannot be reached as both sides ask for is not reached, and the others are.
+func TestPlanEncryptedNodesRefused(t *testing.T) {
+	third := func(v View, key string, address string) View {
+		n := v.Nodes[1].DeepCopy()
+		n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs = "node-3", "10.11.3.0/24", []string{"10.11.3.0/24"}
+		n.Status.Addresses[0].Address = address
+		n.Annotations = map[string]string{nodeKey: key}
+		v.Nodes = append(slices.Clone(v.Nodes), n)
+		return v
+	}
+	for _, test := range []struct {
+		name    string
+		view    View
+		reached string
+		reason  string
+		message string
+	}{
+		{"another", third(nodesView(), publickey.Key{3}.String(), "192.168.78.103"), "[node-2 node-3]", "", ""},
+		{"without a key", third(nodesView(), "", "192.168.78.103"), "[node-2]", "NodeWithoutEncryption", "set trafficEncryptionMode to wireGuard"},
+		{"a key that is none", third(nodesView(), "k", "192.168.78.103"), "[node-2]", "InvalidWireGuardKey", "remove the annotation"},
+		{"this Node's key", third(nodesView(), publickey.Key{1}.String(), "192.168.78.103"), "[node-2]", "DuplicateWireGuardKey", "Node node-1 has the same WireGuard key"},
+		{"another Node's key", third(nodesView(), publickey.Key{2}.String(), "192.168.78.103"), "[node-2]", "DuplicateWireGuardKey", "Node node-2 has the same WireGuard key"},
+		{"an address that is another's inside", third(nodesView(), publickey.Key{3}.String(), "208.168.78.102"), "[node-2]", "DuplicateInsideAddress", "Node node-2"},
+		{"an address inside", third(nodesView(), publickey.Key{3}.String(), "241.1.1.1"), "[node-2]", "InvalidAddress", "give the Node another address"},
+		{"no encryption here", third(func() View {
+			v := nodesView()
+			v.Config.TrafficEncryptionMode = "none"
+			delete(v.Nodes[1].Annotations, nodeKey)
+			return v
+		}(), publickey.Key{3}.String(), "192.168.78.103"),
+			"[node-2]", "NodeExpectsEncryption", "for all Nodes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, problems := Plan(test.view)
+			var reached []string
+			for _, r := range d.RemoteNodes {
+				reached = append(reached, r.Name)
+			}
+			if fmt.Sprint(reached) != test.reached {
+				t.Errorf("reached: %v", reached)
+			}
+			if test.reason == "" {
+				if len(problems) > 0 {
+					t.Errorf("problems %v", problems)
+				}
+				return
+			}
+			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-3" || problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
+				t.Errorf("problems %+v", problems)
+			}
+			for _, lines := range flowTexts(d.Flows) {
+				for _, line := range lines {
+					if test.view.Nodes[2].Status.Addresses[0].Address != "208.168.78.102" && strings.Contains(line, test.view.Nodes[2].Status.Addresses[0].Address+"->tun") || strings.Contains(line, "10.11.3.") {
+						t.Errorf("it is sent to: %s", line)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestPlanPlainToGateway: a Node without encryption sends nothing in plain text to a Gateway of its cluster that announces a key.
+func TestPlanPlainToGateway(t *testing.T) {
+	v := testView()
+	v.NodeName = "node-1"
+	g := v.Gateways[0]
+	g.Name, g.GatewayIP, g.InternalIP = "node-2", "192.168.78.102", "192.168.78.102"
+	v.Nodes[1].Annotations = map[string]string{nodeKey: publickey.Key{2}.String()}
+	d, _ := Plan(v)
+	for _, lines := range flowTexts(d.Flows) {
+		for _, line := range lines {
+			if strings.Contains(line, "192.168.78.102->tun_dst") {
+				t.Errorf("in plain text: %s", line)
+			}
+		}
+	}
+	if want := (hostnet.Route{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"}); !slices.Contains(d.Host.Routes, want) {
+		t.Errorf("what is for the address inside may leave: %+v", d.Host.Routes)
 	}
 }

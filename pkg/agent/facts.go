@@ -27,6 +27,8 @@ type nodeFacts struct {
 	Addresses []netip.Addr   // of both families
 	Internal  []netip.Addr   // those of them that are InternalIPs
 	Transport []netip.Addr   // of the annotation transportAddresses
+	// WireGuardKey is that of the annotation nodeKey: with one nothing is sent to the Node in plain text.
+	WireGuardKey string
 	// What could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
@@ -37,7 +39,7 @@ const transportAddresses = "node.antrea.io/transport-addresses"
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
 	// A row for every Node, also one of which nothing is known yet: this Node may be it.
-	f := nodeFacts{Addresses: []netip.Addr{}}
+	f := nodeFacts{Addresses: []netip.Addr{}, WireGuardKey: n.Annotations[nodeKey]}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
 		texts = []string{n.Spec.PodCIDR}

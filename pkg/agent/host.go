@@ -61,9 +61,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	if up, ok := derive.Get(r, t.uplink, self); ok {
 		out = append(out, up.Bridge)
 	}
-	if inside, ok := t.insideBridge(r, u); ok {
-		out = append(out, inside)
-	}
+	out = append(out, t.insideBridges(r, u)...)
 	return out, ps
 }
 
@@ -74,8 +72,8 @@ func (t *tables) tunnelOptions(transport netip.Addr) map[string]string {
 	if transport.IsValid() {
 		options["local_ip"] = transport.String()
 	}
-	if t.config.EncryptsPeers() {
-		options["local_ip"] = "flow" // tunnels to peers end inside
+	if t.config.EncryptsPeers() || t.config.EncryptsNodes() {
+		options["local_ip"] = "flow" // some end inside
 	}
 	if t.config.TunnelPort > 0 {
 		options["dst_port"] = itoa(t.config.TunnelPort)

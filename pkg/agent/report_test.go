@@ -27,7 +27,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -176,9 +176,9 @@ func TestReportAccess(t *testing.T) {
 		return g
 	}
 	for _, key := range []string{publickey.Key{1}.String(), publickey.Key{2}.String(), ""} {
-		p := &publisher{key: key, api: gatewaysOf("node-1"), log: slog.New(slog.DiscardHandler), get: func() (derive.Object, *mcv1alpha1.Gateway, bool) {
+		p := &publisher{key: key, patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, string, bool) {
 			g := read()
-			return derive.Object{Namespace: "kube-system", Name: "node-1"}, &g, true
+			return gatewayKey(&g)
 		}}
 		if p.write(t.Context()) {
 			t.Errorf("key %q is not written", key)
@@ -199,6 +199,56 @@ func TestReportAccess(t *testing.T) {
 	err = gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-2").Body([]byte(`{"wireGuard":{"publicKey":"k"}}`)).Do(t.Context()).Error()
 	if err == nil || !strings.Contains(err.Error(), "agents write about their own Node alone") {
 		t.Errorf("an agent writes the key of another Node's Gateway: %v", err)
+	}
+
+	// The key between Nodes goes into the agent's own Node, and nothing else.
+	for _, name := range []string{"key-1", "key-2"} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"kept": "yes"}}, Spec: corev1.NodeSpec{PodCIDR: "10.11.9.0/24"}}
+		if err := c.Create(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodesOf := func(node string) rest.Interface {
+		config := rest.CopyConfig(as)
+		config.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+		api, err := newNodeClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api
+	}
+	for _, key := range []string{publickey.Key{1}.String(), publickey.Key{2}.String(), ""} {
+		var n corev1.Node
+		read := func() {
+			n = corev1.Node{}
+			if err := c.Get(t.Context(), client.ObjectKey{Name: "key-1"}, &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := &publisher{key: key, patch: patchNode(nodesOf("key-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, string, bool) {
+			read()
+			return problem.Object{Kind: "Node", Name: n.Name}, n.Annotations[nodeKey], true
+		}}
+		if p.write(t.Context()) {
+			t.Errorf("key %q is not written", key)
+		}
+		read()
+		if have, ok := n.Annotations[nodeKey]; ok == (key == "") || have != key || n.Annotations["kept"] != "yes" {
+			t.Errorf("key %q is written, and the Node has %v", key, n.Annotations)
+		}
+	}
+	for what, patch := range map[string]string{
+		"label": `{"metadata":{"labels":{"zone":"b"}}}`, "spec": `{"spec":{"unschedulable":true}}`, "finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
+		"other annotation": `{"metadata":{"annotations":{"kept":"no"}}}`, "new annotation": `{"metadata":{"annotations":{"new":"x"}}}`, "lost annotation": `{"metadata":{"annotations":{"kept":null}}}`,
+	} {
+		err := nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-1").Body([]byte(patch)).Do(t.Context()).Error()
+		if err == nil || !strings.Contains(err.Error(), "agents write the annotation "+nodeKey+" alone") {
+			t.Errorf("an agent writes a %s of its Node: %v", what, err)
+		}
+	}
+	err = nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-2").Body([]byte(`{"metadata":{"annotations":{"` + nodeKey + `":"k"}}}`)).Do(t.Context()).Error()
+	if err == nil || !strings.Contains(err.Error(), "agents write about their own Node alone") {
+		t.Errorf("an agent writes the key of another Node: %v", err)
 	}
 }
 

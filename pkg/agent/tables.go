@@ -82,7 +82,8 @@ type tables struct {
 	bridges   *derive.Table[derive.Name, []bridge.Bridge]
 	host      *derive.Table[derive.Name, hostnet.Desired]
 	encrypted *derive.Table[derive.Name, encrypted]
-	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
+	byInside  *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
+	network   *derive.Table[derive.Name, cni.Network]              // what a new Pod gets
 	peersPods *derive.Table[derive.Name, []clusterRange]
 }
 
@@ -94,6 +95,8 @@ type settings struct {
 	GatewayMAC string
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted. Nobody else knows it.
 	InsideMAC string
+	// NodesMAC is the same for the device between the Nodes of the cluster.
+	NodesMAC string
 }
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -149,6 +152,13 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
+	t.byInside = derive.NewIndex(t.nodes, "inside", func(_ derive.Object, n nodeFacts) []derive.Name {
+		if n.WireGuardKey == "" {
+			return nil
+		}
+		key, address := insideIDs(n)
+		return []derive.Name{key, address}
+	})
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
 	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
@@ -377,6 +387,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		PodCIDRs:     ranges,
 		ServiceVIP:   serviceVIP,
 		Ends:         node.tunnelEnds(),
+		Encrypted:    t.config.EncryptsNodes(),
 		Tunnel:       t.tunnel(),
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),
@@ -389,6 +400,14 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
 	}
 	n.TunnelSource, n.PeerSource = t.tunnelSources(p.GatewayIP, r, &ps)
+	if t.config.EncryptsNodes() {
+		end, _, _ := node.tunnelEnd()
+		n.TunnelSource = insideOf(end) // also while the device is not there yet
+		n.Ends = []netip.Addr{n.TunnelSource}
+		if nodesInside.Contains(end) {
+			ps.report(t.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, nodesInside)
+		}
+	}
 	if t.config.EncryptsPeers() {
 		n.PeerSource = p.GatewayIP // inside, also while the device is not there yet
 	}
@@ -443,7 +462,13 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	if !ok || len(ranges) == 0 {
 		return datapath.RemoteNode{}, ps // also a Node that is still being set up
 	}
+	if !t.secured(string(name), n, r, &ps) {
+		return datapath.RemoteNode{}, ps
+	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
+	if t.config.EncryptsNodes() {
+		remote.Address, remote.Sources, remote.Hosts = insideOf(ip), nil, n.tunnelEnds()
+	}
 	for _, cidr := range ranges {
 		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))
 	}
@@ -567,7 +592,7 @@ func (t *tables) set(v View) {
 			attachments[derive.Name(a.PortName)] = a
 		}
 		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC})
+		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC, NodesMAC: v.NodesMAC})
 		u := v.Underlay
 		u.Read = true
 		for _, n := range v.Nodes {

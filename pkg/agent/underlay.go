@@ -120,14 +120,21 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 	for _, g := range p.Gateways {
 		n, known := derive.Get(r, t.nodes, derive.Object{Name: g.Name})
 		end, ok, _ := n.tunnelEnd()
-		if !known || !ok {
-			continue
-		}
 		internal, _ := n.internalIP()
 		if p.Role != peering.Gateway || g.Name != p.Name {
-			if end != internal {
-				p.SetInternalIP(g.Name, end)
+			to := g.InternalIP
+			if known && ok && end != internal {
+				to = end
 			}
+			if t.config.EncryptsNodes() || n.WireGuardKey != "" {
+				to = insideOf(to) // nothing goes there in plain text, whether it can be reached or not
+			}
+			if to != g.InternalIP {
+				p.SetInternalIP(g.Name, to)
+			}
+			continue
+		}
+		if !known || !ok {
 			continue
 		}
 		if local := t.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal && g.GatewayIP != local {
@@ -144,8 +151,15 @@ func uplinkBridge(iface string) string { return "br-" + iface }
 // tunnels says where the switch's tunnels end, by the bridge that has taken the uplink over.
 func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
-	for _, n := range derive.All(r, t.remotes) {
-		out.Peers = append(out.Peers, n.Value.Address)
+	if t.config.EncryptsNodes() {
+		e, _ := derive.Get(r, t.encrypted, self)
+		for _, n := range e.Nodes.Peers {
+			out.Peers = append(out.Peers, n.Endpoint.Addr())
+		}
+	} else {
+		for _, n := range derive.All(r, t.remotes) {
+			out.Peers = append(out.Peers, n.Value.Address)
+		}
 	}
 	p, _ := derive.Get(r, t.peering, self)
 	for _, peer := range p.Peers {

@@ -46,6 +46,8 @@ type View struct {
 	GatewayMAC string
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted.
 	InsideMAC string
+	// NodesMAC is the same for the device between the Nodes of the cluster.
+	NodesMAC string
 }
 
 // Underlay is what the Node says about its way to the other Nodes.

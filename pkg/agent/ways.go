@@ -58,7 +58,7 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 		}
 		options := t.tunnelOptions(transport)
 		options["remote_ip"] = end.String()
-		if !transport.IsValid() {
+		if !transport.IsValid() || options["local_ip"] == "flow" {
 			from := node.TunnelSource
 			for _, peer := range p.Peers {
 				if p.Direct(peer) && slices.Contains(peer.Ways, end.Addr) {

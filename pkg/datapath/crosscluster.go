@@ -69,8 +69,12 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 		return flow.Entries{}, problems
 	}
 	c := crossCluster{Node: t.self(r), role: at, gateways: t.otherGateways(r, at, peer)}
+	c.nodes = c.Node
 	if at.direct(peer) && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
 		c.Ends = append(slices.Clone(c.Ends), at.own) // peers send to it
+		if !c.Encrypted {
+			c.nodes = c.Node
+		}
 	}
 	c.ways = t.waysTo(r, at, peer)
 	c.portOf = func(end netip.Addr) ofp.Port { return t.wayPort(r, end) }
@@ -96,6 +100,7 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 type crossCluster struct {
 	Node
 	role
+	nodes    Node // as the other Nodes of this cluster see this one
 	ways     ways
 	gateways []otherGateway
 	portOf   func(end netip.Addr) ofp.Port
@@ -139,7 +144,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
 		for _, g := range c.gateways {
 			for _, end := range g.ends {
-				flows = append(flows, cameBy(g.port, c.throughTunnelFrom(end, priority, fromPeer, inside))...)
+				flows = append(flows, cameBy(g.port, c.nodes.throughTunnelFrom(end, priority, fromPeer, inside))...)
 			}
 		}
 		if !c.direct(peer) {

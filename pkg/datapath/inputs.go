@@ -31,6 +31,9 @@ type Node struct {
 	// Ends are the addresses at which the tunnels of other Nodes may end here. Empty while none is
 	// known: packets to any address of the Node are then taken.
 	Ends []netip.Addr
+	// Encrypted says that the tunnels of other Nodes end inside WireGuard: they are taken at Ends alone, also on a Gateway,
+	// where those of other clusters end elsewhere.
+	Encrypted bool
 	// TunnelSource and PeerSource are the addresses of this Node that tunnel packets to other Nodes
 	// and, from the Gateway, to other clusters come from: the receivers take them from no other.
 	// With the zero address the host's routes decide.
@@ -70,11 +73,22 @@ type RemoteNode struct {
 	// Sources are the addresses that its packets come from, outside the tunnel and, where its
 	// host uses one of them, inside. Empty means Address alone.
 	Sources []netip.Addr
+	// Hosts are the addresses that its host uses inside the tunnel, where they are not those that tunnels come from:
+	// these are addresses inside WireGuard then.
+	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr
 }
 
-// sources returns the Node's own addresses, each once.
+// hosts returns the addresses that the Node's host uses, each once.
+func (r RemoteNode) hosts() []netip.Addr {
+	if len(r.Hosts) > 0 {
+		return r.Hosts
+	}
+	return r.sources()
+}
+
+// sources returns the addresses that the Node's tunnels come from, each once.
 func (r RemoteNode) sources() []netip.Addr {
 	out := []netip.Addr{r.Address}
 	for _, a := range r.Sources {

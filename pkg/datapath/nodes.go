@@ -117,7 +117,7 @@ func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
-		for _, ip := range r.sources() {
+		for _, ip := range r.hosts() {
 			flows = append(flows, n.throughTunnelFrom(host(from), high, fromTunnel, host(ip))...)
 		}
 	}
@@ -371,6 +371,9 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 	}
 	e.Flows = append(e.Flows, n.fromHostOf(remote)...)
 	for _, end := range remote.sources() {
+		e.Flows = append(e.Flows, n.notToTunnel(end)...)
+	}
+	for _, end := range remote.Hosts { // where tunnels would end in plain text
 		e.Flows = append(e.Flows, n.notToTunnel(end)...)
 	}
 	return e, problems

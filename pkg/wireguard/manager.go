@@ -262,7 +262,7 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 	defer func() { _ = client.Close() }()
 	have, err := client.Device(d.opts.Name)
 	if state.Kind == Userspace && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)) {
-		return state, changes, errors.New("nothing serves the device yet: `tombolo-agent wireguard` has to run on this Node (container wireguard of DaemonSet tombolo-ovs)")
+		return state, changes, errors.New("nothing serves the device yet: `tombolo-agent wireguard` has to run on this Node (DaemonSet tombolo-wireguard)")
 	}
 	if err != nil {
 		return state, changes, fmt.Errorf("read the device's configuration: %w", err)

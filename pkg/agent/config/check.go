@@ -51,8 +51,8 @@ func (d *decoder) multicluster(c *Config) {
 		d.warn(line, "multicluster.preserveClientIP", "has no effect without multicluster.enablePodToPodConnectivity: Services of other clusters see the Gateway's address")
 	}
 	if m.TrafficEncryptionMode == "wireGuard" {
-		if c.TrafficEncryptionMode != "none" {
-			d.failAt("multicluster.trafficEncryptionMode", fmt.Sprintf("Multi-cluster WireGuard does not support in-cluster encryption mode %s; set trafficEncryptionMode to none", c.TrafficEncryptionMode))
+		if c.EncryptsNodes() && c.WireGuard.Port == m.WireGuard.Port {
+			d.failAt("multicluster.wireGuard.port", fmt.Sprintf("has %d, which is the port between the Nodes of this cluster too; give it or wireGuard.port another value", m.WireGuard.Port))
 		}
 		if !m.EnableGateway {
 			d.warn(d.lines["multicluster.trafficEncryptionMode"], "multicluster.trafficEncryptionMode", "has no effect without multicluster.enableGateway")
@@ -61,17 +61,14 @@ func (d *decoder) multicluster(c *Config) {
 			d.warn(d.lines["multicluster.allowUnencryptedPeers"], "multicluster.allowUnencryptedPeers", "has no effect with multicluster.trafficEncryptionMode wireGuard: no cluster is reached in plain text")
 		}
 	}
-	if m.EnableGateway && c.TrafficEncapMode == "encap" && c.TrafficEncryptionMode == "wireGuard" {
-		d.failAt("multicluster.enableGateway", "Multi-cluster Gateway doesn't support in-cluster WireGuard encryption in encap mode; set trafficEncryptionMode to none or enableGateway to false")
-	}
 }
 
 func (d *decoder) failAt(key, message string) { d.fail(d.lines[key], key, message) }
 
 // unsupported refuses what would carry traffic otherwise than asked.
 func (d *decoder) unsupported(c *Config) {
-	if c.TrafficEncryptionMode != "none" {
-		d.failAt("trafficEncryptionMode", c.TrafficEncryptionMode+" is not in this version: traffic would go unencrypted; set it to none, and encrypt underneath where the network is not trusted")
+	if c.TrafficEncryptionMode == "ipsec" {
+		d.failAt("trafficEncryptionMode", "ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none where the network is trusted")
 	}
 	if c.TrafficEncapMode != "encap" {
 		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap")

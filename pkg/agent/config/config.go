@@ -192,6 +192,9 @@ func (c Config) MulticlusterGateway() bool {
 	return c.Enabled("Multicluster") && c.Multicluster.EnableGateway
 }
 
+// EncryptsNodes reports whether traffic between the Nodes of the cluster is encrypted.
+func (c Config) EncryptsNodes() bool { return c.TrafficEncryptionMode == "wireGuard" }
+
 // EncryptsPeers reports whether traffic between clusters is encrypted.
 func (c Config) EncryptsPeers() bool {
 	return c.MulticlusterGateway() && c.Multicluster.TrafficEncryptionMode == "wireGuard"

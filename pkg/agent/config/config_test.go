@@ -89,6 +89,24 @@ func TestGateOff(t *testing.T) {
 	}
 }
 
+// TestEncryptsNodes: encryption in a cluster is asked for by itself, with Gateways, and beside that between clusters.
+func TestEncryptsNodes(t *testing.T) {
+	for _, row := range []struct {
+		text         string
+		nodes, peers bool
+	}{
+		{"trafficEncryptionMode: none\n", false, false},
+		{"trafficEncryptionMode: WireGuard\n", true, false},
+		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true}\n", true, false},
+		{"trafficEncryptionMode: wireGuard\nfeatureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n", true, true},
+	} {
+		c, warnings, err := Parse([]byte(row.text))
+		if err != nil || len(warnings) > 0 || c.EncryptsNodes() != row.nodes || c.EncryptsPeers() != row.peers {
+			t.Errorf("%q: encrypts Nodes %v, peers %v; warnings %v, error %v", row.text, c.EncryptsNodes(), c.EncryptsPeers(), warnings, err)
+		}
+	}
+}
+
 func TestEncryptsPeers(t *testing.T) {
 	for _, row := range []struct {
 		text    string
@@ -151,8 +169,8 @@ func TestErrors(t *testing.T) {
 		{"no proxy", "antreaProxy: {enable: false}\n", "antreaProxy.enable: Services are always served by the agent"},
 		{"skipped Services", "antreaProxy: {skipServices: [a/b]}\n", "antreaProxy.skipServices"},
 		{"stretched without gateway", on + "multicluster: {enableStretchedNetworkPolicy: true}\n", "line 2: multicluster.enableStretchedNetworkPolicy: Multi-cluster Gateway must be enabled to enable StretchedNetworkPolicy"},
-		{"WireGuard twice", on + "trafficEncryptionMode: ipsec\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n", "does not support in-cluster encryption mode ipsec"},
-		{"gateway and WireGuard", on + "trafficEncryptionMode: wireGuard\nmulticluster: {enableGateway: true}\n", "doesn't support in-cluster WireGuard encryption"},
+		{"one port for two", on + "trafficEncryptionMode: wireGuard\nwireGuard: {port: 51821}\nmulticluster: {enableGateway: true, trafficEncryptionMode: wireGuard}\n",
+			"multicluster.wireGuard.port: has 51821, which is the port between the Nodes of this cluster too"},
 		{"bad port", "multicluster: {wireGuard: {port: 0}}\n", "multicluster.wireGuard.port: has 0, want 1 to 65535"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
