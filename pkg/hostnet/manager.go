@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -39,9 +39,9 @@ type Manager struct {
 	opts Options
 	log  *slog.Logger
 
+	want *desired.State[Desired]
+
 	mu       sync.Mutex
-	want     *Desired // nil until the first Set: then nothing is touched
-	round    uint64
 	done     uint64 // the round of the last comparison
 	pending  []problem.Problem
 	failed   []problem.Problem
@@ -62,6 +62,7 @@ func New(opts Options) *Manager {
 	}
 	m := &Manager{
 		opts: opts, log: opts.Logger,
+		want:     desired.New(Desired.clone),
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
 		tables:   make(chan struct{}, 1),
@@ -77,15 +78,7 @@ func New(opts Options) *Manager {
 // Set declares what the Node should have and returns at once. Nothing is touched before
 // the first Set, and nothing is done when d is what was Set before.
 func (m *Manager) Set(d Desired) {
-	d = d.clone()
-	m.mu.Lock()
-	same := m.want != nil && reflect.DeepEqual(*m.want, d)
-	if !same {
-		m.want = &d
-		m.round++
-	}
-	m.mu.Unlock()
-	if !same {
+	if m.want.Set(d) {
 		signal(m.all)
 	}
 }
@@ -94,9 +87,7 @@ func (m *Manager) Set(d Desired) {
 // an error at once; for what is not there yet, such as a link, it waits, and when ctx ends
 // the error says what that is.
 func (m *Manager) Synced(ctx context.Context) error {
-	m.mu.Lock()
-	round := m.round
-	m.mu.Unlock()
+	_, round := m.want.Get()
 	for {
 		m.mu.Lock()
 		done, failed, pending, progress := m.done >= round, m.failed, m.pending, m.progress
@@ -196,13 +187,11 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // compare makes one comparison. What sends no events is left out unless everything.
 func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
-	m.mu.Lock()
-	want, round := m.want, m.round
-	m.mu.Unlock()
-	if want == nil {
+	want, round := m.want.Get()
+	if round == 0 {
 		return
 	}
-	a.begin(ctx, *want)
+	a.begin(ctx, want)
 	a.links()
 	a.neighbors()
 	a.routes()

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 
+	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -47,9 +47,9 @@ type Manager struct {
 	opts Options
 	log  *slog.Logger
 
+	want *desired.State[*Desired] // of nil: no device
+
 	mu       sync.Mutex
-	set      bool     // else nothing is touched
-	want     *Desired // nil: no device
 	state    State
 	problems []problem.Problem
 
@@ -62,7 +62,7 @@ func New(opts Options) *Manager {
 	if opts.Resync == 0 {
 		opts.Resync = 10 * time.Second
 	}
-	m := &Manager{opts: opts, log: opts.Logger, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+	m := &Manager{opts: opts, log: opts.Logger, want: desired.New((*Desired).clone), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -71,15 +71,7 @@ func New(opts Options) *Manager {
 
 // Set declares what the device should have, nil that there should be none. It returns at once.
 func (m *Manager) Set(d *Desired) {
-	if d != nil {
-		c := d.clone()
-		d = &c
-	}
-	m.mu.Lock()
-	same := m.set && reflect.DeepEqual(m.want, d)
-	m.set, m.want = true, d
-	m.mu.Unlock()
-	if !same {
+	if m.want.Set(d) {
 		signal(m.wake)
 	}
 }
@@ -165,11 +157,9 @@ func (m *Manager) sleep(ctx context.Context, wait time.Duration, links chan netl
 
 // compare makes one comparison; false when it has to be made again soon.
 func (m *Manager) compare(d *device) bool {
-	m.mu.Lock()
-	set, want := m.set, m.want
-	m.mu.Unlock()
-	if !set {
-		return true
+	want, round := m.want.Get()
+	if round == 0 {
+		return true // nothing is touched
 	}
 	state, changes, err := d.bring(want)
 	if len(changes) > 0 {

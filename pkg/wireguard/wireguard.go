@@ -79,6 +79,9 @@ func makeKey(path string) (PrivateKey, error) {
 		return PrivateKey{}, fmt.Errorf("make a WireGuard key: %w", err)
 	}
 	write := func() error {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
 		f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // 0600
 		if err != nil {
 			return err
@@ -112,12 +115,16 @@ type Desired struct {
 	Peers      []Peer
 }
 
-func (d Desired) clone() Desired {
-	d.Peers = slices.Clone(d.Peers)
-	for i := range d.Peers {
-		d.Peers[i].AllowedIPs = slices.Clone(d.Peers[i].AllowedIPs)
+func (d *Desired) clone() *Desired {
+	if d == nil {
+		return nil
 	}
-	return d
+	out := *d
+	out.Peers = slices.Clone(d.Peers)
+	for i := range out.Peers {
+		out.Peers[i].AllowedIPs = slices.Clone(out.Peers[i].AllowedIPs)
+	}
+	return &out
 }
 
 // PeerState is what a device knows about a peer.
