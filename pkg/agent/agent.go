@@ -376,7 +376,7 @@ func (a *Agent) load(ctx context.Context) error {
 			s := settings{Known: true, GatewayMAC: mac}
 			for _, e := range a.encryptions {
 				switch {
-				case !e.wanted:
+				case !e.wanted || e.err != nil: // without a key the address would be known
 				case e.insideLink == betweenNodes:
 					s.NodesMAC = e.insideMAC().String()
 				default:

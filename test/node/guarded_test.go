@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,7 +28,11 @@ import (
 const asAgent = "TOMBOLO_NODE_TEST_AGENT"
 
 // agentSpec is what such an agent is told.
-type agentSpec struct{ Host, OVSRunDir, Dir string }
+type agentSpec struct {
+	Host, OVSRunDir, Dir string
+	Node                 string // nodeName, if empty
+	Encrypted            string // the interface that tunnels go by, where traffic is encrypted
+}
 
 func runAgent(text string) int {
 	var spec agentSpec
@@ -39,9 +44,15 @@ func runAgent(text string) int {
 	conf.OVSDatapathType = "netdev"
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if spec.Encrypted != "" {
+		if err := encryptAgent(ctx, &conf, spec.Encrypted); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	registry := prometheus.NewRegistry()
 	err := agent.Run(ctx, agent.Options{
-		Config: conf, NodeName: nodeName, REST: &rest.Config{Host: spec.Host, QPS: -1}, Namespace: namespace,
+		Config: conf, NodeName: cmp.Or(spec.Node, nodeName), REST: &rest.Config{Host: spec.Host, QPS: -1}, Namespace: namespace,
 		OVSRunDir: spec.OVSRunDir, RunDir: filepath.Join(spec.Dir, "run"), StateDir: filepath.Join(spec.Dir, "state"),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), Registerer: registry, Gatherer: registry,
 	})
@@ -61,7 +72,7 @@ type process struct {
 
 func (p *process) start() {
 	p.r.t.Helper()
-	spec, err := json.Marshal(agentSpec{p.f.URL, p.r.runDir, p.r.dir})
+	spec, err := json.Marshal(agentSpec{Host: p.f.URL, OVSRunDir: p.r.runDir, Dir: p.r.dir})
 	if err != nil {
 		p.r.t.Fatal(err)
 	}

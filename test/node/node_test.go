@@ -501,4 +501,5 @@ func TestNode(t *testing.T) {
 	t.Run("guarded", func(t *testing.T) { testGuarded(t, c) })
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
+	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
 }

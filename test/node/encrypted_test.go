@@ -1,0 +1,359 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/agent"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/wireguard"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
+)
+
+// encryptAgent makes this process the agent of a Node whose traffic is encrypted, between Nodes and between clusters, and
+// serves its devices. Their sockets have one path on every Node.
+func encryptAgent(ctx context.Context, conf *config.Config, iface string) error {
+	const sockets = "/var/run/wireguard"
+	if err := os.MkdirAll(sockets, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", sockets, "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount a directory for sockets: %w", err)
+	}
+	conf.TransportInterface, conf.TrafficEncryptionMode = iface, "wireGuard"
+	conf.FeatureGates = map[string]bool{"Multicluster": true}
+	conf.Multicluster.EnableGateway, conf.Multicluster.TrafficEncryptionMode = true, "wireGuard"
+	for _, device := range agent.WireGuardDevices(true) {
+		go wireguard.Serve(ctx, device, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	}
+	return nil
+}
+
+// secureNode is a Node with network and agent of its own.
+type secureNode struct {
+	*rig
+	name string
+	ns   netns.NsHandle
+	url  string
+	cmd  *exec.Cmd
+}
+
+// in runs f in the Node's network namespace; the thread of the test is locked.
+func (n *secureNode) in(f func()) {
+	n.t.Helper()
+	back, err := netns.Get()
+	if err == nil {
+		err = netns.Set(n.ns)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() {
+		if err := netns.Set(back); err != nil {
+			n.t.Fatal(err)
+		}
+		back.Close()
+	}()
+	f()
+}
+
+func (n *secureNode) start() {
+	n.t.Helper()
+	spec, err := json.Marshal(agentSpec{Host: n.url, OVSRunDir: n.runDir, Dir: n.dir, Node: n.name, Encrypted: "eth1"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.cmd = exec.Command("/proc/self/exe")
+	n.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
+	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	n.in(func() {
+		if err := n.cmd.Start(); err != nil {
+			n.t.Fatal(err)
+		}
+	})
+}
+
+func (n *secureNode) kill() {
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait()
+}
+
+// pod makes a Pod whose namespace all agents see.
+func (n *secureNode) pod(name string) *pod {
+	n.t.Helper()
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := holder.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	p := &pod{name: name, container: name + "-0", netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)}
+	n.eventually("Pod "+name+" is attached", func() error { return n.attach(p) })
+	return p
+}
+
+// wire counts frames on the link between the Nodes: those of WireGuard between them, and those in which one can read.
+func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
+	n.t.Helper()
+	fd := -1
+	n.in(func() {
+		link, err := net.InterfaceByName("eth1")
+		if err == nil {
+			const all = 0x0300 // ETH_P_ALL in network order
+			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
+			if err == nil {
+				err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index})
+			}
+			if err == nil {
+				err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
+			}
+		}
+		if err != nil {
+			n.t.Fatal(err)
+		}
+	})
+	var encrypted, clear int
+	var end atomic.Bool
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 65536)
+		for {
+			size, _, err := unix.Recvfrom(fd, b, 0)
+			if err != nil {
+				if end.Load() {
+					return
+				}
+				continue
+			}
+			frame := b[:size]
+			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) { // 6081
+				clear++
+			}
+			if size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0xca, 0x6c}) { // 51820
+				encrypted++
+			}
+		}
+	}()
+	return func() (int, int) {
+		end.Store(true)
+		<-done
+		unix.Close(fd)
+		return encrypted, clear
+	}
+}
+
+// testEncrypted has two Nodes, each with switch and agent, whose Pods talk over a wire on which nobody can read.
+func testEncrypted(t *testing.T, c *cluster) {
+	runtime.LockOSThread() // never unlocked: the switches end with the thread
+	target, err := url.Parse(c.server.Config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(c.server.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	})
+	if api.Listener, err = net.Listen("tcp4", ":0"); err != nil {
+		t.Fatal(err)
+	}
+	api.Start()
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+
+	sh := func(line string) {
+		t.Helper()
+		if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+	var nodes []*secureNode
+	for i := 1; i <= 2; i++ {
+		n := &secureNode{rig: newRig(t, c), name: fmt.Sprintf("secure-%d", i)}
+		nodes = append(nodes, n)
+		own, err := netns.Get()
+		if err == nil {
+			n.ns, err = netns.New()
+		}
+		if err == nil {
+			err = netns.Set(own)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Close()
+		t.Cleanup(func() { n.ns.Close() })
+		// One link for the API server, and one for tunnels, which the switch takes over.
+		pid, tid := os.Getpid(), unix.Gettid()
+		if i == 1 {
+			sh("ip link add secure1 type veth peer name secure2")
+		}
+		sh(fmt.Sprintf("ip link add api%d type veth peer name eth0; ip address add 10.200.%d.1/24 dev api%d; ip link set api%d up", i, i, i, i))
+		n.in(func() {
+			sh(fmt.Sprintf("nsenter -t %d -n ip link set eth0 netns /proc/%d/task/%d/ns/net", pid, pid, tid))
+			sh(fmt.Sprintf("ip link set lo up; ip address add 10.200.%d.2/24 dev eth0; ip link set eth0 up", i))
+			sh(fmt.Sprintf("nsenter -t %d -n ip link set secure%d netns /proc/%d/task/%d/ns/net; ip link set secure%d name eth1", pid, i, pid, tid, i))
+		})
+		n.url = fmt.Sprintf("http://10.200.%d.1:%d", i, api.Listener.Addr().(*net.TCPAddr).Port)
+		t.Cleanup(func() {
+			_ = exec.Command("ip", "link", "delete", fmt.Sprint("api", i)).Run()
+			if err := c.client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), n.name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		cidr := fmt.Sprintf("10.12.%d.0/24", i)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.168.77.", i)}}
+		if _, err = c.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, n := range nodes {
+		n.in(func() {
+			sh(fmt.Sprintf("ip address add 192.168.77.%d/24 dev eth1; ip link set eth1 up", i+1))
+			n.ovs = ovstest.Start(t)
+			n.runDir = n.ovs.RunDir()
+		})
+		n.start()
+		t.Cleanup(n.kill)
+	}
+	const secret, port = "nobody on the wire may read this", 8080
+	end := nodes[0].wire(secret)
+	asker, server := nodes[0].pod("client"), nodes[1].pod("server")
+	server.serve(t, port)
+	asked := func(network string) error {
+		conn, err := asker.dial(network, fmt.Sprint(server.ip, ":", port))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = ask(conn, secret, time.Second)
+		return err
+	}
+	answered := func(what string) {
+		t.Helper()
+		nodes[0].eventually(what, func() error { return asked("udp4") })
+		for range 20 {
+			if err := asked("tcp4"); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	answered("Pods of two Nodes talk")
+	for _, p := range []*pod{asker, server} {
+		if err := p.within(func() error {
+			link, err := net.InterfaceByName("eth0")
+			if err == nil && link.MTU != 1390 {
+				err = fmt.Errorf("the MTU of Pods is %d, want 1390", link.MTU)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	if encrypted, clear := end(); encrypted < 100 || clear != 0 {
+		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
+	}
+
+	// Without the process behind the device, and without agent, nothing goes in plain text, and all goes on afterwards.
+	end = nodes[0].wire(secret)
+	nodes[0].kill()
+	for range 5 {
+		if err := asked("udp4"); err == nil {
+			t.Error("there is an answer while nothing encrypts")
+		}
+	}
+	nodes[0].start()
+	answered("Pods talk again after a crash")
+	// Without the other Node's key, too; its agent announces it again.
+	if _, err := c.client.CoreV1().Nodes().Patch(t.Context(), nodes[1].name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"node.antrea.io/wireguard-public-key":null}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	answered("Pods talk again after a key was removed")
+	// Beside encryption between clusters, of which the first Node is the Gateway.
+	objects := c.objects(t)
+	for _, all := range []client.Object{&mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{}} { // of other tests
+		if err := objects.DeleteAllOf(t.Context(), all, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "west"}}
+	west.Spec.ClusterID, west.Spec.ServiceCIDR, west.Spec.WireGuard = "west", "10.98.0.0/16", &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{1}.String()}
+	west.Spec.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.168.79.101"}}
+	gateway := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodes[0].name}, GatewayIP: "192.168.77.1", InternalIP: "192.168.77.1", ServiceCIDR: "10.97.0.0/16"}
+	for _, o := range []client.Object{west, gateway} {
+		if err := objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := objects.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	nodes[0].eventually("the Gateway has a device for each", func() error {
+		g := &mcv1alpha1.Gateway{}
+		if err := objects.Get(t.Context(), client.ObjectKeyFromObject(gateway), g); err != nil || g.WireGuard == nil {
+			return fmt.Errorf("no key is announced for other clusters (%w)", err)
+		}
+		return nil
+	})
+	nodes[0].in(func() {
+		ovstest.Eventually(t, "there are routes to both", func() error {
+			for to, dev := range map[string]string{"10.98.0.0": "antrea-mc-wg0", "240.168.77.2": "antrea-wg0"} {
+				if out, err := exec.Command("ip", "route", "get", to).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("dev "+dev)) {
+					return fmt.Errorf("%s: %w: %s", to, err, out)
+				}
+			}
+			return nil
+		})
+	})
+	answered("Pods talk beside encryption between clusters")
+	if encrypted, clear := end(); encrypted < 100 || clear != 0 {
+		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
+	}
+	for _, n := range nodes {
+		s, err := n.status()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, p := range s.Problems {
+			if strings.Contains(p.Object, "secure") || strings.Contains(p.Object, "antrea") {
+				t.Errorf("%s: %+v", n.name, p)
+			}
+		}
+	}
+}
