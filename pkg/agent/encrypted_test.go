@@ -340,3 +340,58 @@ func TestPlanPlainToGateway(t *testing.T) {
 		t.Errorf("what is for the address inside may leave: %+v", d.Host.Routes)
 	}
 }
+
+// TestPlanEncryptedWays: with several Gateways the ports with BFD have ends that are known, and what comes from inside ends inside.
+func TestPlanEncryptedWays(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		nodes, peers bool
+		want         string
+	}{
+		{"between Nodes", true, false, "[192.168.79.101 from 192.168.78.101 240.168.78.102 from 240.168.78.101]"},
+		{"between clusters", false, true, "[192.168.78.102 from 192.168.78.101]"},
+		{"both", true, true, "[240.168.78.102 from 240.168.78.101]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := nodesView()
+			if test.peers {
+				v = encryptedView()
+			}
+			if test.nodes {
+				v.Config.TrafficEncryptionMode = "wireGuard"
+				for i, n := range v.Nodes {
+					n.Annotations = map[string]string{nodeKey: publickey.Key{byte(i + 1)}.String()}
+				}
+			}
+			v.Config.TransportInterface = "eth1"
+			v.Underlay.Addresses = []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}
+			first := v.Gateways[0]
+			first.Name, first.GatewayIP, first.InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
+			second := first.DeepCopy()
+			second.Name, second.GatewayIP, second.InternalIP = "node-2", "192.168.78.102", "192.168.78.102"
+			v.Gateways = append(slices.Clone(v.Gateways), second)
+			v.ClusterInfoImports[0].Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
+			d, problems := Plan(v)
+			if len(problems) > 0 {
+				t.Errorf("problems %v", problems)
+			}
+			var have []string
+			for _, p := range d.Bridges[0].Ports {
+				if strings.HasPrefix(p.Name, "bfd-") {
+					have = append(have, p.Options["remote_ip"]+" from "+p.Options["local_ip"])
+				}
+			}
+			slices.Sort(have)
+			if fmt.Sprint(have) != test.want {
+				t.Errorf("ports with BFD: %v, want %s", have, test.want)
+			}
+			for _, lines := range flowTexts(d.Flows) {
+				for _, line := range lines {
+					if strings.Contains(line, "tun_src=240.") && !strings.Contains(line, "tun_dst=240.168.78.101") {
+						t.Errorf("what comes from inside is taken elsewhere: %s", line)
+					}
+				}
+			}
+		})
+	}
+}

@@ -524,7 +524,7 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		near, far := n.Ends[0], p.InternalIP // from this cluster's Gateway
 		if p.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
-			if p.Peers[i].WireGuard != nil {
+			if p.Peers[i].WireGuard != nil || n.Encrypted { // not where those of Nodes end
 				near = p.GatewayIP
 			}
 		}
