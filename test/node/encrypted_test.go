@@ -214,15 +214,16 @@ func testEncrypted(t *testing.T, c *cluster) {
 		own.Close()
 		t.Cleanup(func() { n.ns.Close() })
 		// One link for the API server, and one for tunnels, which the switch takes over.
-		pid, tid := os.Getpid(), unix.Gettid()
 		if i == 1 {
 			sh("ip link add secure1 type veth peer name secure2")
 		}
-		sh(fmt.Sprintf("ip link add api%d type veth peer name eth0; ip address add 10.200.%d.1/24 dev api%d; ip link set api%d up", i, i, i, i))
+		sh(fmt.Sprintf("ip link add api%d type veth peer name ipa%d; ip address add 10.200.%d.1/24 dev api%d; ip link set api%d up", i, i, i, i, i))
+		for _, link := range []string{"ipa", "secure"} {
+			sh(fmt.Sprintf("ip link set %s%d netns /proc/%d/fd/%d", link, i, os.Getpid(), n.ns))
+		}
 		n.in(func() {
-			sh(fmt.Sprintf("nsenter -t %d -n ip link set eth0 netns /proc/%d/task/%d/ns/net", pid, pid, tid))
+			sh(fmt.Sprintf("ip link set ipa%d name eth0; ip link set secure%d name eth1", i, i))
 			sh(fmt.Sprintf("ip link set lo up; ip address add 10.200.%d.2/24 dev eth0; ip link set eth0 up", i))
-			sh(fmt.Sprintf("nsenter -t %d -n ip link set secure%d netns /proc/%d/task/%d/ns/net; ip link set secure%d name eth1", pid, i, pid, tid, i))
 		})
 		n.url = fmt.Sprintf("http://10.200.%d.1:%d", i, api.Listener.Addr().(*net.TCPAddr).Port)
 		t.Cleanup(func() {
