@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -347,14 +348,14 @@ func testEncrypted(t *testing.T, c *cluster) {
 		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
 	}
 	for _, n := range nodes {
-		s, err := n.status()
-		if err != nil {
-			t.Error(err)
-		}
-		for _, p := range s.Problems {
-			if strings.Contains(p.Object, "secure") || strings.Contains(p.Object, "antrea") {
-				t.Errorf("%s: %+v", n.name, p)
+		n.eventually("no problem is left", func() error {
+			s, err := n.status()
+			for _, p := range s.Problems {
+				if strings.Contains(p.Object, "secure") || strings.Contains(p.Object, "antrea") {
+					err = errors.Join(err, fmt.Errorf("%s: %+v", n.name, p))
+				}
 			}
-		}
+			return err
+		})
 	}
 }
