@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,9 @@ func main() {
 		BFD:       lab.BFD{Interval: *bfd, Multiplier: 3},
 	}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
-		if err := run(context.Background(), s, *runs, *only); err != nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := run(ctx, s, *runs, *only); err != nil {
 			fmt.Fprintln(os.Stderr, "failover:", err)
 			return 1
 		}
@@ -70,7 +73,12 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error
 				continue
 			}
 			if err := measure(ctx, s, e, runs); err != nil {
-				failed = append(failed, fmt.Errorf("%s, %s: %w", how, e.name, err))
+				err = fmt.Errorf("%s, %s: %w", how, e.name, err)
+				fmt.Println(err)
+				failed = append(failed, err)
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
 		}
 	}
@@ -115,7 +123,7 @@ func settled(ctx context.Context, s *scenario.Scenario) error {
 		return err
 	}
 	return scenario.Eventually(ctx, 3*time.Minute, func(ctx context.Context) error {
-		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "1s")
+		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "2s")
 		if err == nil && !strings.Contains(out, "100 answered, 0 failed") {
 			err = errors.New("not all are answered")
 		}
