@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -60,16 +62,65 @@ func balance(id uint32, f service.Frontend) flow.Group {
 			g.Selection.Fields[0] = ofp.IPv6Src
 		}
 	}
+	weights := weightsOf(f)
 	buckets := ids{}
-	for _, e := range f.Endpoints {
+	for i, e := range f.Endpoints {
 		g.Buckets = append(g.Buckets, flow.Bucket{
 			ID:      buckets.take(e.Addr.String()),
-			Weight:  e.Weight,
+			Weight:  weights[i],
 			Actions: flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e))),
 		})
 	}
 	return g
 }
+
+// weightsOf are the weights of the buckets of a frontend's endpoints.
+func weightsOf(f service.Frontend) []uint16 {
+	out := make([]uint16, len(f.Endpoints))
+	for i, e := range f.Endpoints {
+		out[i] = e.Weight
+	}
+	if f.Affinity {
+		return factors(out)
+	}
+	return out
+}
+
+// factors are by what a hash has to be multiplied for each of some buckets, so that its product is the largest of all as often as the bucket's
+// weight is of their sum. Open vSwitch takes the largest product of hash and weight; with plain weights of 1 and 3 the first bucket would get a
+// sixth. The formula is that of CARP's load factors (draft-vinod-carp-v1-03, 3.4): with n buckets, shares p in ascending order, and x the factors,
+//
+//	x[k] = ((n-k) (p[k]-p[k-1]) / (x[0] ... x[k-1]) + x[k-1]^(n-k)) ^ (1/(n-k))
+//
+// Factors that are all multiplied by the same number choose the same, so clients move no more than the shares do.
+func factors(weights []uint16) []uint16 {
+	n := len(weights)
+	order := make([]int, n)
+	var total float64
+	for i, w := range weights {
+		order[i] = i
+		total += float64(w)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weights[a], weights[b]) })
+	if n == 0 || weights[order[0]] == weights[order[n-1]] {
+		return weights
+	}
+	x := make([]float64, n)
+	before, last, product := 0., 0., 1.
+	for k, at := range order {
+		p, left := float64(weights[at])/total, float64(n-k)
+		x[at] = math.Pow(left*(p-before)/product+math.Pow(last, left), 1/left)
+		before, last, product = p, x[at], product*x[at]
+	}
+	out := make([]uint16, n)
+	for i := range out {
+		out[i] = uint16(max(1, math.Round(maxFactor*x[i]/last)))
+	}
+	return out
+}
+
+// maxFactor is the factor of the largest share: a product of it and a hash of 16 bits fits in 32.
+const maxFactor = 0xffff
 
 // toEndpoint remembers the choice of an endpoint for the connection and goes on to it.
 func toEndpoint(e service.Endpoint) ofp.CT {

@@ -82,5 +82,28 @@ func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) boo
 	for i, p := range list {
 		out[i] = Endpoint{Addr: p.unpack(vip.Is4()), Weight: 1}
 	}
+	if c.service.Imported {
+		c.weigh(out)
+	}
 	return out
+}
+
+// weigh gives the endpoints that stand for several their weight.
+func (c candidates) weigh(list []Endpoint) {
+	weights := map[netip.Addr]uint16{}
+	for _, slice := range c.slices {
+		if slice.Value.Weight < 2 {
+			continue
+		}
+		for _, e := range slice.Value.Endpoints {
+			weights[e.Addr] = max(weights[e.Addr], slice.Value.Weight)
+		}
+	}
+	if len(weights) == 0 {
+		return
+	}
+	for i, e := range list {
+		list[i].Weight = max(1, weights[e.Addr.Addr()])
+	}
+	reduce(list)
 }

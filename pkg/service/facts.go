@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -41,7 +42,9 @@ type SliceFacts struct {
 	Service   derive.Object
 	Ports     []SlicePort
 	Endpoints []EndpointFacts
-	Problems  []problem.Problem // what could not be parsed, and is left out
+	// Weight is how many endpoints each of them stands for: another cluster's, behind its Service's address. 0 means one.
+	Weight   uint16
+	Problems []problem.Problem // what could not be parsed, and is left out
 }
 
 // SlicePort is a port that all endpoints of an EndpointSlice have.
@@ -134,6 +137,9 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		return SliceFacts{}
 	}
 	f := SliceFacts{Service: derive.Object{Namespace: s.Namespace, Name: name}}
+	if s.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager { // nobody else's say so
+		f.weigh(s)
+	}
 	for _, port := range s.Ports {
 		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {
 			continue // "all ports" has no meaning behind a ClusterIP
@@ -170,6 +176,18 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		f.Endpoints = append(f.Endpoints, facts)
 	}
 	return f
+}
+
+// weigh reads how many endpoints each one of an imported Service stands for.
+func (f *SliceFacts) weigh(s *discoveryv1.EndpointSlice) {
+	n, err := requests.ReadReady(s.Annotations[multicluster.AnnotationReady])
+	if err != nil {
+		f.Problems = append(f.Problems, problem.Problem{
+			Object: problem.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name}, Field: "metadata.annotations[" + multicluster.AnnotationReady + "]",
+			Reason: "InvalidWeight", Message: err.Error() + "; its endpoints count as one each",
+		})
+	}
+	f.Weight = uint16(n)
 }
 
 // endpointAddress parses an address of a slice, or says why it cannot be used.

@@ -17,22 +17,33 @@ const maxScale = 1 << 10
 // Bounds of nesting. An own export among the imported is one level, a hand-made Service in
 // front of that a second. Whoever may write EndpointSlices can make chains and nets of Services
 // without end; these bounds keep the work for one frontend small, and the parts of its
-// fractions below maxShares^maxNesting = 2^52.
+// fractions below 2^maxParts.
 const (
 	maxNesting = 4
 	maxShares  = 1 << 13
+	maxParts   = 32
 )
 
-// fraction is a share of a frontend's connections: one in parts.
+// fraction is a share of a frontend's connections: count/parts of what an endpoint of weight 1 gets.
 type fraction struct {
-	addr  netip.AddrPort
-	parts uint64
+	addr         netip.AddrPort
+	count, parts uint64
+}
+
+// fractionOf is one in its lowest terms, or near it where these are large.
+func fractionOf(addr netip.AddrPort, count, parts uint64) fraction {
+	d := cmp.Or(gcd(count, parts), 1)
+	count, parts = count/d, parts/d
+	for parts >= 1<<maxParts {
+		count, parts = count/2, parts/2
+	}
+	return fraction{addr, max(count, 1), parts}
 }
 
 // nesting replaces every endpoint of a frontend that is another Service's virtual address by
 // that Service's own endpoints. An imported Service lists the ClusterIP of each exporting
 // cluster, this one included: without this the switch would have to choose twice. The replaced
-// endpoint's share is divided among those that take its place, so that each cluster gets as
+// endpoint's share, its weight, is divided among those that take its place, so that each cluster gets as
 // much as before; when there are none its share goes to the others.
 type nesting struct {
 	tables   *Tables
@@ -72,12 +83,11 @@ func (n *nesting) nested(f Frontend) bool {
 	return found
 }
 
-// shares resolves a frontend: each of its direct endpoints that leads anywhere counts once, a
-// nested one is split.
-func (n *nesting) shares(f Frontend) []fraction {
+// shares resolves a frontend: each of its direct endpoints that leads anywhere counts by its weight, a
+// nested one is split. total is the sum of all.
+func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	n.open[f.address()] = true
 	defer delete(n.open, f.address())
-	var out []fraction
 	for _, e := range f.Endpoints {
 		if n.left == 0 {
 			n.report(f, "EndpointNesting", "endpoint %s and those after it are left out: nested Services lead to more than %d endpoints; name the endpoints themselves", e.Addr, maxShares)
@@ -88,7 +98,8 @@ func (n *nesting) shares(f Frontend) []fraction {
 		inner, ok := n.at(a)
 		switch {
 		case !ok:
-			out = append(out, fraction{e.Addr, 1})
+			out = append(out, fraction{e.Addr, uint64(e.Weight), 1})
+			total += uint64(e.Weight)
 			continue
 		case n.open[a]:
 			n.report(f, "EndpointLoop", "endpoint %s leads back to the Service itself and is left out: remove it", e.Addr)
@@ -97,14 +108,16 @@ func (n *nesting) shares(f Frontend) []fraction {
 			n.report(f, "EndpointNesting", "endpoint %s is left out: it is a Service behind %d others; name the endpoints themselves", e.Addr, maxNesting)
 			continue
 		}
-		shares := n.shares(inner)
-		total := sum(shares)
-		for _, s := range shares {
-			// s.parts of 1/total each; kept as the reciprocal, see weigh.
-			out = append(out, fraction{s.addr, s.parts * total})
+		shares, of := n.shares(inner)
+		if len(shares) == 0 {
+			continue
 		}
+		for _, s := range shares {
+			out = append(out, fractionOf(s.addr, s.count*uint64(e.Weight), s.parts*of))
+		}
+		total += uint64(e.Weight)
 	}
-	return out
+	return out, total
 }
 
 func (n *nesting) report(f Frontend, reason, format string, args ...any) {
@@ -115,15 +128,6 @@ func (n *nesting) report(f Frontend, reason, format string, args ...any) {
 	if !slices.Contains(n.problems, p) { // a Service may be met on several ways
 		n.problems = append(n.problems, p)
 	}
-}
-
-// sum is the number of direct endpoints that fractions come from: the sum of 1/parts.
-func sum(fs []fraction) uint64 {
-	var total float64
-	for _, f := range fs {
-		total += 1 / float64(f.parts)
-	}
-	return uint64(total + 0.5)
 }
 
 // weigh turns fractions into the smallest whole weights that keep their proportions, or into
@@ -139,14 +143,20 @@ func weigh(fs []fraction) []Endpoint {
 	}
 	weights := map[netip.AddrPort]uint64{}
 	for _, f := range fs {
-		weights[f.addr] += max(1, (scale+f.parts/2)/f.parts)
+		weights[f.addr] += max(1, (scale*f.count+f.parts/2)/f.parts)
+	}
+	var divisor, largest uint64
+	for _, w := range weights {
+		divisor, largest = gcd(divisor, w), max(largest, w)
 	}
 	out := make([]Endpoint, 0, len(weights))
 	for addr, w := range weights {
-		out = append(out, Endpoint{Addr: addr, Weight: uint16(min(w, 65535))})
+		if w /= divisor; largest/divisor > 0xffff {
+			w = max(1, w*0xffff/(largest/divisor))
+		}
+		out = append(out, Endpoint{Addr: addr, Weight: uint16(w)})
 	}
 	slices.SortFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
-	reduce(out)
 	return out
 }
 

@@ -289,7 +289,8 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		}
 		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
 		if n.nested(f) {
-			f.Endpoints = weigh(n.shares(f))
+			shares, _ := n.shares(f)
+			f.Endpoints = weigh(shares)
 			problems = append(problems, n.problems...)
 		}
 		out = append(out, f)

@@ -49,6 +49,18 @@ func second(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return s
 }
 
+func third(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Name += "3"
+	return s
+}
+
+// standing has the endpoints of a slice of an imported Service stand for several each.
+func standing(n string, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Labels[discoveryv1.LabelManagedBy] = multicluster.EndpointSliceManager
+	s.Annotations = map[string]string{multicluster.AnnotationReady: n}
+	return s
+}
+
 func ready(ip string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: []string{ip}} }
 
 func on(node string, e discoveryv1.Endpoint) discoveryv1.Endpoint {
@@ -197,6 +209,47 @@ func TestPlan(t *testing.T) {
 			},
 			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
+		{
+			name:     "other clusters' Services count as many as they have ready endpoints; the own one's share is its Pods'",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
+				standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
+				second(standing("5", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20")))),
+				third(standing("", slice("antrea-mc-nginx", "/TCP/80", ready("10.98.0.20")))),
+			},
+			want: []string{
+				"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080 10.97.0.20:80*5 10.98.0.20:80",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
+			},
+		},
+		{
+			name:     "the own one has one Pod less than the others were told",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
+				standing("3", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
+				second(standing("3", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20")))),
+			},
+			want: []string{
+				"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080 10.97.0.20:80*2",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
+			},
+		},
+		{
+			name:     "a number that is none, and one of a Service that is not imported",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				standing("4", slice("nginx", "/TCP/8080", ready("10.10.0.2"))),
+				second(slice("nginx", "/TCP/8080", ready("10.10.0.3"))),
+				standing("0", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"), ready("10.98.0.20"))),
+			},
+			want: []string{
+				"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80 10.98.0.20:80",
+				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
+			},
+			problems: []string{"EndpointSlice default/antrea-mc-nginx- metadata.annotations[multicluster.tombolo.io/ready-endpoints] InvalidWeight"},
+		},
 		{name: "only IPv6", services: []*corev1.Service{v6}},
 		{
 			name:     "own export among the imported: its cluster keeps its share",
@@ -254,12 +307,12 @@ func TestWeigh(t *testing.T) {
 	addr := func(last byte) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 80)
 	}
-	many := []fraction{{addr(200), 1}}
+	many := []fraction{{addr(200), 1, 1}}
 	for i := range byte(37) {
-		many = append(many, fraction{addr(i + 1), 37}) // one cluster of 37 endpoints
+		many = append(many, fraction{addr(i + 1), 1, 37}) // one cluster of 37 endpoints
 	}
 	for i := range byte(41) {
-		many = append(many, fraction{addr(i + 100), 41}) // one of 41
+		many = append(many, fraction{addr(i + 100), 1, 41}) // one of 41
 	}
 	share := map[string]float64{}
 	var total float64

@@ -45,12 +45,18 @@ func TestWalk(t *testing.T) {
 				s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
 			}
 			s.Spec.PublishNotReadyAddresses = random.IntN(4) == 0
+			if random.IntN(2) == 0 {
+				imported(s)
+			}
 			services[name] = s
 			tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
 		default:
 			s := slice(name, port())
 			if random.IntN(2) == 0 {
 				second(s)
+			}
+			if random.IntN(2) == 0 {
+				standing(fmt.Sprint(random.IntN(6)), s)
 			}
 			for range random.IntN(5) {
 				ip := vip()

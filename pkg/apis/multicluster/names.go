@@ -46,6 +46,9 @@ const (
 	AnnotationExported = "multicluster.tombolo.io/exported"
 	// AnnotationSources on a ResourceImport of kind Endpoints says which subsets are of which cluster: a list of exportcheck.Source.
 	AnnotationSources = "multicluster.tombolo.io/sources"
+	// AnnotationReady on a ResourceExport of kind Endpoints that has a Service's address says how many ready endpoints are behind it
+	// (requests.ReadReady). On the EndpointSlices of imported Services it says the same of their endpoints.
+	AnnotationReady = "multicluster.tombolo.io/ready-endpoints"
 	// AnnotationKeptPods on a Gateway, by the member controller, are the ranges of this cluster's Pods, separated by commas, that
 	// the leader hands on together with v1alpha1.FeaturePreserveClientIP.
 	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"

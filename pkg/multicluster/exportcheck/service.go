@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
 // ServiceFacts are what a member exports of a Service beside its ports. They travel in an annotation of the
@@ -155,24 +156,40 @@ func ReadMetadata(value string) (m Metadata, err error) {
 type Source struct {
 	Cluster string `json:"cluster"`
 	Subsets int    `json:"subsets"`
+	// Ready is how many ready endpoints are behind the cluster's one address; 0 where it does not say so.
+	Ready int `json:"ready,omitempty"`
 }
+
+// Part are the endpoints of one cluster among the joint ones. Ready is that of Source.
+type Part struct {
+	Subsets []corev1.EndpointSubset
+	Ready   int
+}
+
+// OneAddress says whether subsets have one address, which alone may stand for several endpoints.
+func OneAddress(subsets []corev1.EndpointSubset) bool { return Count(subsets) == 1 }
 
 // SourcesText is the annotation's value.
 func SourcesText(list []Source) string { return text(list) }
 
 // ReadSources splits the joint subsets by their clusters. It returns false where the annotation is missing or does not fit them.
-func ReadSources(value string, subsets []corev1.EndpointSubset) (map[string][]corev1.EndpointSubset, bool) {
+func ReadSources(value string, subsets []corev1.EndpointSubset) (map[string]Part, bool) {
 	var list []Source
 	if value == "" || json.Unmarshal([]byte(value), &list) != nil {
 		return nil, false
 	}
-	out := map[string][]corev1.EndpointSubset{}
+	out := map[string]Part{}
 	at := 0
 	for _, s := range list {
 		if s.Cluster == "" || s.Subsets < 0 || s.Subsets > len(subsets)-at {
 			return nil, false
 		}
-		out[s.Cluster] = append(out[s.Cluster], subsets[at:at+s.Subsets]...)
+		p := out[s.Cluster]
+		p.Subsets = append(p.Subsets, subsets[at:at+s.Subsets]...)
+		if p.Ready = 0; s.Ready > 0 && s.Ready <= requests.MaxReady && OneAddress(p.Subsets) {
+			p.Ready = s.Ready
+		}
+		out[s.Cluster] = p
 		at += s.Subsets
 	}
 	return out, at == len(subsets)

@@ -13,6 +13,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
 // announce is what there is of a MemberClusterAnnounce. Decisions read Fact, which a heartbeat
@@ -48,6 +49,7 @@ type export struct {
 	Ports   []corev1.ServicePort
 	Facts   *exportcheck.ServiceFacts // nil where the exporter says nothing
 	Subsets []corev1.EndpointSubset
+	Ready   int // endpoints behind its address; 0 where the exporter does not say
 	Info    *mcv1alpha1.ClusterInfo
 	Label   string // normalised
 	Policy  string // its spec as JSON
@@ -84,6 +86,10 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 	case multicluster.EndpointsKind:
 		if e.Missing = re.Spec.Endpoints == nil; !e.Missing {
 			e.Subsets = re.Spec.Endpoints.Subsets
+			var err error
+			if e.Ready, err = requests.ReadReady(re.Annotations[multicluster.AnnotationReady]); err != nil {
+				e.Wrong = err.Error()
+			}
 		}
 	case multicluster.ClusterInfoKind:
 		e.Info, e.Missing = re.Spec.ClusterInfo, re.Spec.ClusterInfo == nil

@@ -61,7 +61,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	}
 	service, _ := derive.Get(r, t.services, base)
 	j := joint{There: true, Of: service.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
-	clean := map[string][]corev1.EndpointSubset{} // by cluster ID
+	clean := map[string]exportcheck.Part{} // by cluster ID
 	count, bytes := 0, 0
 	for _, e := range exports { // the oldest first: a newcomer does not push others out
 		switch {
@@ -71,6 +71,9 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 			continue
 		case e.Missing:
 			j.fail(e, "spec.endpoints is missing")
+			continue
+		case e.Wrong != "":
+			j.fail(e, "%s", e.Wrong)
 			continue
 		case e.Of == service.Of && service.Conflict != nil && !service.Converged[e.ClusterID] && t.exportsService(r, base, e.ClusterID):
 			j.fail(e, "the endpoints of cluster %s are left out: %s", e.ClusterID, service.Conflict.Message)
@@ -95,7 +98,11 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 			continue
 		}
 		count, bytes = n, b
-		j.Converged[e.ClusterID], clean[e.ClusterID] = true, subsets
+		part := exportcheck.Part{Subsets: subsets}
+		if exportcheck.OneAddress(subsets) {
+			part.Ready = e.Ready
+		}
+		j.Converged[e.ClusterID], clean[e.ClusterID] = true, part
 	}
 	if len(j.Converged) == 0 {
 		return j, nil
@@ -103,8 +110,9 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	var subsets []corev1.EndpointSubset
 	var sources []exportcheck.Source
 	for _, id := range slices.Sorted(maps.Keys(j.Converged)) {
-		subsets = append(subsets, clean[id]...)
-		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: len(clean[id])})
+		part := clean[id]
+		subsets = append(subsets, part.Subsets...)
+		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: len(part.Subsets), Ready: part.Ready})
 	}
 	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
 		Namespace: j.Of.namespace, Name: j.Of.name, Kind: multicluster.EndpointsKind,

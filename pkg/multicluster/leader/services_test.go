@@ -3,6 +3,7 @@ package leader
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +154,50 @@ func TestConflicts(t *testing.T) {
 			v.ResourceImports = slices.Collect(maps.Values(have.Imports))
 			if again, _ := Plan(v); !slices.Equal(reported(again), reported(have)) {
 				t.Errorf("once it is written something else is desired: %v, was %v", reported(again), reported(have))
+			}
+		})
+	}
+}
+
+// TestReadyEndpoints passes on how many endpoints are behind a cluster's address, where it has one.
+func TestReadyEndpoints(t *testing.T) {
+	exports := func(cluster, ready string, addresses ...string) []*mcv1alpha1.ResourceExport {
+		e := endpoints(cluster, "default", "web", addresses[0])
+		for _, ip := range addresses[1:] {
+			e.Spec.Endpoints.Subsets[0].Addresses = append(e.Spec.Endpoints.Subsets[0].Addresses, corev1.EndpointAddress{IP: ip})
+		}
+		if ready != "" {
+			e.Annotations = map[string]string{multicluster.AnnotationReady: ready}
+		}
+		return []*mcv1alpha1.ResourceExport{service(cluster, "default", "web", time.Hour, 80), e}
+	}
+	for _, row := range []struct {
+		name string
+		now  [][]*mcv1alpha1.ResourceExport
+		want string
+		told []string
+	}{
+		{"one says it, one does not", [][]*mcv1alpha1.ResourceExport{exports("east", "3", "10.96.0.1"), exports("west", "", "10.97.0.1")},
+			`[{"cluster":"east","subsets":1,"ready":3},{"cluster":"west","subsets":1}]`, nil},
+		{"Pods' own addresses count one each, whatever is said", [][]*mcv1alpha1.ResourceExport{exports("east", "900", "10.96.0.1", "10.96.0.2")},
+			`[{"cluster":"east","subsets":1}]`, nil},
+		{"a number that is none is refused, the others go on", [][]*mcv1alpha1.ResourceExport{exports("east", "65536", "10.96.0.1"), exports("west", "2", "10.97.0.1")},
+			`[{"cluster":"west","subsets":1,"ready":2}]`,
+			[]string{`east-default-web-endpoints fails: metadata.annotations[multicluster.tombolo.io/ready-endpoints]: "65536" is not a number of ready endpoints: expected 1 to 1000`}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), ResourceExports: slices.Concat(row.now...)})
+			if diff := cmp.Diff(row.want, have.Imports["default-web-endpoints"].Annotations[multicluster.AnnotationSources]); diff != "" {
+				t.Errorf("want, have:\n%s", diff)
+			}
+			var told []string
+			for _, line := range reported(have) {
+				if strings.Contains(line, " fails: ") {
+					told = append(told, line)
+				}
+			}
+			if diff := cmp.Diff(row.told, told); diff != "" {
+				t.Errorf("told, want, have:\n%s", diff)
 			}
 		})
 	}

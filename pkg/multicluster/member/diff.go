@@ -393,11 +393,7 @@ func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 
 func mergeGateway(into, want *mcv1alpha1.Gateway) {
 	into.GatewayIP, into.InternalIP, into.ServiceCIDR = want.GatewayIP, want.InternalIP, want.ServiceCIDR
-	if kept, ok := want.Annotations[multicluster.AnnotationKeptPods]; ok {
-		metav1.SetMetaDataAnnotation(&into.ObjectMeta, multicluster.AnnotationKeptPods, kept)
-	} else {
-		delete(into.Annotations, multicluster.AnnotationKeptPods)
-	}
+	mergeAnnotation(into, want, multicluster.AnnotationKeptPods)
 }
 
 func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {
@@ -446,6 +442,7 @@ func mergeSlice(into, want *discoveryv1.EndpointSlice) {
 		into.Labels = map[string]string{}
 	}
 	maps.Copy(into.Labels, want.Labels)
+	mergeAnnotation(into, want, multicluster.AnnotationReady)
 	into.Ports, into.Endpoints = want.Ports, want.Endpoints
 }
 
@@ -462,9 +459,10 @@ func sameSource(a, b *mcv1alpha1.ResourceExport) bool {
 
 func mergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
 	into.Spec = want.Spec
-	if value, ok := want.Annotations[multicluster.AnnotationService]; ok {
-		metav1.SetMetaDataAnnotation(&into.ObjectMeta, multicluster.AnnotationService, value)
+	if _, ok := want.Annotations[multicluster.AnnotationService]; ok {
+		mergeAnnotation(into, want, multicluster.AnnotationService)
 	}
+	mergeAnnotation(into, want, multicluster.AnnotationReady)
 	if into.Labels == nil {
 		into.Labels = map[string]string{}
 	}
@@ -473,6 +471,20 @@ func mergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
 		if !slices.Contains(into.Finalizers, f) {
 			into.Finalizers = append(into.Finalizers, f)
 		}
+	}
+}
+
+// mergeAnnotation has one annotation be as it should, which may be none.
+func mergeAnnotation(into, want metav1.Object, key string) {
+	annotations := into.GetAnnotations()
+	value, ok := want.GetAnnotations()[key]
+	switch {
+	case !ok:
+		delete(annotations, key)
+	case annotations == nil:
+		into.SetAnnotations(map[string]string{key: value})
+	default:
+		annotations[key] = value
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,13 +58,13 @@ func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 }
 
 // bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges.
-func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[string][]subset {
+func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[string]exportcheck.Part {
 	all := ri.Spec.Endpoints.Subsets
 	if out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], all); ok {
 		return out
 	}
 	ranges, _ := derive.Get(r, t.sources, here)
-	out := map[string][]subset{}
+	out := map[string]exportcheck.Part{}
 	for _, s := range all {
 		parts := map[string][]address{}
 		for _, a := range s.Addresses {
@@ -76,7 +77,7 @@ func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[s
 			parts[id] = append(parts[id], a)
 		}
 		for id, list := range parts {
-			out[id] = append(out[id], subset{Addresses: list, Ports: s.Ports})
+			out[id] = exportcheck.Part{Subsets: append(out[id].Subsets, subset{Addresses: list, Ports: s.Ports})}
 		}
 	}
 	return out
@@ -84,14 +85,18 @@ func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[s
 
 // endpointSlices are those of an imported Service: for the Service that is derived from it, by which the datapath finds them, and for
 // multi-cluster DNS. An endpoint stays in its slice while others come and go, so that a change costs one slice.
-func endpointSlices(of, service derive.Object, sources map[string][]subset) []*discoveryv1.EndpointSlice {
+func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Part) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, id := range slices.Sorted(maps.Keys(sources)) {
 		label := id
 		if len(validation.IsValidLabelValue(id)) > 0 {
 			label = multicluster.LabelHash(id)
 		}
-		subsets, _ := exportcheck.Subsets("", sources[id], exportcheck.Allowed{}, exportcheck.MaxImportEndpoints) // what is wrong is reported of all together
+		subsets, _ := exportcheck.Subsets("", sources[id].Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints) // what is wrong is reported of all together
+		var annotations map[string]string
+		if n := sources[id].Ready; n > 0 {
+			annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(n)}
+		}
 		for i, s := range subsets {
 			for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 				for bucket, endpoints := range buckets(s, family) {
@@ -106,6 +111,7 @@ func endpointSlices(of, service derive.Object, sources map[string][]subset) []*d
 								discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager,
 								mcsv1beta1.LabelServiceName: of.Name, mcsv1beta1.LabelSourceCluster: label,
 							},
+							Annotations: annotations,
 						},
 						AddressType: family, Ports: slicePorts(s.Ports), Endpoints: endpoints,
 					})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -43,6 +45,7 @@ type exportable struct {
 	Ports    []corev1.ServicePort
 	Facts    exportcheck.ServiceFacts
 	Subsets  []subset
+	Ready    int    // endpoints behind the Service's address; 0 where the subsets are the endpoints
 	Refusal  string // the reason; empty for none
 	Message  string
 	Observed int64 // generation of the ServiceExport
@@ -73,6 +76,9 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
 		x.Ports, x.Subsets, x.Facts = service.Spec.Ports, subsets, factsToExport(service, export)
+		if !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
+			x.Ready = requests.RoundReady(countReady(endpointSlices))
+		}
 	}
 	return x, nil
 }
@@ -125,6 +131,9 @@ func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []probl
 	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind), Endpoints: resourceExport(m, k, multicluster.EndpointsKind)}
 	out.Service.Annotations = map[string]string{multicluster.AnnotationService: x.Facts.String()}
 	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
+	if x.Ready > 0 {
+		out.Endpoints.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(x.Ready)}
+	}
 	out.Endpoints.Spec.Endpoints = &mcv1alpha1.EndpointsExport{Subsets: x.Subsets}
 	return out, nil
 }
@@ -303,6 +312,23 @@ func hasReady(endpointSlices []*discoveryv1.EndpointSlice) bool {
 		}
 	}
 	return false
+}
+
+// countReady is how many endpoints are ready, of the family that has more: a Pod with two addresses is one endpoint.
+func countReady(endpointSlices []*discoveryv1.EndpointSlice) int {
+	count := map[discoveryv1.AddressType]int{}
+	for _, s := range endpointSlices {
+		if n, err := strconv.Atoi(s.Annotations[multicluster.AnnotationReady]); err == nil { // as sliceFacts says
+			count[s.AddressType] += n
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if ready(e) {
+				count[s.AddressType]++
+			}
+		}
+	}
+	return max(count[discoveryv1.AddressTypeIPv4], count[discoveryv1.AddressTypeIPv6], count[discoveryv1.AddressTypeFQDN])
 }
 
 // clusterIPs are the IPv4 ClusterIPs of a Service.

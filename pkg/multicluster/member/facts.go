@@ -1,6 +1,7 @@
 package member
 
 import (
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -127,21 +128,23 @@ func byController(o *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// sliceFacts are, where Services are exported by their ClusterIP, no more than whether an endpoint is ready; but of headless
+// sliceFacts are, where Services are exported by their ClusterIP, no more than how many endpoints are ready, in an annotation; but of headless
 // Services, and of those that may be ones. Those of imported Services are whole: they are compared with what they should be.
 func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metaFacts(o), AddressType: o.AddressType}
-		s.UID = ""
 		if importedSlice(o) {
-			s.UID, s.Labels, s.Ports, s.Endpoints = o.UID, o.Labels, o.Ports, o.Endpoints
+			s.ObjectMeta = metaFacts(o, multicluster.AnnotationReady)
+			s.Labels, s.Ports, s.Endpoints = o.Labels, o.Ports, o.Endpoints
 			return s
 		}
+		s.UID = ""
 		s.Labels = map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]}
 		pods := types == config.EndpointIPTypePodIP || !byController(o)
 		if pods {
 			s.Ports = o.Ports
 		}
+		count := 0
 		for _, e := range o.Endpoints {
 			switch {
 			case !ready(e):
@@ -149,7 +152,11 @@ func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.Endp
 				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Hostname: e.Hostname})
 			default:
 				s.Endpoints = []discoveryv1.Endpoint{{}}
+				count++
 			}
+		}
+		if count > 0 {
+			s.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(count)}
 		}
 		return s
 	}
@@ -197,7 +204,7 @@ func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImpor
 }
 
 func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
-	m := metaFacts(o, multicluster.AnnotationService)
+	m := metaFacts(o, multicluster.AnnotationService, multicluster.AnnotationReady)
 	m.Labels, m.Finalizers = o.Labels, o.Finalizers
 	re := &mcv1alpha1.ResourceExport{ObjectMeta: m, Spec: o.Spec}
 	for _, c := range o.Status.Conditions {

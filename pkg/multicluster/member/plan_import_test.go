@@ -13,6 +13,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 func importOf(ns, name string) *mcv1alpha1.ResourceImport {
@@ -81,7 +82,7 @@ func TestPlanImports(t *testing.T) {
 	}
 	importedSlices := func() []*discoveryv1.EndpointSlice {
 		return endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
-			map[string][]subset{unknownSource: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets})
+			map[string]exportcheck.Part{unknownSource: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}})
 	}
 	for _, row := range []struct {
 		name     string

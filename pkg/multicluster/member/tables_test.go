@@ -390,8 +390,8 @@ func TestEventsWithoutFacts(t *testing.T) {
 			s.Annotations, s.ResourceVersion = map[string]string{"x": "y"}, "9"
 			v.Services = []*corev1.Service{s}
 		}},
-		{"another endpoint of a Service that is exported by its ClusterIP", func(v *View) {
-			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(true, false, true)}
+		{"another endpoint of a Service that is exported by its ClusterIP, which is not ready", func(v *View) {
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(true, false, false)}
 		}},
 		{"the leader has taken an export", func(v *View) {
 			re := v.Leader.ResourceExports[0].DeepCopy()

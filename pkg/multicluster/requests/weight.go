@@ -1,0 +1,44 @@
+// Package requests decides where requests to a Service of the ClusterSet go: which clusters get how many. It is pure. The member
+// controllers write what it reads, the agents act on it.
+package requests
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+)
+
+// MaxReady is how many endpoints one address stands for at most.
+const MaxReady = 1000
+
+// RoundReady is the number of ready endpoints that other clusters are told: exact up to 16, above that rounded by a sixteenth at most, so that not
+// every Pod that comes or goes is a write in each cluster.
+func RoundReady(n int) int {
+	step := 1
+	for n > 16*step {
+		step *= 2
+	}
+	return min((n+step/2)/step*step, MaxReady)
+}
+
+// ReadReady reads the annotation of a ResourceExport or an EndpointSlice; 0 for an empty one.
+func ReadReady(value string) (int, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > MaxReady {
+		return 0, fmt.Errorf("metadata.annotations[%s]: %s is not a number of ready endpoints: expected 1 to %d", multicluster.AnnotationReady, quoted(value), MaxReady)
+	}
+	return n, nil
+}
+
+// quoted keeps what somebody wrote from filling conditions and logs.
+func quoted(text string) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q...", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}
