@@ -105,5 +105,4 @@ func (c candidates) weigh(list []Endpoint) {
 	for i, e := range list {
 		list[i].Weight = max(1, weights[e.Addr.Addr()])
 	}
-	reduce(list)
 }

@@ -3,9 +3,11 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -23,6 +25,10 @@ type Facts struct {
 	Affinity bool
 	// Imported says that the Service was made of other clusters' exports: its endpoints are on no Node of this one.
 	Imported bool
+	// First are the clusters that requests to an imported Service go to first, in order, and Minimum how many ready endpoints are enough.
+	// Without any requests go to all.
+	First   []string
+	Minimum int
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool
 	Problems        []problem.Problem // what could not be parsed, and is left out
@@ -43,7 +49,9 @@ type SliceFacts struct {
 	Ports     []SlicePort
 	Endpoints []EndpointFacts
 	// Weight is how many endpoints each of them stands for: another cluster's, behind its Service's address. 0 means one.
-	Weight   uint16
+	Weight uint16
+	// Cluster is whose endpoints they are, for an imported Service.
+	Cluster  string
 	Problems []problem.Problem // what could not be parsed, and is left out
 }
 
@@ -78,6 +86,12 @@ func FactsOf(s *corev1.Service) Facts {
 	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	f.Affinity = s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 	_, f.Imported = s.Annotations[multicluster.AnnotationImportedService]
+	if order, ok := s.Annotations[multicluster.AnnotationClusterOrder]; ok && f.Imported {
+		f.First, f.Minimum = requests.ReadOrder(order), 1
+		if n, err := strconv.Atoi(s.Annotations[multicluster.AnnotationMinimumReady]); err == nil { // as the member controller writes it
+			f.Minimum = n
+		}
+	}
 	f.PublishNotReady = s.Spec.PublishNotReadyAddresses
 	for i, port := range s.Spec.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
@@ -139,6 +153,7 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 	f := SliceFacts{Service: derive.Object{Namespace: s.Namespace, Name: name}}
 	if s.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager { // nobody else's say so
 		f.weigh(s)
+		f.Cluster = s.Labels[mcsv1beta1.LabelSourceCluster]
 	}
 	for _, port := range s.Ports {
 		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -118,6 +119,42 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 		total += uint64(e.Weight)
 	}
 	return out, total
+}
+
+// first returns the endpoints that requests to an imported Service go to: those of the clusters that come first, as far as they have enough
+// ready ones together, else all. A Service of this cluster counts by what it has here and now, others by what they say.
+func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
+	rank := map[netip.Addr]int{}
+	for _, s := range derive.List(n.reader, n.tables.ByService, key) {
+		if at := slices.Index(facts.First, s.Value.Cluster); at >= 0 {
+			for _, e := range s.Value.Endpoints {
+				if had, ok := rank[e.Addr]; !ok || at < had {
+					rank[e.Addr] = at
+				}
+			}
+		}
+	}
+	ranks := make([]int, len(f.Endpoints))
+	ready := make([]int, len(facts.First)+1)
+	for i, e := range f.Endpoints {
+		at, ok := rank[e.Addr.Addr()]
+		if !ok {
+			at = len(facts.First)
+		}
+		count := int(e.Weight)
+		if inner, ok := n.at(address{f.Protocol, e.Addr}); ok {
+			count = len(inner.Endpoints)
+		}
+		ranks[i], ready[at] = at, ready[at]+count
+	}
+	enough := requests.Enough(ready, facts.Minimum)
+	var out []Endpoint
+	for i, e := range f.Endpoints {
+		if ranks[i] < enough {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 func (n *nesting) report(f Frontend, reason, format string, args ...any) {

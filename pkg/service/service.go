@@ -284,14 +284,20 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			})
 			continue
 		}
-		if facts.Imported && facts.Local {
-			f.Endpoints = t.ofThisCluster(f, r)
-		}
 		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
+		switch {
+		case facts.Imported && facts.Local:
+			f.Endpoints = t.ofThisCluster(f, r)
+		case len(facts.First) > 0:
+			f.Endpoints = n.first(key, f, facts)
+		}
 		if n.nested(f) {
 			shares, _ := n.shares(f)
 			f.Endpoints = weigh(shares)
 			problems = append(problems, n.problems...)
+		} else if slices.ContainsFunc(f.Endpoints, func(e Endpoint) bool { return e.Weight > 1 }) {
+			f.Endpoints = slices.Clone(f.Endpoints)
+			reduce(f.Endpoints)
 		}
 		out = append(out, f)
 	}

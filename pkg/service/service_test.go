@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
@@ -58,6 +59,18 @@ func third(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 func standing(n string, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s.Labels[discoveryv1.LabelManagedBy] = multicluster.EndpointSliceManager
 	s.Annotations = map[string]string{multicluster.AnnotationReady: n}
+	return s
+}
+
+// of is a slice of endpoints of a cluster.
+func of(cluster string, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Labels[mcsv1beta1.LabelSourceCluster] = cluster
+	return s
+}
+
+// ordered is an imported Service with clusters that come first.
+func ordered(clusters, minimum string, s *corev1.Service) *corev1.Service {
+	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true", multicluster.AnnotationClusterOrder: clusters, multicluster.AnnotationMinimumReady: minimum}
 	return s
 }
 
@@ -249,6 +262,42 @@ func TestPlan(t *testing.T) {
 				"nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080",
 			},
 			problems: []string{"EndpointSlice default/antrea-mc-nginx- metadata.annotations[multicluster.tombolo.io/ready-endpoints] InvalidWeight"},
+		},
+		{
+			name:     "this cluster first, which has enough",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3")),
+				of("east", standing("1", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
+				second(of("west", standing("9", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.0.3:8080"},
+		},
+		{
+			name:     "this cluster first, which has one ready endpoint too few, whatever the others were told: all",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), ordered("east", "2", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", ready("10.10.0.2"), withConditions("10.10.0.3", false, false, false)),
+				of("east", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
+				second(of("west", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.97.0.20:80", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+		},
+		{
+			name:     "an order of clusters: the next one is used as well when the first has too few",
+			services: []*corev1.Service{ordered("west,north", "3", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				of("west", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20")))),
+				second(of("north", standing("4", slice("antrea-mc-nginx", "/TCP/80", ready("10.98.0.20"))))),
+				third(of("south", standing("9", slice("antrea-mc-nginx", "/TCP/80", ready("10.99.0.20"))))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80 10.98.0.20:80*2"},
+		},
+		{
+			name:     "clusters that nobody has: all",
+			services: []*corev1.Service{ordered("up,down", "1", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices:   []*discoveryv1.EndpointSlice{of("west", standing("", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20"))))},
+			want:     []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80"},
 		},
 		{name: "only IPv6", services: []*corev1.Service{v6}},
 		{

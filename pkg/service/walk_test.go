@@ -47,6 +47,9 @@ func TestWalk(t *testing.T) {
 			s.Spec.PublishNotReadyAddresses = random.IntN(4) == 0
 			if random.IntN(2) == 0 {
 				imported(s)
+				if random.IntN(2) == 0 {
+					ordered([]string{"a", "b", "b,a", "x"}[random.IntN(4)], fmt.Sprint(1+random.IntN(4)), s)
+				}
 			}
 			services[name] = s
 			tables.Services.Set(derive.ObjectOf(s), FactsOf(s))
@@ -56,7 +59,7 @@ func TestWalk(t *testing.T) {
 				second(s)
 			}
 			if random.IntN(2) == 0 {
-				standing(fmt.Sprint(random.IntN(6)), s)
+				of([]string{"a", "b", "c"}[random.IntN(3)], standing(fmt.Sprint(random.IntN(6)), s))
 			}
 			for range random.IntN(5) {
 				ip := vip()

@@ -49,6 +49,14 @@ const (
 	// AnnotationReady on a ResourceExport of kind Endpoints that has a Service's address says how many ready endpoints are behind it
 	// (requests.ReadReady). On the EndpointSlices of imported Services it says the same of their endpoints.
 	AnnotationReady = "multicluster.tombolo.io/ready-endpoints"
+	// AnnotationRequests on a ServiceExport or a ServiceImport says where requests go (requests.Mode); the leader writes what exports
+	// say on the ResourceImport of kind ServiceImport.
+	AnnotationRequests = "multicluster.tombolo.io/requests"
+	// AnnotationClusterOrder lists clusters for that, separated by commas. On the Service of an import it is what the member controller made of
+	// all: the clusters that come first, by the values of the EndpointSlices' label.
+	AnnotationClusterOrder = "multicluster.tombolo.io/cluster-order"
+	// AnnotationMinimumReady is how many ready endpoints are enough for that.
+	AnnotationMinimumReady = "multicluster.tombolo.io/minimum-ready"
 	// AnnotationKeptPods on a Gateway, by the member controller, are the ranges of this cluster's Pods, separated by commas, that
 	// the leader hands on together with v1alpha1.FeaturePreserveClientIP.
 	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"

@@ -29,6 +29,7 @@ type ServiceFacts struct {
 	InternalTrafficPolicy corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
 	TrafficDistribution   string                              `json:"trafficDistribution,omitempty"`
 	IPFamilies            []corev1.IPFamily                   `json:"ipFamilies,omitempty"`
+	Requests              *requests.Rule                      `json:"requests,omitempty"`
 	Metadata
 }
 
@@ -92,6 +93,11 @@ func (f *ServiceFacts) check() error {
 	for i, family := range f.IPFamilies {
 		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol || slices.Contains(f.IPFamilies[:i], family) {
 			return fmt.Errorf("ipFamilies[%d]: %s is not one of IPv4 and IPv6, each once", i, quoted(string(family)))
+		}
+	}
+	if f.Requests != nil {
+		if err := f.Requests.Check(); err != nil {
+			return fmt.Errorf("requests: %w", err)
 		}
 	}
 	return f.Metadata.check()

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -217,7 +218,7 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 }
 
 // importAnnotations are those that this controller writes on ResourceImports.
-var importAnnotations = []string{multicluster.AnnotationExported, multicluster.AnnotationSources}
+var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources}, requests.Keys...)
 
 func sameAnnotations(have, want *mcv1alpha1.ResourceImport) bool {
 	return !slices.ContainsFunc(importAnnotations, func(key string) bool { return have.Annotations[key] != want.Annotations[key] })

@@ -18,6 +18,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
 // endpoints is what a cluster exports next to its Service, with one address.
@@ -114,6 +115,11 @@ func specText(ri *mcv1alpha1.ResourceImport) string {
 	}
 	if len(s.IPFamilies) > 0 {
 		text += fmt.Sprint(" ", s.IPFamilies)
+	}
+	for i, key := range requests.Keys {
+		if value, ok := ri.Annotations[key]; ok {
+			text += []string{" goes ", " ", " "}[i] + value
+		}
 	}
 	return text + ri.Annotations[multicluster.AnnotationExported]
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -17,6 +18,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -91,6 +93,9 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 	if len(m.metadata.Labels)+len(m.metadata.Annotations) > 0 {
 		j.Import.Annotations = map[string]string{multicluster.AnnotationExported: m.metadata.String()}
 	}
+	for key, value := range m.requests.Annotations() {
+		metav1.SetMetaDataAnnotation(&j.Import.ObjectMeta, key, value)
+	}
 	return j, nil
 }
 
@@ -98,6 +103,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 type merged struct {
 	spec     mcsv1alpha1.ServiceImportSpec
 	metadata exportcheck.Metadata
+	requests requests.Rule
 	headless bool
 	// lost are the names of ports that a cluster exports and that are another cluster's port in the import, by cluster ID.
 	lost      map[string]map[string]bool
@@ -149,11 +155,27 @@ func merge(exports []*export) *merged {
 	}
 	m.spec.IPFamilies = f.IPFamilies
 	differs(mcsv1beta1.ServiceExportReasonIPFamilyConflict, "ipFamilies", fmt.Sprint(f.IPFamilies), func(f *exportcheck.ServiceFacts) any { return f.IPFamilies })
+	m.where(exports)
 	m.metadata = f.Metadata
 	differs(mcsv1beta1.ServiceExportReasonLabelsConflict, "exportedLabels", quoted(f.Labels), func(f *exportcheck.ServiceFacts) any { return f.Labels })
 	differs(mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exportedAnnotations", quoted(f.Annotations), func(f *exportcheck.ServiceFacts) any { return f.Annotations })
 	return m
 }
+
+// where is where requests go: as the oldest export says that says anything.
+func (m *merged) where(exports []*export) {
+	exports = slices.DeleteFunc(slices.Clone(exports), func(e *export) bool { return e.Facts.Requests == nil })
+	if m.headless || len(exports) == 0 {
+		return
+	}
+	m.requests = *exports[0].Facts.Requests
+	if e := first(exports[1:], func(e *export) bool { return !equality.Semantic.DeepEqual(*e.Facts.Requests, m.requests) }); e != nil {
+		m.add(reasonRequestsConflict, "annotation "+multicluster.AnnotationRequests, string(m.requests.To), exports[0], e, "another value, list or minimum")
+	}
+}
+
+// reasonRequestsConflict is that of exports which say differently where requests go.
+const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
 // ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that an older
 // export has is lost: its cluster's endpoints do not get what is meant for the other one.

@@ -15,6 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
 // TestConflicts has the rows of the Multi-Cluster Services API: what the exports of a Service become, and what their exporters are told.
@@ -140,6 +141,20 @@ func TestConflicts(t *testing.T) {
 			export("east", since(1, func(f *facts) { f.SessionAffinity = "Sticky" }), http), export("west", since(2, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +west",
 			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: sessionAffinity: "Sticky" is not one of ClientIP and None`}},
+		{"where requests go: as the oldest says that says anything", exports{
+			export("east", since(1, nil), http), export("south", nil, http),
+			export("west", since(2, func(f *facts) { f.Requests = &requests.Rule{To: requests.Local, Minimum: 2} }), http)}, []string{
+			"default-web-service of default/web [http:TCP/80] goes local 2 +east +south +west"}},
+		{"where requests go: they differ", exports{
+			export("east", since(1, func(f *facts) {
+				f.Requests = &requests.Rule{To: requests.ClusterOrder, Order: []string{"west", "east"}}
+			}), http),
+			export("west", since(2, func(f *facts) { f.Requests = &requests.Rule{To: requests.Spread} }), http)}, append([]string{
+			"default-web-service of default/web [http:TCP/80] goes cluster-order west,east +east +west"}, all("RequestsConflict", "east", "west")...)},
+		{"where requests go: no such mode", exports{
+			export("east", since(1, func(f *facts) { f.Requests = &requests.Rule{To: "nearest"} }), http), export("west", since(2, nil), http)}, []string{
+			"default-web-service of default/web [http:TCP/80] +west",
+			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: requests: metadata.annotations[multicluster.tombolo.io/requests]: "nearest" is not one of spread, local and cluster-order`}},
 		{"a label that would speak to controllers", exports{
 			export("east", since(1, func(f *facts) { f.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"} }), http)}, []string{
 			`east-default-web-service fails: metadata.annotations[multicluster.tombolo.io/service]: annotations: "multicluster.antrea.io/imported-service" is the ClusterSet's own: export another one`}},

@@ -261,7 +261,7 @@ func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 	m, _ := derive.Get(r, t.membership, here)
 	merged := have.DeepCopy()
 	merged.Status.Clusters, merged.Status.EndpointSliceObjects = want.Status.Clusters, want.Status.EndpointSliceObjects
-	merged.Status.Conditions = withConditions(have.Status.Conditions, want.Status.Conditions)
+	merged.Status.Conditions = withConditions(withoutRequests(have.Status.Conditions, have.Annotations), want.Status.Conditions)
 	if m.keepsImports() || equality.Semantic.DeepEqual(have.Status, merged.Status) {
 		return nil
 	}
@@ -290,7 +290,11 @@ func (t *tables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
 	if !ok {
 		return nil
 	}
+	service, _ := derive.Get(r, t.services, k)
+	_, wrong := requestsOf(have, service != nil && headless(service))
+	conditions = append(slices.Clone(conditions), requestsCondition(have, wrong)...)
 	want := exportWith(have, conditions)
+	want.Status.Conditions = withoutRequests(want.Status.Conditions, have.Annotations)
 	if equality.Semantic.DeepEqual(have.Status, want.Status) {
 		return nil
 	}
@@ -407,6 +411,8 @@ func sameAddressing(have, want *corev1.Service) bool {
 
 func mergeService(into, want *corev1.Service) {
 	mergeAnnotations(into, want)
+	mergeAnnotation(into, want, multicluster.AnnotationClusterOrder)
+	mergeAnnotation(into, want, multicluster.AnnotationMinimumReady)
 	into.Spec.Type, into.Spec.Selector = want.Spec.Type, want.Spec.Selector
 	same := slices.EqualFunc(into.Spec.Ports, want.Spec.Ports, func(a, b corev1.ServicePort) bool {
 		return a.Name == b.Name && a.Port == b.Port &&

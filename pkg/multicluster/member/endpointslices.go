@@ -88,10 +88,7 @@ func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[s
 func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Part) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, id := range slices.Sorted(maps.Keys(sources)) {
-		label := id
-		if len(validation.IsValidLabelValue(id)) > 0 {
-			label = multicluster.LabelHash(id)
-		}
+		label := sourceLabel(id)
 		subsets, _ := exportcheck.Subsets("", sources[id].Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints) // what is wrong is reported of all together
 		var annotations map[string]string
 		if n := sources[id].Ready; n > 0 {
@@ -120,6 +117,14 @@ func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Pa
 		}
 	}
 	return out
+}
+
+// sourceLabel is the value of the label that says of which cluster an EndpointSlice is.
+func sourceLabel(id string) string {
+	if len(validation.IsValidLabelValue(id)) > 0 {
+		return multicluster.LabelHash(id)
+	}
+	return id
 }
 
 func slicePorts(list []port) []discoveryv1.EndpointPort {

@@ -57,6 +57,7 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 	if m.ID == "" || !ok || !export.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
+	var ps faults
 	service, _ := derive.Get(r, t.services, k)
 	endpointSlices := slices.DeleteFunc(values(derive.List(r, t.slicesByService, k)), func(s *discoveryv1.EndpointSlice) bool {
 		return !s.DeletionTimestamp.IsZero()
@@ -76,11 +77,16 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
 		x.Ports, x.Subsets, x.Facts = service.Spec.Ports, subsets, factsToExport(service, export)
+		if rule, err := requestsOf(export, headless(service)); err != nil {
+			ps.wrongRequests("ServiceExport", k, err, "requests go as if it said nothing")
+		} else if rule.To != "" {
+			x.Facts.Requests = &rule
+		}
 		if !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
 			x.Ready = requests.RoundReady(countReady(endpointSlices))
 		}
 	}
-	return x, nil
+	return x, ps
 }
 
 // factsToExport are what leaves the cluster of a Service beside its ports and endpoints.

@@ -14,6 +14,7 @@ import (
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
 // What decisions read of an object is an object of the same kind with only that in it, so that
@@ -82,7 +83,7 @@ func nodeFacts(o *corev1.Node) *corev1.Node {
 
 func serviceFacts(o *corev1.Service) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService),
+		ObjectMeta: metaFacts(o, multicluster.AnnotationImportedService, multicluster.AnnotationClusterOrder, multicluster.AnnotationMinimumReady),
 		Spec: corev1.ServiceSpec{
 			Type: o.Spec.Type, Selector: o.Spec.Selector, Ports: o.Spec.Ports, ClusterIP: o.Spec.ClusterIP, ClusterIPs: o.Spec.ClusterIPs,
 			SessionAffinity: o.Spec.SessionAffinity, SessionAffinityConfig: o.Spec.SessionAffinityConfig, IPFamilies: o.Spec.IPFamilies,
@@ -163,7 +164,7 @@ func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.Endp
 }
 
 func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport {
-	m := metaFacts(o)
+	m := metaFacts(o, requests.Keys...)
 	m.Generation, m.CreationTimestamp = o.Generation, o.CreationTimestamp
 	return &mcsv1alpha1.ServiceExport{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
 }
@@ -198,7 +199,7 @@ func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.Cluster
 }
 
 func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
-	m := metaFacts(o, multicluster.AnnotationExported, multicluster.AnnotationSources)
+	m := metaFacts(o, append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources}, requests.Keys...)...)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.ResourceImport{ObjectMeta: m, Spec: o.Spec}
 }

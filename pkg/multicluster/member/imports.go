@@ -15,6 +15,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -89,7 +90,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		endpoints = nil
 	}
 	out := &importedService{Service: &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: maps.Clone(annotations)},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
 	}}
 	for _, p := range ports {
@@ -105,6 +106,8 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			out.Service.Spec.InternalTrafficPolicy = p
 		}
 	}
+	si, _ := derive.Get(r, t.serviceImports, of)
+	told := in.requests(out.Service, ri, si, isHeadless)
 	if endpoints != nil {
 		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
 		in.leftOut(endpoints, wrong)
@@ -127,7 +130,6 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		})
 	}
 
-	si, _ := derive.Get(r, t.serviceImports, of)
 	if si != nil && !imported(si) {
 		in.inTheWay("ServiceImport", of)
 		return out, in.faults
@@ -143,6 +145,15 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	}
 	maps.Copy(want.Annotations, metadata.Annotations) // none of them is a controller's
 	want.Status = serviceImportStatus(out.Slices)
+	want.Status.Conditions = append(want.Status.Conditions, told...)
+	for _, key := range requests.Keys { // this cluster's own
+		if si == nil {
+			break
+		}
+		if value, ok := si.Annotations[key]; ok {
+			want.Annotations[key] = value
+		}
+	}
 	var addresses []string
 	if have != nil && !headless(have) {
 		if addresses = have.Spec.ClusterIPs; len(addresses) == 0 && have.Spec.ClusterIP != "" {
