@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,7 @@ func testSecondExporter(t *testing.T) {
 			return nil
 		})
 	}
+	testWhereRequestsGo(t)
 	kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
 	ip, err := world.ImportedIP(ctx, "north", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
@@ -139,6 +141,39 @@ func testSecondExporter(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// testWhereRequestsGo has east and west export nginx, and annotations say which of them answers.
+func testWhereRequestsGo(t *testing.T) {
+	ctx := testContext(t)
+	answer := func(client string, clusters ...string) {
+		t.Helper()
+		ip, err := world.ImportedIP(ctx, client, "antrea-mc-nginx", 2, time.Minute)
+		must(t, err)
+		eventually(t, 30*time.Second, func(ctx context.Context) error {
+			a, err := get(ctx, client, "client", "http://"+ip+"/", 40)
+			if err != nil {
+				return err
+			}
+			for _, cluster := range []string{"east", "west"} {
+				if answers := a.share("test-cluster-"+cluster+"/") > 0; answers != slices.Contains(clusters, cluster) {
+					return fmt.Errorf("asked from %s, answers come from %v, want %v", client, a.by, clusters)
+				}
+			}
+			return nil
+		})
+	}
+	const prefix = "multicluster.tombolo.io/"
+	kubectl(t, "west", "annotate", "serviceexport", "nginx", "-n", "default", prefix+"requests=local")
+	answer("east", "east")
+	answer("north", "east", "west") // has none of its own
+	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests=cluster-order", prefix+"cluster-order=test-cluster-west")
+	answer("north", "west")
+	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"minimum-ready=1000")
+	answer("north", "east", "west")
+	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests-", prefix+"cluster-order-", prefix+"minimum-ready-")
+	kubectl(t, "west", "annotate", "serviceexport", "nginx", "-n", "default", prefix+"requests-")
+	answer("east", "east", "west")
 }
 
 func testUnexport(t *testing.T) {
