@@ -80,6 +80,7 @@ type Agent struct {
 	rechecks    *rechecker
 	confirms    *confirmations
 	reports     *reporter
+	wayReport   wayReport
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
 	moved       chan struct{} // this Node's object has changed
@@ -311,9 +312,18 @@ func (a *Agent) trim(ctx context.Context) {
 func (a *Agent) followSwitch(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
+		var again <-chan time.Time
+		changed, unsteady := a.wayReport.observe(time.Now(), a.watchedWays())
+		if changed {
+			a.reports.changed()
+		}
+		if unsteady {
+			again = time.After(wayLook)
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-again:
 		case <-a.switchPorts.Changed():
 		}
 	}

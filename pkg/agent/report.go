@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -41,8 +42,12 @@ type reporter struct {
 	wake  chan struct{}
 }
 
-// reported is what a NodePolicyReport says.
-type reported struct{ Policies, Failures, Problems, Features map[string]string }
+// reported is what a NodePolicyReport says. Ways are nil when nothing is known of them yet, and OnlyWays is set when of the rest
+// nothing is known at the moment.
+type reported struct {
+	Policies, Failures, Problems, Features, Ways map[string]string
+	OnlyWays                                     bool
+}
 
 // reportAPI is the API server as the reporter sees it. Errors are those of apierrors.
 type reportAPI interface {
@@ -62,6 +67,7 @@ const (
 	reportAgain   = 10 * time.Minute
 	reportRefused = 15 * time.Second
 	reportRetry   = 2 * time.Second
+	reportWays    = 5 * time.Second // a Gateway waits no longer for its switch before it reports its ways
 	reportMost    = time.Minute
 	// Of failures and problems there is a bound, and of the text of each.
 	maxReportedTexts, maxReportedText = 100, 300
@@ -126,6 +132,8 @@ func (r *reporter) run(ctx context.Context) {
 				r.log.Info("policies are not reported yet; trying again", "error", err)
 			}
 			again, retry = retry, min(2*retry, reportMost)
+		case now.OnlyWays:
+			again, retry, failed = reportLeast, reportRetry, ""
 		case len(now.Failures) > 0:
 			again, retry, failed = reportRefused, reportRetry, ""
 		default:
@@ -146,12 +154,20 @@ func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ 
 		case err != nil:
 			return nil, false, fmt.Errorf("read NodePolicyReport %s: %w", r.node, err)
 		}
-		known = &reported{have.Policies, have.Failures, have.Problems, have.Features}
+		known = &reported{Policies: have.Policies, Failures: have.Failures, Problems: have.Problems, Features: have.Features, Ways: have.Ways}
+	}
+	if now.Ways == nil {
+		now.Ways = known.Ways
+	}
+	if now.OnlyWays {
+		ways := now.Ways
+		now = *known
+		now.Ways = ways
 	}
 	patch := map[string]map[string]*string{}
 	for name, two := range map[string][2]map[string]string{
 		"policies": {known.Policies, now.Policies}, "failures": {known.Failures, now.Failures}, "problems": {known.Problems, now.Problems},
-		"features": {known.Features, now.Features},
+		"features": {known.Features, now.Features}, "ways": {known.Ways, now.Ways},
 	} {
 		if change := mapChange(two[0], two[1]); len(change) > 0 {
 			patch[name] = change
@@ -194,7 +210,7 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 	}
 	err = r.api.create(ctx, &tombolov1alpha1.NodePolicyReport{
 		ObjectMeta: metav1.ObjectMeta{Name: r.node, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.node, UID: uid}}},
-		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems, Features: now.Features,
+		Policies:   now.Policies, Failures: now.Failures, Problems: now.Problems, Features: now.Features, Ways: now.Ways,
 	})
 	if err != nil {
 		return nil, true, fmt.Errorf("create NodePolicyReport %s: %w", r.node, err)
@@ -213,7 +229,7 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 	if err := a.await(ctx, func() (bool, error) { return a.ready(), nil }); err != nil {
 		return reported{}, err
 	}
-	now := reported{map[string]string{}, map[string]string{}, map[string]string{}, features(a.config)}
+	now := reported{Policies: map[string]string{}, Failures: map[string]string{}, Problems: map[string]string{}, Features: features(a.config), Ways: a.wayReport.now()}
 	versions := map[policy.Key]policy.Version{}
 	// Between two passes all flows are declared that the tables say.
 	if !a.tables.engine.Do(ctx, func() {
@@ -228,8 +244,15 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 		return reported{}, ctx.Err()
 	}
 	failures := map[policy.Key]error{}
-	if err := a.flows.Synced(ctx); ctx.Err() != nil {
+	synced, cancel := ctx, func() {}
+	if len(now.Ways) > 0 { // policies wait for the switch, ways do not
+		synced, cancel = context.WithTimeout(ctx, reportWays)
+	}
+	defer cancel()
+	if err := a.flows.Synced(synced); ctx.Err() != nil {
 		return reported{}, ctx.Err()
+	} else if synced.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		return reported{Ways: now.Ways, OnlyWays: true}, nil
 	} else if err != nil {
 		refused := a.flows.Refused()
 		if !a.tables.engine.Do(ctx, func() {

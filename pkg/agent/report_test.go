@@ -110,15 +110,31 @@ func TestReportAccess(t *testing.T) {
 	if _, wrote, err = own.write(t.Context(), known, now); wrote || err != nil {
 		t.Errorf("nothing has changed, wrote %v, %v", wrote, err)
 	}
-	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}, Features: map[string]string{"PreserveClientIP": ""}}
+	now = reported{Policies: map[string]string{"acnp/a": "2/x"}, Failures: map[string]string{"cnp/c": "1/z full"}, Features: map[string]string{"PreserveClientIP": ""},
+		Ways: map[string]string{"west/192.168.79.101": "up", "west/192.168.79.102": "down"}}
 	if _, _, err = own.write(t.Context(), known, now); err != nil {
 		t.Fatal(err)
 	}
 	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Failures, now.Failures) || !maps.Equal(have.Features, now.Features) {
 		t.Errorf("the API server has %+v, %v", have, err)
 	}
+	if !maps.Equal(have.Ways, now.Ways) {
+		t.Errorf("the API server has ways %v", have.Ways)
+	}
 	if _, wrote, err = own.write(t.Context(), nil, now); wrote || err != nil { // after a restart
 		t.Errorf("a restart wrote %v, %v", wrote, err)
+	}
+	undecided := now
+	undecided.Ways = nil
+	if known, wrote, err = own.write(t.Context(), nil, undecided); wrote || err != nil || !maps.Equal(known.Ways, now.Ways) {
+		t.Errorf("a restart that knows nothing of ways yet wrote %v, %v: %v", wrote, err, known)
+	}
+	away := reported{OnlyWays: true, Ways: map[string]string{"west/192.168.79.101": "down"}}
+	if known, wrote, err = own.write(t.Context(), nil, away); !wrote || err != nil || !maps.Equal(known.Policies, now.Policies) {
+		t.Errorf("a switch that is away: wrote %v, %v: %v", wrote, err, known)
+	}
+	if have, err = own.api.get(t.Context(), "node-1"); err != nil || !maps.Equal(have.Ways, away.Ways) || !maps.Equal(have.Policies, now.Policies) || !maps.Equal(have.Features, now.Features) {
+		t.Errorf("the API server has %+v, %v", have, err)
 	}
 	if err := c.Delete(t.Context(), asUnstructured("node-1")); err != nil {
 		t.Fatal(err)

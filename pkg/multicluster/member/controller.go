@@ -305,16 +305,12 @@ func (c *controller) Start(ctx context.Context) error {
 		watch.Both(t.Engine, t.cnps, cnpFacts, t.versions[kindCNP], policyVersion, watch.Optional()),
 		watch.Both(t.Engine, t.networkPolicies, networkPolicyFacts, t.versions[kindNetworkPolicy], policyVersion),
 		watch.Of(t.tiers, tierFacts, watch.Optional()),
+		watch.Of(t.reports, reportFacts, watch.Optional()),
 	}
 	if c.config.EnableStretchedNetworkPolicy {
 		kinds = append(kinds, watch.Of(t.pods, podFactsOf(t.publish)))
 	} else {
 		t.pods.Loaded()
-	}
-	if len(c.config.PodCIDRs) > 0 {
-		kinds = append(kinds, watch.Of(t.reports, reportFacts, watch.Optional()))
-	} else {
-		t.reports.Loaded()
 	}
 	watcher, err := watch.New(c.kube, c.log, kinds...)
 	if err != nil {

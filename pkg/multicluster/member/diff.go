@@ -162,7 +162,17 @@ func (t *tables) writeGateway(k derive.Object, r *derive.Reader) *Write {
 	for _, row := range derive.List(r, t.gatewayByName, k) {
 		want = one(row.Value, k)
 	}
-	return kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
+	w := kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
+	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
+		return w
+	}
+	ways, _ := derive.Get(r, t.gatewayStatus, k)
+	if slices.Equal(have.Status.Ways, ways) {
+		return nil
+	}
+	merged := have.DeepCopy()
+	merged.Status.Ways = ways
+	return &Write{Verb: UpdateStatus, Kind: "Gateway", Have: have, Object: merged, About: object("Gateway", k.Namespace, k.Name)}
 }
 
 func (t *tables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Write {

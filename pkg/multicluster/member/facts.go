@@ -181,17 +181,18 @@ func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport
 type agentReport struct {
 	Known        bool // true in every row
 	KeepsClients bool // it keeps clients' addresses between Pods of clusters
+	Ways         map[string]string
 }
 
 func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
-	return agentReport{Known: true, KeepsClients: can}
+	return agentReport{Known: true, KeepsClients: can, Ways: o.Ways}
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 	m := metaFacts(o, multicluster.AnnotationKeptPods)
 	m.CreationTimestamp = o.CreationTimestamp
-	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard}
+	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard, Status: o.Status}
 }
 
 func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {

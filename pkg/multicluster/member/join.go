@@ -110,6 +110,7 @@ func (t *tables) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.Cl
 	default:
 		setStatus(wanted, connection{})
 	}
+	setReachable(wanted, set.Status.ClusterStatuses, t.reached(r))
 	return wanted, t.configured(m, r)
 }
 

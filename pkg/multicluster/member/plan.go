@@ -34,6 +34,7 @@ type Desired struct {
 	ServiceImports     []*mcsv1alpha1.ServiceImport
 	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport
 	Gateways           []*mcv1alpha1.Gateway
+	Ways               map[string][]mcv1alpha1.WayStatus // of the status of Gateways that are there, by name
 	LabelIdentities    []*mcv1alpha1.LabelIdentity
 	PodAddressImports  []*mcv1alpha1.PodAddressImport
 	Policies           []client.Object // that are replicated
@@ -81,6 +82,10 @@ func Plan(v View) (Desired, []problem.Problem) {
 	}
 	d.ClusterInfoImports, _ = t.infos.Get(here)
 	d.Gateways, _ = t.activeGateways.Get(here)
+	d.Ways = map[string][]mcv1alpha1.WayStatus{}
+	for _, row := range t.gatewayStatus.All() {
+		d.Ways[row.Key.Name] = row.Value
+	}
 	for _, row := range t.exports.All() {
 		d.ResourceExports = append(d.ResourceExports, row.Value.Service, row.Value.Endpoints)
 	}

@@ -198,6 +198,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	gatewaysAre("node-1")
 	gatewayNode("node-2", "192.168.78.102")
 	gatewaysAre("node-1", "node-2")
+	w.waysAreReported()
 	w.eventually("node-1 is NotReady", func(ctx context.Context) error {
 		if err := w.member.Get(ctx, client.ObjectKeyFromObject(first), first); err != nil {
 			return err

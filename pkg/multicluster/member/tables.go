@@ -76,7 +76,7 @@ type tables struct {
 	cnps               *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
 	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
 	tiers              *derive.Source[derive.Object, bool]
-	reports            *derive.Source[derive.Object, agentReport] // of NodePolicyReports; none without podCIDRs
+	reports            *derive.Source[derive.Object, agentReport] // of NodePolicyReports
 	refusedWrites      *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
 	writtenPolicies    *derive.Source[derive.Name, writtenPolicy] // those that were, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
@@ -91,6 +91,7 @@ type tables struct {
 	membership     *derive.Table[derive.Name, membership]
 	clusterSet     *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
 	activeGateways *derive.Table[derive.Name, []*mcv1alpha1.Gateway] // the oldest first
+	gatewayStatus  *derive.Table[derive.Object, []mcv1alpha1.WayStatus]
 	own            *derive.Table[derive.Name, ownRanges]
 	infos          *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	reachable      *derive.Table[derive.Name, *reach]
@@ -205,11 +206,12 @@ func newTables(namespace string, cfg config.Config) *tables {
 
 	once := derive.KeysOf(t.environment)
 	t.membership = derive.NewTable(e, "membership", t.membershipOf, once)
-	t.clusterSet = derive.NewTable(e, "clusterset", t.clusterSetOf, derive.KeysOf(t.clusterSets))
 	t.activeGateways = derive.NewTable(e, "active-gateways", t.gatewaysOf, once)
 	t.gatewayByName = derive.NewIndex(t.activeGateways, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
 		return keysOf(list)
 	})
+	t.gatewayStatus = derive.NewTable(e, "gateway-status", t.waysOf, derive.KeysOf(t.gateways))
+	t.clusterSet = derive.NewTable(e, "clusterset", t.clusterSetOf, derive.KeysOf(t.clusterSets))
 	t.own = derive.NewTable(e, "own-ranges", t.ownOf, once)
 	t.infos = derive.NewTable(e, "clusterinfos", t.infosOf, once)
 	t.infosByName = derive.NewIndex(t.infos, "name", func(_ derive.Name, list []*mcv1alpha1.ClusterInfoImport) []derive.Object {

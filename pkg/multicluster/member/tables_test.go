@@ -244,6 +244,12 @@ func step(r *rand.Rand, v View, c Change) View {
 		if r.IntN(3) > 0 {
 			report.Features = map[string]string{mcv1alpha1.FeaturePreserveClientIP: ""}
 		}
+		for range r.IntN(3) {
+			if report.Ways == nil {
+				report.Ways = map[string]string{}
+			}
+			report.Ways[pick("west/192.0.2.1", "south/192.0.2.3", "west/192.0.2.4", "nobody", "west/x")] = pick("up", "down")
+		}
 		v.Reports = put(r, v.Reports, report)
 	case 12, 13:
 		ri := importOf(ns, name)
@@ -313,6 +319,7 @@ func (t *tables) rows() map[string]any {
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
 		"address exports": values(t.addressExports.All()), "addresses": t.addresses.All(), "replicas": t.replicas.All(), "policy report": t.policyReport.All(),
+		"gateway status": t.gatewayStatus.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()

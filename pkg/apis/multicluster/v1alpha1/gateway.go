@@ -9,6 +9,7 @@ import (
 // Node's name.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced
 // +kubebuilder:printcolumn:name="Gateway IP",type=string,JSONPath=`.gatewayIP`,description="Address that other clusters send to"
 // +kubebuilder:printcolumn:name="Internal IP",type=string,JSONPath=`.internalIP`,description="Address that Nodes of this cluster send to"
@@ -28,6 +29,40 @@ type Gateway struct {
 	// WireGuard is set by the Gateway Node's agent where cross-cluster traffic is encrypted.
 	// +optional
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
+	// Status is written by the member controller, from what the Node's agent reports. Antrea's Gateways have none.
+	// +optional
+	Status GatewayStatus `json:"status,omitempty"`
+}
+
+// GatewayStatus says how the Gateway reaches other clusters.
+type GatewayStatus struct {
+	// Ways are those to gateways of other clusters that are watched by BFD, by cluster and address. A single way is not watched.
+	// +optional
+	// +listType=map
+	// +listMapKey=clusterID
+	// +listMapKey=to
+	Ways []WayStatus `json:"ways,omitempty"`
+}
+
+// WayState is whether a way to another cluster is up.
+// +kubebuilder:validation:Enum=Up;Down;Unknown
+type WayState string
+
+// States of a way.
+const (
+	WayUp      WayState = "Up"
+	WayDown    WayState = "Down"
+	WayUnknown WayState = "Unknown" // the Gateway's Node is not Ready: what its agent said last may be old
+)
+
+// WayStatus is one way.
+type WayStatus struct {
+	// ClusterID is the other cluster.
+	ClusterID string `json:"clusterID"`
+	// To is the address of the other cluster's gateway.
+	To string `json:"to"`
+	// State of the way. One that comes back is Up after ten seconds without a loss.
+	State WayState `json:"state"`
 }
 
 // GatewayList is a list of Gateways.

@@ -105,6 +105,9 @@ const (
 	ClusterReady ClusterConditionType = "Ready"
 	// ClusterIsLeader: this is the leader for the local cluster (in a member).
 	ClusterIsLeader ClusterConditionType = "IsLeader"
+	// ClusterReachable: of the ways from this member's Gateways to another member's, as far as BFD watches them, at least one
+	// is up (in a member; Antrea's have no such condition).
+	ClusterReachable ClusterConditionType = "Reachable"
 )
 
 // ClusterCondition is a condition of one cluster of a ClusterSet.

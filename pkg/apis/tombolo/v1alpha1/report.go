@@ -34,6 +34,11 @@ type NodePolicyReport struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Features map[string]string `json:"features,omitempty"`
+	// Ways are those of a Gateway to gateways of other clusters that BFD watches, as CLUSTER/ADDRESS: up or down. The member
+	// controller writes the status of Gateways and of the ClusterSet from them.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=1000
+	Ways map[string]string `json:"ways,omitempty"`
 }
 
 // NodePolicyReportList is a list of NodePolicyReports.

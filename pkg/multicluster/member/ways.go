@@ -1,0 +1,138 @@
+package member
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// Reasons of the condition Reachable.
+const (
+	reasonAllWaysUp     = "AllWaysUp"
+	reasonSomeWaysDown  = "SomeWaysDown"
+	reasonAllWaysDown   = "AllWaysDown"
+	reasonWaysUnknown   = "WaysUnknown"
+	maxWaysInConditions = 10 // that are named in a message
+)
+
+// waysOf are the ways of a Gateway as its agent reports them: those to clusters that this one knows.
+func (t *tables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStatus, []problem.Problem) {
+	report, _ := derive.Get(r, t.reports, derive.Object{Name: k.Name})
+	if k.Namespace != t.namespace || len(report.Ways) == 0 {
+		return nil, nil
+	}
+	known := map[string]bool{}
+	for _, ci := range values(derive.All(r, t.clusterInfoImports)) {
+		known[ci.Spec.ClusterID] = true
+	}
+	node, _ := derive.Get(r, t.nodes, derive.Object{Name: k.Name})
+	var out []mcv1alpha1.WayStatus
+	for key, state := range report.Ways {
+		i := strings.LastIndexByte(key, '/')
+		if i < 0 || !known[key[:i]] {
+			continue
+		}
+		if _, err := netip.ParseAddr(key[i+1:]); err != nil {
+			continue
+		}
+		w := mcv1alpha1.WayStatus{ClusterID: key[:i], To: key[i+1:], State: mcv1alpha1.WayDown}
+		switch {
+		case node == nil || !nodeReady(node):
+			w.State = mcv1alpha1.WayUnknown
+		case state == "up":
+			w.State = mcv1alpha1.WayUp
+		}
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b mcv1alpha1.WayStatus) int {
+		return cmp.Or(strings.Compare(a.ClusterID, b.ClusterID), strings.Compare(a.To, b.To))
+	})
+	return out, nil
+}
+
+// reached are the conditions of other clusters to which ways are watched, by cluster ID.
+func (t *tables) reached(r *derive.Reader) map[string]condition {
+	gateways, _ := derive.Get(r, t.activeGateways, here)
+	of := map[string]map[mcv1alpha1.WayState][]string{}
+	for _, g := range gateways {
+		ways, _ := derive.Get(r, t.gatewayStatus, keyOf(g))
+		for _, w := range ways {
+			if of[w.ClusterID] == nil {
+				of[w.ClusterID] = map[mcv1alpha1.WayState][]string{}
+			}
+			of[w.ClusterID][w.State] = append(of[w.ClusterID][w.State], "from Gateway "+g.Name+" to "+w.To)
+		}
+	}
+	out := map[string]condition{}
+	for cluster, by := range of {
+		up, down, unknown := by[mcv1alpha1.WayUp], by[mcv1alpha1.WayDown], by[mcv1alpha1.WayUnknown]
+		c := condition{kind: string(mcv1alpha2.ClusterReachable), message: fmt.Sprintf("%d of %d ways are up", len(up), len(up)+len(down)+len(unknown))}
+		switch {
+		case len(down)+len(unknown) == 0:
+			c.status, c.reason = corev1.ConditionTrue, reasonAllWaysUp
+		case len(up) > 0:
+			c.status, c.reason = corev1.ConditionTrue, reasonSomeWaysDown
+		case len(unknown) > 0:
+			c.status, c.reason = corev1.ConditionUnknown, reasonWaysUnknown
+		default:
+			c.status, c.reason = corev1.ConditionFalse, reasonAllWaysDown
+		}
+		c.message += named("; down: ", down) + named("; unknown, since the Node is not Ready: ", unknown)
+		if len(up) == 0 && len(down) > 0 {
+			c.message += ". Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"
+		}
+		out[cluster] = c
+	}
+	return out
+}
+
+// named lists some ways after a text; nothing without any.
+func named(text string, ways []string) string {
+	if len(ways) == 0 {
+		return ""
+	}
+	if more := len(ways) - maxWaysInConditions; more > 0 {
+		return fmt.Sprintf("%s%s and %d more", text, strings.Join(ways[:maxWaysInConditions], ", "), more)
+	}
+	return text + strings.Join(ways, ", ")
+}
+
+// setReachable writes the conditions of other clusters behind those of the leader. Clusters that have none any more go.
+func setReachable(cs *mcv1alpha2.ClusterSet, before []mcv1alpha2.ClusterStatus, reached map[string]condition) {
+	leaderID := ""
+	if len(cs.Spec.Leaders) > 0 {
+		leaderID = cs.Spec.Leaders[0].ClusterID
+	}
+	have := map[string][]mcv1alpha2.ClusterCondition{}
+	for _, s := range before {
+		have[s.ClusterID] = s.Conditions
+	}
+	var out []mcv1alpha2.ClusterStatus
+	for _, s := range cs.Status.ClusterStatuses {
+		if s.ClusterID == leaderID {
+			s.Conditions = slices.Clone(s.Conditions)
+			if c, ok := reached[leaderID]; ok {
+				s.Conditions = setClusterCondition(s.Conditions, c)
+			} else {
+				s.Conditions = slices.DeleteFunc(s.Conditions, func(c mcv1alpha2.ClusterCondition) bool { return c.Type == mcv1alpha2.ClusterReachable })
+			}
+			out = append(out, s)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(reached)) {
+		if id != leaderID {
+			out = append(out, mcv1alpha2.ClusterStatus{ClusterID: id, Conditions: setClusterCondition(have[id], reached[id])})
+		}
+	}
+	cs.Status.ClusterStatuses = out
+}
