@@ -285,7 +285,15 @@ func features(c config.Config) map[string]string {
 	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity && c.Multicluster.PreserveClientIP != peering.PreserveNever {
 		out[mcv1alpha1.FeaturePreserveClientIP] = ""
 	}
+	if tunnel := tunnelFeature(c); tunnel != "" && c.MulticlusterGateway() {
+		out[tunnel] = ""
+	}
 	return out
+}
+
+// tunnelFeature is the feature that says what tunnels this Node takes.
+func tunnelFeature(c config.Config) string {
+	return mcv1alpha1.FeatureTunnel(c.TunnelType, c.TunnelPort)
 }
 
 // put adds a text to those that are reported, within their bounds.

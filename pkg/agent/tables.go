@@ -281,6 +281,7 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 		Own:                t.own(r),
 		PodToPod:           t.config.Multicluster.EnablePodToPodConnectivity,
 		PreserveClientIP:   t.config.Multicluster.PreserveClientIP,
+		Tunnel:             tunnelFeature(t.config),
 		Pods:               t.ownPods(r),
 
 		AllowUnencryptedPeers: t.config.Multicluster.AllowUnencryptedPeers,

@@ -1,6 +1,8 @@
 package member
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -179,14 +181,15 @@ func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport
 
 // agentReport is what a Node's agent says of itself.
 type agentReport struct {
-	Known        bool // true in every row
-	KeepsClients bool // it keeps clients' addresses between Pods of clusters
+	Known        bool   // true in every row
+	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
+	Tunnel       string // the feature that says what tunnels it has
 	Ways         map[string]string
 }
 
 func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
-	return agentReport{Known: true, KeepsClients: can, Ways: o.Ways}
+	return agentReport{Known: true, KeepsClients: can, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {

@@ -22,6 +22,7 @@ const (
 	reasonTooManyGateways    = "TooManyGateways"
 	reasonGatewayNotReady    = "GatewayNodeNotReady"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
+	reasonTunnelMismatch     = "TunnelTypeMismatch"
 )
 
 // gatewaysOf are the Gateways: every Ready Node with the gateway annotation and usable addresses. The oldest comes first, so
@@ -181,6 +182,13 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	if t.keepsClients(gateways, r) {
 		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
 	}
+	tunnel, known := t.tunnelOf(gateways, r, (*faults)(&ps))
+	if tunnel != "" {
+		info.Features = append(info.Features, tunnel)
+	}
+	if known {
+		t.tunnelMismatch(tunnel, r, (*faults)(&ps))
+	}
 	for _, g := range gateways {
 		info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
 	}
@@ -202,6 +210,35 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.namespace, Name: m.ID, ClusterInfo: info,
 		},
 	}, ps
+}
+
+// tunnelOf is the feature that says what tunnels this cluster's Gateways have: that of the first, which clusters take that know
+// one. It is known once its agent has reported.
+func (t *tables) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader, ps *faults) (feature string, known bool) {
+	for i, g := range gateways {
+		report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name})
+		switch {
+		case i == 0:
+			feature, known = report.Tunnel, ok
+		case known && ok && report.Tunnel != feature:
+			ps.add(object("Node", "", g.Name), "", reasonTunnelMismatch, fmt.Sprintf(
+				"tunnels of this Gateway are %s, those of Gateway %s %s: set tunnelType and tunnelPort in antrea-agent.conf to the same on all Nodes, and start the agents again",
+				mcv1alpha1.TunnelName(report.Tunnel), gateways[0].Name, mcv1alpha1.TunnelName(feature)))
+		}
+	}
+	return feature, known
+}
+
+// tunnelMismatch reports clusters whose tunnels are others, as their agents and this cluster's do (pkg/multicluster/peering).
+func (t *tables) tunnelMismatch(own string, r *derive.Reader, ps *faults) {
+	for _, ci := range values(derive.All(r, t.clusterInfoImports)) {
+		theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
+		if theirs != own && slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways) {
+			ps.add(object("ClusterInfoImport", ci.Namespace, ci.Name), "spec.features", reasonTunnelMismatch, fmt.Sprintf(
+				"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and tunnelPort in antrea-agent.conf to the same in both clusters",
+				ci.Spec.ClusterID, mcv1alpha1.TunnelName(theirs), mcv1alpha1.TunnelName(own)))
+		}
+	}
 }
 
 // keepsClients says whether packets between this cluster's Pods and others' may be untranslated: the agents of all Nodes can,

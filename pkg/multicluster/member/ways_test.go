@@ -128,6 +128,53 @@ func TestPlanWays(t *testing.T) {
 	}
 }
 
+// TestPlanTunnel announces tunnels that are not Geneve's own, and reports clusters with others.
+func TestPlanTunnel(t *testing.T) {
+	const active = mcv1alpha1.FeatureActiveGateways
+	here, there := "Node node-2: TunnelTypeMismatch", "ClusterInfoImport kube-system/west: TunnelTypeMismatch"
+	for _, row := range []struct {
+		name     string
+		agents   []string // what the Gateways' report; "-" for none
+		west     []string // its features
+		features []string // announced
+		problems []string
+	}{
+		{name: "Geneve on both sides", agents: []string{"", ""}, west: []string{active}, features: []string{active}},
+		{name: "VXLAN on both sides", agents: []string{"Tunnel-vxlan", "Tunnel-vxlan"}, west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}},
+		{name: "VXLAN there", agents: []string{"", ""}, west: []string{active, "Tunnel-vxlan"}, features: []string{active}, problems: []string{there}},
+		{name: "GRE here", agents: []string{"Tunnel-gre", "Tunnel-gre"}, west: []string{active}, features: []string{active, "Tunnel-gre"}, problems: []string{there}},
+		{name: "another port", agents: []string{"Tunnel-vxlan-8472", "Tunnel-vxlan-8472"}, west: []string{"Tunnel-vxlan", active}, features: []string{active, "Tunnel-vxlan-8472"}, problems: []string{there}},
+		{name: "a cluster of Antrea's", agents: []string{"Tunnel-gre", "Tunnel-gre"}, features: []string{active, "Tunnel-gre"}},
+		{name: "Gateways that differ", agents: []string{"Tunnel-vxlan", ""}, west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}, problems: []string{here}},
+		{name: "agents that have not reported", agents: []string{"-", "-"}, west: []string{active, "Tunnel-vxlan"}, features: []string{active}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Config.ActiveGateways = 2
+			for i, name := range []string{"node-1", "node-2"} {
+				ip := "10.0.0." + string(rune('1'+i))
+				v.Nodes = append(v.Nodes, node(name, ip))
+				v.Gateways = append(v.Gateways, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"})
+				if row.agents[i] != "-" {
+					v.Reports = append(v.Reports, &tombolov1alpha1.NodePolicyReport{ObjectMeta: meta("", name), Features: map[string]string{row.agents[i]: "", "Other": ""}})
+				}
+			}
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west"), Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", Features: row.west}}}
+			d, problems := Plan(v)
+			var have []string
+			for _, p := range problems {
+				have = append(have, p.Object.String()+": "+p.Reason)
+			}
+			expect(t, "problems", have, row.problems)
+			for _, re := range d.ResourceExports {
+				if info := re.Spec.ClusterInfo; info != nil {
+					expect(t, "features", info.Features, row.features)
+				}
+			}
+		})
+	}
+}
+
 // reachableIn are the conditions Reachable of a ClusterSet, by cluster.
 func reachableIn(cs *mcv1alpha2.ClusterSet) map[string]string {
 	out := map[string]string{}

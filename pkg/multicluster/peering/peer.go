@@ -39,6 +39,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if !p.gateways(object, ci, &peer) {
 		return Peer{}, false
 	}
+	p.tunnel(object, ci, peer)
 	if p.view.PodToPod && p.preserves(object, ci, &peer) {
 		p.podCIDRs(object, ci, &peer)
 	}
@@ -46,6 +47,18 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		peer.WireGuard = &WireGuard{PublicKey: key}
 	}
 	return peer, true
+}
+
+// tunnel reports a peer whose tunnels are not this cluster's. It stays a peer: while a cluster changes from one to the other there
+// is nothing better. Of clusters that announce nothing beyond what Antrea's do nothing is known.
+func (p *planner) tunnel(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer Peer) {
+	theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
+	if !peer.Active || theirs == p.view.Tunnel {
+		return
+	}
+	p.report(object, "spec.features", "TunnelTypeMismatch",
+		"packets do not pass between this cluster and %s: tunnels there are %s, here %s: set tunnelType and tunnelPort in antrea-agent.conf to the same in both clusters",
+		peer.ClusterID, mcv1alpha1.TunnelName(theirs), mcv1alpha1.TunnelName(p.view.Tunnel))
 }
 
 // gateways adds the peer's usable gateway addresses; false when there is none.

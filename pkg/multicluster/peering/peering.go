@@ -39,6 +39,8 @@ type View struct {
 	// PreserveClientIP is the configuration's: auto, always or never. Pods are the ranges of this Node's Pods.
 	PreserveClientIP string
 	Pods             []netip.Prefix
+	// Tunnel is the feature that says what tunnels this cluster has; empty for Geneve on its own port.
+	Tunnel string
 	// AllowUnencryptedPeers accepts peers that announce a WireGuard key, in plain text.
 	AllowUnencryptedPeers bool
 	// Encrypt sends what is for peers through WireGuard, and takes no peer without a key.

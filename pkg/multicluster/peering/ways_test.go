@@ -62,3 +62,39 @@ func TestDuplicateGateway(t *testing.T) {
 		t.Errorf("%+v, %v", p, problems)
 	}
 }
+
+// TestTunnel reports a peer that announces other tunnels than this cluster's, and keeps it.
+func TestTunnel(t *testing.T) {
+	const active = mcv1alpha1.FeatureActiveGateways
+	for _, test := range []struct {
+		name     string
+		own      string
+		features []string
+		problem  string // in its message
+	}{
+		{name: "Geneve", features: []string{active}},
+		{name: "VXLAN", own: mcv1alpha1.FeatureTunnel("vxlan", 0), features: []string{active, "Tunnel-vxlan"}},
+		{name: "VXLAN on its own port", own: mcv1alpha1.FeatureTunnel("vxlan", 4789), features: []string{active, "Tunnel-vxlan"}},
+		{name: "the peer has VXLAN", own: mcv1alpha1.FeatureTunnel("geneve", 0), features: []string{active, "Tunnel-vxlan"}, problem: "between this cluster and west: tunnels there are vxlan, here geneve: set tunnelType"},
+		{name: "this cluster has GRE", own: mcv1alpha1.FeatureTunnel("gre", 0), features: []string{active}, problem: "tunnels there are geneve, here gre:"},
+		{name: "another port", own: mcv1alpha1.FeatureTunnel("geneve", 6082), features: []string{active}, problem: "tunnels there are geneve, here geneve on port 6082:"},
+		{name: "something new", features: []string{active, "Tunnel-"}, problem: "tunnels there are "},
+		{name: "a cluster of Antrea's", own: "Tunnel-gre"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			west := imported("west", "10.96.0.0/16", "192.168.77.1")
+			west.Spec.Features = test.features
+			p, problems := Plan(View{NodeName: "a", Gateways: []*mcv1alpha1.Gateway{gateway("a", "198.51.100.1", "192.168.78.1", time.Hour)},
+				ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{west}, Tunnel: test.own})
+			if len(p.Peers) != 1 {
+				t.Errorf("peers %v", p.Peers)
+			}
+			switch {
+			case test.problem == "" && len(problems) > 0:
+				t.Errorf("problems %v", problems)
+			case test.problem != "" && (len(problems) != 1 || problems[0].Field != "spec.features" || problems[0].Reason != "TunnelTypeMismatch" || !strings.Contains(problems[0].Message, test.problem)):
+				t.Errorf("problems %v, want one with %q", problems, test.problem)
+			}
+		})
+	}
+}

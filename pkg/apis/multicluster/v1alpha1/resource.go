@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"strconv"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,7 +62,43 @@ const (
 	// FeaturePreserveClientIP: the cluster takes packets between its Pods and those of other clusters untranslated, by any of
 	// its gateways, from the Pod ranges that these announce, and answers them so. It goes with ActiveGateways and PodCIDRs.
 	FeaturePreserveClientIP = "PreserveClientIP"
+	// FeatureTunnelPrefix begins the feature that says what tunnels the cluster's gateways take where that is not Geneve on its
+	// own port: "Tunnel-vxlan", "Tunnel-gre", "Tunnel-vxlan-8472". Clusters reach each other by one kind of tunnel.
+	FeatureTunnelPrefix = "Tunnel-"
 )
+
+// FeatureTunnel is the feature for a type of tunnel and a port, zero for the type's own; empty for Geneve on its own port.
+func FeatureTunnel(kind string, port int) string {
+	switch own := map[string]int{"geneve": 6081, "vxlan": 4789}[kind]; {
+	case port > 0 && port != own:
+		return FeatureTunnelPrefix + kind + "-" + strconv.Itoa(port)
+	case kind == "geneve":
+		return ""
+	}
+	return FeatureTunnelPrefix + kind
+}
+
+// TunnelOf is the feature of a list that says what tunnels a cluster takes; empty where none does.
+func TunnelOf(features []string) string {
+	for _, f := range features {
+		if strings.HasPrefix(f, FeatureTunnelPrefix) {
+			return f
+		}
+	}
+	return ""
+}
+
+// TunnelName is what a feature says, for people.
+func TunnelName(feature string) string {
+	if feature == "" {
+		return "geneve"
+	}
+	kind, port, found := strings.Cut(strings.TrimPrefix(feature, FeatureTunnelPrefix), "-")
+	if found {
+		return kind + " on port " + port
+	}
+	return kind
+}
 
 // Limits of the features of a ClusterInfo, as in the CRDs.
 const (
