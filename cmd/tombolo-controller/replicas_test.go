@@ -253,7 +253,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	r.process = exec.Command("/proc/self/exe", "leader", "--config="+filepath.Join(dir, "config"))
 	r.process.Env = append(os.Environ(), asController+"=1", "POD_NAMESPACE=area", "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	r.process.Stdout, r.process.Stderr = log, log
-	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// In a process group of its own: the kernel has the stopped processes of a group go on when the shell that began it ends.
+	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := r.process.Start(); err != nil {
 		t.Fatal(err)
 	}
