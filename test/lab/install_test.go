@@ -11,7 +11,7 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1}, Binaries: binaries{Repo: repo}}, nil)
+	l := newLab(record{Config: Config{Name: "x", Clusters: []string{"north", "east"}, Nodes: 1, BFD: DefaultBFD}, Binaries: binaries{Repo: repo}}, nil)
 	for path, lines := range map[string][]string{
 		agentManifest: {
 			"\n    kubeAPIServerOverride: https://172.30.1.10:6443\n",
@@ -21,7 +21,7 @@ func TestSettings(t *testing.T) {
 			"\n      enablePodToPodConnectivity: true\n",
 			"\n      bfd: {interval: 500ms, multiplier: 6}\n",
 		},
-		memberManifest: {"\n    enableStretchedNetworkPolicy: true\n"},
+		memberManifest: {"\n    enableStretchedNetworkPolicy: true\n", "\n    publishPodAddresses: true\n", "\n    podCIDRs: [\"10.11.0.0/16\"]\n"},
 		crdsManifest:   nil,
 	} {
 		shipped, err := l.manifest(path)
@@ -37,8 +37,9 @@ func TestSettings(t *testing.T) {
 				t.Errorf("the edited %s lacks %q", path, want)
 			}
 		}
-		if a, b := strings.Count(shipped, "\n"), strings.Count(edited, "\n"); a != b {
-			t.Errorf("%s had %d lines and has %d", path, a, b)
+		fewer := map[string]int{memberManifest: 1}[path] // podCIDRs, a list, gets on one line
+		if a, b := strings.Count(shipped, "\n"), strings.Count(edited, "\n"); a-fewer != b {
+			t.Errorf("%s had %d lines and has %d, want %d fewer", path, a, b, fewer)
 		}
 	}
 }
