@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -83,10 +84,22 @@ func udpCommand() *cobra.Command {
 
 func watchCommand() *cobra.Command {
 	var w watcher
+	var stdin bool
 	cmd := &cobra.Command{
 		Use: "watch URL", Short: "Ask a URL on one connection until interrupted, with a line for each request", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			if stdin {
+				go func() {
+					defer cancel()
+					_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
+				}()
+			}
+			return w.run(ctx, args[0])
+		},
 	}
+	cmd.Flags().BoolVar(&stdin, "stdin", false, "until standard input ends: with kubectl exec -i, as long as kubectl runs")
 	cmd.Flags().DurationVar(&w.interval, "interval", 200*time.Millisecond, "time from one request to the next")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 10*time.Second, "time that connecting, and with --fresh a whole request, may take")
 	cmd.Flags().BoolVar(&w.fresh, "fresh", false, "a new connection for each request")

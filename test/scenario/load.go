@@ -38,23 +38,27 @@ func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error
 	ctx, cancel := context.WithCancel(ctx)
 	start := func(args ...string) func() []byte {
 		var out bytes.Buffer
-		cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-n", "default", "client", "--", "/echo", "watch", url}, args...)...)
+		cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
 		cmd.Stdout = &out
-		done := make(chan bool)
-		go func() {
-			defer close(done)
-			_ = cmd.Run() // it is killed in the end
-		}()
+		stdin, err := cmd.StdinPipe() // the client ends when this does
+		if err == nil {
+			err = cmd.Start()
+		}
 		return func() []byte {
-			<-done
+			if err != nil {
+				return nil
+			}
+			_ = stdin.Close()
+			_ = cmd.Wait() // one whose connection broke failed, and is counted below
 			return out.Bytes()
 		}
 	}
 	fresh := start("--fresh", "--interval", "5ms", "--timeout", giveUp.String())
 	kept := start("--streams", strconv.Itoa(LongOnes), "--interval", "200ms")
 	return func() (Observed, error) {
+		defer cancel()
 		time.Sleep(giveUp)
-		cancel()
+		defer time.AfterFunc(20*time.Second, cancel).Stop() // what does not end is ended
 		o := Observed{fresh: parse(fresh()), kept: parse(kept())}
 		for _, r := range o.kept {
 			if r.failed {
