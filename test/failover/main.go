@@ -153,11 +153,11 @@ func events(s *scenario.Scenario) []event {
 		return nil
 	}
 	both := func(f func(cluster string) error) error { return errors.Join(f("east"), f("west")) }
-	killed := func(_ context.Context, run int) (func(context.Context) error, error) {
-		return nil, node(run).Signal("ovs-vswitchd", syscall.SIGKILL)
-	}
+	kill := func(run int) error { return node(run).Signal("ovs-vswitchd", syscall.SIGKILL) }
 	return []event{
-		{"a Gateway's ovs-vswitchd killed", true, killed, 8 * time.Second},
+		{"a Gateway's ovs-vswitchd killed", true, func(_ context.Context, run int) (func(context.Context) error, error) {
+			return nil, kill(run)
+		}, 8 * time.Second},
 		{"a Gateway's Node cut off", true, func(_ context.Context, run int) (func(context.Context) error, error) {
 			n := node(run)
 			return func(context.Context) error { return n.Heal() }, n.Cut()
@@ -167,8 +167,7 @@ func events(s *scenario.Scenario) []event {
 			if err := leader.StopAPIServer(ctx); err != nil {
 				return nil, err
 			}
-			_, err := killed(ctx, run)
-			return leader.StartAPIServer, err
+			return leader.StartAPIServer, kill(run)
 		}, time.Minute},
 		{"a third Gateway in both clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
 			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "=true") })

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	LongOnes = 20 // connections that stay, with a request each 200 ms
+	// LongOnes are connections that stay, with a request each 200 ms.
+	LongOnes = 20
 	// A request that has lost a packet ends by this, before TCP sends its SYN again and hides it.
 	giveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: half a second.
