@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -65,10 +66,7 @@ func (d *demo) gateways(ctx context.Context) error {
 	}
 	time.Sleep(4 * time.Second)
 	seen, err := load()
-	if err == nil {
-		err = failing.Heal()
-	}
-	if err != nil {
+	if err := errors.Join(err, failing.Heal()); err != nil {
 		return err
 	}
 	_, before := seen.Before(failed)
