@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"encoding/binary"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -41,18 +42,77 @@ func (p packed) unpack(is4 bool) netip.AddrPort {
 type candidates struct {
 	service Facts
 	node    string
+	zone    func() string // the Node's
 	slices  []derive.Row[derive.Object, SliceFacts]
 }
 
 // choose returns the endpoints of one port, of the family of its virtual address, ordered by address: the
 // ready ones, and only where there is none at all those that are ending but still serve (KEP-1669).
-// Each address counts once.
-func (c candidates) choose(port Port, vip netip.Addr) []Endpoint {
+// Each address counts once. Hints narrow the choice among ready ones; all is how many there are without.
+func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
-	if out := c.pick(port, vip, ready); len(out) > 0 {
-		return out
+	if out = c.pick(port, vip, ready); len(out) == 0 {
+		out = c.pick(port, vip, func(e EndpointFacts) bool { return e.Draining })
+		return out, len(out)
 	}
-	return c.pick(port, vip, func(e EndpointFacts) bool { return e.Draining })
+	all = len(out)
+	if hinted := c.hinted(port, vip, ready); hinted != nil {
+		out = c.pick(port, vip, func(e EndpointFacts) bool { return ready(e) && hinted(e) })
+	}
+	return out, all
+}
+
+// hinted returns which of the ready endpoints are for this Node, nil where hints choose none: it is what kube-proxy of Kubernetes 1.36 does
+// (topologyModeFromHints). A kind of hint counts where all ready endpoints have it and one at least names this Node, or its zone; the Node goes
+// before the zone. So a hint that is missing, or clients in a zone without endpoints, lead to all endpoints and never to none. The Service's
+// trafficDistribution and its annotation are not asked: Kubernetes' controller writes hints as they say. internalTrafficPolicy Local has chosen already.
+func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) bool) func(EndpointFacts) bool {
+	if c.service.Local {
+		return nil
+	}
+	nodes, zones, here, near := true, true, false, false
+	zone, known := "", false
+	for e := range c.of(port, vip) {
+		if !ready(e) {
+			continue
+		}
+		if e.Hints == nil {
+			return nil
+		}
+		nodes, zones = nodes && len(e.Hints.Nodes) > 0, zones && len(e.Hints.Zones) > 0
+		here = here || slices.Contains(e.Hints.Nodes, c.node)
+		if !near && len(e.Hints.Zones) > 0 {
+			if !known {
+				zone, known = c.zone(), true
+			}
+			near = slices.Contains(e.Hints.Zones, zone)
+		}
+	}
+	switch {
+	case nodes && here:
+		return func(e EndpointFacts) bool { return slices.Contains(e.Hints.Nodes, c.node) }
+	case zones && near:
+		return func(e EndpointFacts) bool { return slices.Contains(e.Hints.Zones, zone) }
+	}
+	return nil
+}
+
+// of are the endpoints of one port, of the family of its virtual address, that this Node may send to, with the number of the port.
+func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint16] {
+	return func(yield func(EndpointFacts, uint16) bool) {
+		for _, slice := range c.slices {
+			for _, p := range slice.Value.Ports {
+				if p.Name != port.Name || p.Protocol != port.Protocol {
+					continue
+				}
+				for _, e := range slice.Value.Endpoints {
+					if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node || c.service.Imported) && !yield(e, p.Port) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) bool) []Endpoint {
@@ -61,16 +121,9 @@ func (c candidates) pick(port Port, vip netip.Addr, want func(EndpointFacts) boo
 		n += len(slice.Value.Endpoints)
 	}
 	list := make([]packed, 0, n)
-	for _, slice := range c.slices {
-		for _, p := range slice.Value.Ports {
-			if p.Name != port.Name || p.Protocol != port.Protocol {
-				continue
-			}
-			for _, e := range slice.Value.Endpoints {
-				if e.Addr.Is4() == vip.Is4() && (!c.service.Local || e.Node == c.node || c.service.Imported) && want(e) {
-					list = append(list, pack(e.Addr, p.Port))
-				}
-			}
+	for e, number := range c.of(port, vip) {
+		if want(e) {
+			list = append(list, pack(e.Addr, number))
 		}
 	}
 	if len(list) == 0 {

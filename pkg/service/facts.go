@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,8 +22,8 @@ type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
-	// Affinity is sessionAffinity ClientIP.
-	Affinity bool
+	// Affinity is for how long a client address that opens no connection is remembered with sessionAffinity ClientIP; 0 without.
+	Affinity time.Duration
 	// Imported says that the Service was made of other clusters' exports: its endpoints are on no Node of this one.
 	Imported bool
 	// First are the clusters that requests to an imported Service go to first, in order, and Minimum how many ready endpoints are enough.
@@ -68,7 +69,32 @@ type EndpointFacts struct {
 	Node     string
 	Ready    bool
 	Draining bool // serving and terminating
+	// Hints say for whom it is, nil where nothing does. Few have them, and there are many endpoints.
+	Hints *Hints
 }
+
+// Hints are the Nodes and zones that an endpoint is for (discovery/v1, EndpointHints): none of a kind where nothing is said.
+type Hints struct {
+	Nodes []string
+	Zones []string
+}
+
+func hintsOf(h *discoveryv1.EndpointHints) *Hints {
+	if h == nil || len(h.ForNodes) == 0 && len(h.ForZones) == 0 {
+		return nil
+	}
+	out := &Hints{}
+	for _, n := range h.ForNodes {
+		out.Nodes = append(out.Nodes, n.Name)
+	}
+	for _, z := range h.ForZones {
+		out.Zones = append(out.Zones, z.Name)
+	}
+	return out
+}
+
+// ZoneOf is the zone of a Node, "" where its labels name none.
+func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
 // FactsOf parses a Service. What is wrong with a part of it leaves that part out.
 func FactsOf(s *corev1.Service) Facts {
@@ -84,7 +110,7 @@ func FactsOf(s *corev1.Service) Facts {
 		return Facts{Problems: f.Problems}
 	}
 	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
-	f.Affinity = s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+	f.Affinity = affinityOf(s)
 	_, f.Imported = s.Annotations[multicluster.AnnotationImportedService]
 	if order, ok := s.Annotations[multicluster.AnnotationClusterOrder]; ok && f.Imported {
 		f.First, f.Minimum = requests.ReadOrder(order), 1
@@ -110,6 +136,22 @@ func FactsOf(s *corev1.Service) Facts {
 	}
 	return f
 }
+
+// affinityOf reads the timeout of session affinity. What is no timeout is the API's default.
+func affinityOf(s *corev1.Service) time.Duration {
+	if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
+	if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	return min(time.Duration(seconds)*time.Second, MaxAffinity)
+}
+
+// MaxAffinity is the longest time for which a switch remembers a client that opens no connection: OpenFlow's idle_timeout has 16 bits. The API
+// allows 24 hours, this is 18 hours and 12 minutes.
+const MaxAffinity = 65535 * time.Second
 
 func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
@@ -184,7 +226,7 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 			})
 			continue
 		}
-		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions)}
+		facts := EndpointFacts{Addr: ip, Ready: isReady(e.Conditions), Draining: isDraining(e.Conditions), Hints: hintsOf(e.Hints)}
 		if e.NodeName != nil {
 			facts.Node = *e.NodeName
 		}

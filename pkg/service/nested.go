@@ -122,7 +122,8 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 }
 
 // first returns the endpoints that requests to an imported Service go to: those of the clusters that come first, as far as they have enough
-// ready ones together, else all. A Service of this cluster counts by what it has here and now, others by what they say.
+// ready ones together, else all. A Service of this cluster counts by what it has here and now, whichever of them hints give to this Node: all Nodes
+// decide alike. Others count by what they say.
 func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 	rank := map[netip.Addr]int{}
 	for _, s := range derive.List(n.reader, n.tables.ByService, key) {
@@ -143,7 +144,7 @@ func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 		}
 		count := int(e.Weight)
 		if inner, ok := n.at(address{f.Protocol, e.Addr}); ok {
-			count = len(inner.Endpoints)
+			count = inner.all
 		}
 		ranks[i], ready[at] = at, ready[at]+count
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,9 +32,12 @@ type Frontend struct {
 	Port      string // the port's name, empty where the only port has none
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
-	// Affinity has all connections of a client address go to one endpoint, as long as that is there.
-	Affinity  bool
+	// Affinity has the connections of a client address go to one endpoint as long as that is there, until no new one has come for this
+	// long; 0 is without.
+	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
+
+	all int // how many Endpoints there are for other Nodes too, that hints keep this one from; until nesting is decided
 }
 
 // String names the frontend for people: default/web:http 10.96.0.10:80/TCP.
@@ -57,6 +61,8 @@ type View struct {
 	Slices   []*discoveryv1.EndpointSlice
 	// NodeName is this Node: internalTrafficPolicy Local keeps to its endpoints.
 	NodeName string
+	// Zone is that of this Node (ZoneOf): hints of EndpointSlices may keep to it.
+	Zone string
 	// SCTP says that the datapath's connection tracker knows SCTP: the kernel's does, the
 	// userspace datapath's of Open vSwitch 3.1 does not.
 	SCTP bool
@@ -68,7 +74,7 @@ type View struct {
 // a Problem: see Unsupported, which is reported once for the cluster.
 func Plan(v View) ([]Frontend, []problem.Problem) {
 	e := derive.New()
-	t := NewTables(e, v.NodeName, v.SCTP)
+	t := NewTables(e, v.NodeName, func(*derive.Reader) string { return v.Zone }, v.SCTP)
 	for _, s := range v.Services {
 		t.Services.Set(derive.ObjectOf(s), FactsOf(s))
 	}
@@ -148,6 +154,7 @@ type Tables struct {
 	Frontends *derive.Table[derive.Object, []Frontend]
 
 	node    string
+	zone    func(*derive.Reader) string
 	sctp    bool
 	direct  *derive.Table[derive.Object, []Frontend] // before conflicts and nesting are decided
 	claims  *derive.Index[address, derive.Object, []Frontend]
@@ -155,9 +162,10 @@ type Tables struct {
 	blocks  *derive.Table[block, bool]            // that have a virtual address
 }
 
-// NewTables adds the tables to an engine. node and sctp are as in View.
-func NewTables(e *derive.Engine, node string, sctp bool) *Tables {
-	t := &Tables{node: node, sctp: sctp}
+// NewTables adds the tables to an engine. node and sctp are as in View; zone reads that of the Node from a table that
+// was added before.
+func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, sctp bool) *Tables {
+	t := &Tables{node: node, zone: zone, sctp: sctp}
 	t.Services = derive.NewSource[derive.Object, Facts](e, "services")
 	t.Slices = derive.NewSource[derive.Object, SliceFacts](e, "endpointslices")
 	t.ByService = ByService(t.Slices)
@@ -194,7 +202,7 @@ func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[
 func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
 		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
-			x.VIP == y.VIP && x.Affinity == y.Affinity && slices.Equal(x.Endpoints, y.Endpoints)
+			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -205,7 +213,8 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	if len(facts.VIPs) == 0 {
 		return nil, problems
 	}
-	candidates := candidates{facts, t.node, derive.List(r, t.ByService, key)}
+	zone := func() string { return t.zone(r) } // where hints name zones: no other Service depends on it
+	candidates := candidates{facts, t.node, zone, derive.List(r, t.ByService, key)}
 	for _, slice := range candidates.slices {
 		problems = append(problems, slice.Value.Problems...)
 	}
@@ -222,9 +231,10 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			if !Served(vip) {
 				continue
 			}
+			endpoints, all := candidates.choose(port, vip)
 			out = append(out, Frontend{
 				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: candidates.choose(port, vip),
+				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints, all: all,
 			})
 		}
 	}
@@ -299,6 +309,7 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 			f.Endpoints = slices.Clone(f.Endpoints)
 			reduce(f.Endpoints)
 		}
+		f.all = 0
 		out = append(out, f)
 	}
 	return out, problems

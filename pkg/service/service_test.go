@@ -86,6 +86,14 @@ func localPolicy(s *corev1.Service) *corev1.Service {
 	return s
 }
 
+// remembering is Service web with session affinity.
+func remembering(seconds int32) *corev1.Service {
+	s := svc("web", "10.96.0.10", "/TCP/80")
+	s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	return s
+}
+
 func imported(s *corev1.Service) *corev1.Service {
 	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"}
 	return s
@@ -100,8 +108,8 @@ func text(fs []Frontend) []string {
 	var out []string
 	for _, f := range fs {
 		line := strings.TrimPrefix(f.String(), "default/")
-		if f.Affinity {
-			line += " by client"
+		if f.Affinity > 0 {
+			line += " by client for " + f.Affinity.String()
 		}
 		line += " ->"
 		for _, e := range f.Endpoints {
@@ -212,7 +220,9 @@ func TestPlan(t *testing.T) {
 			want:     []string{"a 10.96.0.10:80/TCP ->", "a:u 10.96.0.10:80/UDP ->"},
 			problems: []string{"Service default/b spec.ports[0] AddressInUse"},
 		},
-		{name: "affinity", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP by client ->"}},
+		{name: "affinity, for the API's default", services: []*corev1.Service{affinity}, want: []string{"web 10.96.0.10:80/TCP by client for 3h0m0s ->"}},
+		{name: "affinity for 10 seconds", services: []*corev1.Service{remembering(10)}, want: []string{"web 10.96.0.10:80/TCP by client for 10s ->"}},
+		{name: "affinity for longer than a switch remembers", services: []*corev1.Service{remembering(86400)}, want: []string{"web 10.96.0.10:80/TCP by client for 18h12m15s ->"}},
 		{
 			name:     "an imported Service with policy Local: this cluster's own export, whose policy chooses",
 			services: []*corev1.Service{localPolicy(svc("nginx", "10.96.0.10", "/TCP/80")), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
@@ -292,6 +302,27 @@ func TestPlan(t *testing.T) {
 				third(of("south", standing("9", slice("antrea-mc-nginx", "/TCP/80", ready("10.99.0.20"))))),
 			},
 			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.97.0.20:80 10.98.0.20:80*2"},
+		},
+		{
+			name:     "a cluster that is gone has no share",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", ready("10.10.0.2")),
+				of("east", standing("1", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10")))),
+				second(of("west", standing("9", slice("antrea-mc-nginx", "/TCP/80", withConditions("10.97.0.20", false, false, false))))),
+				third(of("south", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.99.0.20"))))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080 10.99.0.20:80*2", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+		},
+		{
+			name:     "an order of clusters, the first of which is gone: it counts as having none",
+			services: []*corev1.Service{ordered("west,north", "3", svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80"))},
+			slices: []*discoveryv1.EndpointSlice{
+				of("west", standing("8", slice("antrea-mc-nginx", "/TCP/80", withConditions("10.97.0.20", false, false, false)))),
+				second(of("north", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.98.0.20"))))),
+				third(of("south", standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.99.0.20"))))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.98.0.20:80 10.99.0.20:80"},
 		},
 		{
 			name:     "clusters that nobody has: all",

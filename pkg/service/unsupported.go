@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -20,7 +21,7 @@ func Unsupported(s *corev1.Service) []problem.Problem {
 	u := unsupported{object: problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	u.addresses(s)
 	u.families(s)
-	u.distribution(s)
+	u.affinity(s)
 	return u.problems
 }
 
@@ -52,6 +53,18 @@ func (u *unsupported) addresses(s *corev1.Service) {
 	}
 }
 
+// affinity is longer than a switch remembers.
+func (u *unsupported) affinity(s *corev1.Service) {
+	c := s.Spec.SessionAffinityConfig
+	if s.Spec.ClusterIP == corev1.ClusterIPNone || affinityOf(s) == 0 || c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return
+	}
+	if seconds, most := *c.ClientIP.TimeoutSeconds, int32(MaxAffinity/time.Second); seconds > most {
+		u.add("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "AffinityTimeoutShortened",
+			"a client is remembered for %d seconds after its last connection, not for %d: set at most %d", most, seconds, most)
+	}
+}
+
 // families are those of the ClusterIPs.
 func (u *unsupported) families(s *corev1.Service) {
 	var has4, has6 bool
@@ -65,19 +78,5 @@ func (u *unsupported) families(s *corev1.Service) {
 		u.add("spec.ipFamilies", "IPv6NotSupported", "the IPv6 ClusterIP is not served yet: use the IPv4 one, or set ipFamilies to [IPv4]")
 	case has6:
 		u.add("spec.ipFamilies", "IPv6NotSupported", "the Service has only an IPv6 ClusterIP, which is not served yet: recreate it with ipFamilies [IPv4]")
-	}
-}
-
-// distribution is which endpoint gets a connection.
-func (u *unsupported) distribution(s *corev1.Service) {
-	if d := s.Spec.TrafficDistribution; d != nil && *d != "" {
-		u.add("spec.trafficDistribution", "TrafficDistributionNotSupported",
-			"%s is not supported yet, connections are spread over all endpoints: remove it", *d)
-	}
-	for _, key := range []string{corev1.AnnotationTopologyMode, corev1.DeprecatedAnnotationTopologyAwareHints} {
-		if mode := s.Annotations[key]; mode == "Auto" || mode == "auto" {
-			u.add("metadata.annotations["+key+"]", "TopologyHintsNotSupported",
-				"topology hints of EndpointSlices are not used yet, connections are spread over all endpoints: remove the annotation")
-		}
 	}
 }

@@ -43,18 +43,14 @@ func TestUnsupported(t *testing.T) {
 		{name: "session affinity is served", change: func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
-		{name: "traffic distribution", want: []string{"spec.trafficDistribution TrafficDistributionNotSupported"}, change: func(s *corev1.Service) {
+		{name: "session affinity for longer than is served", want: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds AffinityTimeoutShortened"}, change: func(s *corev1.Service) {
+			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, remembering(65536).Spec.SessionAffinityConfig
+		}},
+		{name: "traffic distribution is served", change: func(s *corev1.Service) {
 			s.Spec.TrafficDistribution = ptr(corev1.ServiceTrafficDistributionPreferSameZone)
 		}},
-		{
-			name: "topology hints by the old annotation",
-			want: []string{"metadata.annotations[service.kubernetes.io/topology-aware-hints] TopologyHintsNotSupported"},
-			change: func(s *corev1.Service) {
-				s.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
-			},
-		},
-		{name: "topology hints off", change: func(s *corev1.Service) {
-			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Disabled"}
+		{name: "topology hints are used", change: func(s *corev1.Service) {
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
 		}},
 		{name: "both families", want: []string{"spec.ipFamilies IPv6NotSupported"}, change: func(s *corev1.Service) {
 			s.Spec.ClusterIPs = []string{"10.96.0.10", "fd00::10"}

@@ -18,13 +18,27 @@ var (
 	walkSteps = flag.Int("walk.steps", 2000, "steps of the random walk")
 )
 
-// TestWalk changes Services and slices at random: addresses that meet, Services that are
+func noZone(*derive.Reader) string { return "" }
+
+// zones adds a source of zones, of which the Node "self" has one.
+func zones(e *derive.Engine) (*derive.Source[derive.Name, string], func(*derive.Reader) string) {
+	s := derive.NewSource[derive.Name, string](e, "zones")
+	s.Loaded()
+	return s, func(r *derive.Reader) string {
+		zone, _ := derive.Get(r, s, "self")
+		return zone
+	}
+}
+
+// TestWalk changes Services, slices with and without hints, and the Node's zone at random: addresses that meet, Services that are
 // endpoints of Services, in circles too. After each step the tables equal those of a plan made
 // from nothing.
 func TestWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(*walkSeed, 0))
 	e := derive.New()
-	tables := NewTables(e, "node-1", false)
+	zones, read := zones(e)
+	zone := ""
+	tables := NewTables(e, "node-1", read, false)
 	tables.Services.Loaded()
 	tables.Slices.Loaded()
 	services, slices := map[string]*corev1.Service{}, map[string]*discoveryv1.EndpointSlice{}
@@ -35,7 +49,10 @@ func TestWalk(t *testing.T) {
 	}
 	for step := range *walkSteps {
 		name := fmt.Sprint("s", random.IntN(6))
-		switch random.IntN(6) {
+		switch random.IntN(7) {
+		case 6:
+			zone = []string{"a", "b", ""}[random.IntN(3)]
+			zones.Set("self", zone)
 		case 0:
 			delete(services, name)
 			tables.Services.Delete(derive.Object{Namespace: "default", Name: name})
@@ -61,6 +78,7 @@ func TestWalk(t *testing.T) {
 			if random.IntN(2) == 0 {
 				of([]string{"a", "b", "c"}[random.IntN(3)], standing(fmt.Sprint(random.IntN(6)), s))
 			}
+			hints := random.IntN(2) == 0
 			for range random.IntN(5) {
 				ip := vip()
 				if random.IntN(2) == 0 {
@@ -68,6 +86,9 @@ func TestWalk(t *testing.T) {
 				}
 				end := withConditions(ip, random.IntN(3) > 0, random.IntN(2) > 0, random.IntN(2) > 0)
 				end.NodeName = ptr(fmt.Sprint("node-", 1+random.IntN(2)))
+				if hints {
+					end = randomHints(random, end)
+				}
 				s.Endpoints = append(s.Endpoints, end)
 			}
 			if len(s.Endpoints) == 0 {
@@ -80,7 +101,7 @@ func TestWalk(t *testing.T) {
 		}
 		e.Pass()
 		var v View
-		v.NodeName = "node-1"
+		v.NodeName, v.Zone = "node-1", zone
 		for _, s := range services {
 			v.Services = append(v.Services, s)
 		}
@@ -105,7 +126,7 @@ func TestWalk(t *testing.T) {
 // TestCost counts what one change among many Services evaluates.
 func TestCost(t *testing.T) {
 	e := derive.New()
-	tables := NewTables(e, "node-1", false)
+	tables := NewTables(e, "node-1", noZone, false)
 	for i := range 500 {
 		name := fmt.Sprint("s", i)
 		s, l := svc(name, fmt.Sprintf("10.96.%d.%d", i/250, 1+i%250), "/TCP/80"), slice(name, "/TCP/8080", ready("10.10.0.2"), ready("10.10.0.3"))
@@ -141,7 +162,7 @@ func TestCost(t *testing.T) {
 // BenchmarkEndpointChanges changes one of 10,000 Services with ten endpoints each.
 func BenchmarkEndpointChanges(b *testing.B) {
 	e := derive.New()
-	tables := NewTables(e, "node-1", false)
+	tables := NewTables(e, "node-1", noZone, false)
 	set := func(i, from int) {
 		name := fmt.Sprint("s", i)
 		l := slice(name, "/TCP/8080")

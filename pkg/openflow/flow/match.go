@@ -261,6 +261,19 @@ func CTState(s string) Cond {
 	}
 }
 
+// TCPFlags asks for TCP and flags, such as "+syn-ack"; their names are fin, syn, rst, psh, ack, urg, ece, cwr, ns.
+func TCPFlags(s string) Cond {
+	return func(b *ofp.MatchBuilder) {
+		v, m, err := parseFlags(s, tcpFlags)
+		if err != nil {
+			b.Fail(fmt.Errorf("tcp_flags: %w", err))
+			return
+		}
+		TCP()(b)
+		b.Set(ofp.TCPFlags, ofp.Value{Lo: v}, ofp.Value{Lo: m})
+	}
+}
+
 // parseFlags reads +a-b into value and mask.
 func parseFlags(s string, names []string) (value, mask uint64, err error) {
 	for rest := s; rest != ""; {

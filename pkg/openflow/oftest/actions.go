@@ -98,6 +98,7 @@ func (w *walk) act(st *state, a ofp.Action) bool {
 	case ofp.GotoTable:
 		w.table(st, a.Table)
 	case ofp.Note, ofp.Meter: // no packet of a walk exceeds a rate
+	case ofp.Learn: // it is the next packet's business
 	case ofp.Exit:
 		w.exit = true
 	default:

@@ -44,6 +44,7 @@ type Packet struct {
 	IPSrc, IPDst     netip.Addr
 	Proto            uint8
 	SrcPort, DstPort uint16 // of a message of ICMP that asks or answers SrcPort is its identifier
+	Flags            uint16 // of TCP, as in its header
 	ICMP             ICMPMessage
 	TTL              uint8 // 0 is 64
 	Expired          bool  // the TTL is 0

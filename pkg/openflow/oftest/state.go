@@ -86,6 +86,9 @@ func newState(p Packet) *state {
 		number(f[0], uint64(p.SrcPort))
 		number(f[1], uint64(p.DstPort))
 	}
+	if p.Proto == TCP {
+		number(ofp.TCPFlags, uint64(p.Flags))
+	}
 	return st
 }
 
@@ -119,6 +122,7 @@ func (st *state) packet() Packet {
 	if f, ok := ports[p.Proto]; ok {
 		p.SrcPort, p.DstPort = uint16(st.get(f[0]).Lo), uint16(st.get(f[1]).Lo)
 	}
+	p.Flags = uint16(st.get(ofp.TCPFlags).Lo)
 	return p
 }
 
