@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,23 +55,49 @@ var (
 		name: "antrea-mc-wg0", tap: "antrea-mc-tap0", net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
+	// besideClusters is between clusters while one of them changes its key: a peer has one session by each.
+	besideClusters = insideLink{
+		name: "antrea-mc-wg1", tap: "antrea-mc-tap1", net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
+		key: betweenClusters.key,
+	}
 	betweenNodes = insideLink{
 		name: "antrea-wg0", tap: "antrea-tap0", net: netip.MustParsePrefix("169.254.64.5/30"), hop: netip.MustParseAddr("169.254.64.6"),
 		keyFile: "wireguard-nodes.key", key: "trafficEncryptionMode",
 	}
+	// besideNodes is the same between Nodes while one of them changes its key.
+	besideNodes = insideLink{
+		name: "antrea-wg1", tap: "antrea-tap1", net: netip.MustParsePrefix("169.254.64.13/30"), hop: netip.MustParseAddr("169.254.64.14"),
+		key: betweenNodes.key,
+	}
 )
+
+// insideLinks are all of them.
+var insideLinks = []insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
 
 // WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace datapath,
 // where it has.
 func WireGuardDevices(userspace bool) []string {
-	if userspace {
-		return []string{betweenClusters.tap, betweenNodes.tap}
+	var out []string
+	for _, l := range insideLinks {
+		if userspace {
+			out = append(out, l.tap)
+		} else {
+			out = append(out, l.name)
+		}
 	}
-	return []string{betweenClusters.name, betweenNodes.name}
+	return out
 }
 
-// nodeKey is the annotation of a Node with the key that its agent has.
-const nodeKey = "node.antrea.io/wireguard-public-key"
+// Annotations of a Node.
+const (
+	// nodeKey is the key that its agent has.
+	nodeKey = "node.antrea.io/wireguard-public-key"
+	// nextNodePort is the UDP port on which it takes sessions beside while a key changes, and nextNodeKey the key that it changes to.
+	nextNodePort = "tombolo.io/wireguard-next-port"
+	nextNodeKey  = "tombolo.io/wireguard-next-public-key"
+	// nodeKeyNotBefore, by the administrator, is a time, RFC 3339: a key that was made before it is replaced.
+	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
+)
 
 // nodesInside has the addresses inside of Nodes, which follow from those outside. It is a part of IPv4 that no host uses (RFC
 // 1112, section 4), so that no range of users meets it.
@@ -87,69 +115,197 @@ func insideOf(outside netip.Addr) netip.Addr {
 
 // encrypted is this Node's part in encryption.
 type encrypted struct {
-	Clusters tunnelsInside // of the Gateway by which this cluster's traffic goes
-	Nodes    tunnelsInside
+	Clusters    tunnelsInside // of the Gateway by which this cluster's traffic goes
+	Beside      tunnelsInside // while a cluster changes its key
+	Nodes       tunnelsInside
+	NodesBeside tunnelsInside // while a Node changes its key
 }
+
+const (
+	// keepOpen is how often other clusters are sent something: where one side alone reaches the other, through a firewall or NAT that
+	// lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it. Most of them forget UDP
+	// after 30 s or more (RFC 4787, section 4.3, says two minutes).
+	keepOpen = 25 * time.Second
+	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer.
+	keepSession = 5 * time.Second
+)
 
 // tunnelsInside are the tunnels inside of one device; without a valid Base there is none.
 type tunnelsInside struct {
 	Base  netip.Addr // this end's address inside
 	Peers []wireguard.Peer
+	// Unused are the addresses of peers to which packets go by another device.
+	Unused []netip.Prefix
+	// Keepalive is how often each peer is sent something although there is nothing to send; 0 for never.
+	Keepalive time.Duration
 }
 
 func (e encrypted) of(l insideLink) tunnelsInside {
-	if l == betweenNodes {
+	switch l {
+	case betweenNodes:
 		return e.Nodes
+	case besideNodes:
+		return e.NodesBeside
+	case besideClusters:
+		return e.Beside
 	}
 	return e.Clusters
 }
 
-func (t *tables) encryptedOf(_ derive.Name, r *derive.Reader) (encrypted, []problem.Problem) {
-	return encrypted{Clusters: t.clustersInside(r), Nodes: t.nodesInside(r)}, nil
+// partners are the other ends of this Node's encrypted ways.
+type partners struct{ Clusters, Nodes circle }
+
+// circle are ends that all reach one another by one kind of link.
+type circle struct {
+	Base      netip.Addr // this end's address inside; without a valid one this end has no part in it
+	Keepalive time.Duration
+	Partners  []partner
 }
 
-func (t *tables) clustersInside(r *derive.Reader) tunnelsInside {
-	p, _ := derive.Get(r, t.peering, self)
-	if !t.config.EncryptsPeers() || p.Role != peering.Gateway || p.Gateways[0].Name != p.Name {
-		return tunnelsInside{}
+// partner is another end.
+type partner struct {
+	Name   string       // with its kind
+	Inside netip.Prefix // where tunnels to it end
+	peering.WireGuard
+}
+
+func (p partners) of(l insideLink) circle {
+	if l == betweenNodes {
+		return p.Nodes
 	}
-	out := tunnelsInside{Base: p.GatewayIP}
+	return p.Clusters
+}
+
+func (t *tables) partnersOf(_ derive.Name, r *derive.Reader) (partners, []problem.Problem) {
+	p, _ := derive.Get(r, t.peering, self)
+	return partners{Clusters: t.clusterCircle(p), Nodes: t.nodeCircle(r)}, nil
+}
+
+// clusterCircle has the clusters to which this Node carries encrypted traffic.
+func (t *tables) clusterCircle(p peering.Peering) circle {
+	if !t.config.EncryptsPeers() || p.Role != peering.Gateway || p.Gateways[0].Name != p.Name {
+		return circle{}
+	}
+	out := circle{Base: p.GatewayIP, Keepalive: keepOpen}
 	for _, peer := range p.Peers {
-		out.Peers = append(out.Peers, wireguard.Peer{
-			PublicKey:  peer.WireGuard.PublicKey,
-			Endpoint:   netip.AddrPortFrom(peer.WireGuard.Endpoint, uint16(t.config.Multicluster.WireGuard.Port)),
-			AllowedIPs: []netip.Prefix{netip.PrefixFrom(peer.Gateways[0], peer.Gateways[0].BitLen())},
-		})
+		to := peer.Gateways[0]
+		out.Partners = append(out.Partners, partner{Name: "cluster " + peer.ClusterID, Inside: netip.PrefixFrom(to, to.BitLen()), WireGuard: *peer.WireGuard})
 	}
 	return out
 }
 
-func (t *tables) nodesInside(r *derive.Reader) tunnelsInside {
+func (t *tables) nodeCircle(r *derive.Reader) circle {
 	node, _, known := t.ready(r)
 	end, ok, _ := node.tunnelEnd()
 	if !t.config.EncryptsNodes() || !known || !ok {
-		return tunnelsInside{}
+		return circle{}
 	}
-	out := tunnelsInside{Base: insideOf(end)}
+	out := circle{Base: insideOf(end)}
 	for _, remote := range derive.All(r, t.remotes) {
 		n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(remote.Key)})
-		key, err := publickey.Parse(n.WireGuardKey)
+		w := peering.WireGuard{}
+		var err error
+		w.PublicKey, err = publickey.Parse(n.WireGuardKey)
 		to, ok, _ := n.tunnelEnd()
 		if err != nil || !ok {
 			continue // it has no row in remotes
 		}
-		out.Peers = append(out.Peers, wireguard.Peer{
-			PublicKey: key, Endpoint: netip.AddrPortFrom(to, uint16(t.config.WireGuard.Port)),
-			AllowedIPs: []netip.Prefix{netip.PrefixFrom(remote.Value.Address, remote.Value.Address.BitLen())},
-		})
+		w.Endpoint = to
+		t.nextOf(string(remote.Key), n, r, &w, new(problems))
+		at := remote.Value.Address
+		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Inside: netip.PrefixFrom(at, at.BitLen()), WireGuard: w})
 	}
 	return out
+}
+
+func (t *tables) encryptedOf(_ derive.Name, r *derive.Reader) (e encrypted, _ []problem.Problem) {
+	p, _ := derive.Get(r, t.partners, self)
+	s, _ := derive.Get(r, t.sessions, derive.Name(betweenClusters.name))
+	e.Clusters, e.Beside = p.Clusters.tunnels(t.config.Multicluster.WireGuard.Port, s)
+	s, _ = derive.Get(r, t.sessions, derive.Name(betweenNodes.name))
+	e.Nodes, e.NodesBeside = p.Nodes.tunnels(t.config.WireGuard.Port, s)
+	return e, nil
+}
+
+// tunnels are those to all partners, who listen on a port, and those beside them while keys change.
+func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
+	if !c.Base.IsValid() {
+		return first, beside
+	}
+	first = tunnelsInside{Base: c.Base, Keepalive: c.Keepalive}
+	if s.Changing {
+		first.Keepalive = keepSession
+	}
+	for _, p := range c.Partners {
+		first.Peers = append(first.Peers, wireguard.Peer{PublicKey: p.PublicKey, Endpoint: netip.AddrPortFrom(p.Endpoint, uint16(port)), AllowedIPs: []netip.Prefix{p.Inside}})
+		key, ok := s.beside(p)
+		if !ok {
+			continue
+		}
+		beside.Base, beside.Keepalive = c.Base, first.Keepalive
+		beside.Peers = append(beside.Peers, wireguard.Peer{PublicKey: key, Endpoint: netip.AddrPortFrom(p.Endpoint, p.NextPort), AllowedIPs: []netip.Prefix{p.Inside}})
+		if s.detours(p) {
+			first.Unused = append(first.Unused, p.Inside)
+		} else {
+			beside.Unused = append(beside.Unused, p.Inside)
+		}
+	}
+	return first, beside
 }
 
 // insideIDs are what no two Nodes may have in common where traffic between them is encrypted.
 func insideIDs(n nodeFacts) (key, address derive.Name) {
 	end, _, _ := n.tunnelEnd()
-	return derive.Name("key " + n.WireGuardKey), derive.Name("address " + insideOf(end).String())
+	return keyID(n.WireGuardKey), derive.Name("address " + insideOf(end).String())
+}
+
+func keyID(key string) derive.Name  { return derive.Name("key " + key) }
+func nextID(key string) derive.Name { return derive.Name("next " + key) }
+
+// holder is the Node that something is taken to be of, of those that say so: this one, or the first by name.
+func (t *tables) holder(id derive.Name, r *derive.Reader) (holder string) {
+	for _, o := range derive.List(r, t.byInside, id) {
+		if o.Key.Name == t.nodeName || holder == "" {
+			holder = o.Key.Name
+		}
+	}
+	return holder
+}
+
+// nextOf adds what a Node says about a change of its key. Bad content is left out alone: the Node is reached by the key that it has.
+func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.WireGuard, ps *problems) {
+	object := problem.Object{Kind: "Node", Name: name}
+	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
+	if n.NextPort == "" && n.NextKey == "" {
+		return // an agent of before
+	}
+	port, err := strconv.ParseUint(n.NextPort, 10, 16)
+	if err != nil || port == 0 {
+		ps.report(object, "metadata.annotations["+nextNodePort+"]", "InvalidWireGuardPort", lost+": %.60q is not a port: remove the annotation, and the Node's agent writes it again", n.NextPort)
+		return
+	}
+	w.NextPort = uint16(port)
+	if n.NextKey == "" {
+		return
+	}
+	field := "metadata.annotations[" + nextNodeKey + "]"
+	next, err := publickey.Parse(n.NextKey)
+	if err != nil {
+		ps.report(object, field, "InvalidWireGuardKey", lost+": %v: remove the annotation, and the Node's agent writes it again", err)
+		return
+	}
+	holder := t.holder(nextID(n.NextKey), r)
+	for _, o := range derive.List(r, t.byInside, keyID(n.NextKey)) { // one that is in use comes first
+		if o.Key.Name != name {
+			holder = o.Key.Name
+			break
+		}
+	}
+	if holder != name {
+		ps.report(object, field, "DuplicateWireGuardKey", "it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)
+		return
+	}
+	w.Next = next
 }
 
 // secured decides whether a Node is reached as both sides ask for: nothing is sent in plain text to a Node that announces a key,
@@ -177,12 +333,7 @@ func (t *tables) secured(name string, n nodeFacts, r *derive.Reader, ps *problem
 	}
 	key, address := insideIDs(n)
 	for _, id := range []derive.Name{key, address} {
-		holder := ""
-		for _, o := range derive.List(r, t.byInside, id) {
-			if o.Key.Name == t.nodeName || holder == "" {
-				holder = o.Key.Name
-			}
-		}
+		holder := t.holder(id, r)
 		switch {
 		case holder == name:
 		case id == key:
@@ -193,6 +344,7 @@ func (t *tables) secured(name string, n nodeFacts, r *derive.Reader, ps *problem
 			return false
 		}
 	}
+	t.nextOf(name, n, r, new(peering.WireGuard), ps)
 	return true
 }
 
@@ -212,7 +364,7 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	e, _ := derive.Get(r, t.encrypted, self)
 	s, _ := derive.Get(r, t.settings, self)
 	var out []bridge.Bridge
-	for l, mac := range map[insideLink]string{betweenClusters: s.InsideMAC, betweenNodes: s.NodesMAC} {
+	for l, mac := range map[insideLink]string{betweenClusters: s.InsideMAC, besideClusters: s.BesideMAC, betweenNodes: s.NodesMAC, besideNodes: s.NodesBesideMAC} {
 		if !e.of(l).Base.IsValid() || !t.userspace() || mac == "" {
 			continue
 		}
@@ -238,7 +390,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	if t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" }) {
 		drop(nodesInside)
 	}
-	for _, l := range []insideLink{betweenClusters, betweenNodes} {
+	for _, l := range insideLinks {
 		tunnels := e.of(l)
 		if !tunnels.Base.IsValid() {
 			continue
@@ -251,6 +403,8 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			hop = l.hop
 		} else {
 			link.Guarded = true
+			// Packets come by one device while answers already go by the other.
+			d.Sysctls["net/ipv4/conf/"+l.name+"/rp_filter"] = "2"
 		}
 		d.Links = append(d.Links, link)
 		ends := hostnet.Tunnels{Link: l.name}
@@ -259,11 +413,17 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 				if l == betweenClusters {
 					drop(netip.PrefixFrom(to.Addr(), to.Bits()-1).Masked())
 				}
+				if slices.Contains(tunnels.Unused, to) {
+					continue
+				}
 				d.Routes = append(d.Routes, hostnet.Route{Dst: to, Gateway: hop, Link: l.name, Source: tunnels.Base})
 				ends.Peers = append(ends.Peers, to.Addr())
 			}
 		}
 		if t.userspace() {
+			if l == besideClusters || l == besideNodes { // its next hop is known before anything is sent to it
+				ends.Peers = append(ends.Peers, l.hop)
+			}
 			d.Tunnels = append(d.Tunnels, ends)
 		}
 	}
@@ -273,54 +433,96 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 type encryption struct {
 	insideLink
 	device *wireguard.Manager
-	secret wireguard.PrivateKey
-	err    error // why there is no key
-	wanted bool  // by the configuration
+	link   string           // the device's name
+	mac    net.HardwareAddr // at which a userspace switch takes what comes from it; nobody else knows it
+	err    error            // why there is no key
+	wanted bool             // by the configuration
 	port   int
 	what   string // is not reached without a key
+	// beside is the link with the sessions by the next key, nil for one that is that, and keys are this end's for both.
+	beside *encryption
+	keys   *wireguard.Keys
+
+	mu     sync.Mutex
+	secret wireguard.PrivateKey
+	row    *encrypted // nil before it is known
 }
 
 // newEncryptions reads the keys, or makes them, where traffic is encrypted.
 func newEncryptions(o Options) []*encryption {
 	c := o.Config
-	nodes := &encryption{insideLink: betweenNodes, wanted: c.EncryptsNodes(), port: c.WireGuard.Port, what: "other Nodes"}
-	out := []*encryption{nodes}
+	var out []*encryption
+	pair := func(first, beside *encryption) {
+		first.beside = beside
+		out = append(out, first, beside)
+	}
+	pair(&encryption{insideLink: betweenNodes, wanted: c.EncryptsNodes(), port: c.WireGuard.Port, what: "other Nodes"},
+		&encryption{insideLink: besideNodes, wanted: c.EncryptsNodes(), port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"})
 	if c.MulticlusterGateway() {
-		out = append(out, &encryption{insideLink: betweenClusters, wanted: c.EncryptsPeers(), port: c.Multicluster.WireGuard.Port, what: "other clusters"})
+		pair(&encryption{insideLink: betweenClusters, wanted: c.EncryptsPeers(), port: c.Multicluster.WireGuard.Port, what: "other clusters"},
+			&encryption{insideLink: besideClusters, wanted: c.EncryptsPeers(), port: c.NextWireGuardPort(), what: "clusters that change their keys"})
 	}
 	for _, e := range out {
+		if e.wanted && e.beside != nil {
+			e.load(o.StateDir)
+			if e.err != nil {
+				o.Logger.Error(e.what+" are not reached", "error", e.err)
+			}
+		}
 		options := wireguard.Options{Name: e.name, Logger: o.Logger}
 		if c.OVSDatapathType == "netdev" {
 			options.Name = e.tap
-		}
-		if e.wanted {
-			if e.secret, e.err = wireguard.LoadKey(filepath.Join(o.StateDir, e.keyFile)); e.err != nil {
-				o.Logger.Error(e.what+" are not reached", "error", e.err)
-			}
-			if c.OVSDatapathType == "netdev" {
-				options.HardwareAddr = e.insideMAC()
+			if e.wanted {
+				options.HardwareAddr, options.Keep = e.mac, true
 			}
 		}
-		e.device = wireguard.New(options)
+		e.link, e.device = options.Name, wireguard.New(options)
 	}
 	return out
 }
 
-// insideMAC is known to nobody without the key: frames of others to it cannot look decrypted.
-func (e *encryption) insideMAC() net.HardwareAddr {
-	sum := e.secret.Derive("tombolo inside")
-	sum[0] = sum[0]&^1 | 2
-	return sum[:6]
+// load reads the keys, also for the link beside.
+func (e *encryption) load(dir string) {
+	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.keyFile)); e.err != nil {
+		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link says why
+		return
+	}
+	e.secret, e.beside.secret = e.keys.Current, e.keys.Current
+	if e.keys.Changing() {
+		e.beside.secret = e.keys.Next
+	}
+	for i, l := range []*encryption{e, e.beside} {
+		l.mac = slices.Clone(e.keys.Inside[6*i : 6*i+6])
+		l.mac[0] = l.mac[0]&^1 | 2
+	}
 }
 
 // set hands on what the tables say.
 func (e *encryption) set(row encrypted) {
-	switch tunnels := row.of(e.insideLink); {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.row = &row
+	e.apply()
+}
+
+// rekey gives the device another key.
+func (e *encryption) rekey(secret wireguard.PrivateKey) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.secret = secret
+	if e.row != nil {
+		e.apply()
+	}
+}
+
+// apply is called with mu held.
+func (e *encryption) apply() {
+	switch tunnels := e.row.of(e.insideLink); {
 	case e.err != nil:
 	case !tunnels.Base.IsValid():
 		e.device.Set(nil)
 	default:
-		e.device.Set(&wireguard.Desired{PrivateKey: e.secret, ListenPort: e.port, Peers: tunnels.Peers})
+		e.device.Set(&wireguard.Desired{PrivateKey: e.secret, ListenPort: e.port, Peers: tunnels.Peers, Keepalive: tunnels.Keepalive})
 	}
 }
 
@@ -334,21 +536,23 @@ func (e *encryption) problems(node string) []problem.Problem {
 }
 
 // published is the key that others should know: none where nothing is encrypted. The second result is false where it cannot be known.
-func (e *encryption) published() (string, bool) {
+func (e *encryption) published() (mcv1alpha1.WireGuardInfo, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	switch {
 	case e.err != nil:
-		return "", false
+		return mcv1alpha1.WireGuardInfo{}, false
 	case !e.wanted:
-		return "", true
+		return mcv1alpha1.WireGuardInfo{}, true
 	}
-	return e.secret.Public().String(), true
+	return mcv1alpha1.WireGuardInfo{PublicKey: e.secret.Public().String()}, true
 }
 
 // publisher writes this Node's key where others read it.
 type publisher struct {
-	key   string
-	get   func() (at problem.Object, have string, ok bool)
-	patch func(ctx context.Context, at problem.Object, key any) error // a key of null removes it
+	want  func() (mcv1alpha1.WireGuardInfo, bool)
+	get   func() (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool)
+	patch func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error // one without a key removes it
 	log   *slog.Logger
 	wake  chan struct{}
 }
@@ -377,14 +581,11 @@ func (p *publisher) run(ctx context.Context) {
 // write reports whether it has to be tried again.
 func (p *publisher) write(ctx context.Context) bool {
 	at, have, ok := p.get()
-	if !ok || have == p.key {
+	want, known := p.want()
+	if !ok || !known || have == want {
 		return false
 	}
-	var key any
-	if p.key != "" {
-		key = p.key
-	}
-	err := p.patch(ctx, at, key)
+	err := p.patch(ctx, at, want)
 	switch {
 	case apierrors.IsNotFound(err) || ctx.Err() != nil: // an event follows, or nothing
 		return false
@@ -392,62 +593,85 @@ func (p *publisher) write(ctx context.Context) bool {
 		p.log.Error("announce the WireGuard key; trying again", "object", at, "error", err)
 		return true
 	}
-	p.log.Info("announced the WireGuard key", "object", at, "publicKey", p.key)
+	p.log.Info("announced the WireGuard key", "object", at, "publicKey", want.PublicKey, "nextPublicKey", want.NextPublicKey)
 	return false
 }
 
-// newPublishers prepares encryption and the announcement of its keys.
+// newPublishers prepares encryption, the announcement of its keys, and their change.
 func (a *Agent) newPublishers() error {
 	a.encryptions = newEncryptions(a.options)
 	for _, e := range a.encryptions {
-		key, known := e.published()
-		if !known {
-			continue
+		if e.beside == nil {
+			continue // announced with the first link
 		}
-		p := &publisher{key: key, log: a.log, wake: make(chan struct{}, 1)}
-		a.publishers = append(a.publishers, p)
+		p := &publisher{want: e.published, log: a.log, wake: make(chan struct{}, 1)}
 		if e.insideLink == betweenNodes {
 			api, err := newNodeClient(a.options.REST)
 			if err != nil {
 				return err
 			}
 			p.patch = patchNode(api)
-			p.get = func() (problem.Object, string, bool) {
+			p.get = func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
 				n, ok := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
-				return problem.Object{Kind: "Node", Name: a.options.NodeName}, n.WireGuardKey, ok
+				return problem.Object{Kind: "Node", Name: a.options.NodeName}, n.announced(), ok
 			}
-			continue
-		}
-		api, err := newGatewayClient(a.options.REST)
-		if err != nil {
-			return err
-		}
-		p.patch = patchGateway(api)
-		p.get = func() (problem.Object, string, bool) {
-			for _, row := range a.tables.gateways.All() {
-				if row.Key.Name == a.options.NodeName {
-					return gatewayKey(row.Value)
+		} else {
+			api, err := newGatewayClient(a.options.REST)
+			if err != nil {
+				return err
+			}
+			p.patch = patchGateway(api)
+			p.get = func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
+				for _, row := range a.tables.gateways.All() {
+					if row.Key.Name == a.options.NodeName {
+						return gatewayKey(row.Value)
+					}
 				}
+				return problem.Object{}, mcv1alpha1.WireGuardInfo{}, false
 			}
-			return problem.Object{}, "", false
 		}
+		if e.keys != nil {
+			r := newRotation(e, a.tables, a.options.NodeName, a.log)
+			r.ready, r.announce = a.ready, a.announce
+			p.want = r.published
+			a.rotations = append(a.rotations, r)
+		}
+		a.publishers = append(a.publishers, p)
 	}
 	return nil
 }
 
-// gatewayKey is the key in a Gateway.
-func gatewayKey(g *mcv1alpha1.Gateway) (at problem.Object, have string, ok bool) {
+// announced is what a Node announces.
+func (n nodeFacts) announced() mcv1alpha1.WireGuardInfo {
+	info := mcv1alpha1.WireGuardInfo{PublicKey: n.WireGuardKey, NextPublicKey: n.NextKey}
+	if port, err := strconv.ParseUint(n.NextPort, 10, 16); err == nil {
+		info.NextPort = int32(port)
+	} else if n.NextPort != "" {
+		info.NextPort = -1 // something else
+	}
+	return info
+}
+
+// gatewayKey is what a Gateway announces.
+func gatewayKey(g *mcv1alpha1.Gateway) (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool) {
 	if g.WireGuard != nil {
-		have = g.WireGuard.PublicKey
+		have = *g.WireGuard
 	}
 	return problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, have, true
 }
 
-func patchGateway(api rest.Interface) func(context.Context, problem.Object, any) error {
-	return func(ctx context.Context, at problem.Object, key any) error {
+func patchGateway(api rest.Interface) func(context.Context, problem.Object, mcv1alpha1.WireGuardInfo) error {
+	return func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error {
 		info := map[string]any{"wireGuard": nil}
-		if key != nil {
-			info["wireGuard"] = map[string]any{"publicKey": key}
+		if want.PublicKey != "" {
+			fields := map[string]any{"publicKey": want.PublicKey, "nextPublicKey": nil, "nextPort": nil}
+			if want.NextPublicKey != "" {
+				fields["nextPublicKey"] = want.NextPublicKey
+			}
+			if want.NextPort != 0 {
+				fields["nextPort"] = want.NextPort
+			}
+			info["wireGuard"] = fields
 		}
 		merge, err := json.Marshal(info)
 		if err != nil {
@@ -457,9 +681,19 @@ func patchGateway(api rest.Interface) func(context.Context, problem.Object, any)
 	}
 }
 
-func patchNode(api rest.Interface) func(context.Context, problem.Object, any) error {
-	return func(ctx context.Context, at problem.Object, key any) error {
-		merge, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{nodeKey: key}}})
+func patchNode(api rest.Interface) func(context.Context, problem.Object, mcv1alpha1.WireGuardInfo) error {
+	return func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error {
+		annotations := map[string]any{nodeKey: nil, nextNodeKey: nil, nextNodePort: nil}
+		if want.PublicKey != "" {
+			annotations[nodeKey] = want.PublicKey
+		}
+		if want.NextPublicKey != "" {
+			annotations[nextNodeKey] = want.NextPublicKey
+		}
+		if want.NextPort != 0 {
+			annotations[nextNodePort] = strconv.Itoa(int(want.NextPort))
+		}
+		merge, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 		if err != nil {
 			return err
 		}

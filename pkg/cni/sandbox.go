@@ -252,7 +252,7 @@ func (s sandbox) inside() error {
 		}
 	}
 	if !s.txChecksum {
-		if err := checksumInSoftware(s.ifName); err != nil {
+		if err := rtnetlink.SwitchOff(s.ifName, rtnetlink.ChecksumOffload); err != nil {
 			return err
 		}
 	}
@@ -313,7 +313,7 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 		}
 	}
 	if !s.txChecksum {
-		if err := checksumInSoftware(s.portName); err != nil {
+		if err := rtnetlink.SwitchOff(s.portName, rtnetlink.ChecksumOffload); err != nil {
 			return err
 		}
 	}

@@ -44,8 +44,8 @@ type Link struct {
 	// address, and the host's own stack must not see the IPv4 packets that arrive on it,
 	// since the switch reads them too and hands over those that are meant for the host.
 	NoAddresses bool
-	// Guarded says that packets to the link's addresses are taken from this link alone: what comes by another one did not
-	// pass what the link stands for, such as decryption.
+	// Guarded says that packets to the link's addresses are taken from this link alone, and from other guarded links with the
+	// same address: what comes by another one did not pass what the link stands for, such as decryption.
 	Guarded bool
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -366,4 +367,19 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// TestGuards: packets to an address that two guarded links have are taken from both, and from no other link.
+func TestGuards(t *testing.T) {
+	address := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}
+	chains, _ := tableOf(Desired{Links: []Link{{Name: "wg0", Addresses: address, Guarded: true}, {Name: "wg1", Addresses: address, Guarded: true}, {Name: "eth0", Addresses: address}}})
+	rules := chains[uplinkChain].rules
+	if want := []string{`ip daddr 10.97.0.0 iifname != { "wg0", "wg1" } drop`}; !slices.Equal(rules, want) {
+		t.Fatalf("rules %q, want %q", rules, want)
+	}
+	check := exec.Command("unshare", "-n", "nft", "-c", "-f", "-")
+	check.Stdin = strings.NewReader("table ip t {\nchain c {\ntype filter hook prerouting priority raw; " + rules[0] + "\n}\n}\n")
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("nft refuses it: %v: %s", err, out)
+	}
 }

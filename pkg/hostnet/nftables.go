@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"sigs.k8s.io/knftables"
 
@@ -71,12 +72,16 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 		// The userspace switch has read the packet before it comes here.
 		rules = append(rules, "iifname @"+uplinkSet+" drop")
 	}
+	guards := map[netip.Addr][]string{}
 	for _, l := range d.Links {
 		for _, p := range l.Addresses {
 			if l.Guarded && p.Addr().Is4() {
-				rules = append(rules, knftables.Concat("ip daddr", p.Addr().String(), "iifname !=", strconv.Quote(l.Name), "drop"))
+				guards[p.Addr()] = append(guards[p.Addr()], strconv.Quote(l.Name))
 			}
 		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(guards), netip.Addr.Compare) {
+		rules = append(rules, fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(guards[a], ", ")))
 	}
 	if len(rules) > 0 {
 		chains[uplinkChain] = nftChain{knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority, rules}

@@ -1,4 +1,4 @@
-// Package rtnetlink asks the kernel for lists as a whole.
+// Package rtnetlink asks the kernel about links what the libraries ask for incompletely: lists as a whole, and offloads in one request.
 package rtnetlink
 
 import (

@@ -52,6 +52,10 @@ func diff(have wgtypes.Device, want Desired, set map[PublicKey]netip.AddrPort) (
 			}
 			what += fmt.Sprintf(" with %v", p.AllowedIPs)
 		}
+		if old.PersistentKeepaliveInterval != want.Keepalive {
+			change.PersistentKeepaliveInterval = &want.Keepalive
+			what += fmt.Sprintf(" kept alive every %s", want.Keepalive)
+		}
 		if what != "" {
 			c.Peers = append(c.Peers, change)
 			changes = append(changes, "set peer "+p.PublicKey.String()+what)

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -30,6 +31,9 @@ type Options struct {
 	// HardwareAddr, where it is set, makes the device one that a userspace switch can send through: a TAP device with
 	// this address, behind which all peers are. It is the address of the switch's own port, which packets from peers go to.
 	HardwareAddr net.HardwareAddr
+	// Keep leaves a device that is no longer wanted there, without key and peers: a userspace switch that has it as a port does
+	// not notice that it goes and another one of its name comes.
+	Keep bool
 	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
 	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers send none;
@@ -210,6 +214,10 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 		if link == nil {
 			return state, nil, nil
 		}
+		if d.opts.Keep && isTAP(link) {
+			changes, err := d.empty()
+			return state, changes, err
+		}
 		if err := d.handle.LinkDel(link); err != nil {
 			return state, nil, fmt.Errorf("remove the device: %w", err)
 		}
@@ -269,12 +277,26 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 		d.endpoints[p.PublicKey] = p.Endpoint
 	}
 	state.Ready = true
-	for _, p := range have.Peers {
-		state.Peers = append(state.Peers, PeerState{
-			PublicKey: PublicKey(p.PublicKey), Endpoint: endpointOf(p), LastHandshake: p.LastHandshakeTime, Received: p.ReceiveBytes, Sent: p.TransmitBytes,
-		})
-	}
+	state.Peers = peersOf(have)
 	return state, changes, nil
+}
+
+// empty takes key, port and peers from a device that is served.
+func (d *device) empty() ([]string, error) {
+	client, err := wgctrl.New()
+	if err != nil {
+		return nil, fmt.Errorf("ask for WireGuard: %w", err)
+	}
+	defer func() { _ = client.Close() }()
+	have, err := client.Device(d.opts.Name)
+	if err != nil || have.PrivateKey == (wgtypes.Key{}) && len(have.Peers) == 0 {
+		return nil, nil //nolint:nilerr // what is not served has nothing
+	}
+	none := 0
+	if err := client.ConfigureDevice(d.opts.Name, wgtypes.Config{PrivateKey: new(wgtypes.Key), ListenPort: &none, ReplacePeers: true}); err != nil {
+		return nil, fmt.Errorf("empty the device: %w", err)
+	}
+	return []string{"emptied"}, nil
 }
 
 // add makes the device: the kernel's where it has WireGuard. A TUN or TAP device stays when the process ends that serves it.

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/leaks"
+	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
 // serveEnv makes the test's binary the process that serves a device, until its standard input ends.
@@ -131,11 +131,14 @@ func (h *host) serve() {
 	h.t.Cleanup(func() { h.end() })
 }
 
+// resyncOfTests is how often managers compare.
+const resyncOfTests = 100 * time.Millisecond
+
 // run starts a manager, and returns what it logs.
-func (h *host) run(o Options) *syncBuffer {
+func (h *host) run(o Options) *logtext.Buffer {
 	h.t.Helper()
-	log := &syncBuffer{}
-	o.Name, o.Namespace, o.Resync, o.Logger = h.device, &h.ns, 100*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	log := &logtext.Buffer{}
+	o.Name, o.Namespace, o.Resync, o.Logger = h.device, &h.ns, resyncOfTests, slog.New(slog.NewTextHandler(log, nil))
 	h.manager = New(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -149,24 +152,6 @@ func (h *host) run(o Options) *syncBuffer {
 	}
 	h.t.Cleanup(func() { h.stop() })
 	return log
-}
-
-// syncBuffer is a buffer that a manager writes while the test reads.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 func (h *host) ready() {
@@ -341,6 +326,45 @@ func TestTunnel(t *testing.T) {
 	testTunnel(t, a, b)
 }
 
+// TestOneSided has one host behind another that translates its packets and lets in answers alone. What it announces nobody reaches; it
+// opens the way itself, and what the other host begins takes it too.
+func TestOneSided(t *testing.T) {
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "203.0.113.2", "10.98.0.0")
+	between := newHost(t, "n", "203.0.113.1", "10.99.0.0")
+	connect(between, b)
+	name := fmt.Sprintf("wgnat%d", os.Getpid())
+	between.sh(fmt.Sprintf("ip link add %s type veth peer name eth1; ip address add 192.0.2.254/24 dev eth1; ip link set eth1 up", name))
+	between.do(func() error { return moveLink(name, a.ns) })
+	a.sh(fmt.Sprintf("ip link set %s name eth0; ip address add 192.0.2.1/24 dev eth0; ip link set eth0 up; ip route add default via 192.0.2.254", name))
+	between.sh(`echo 1 >/proc/sys/net/ipv4/ip_forward
+nft 'add table ip t; add chain ip t out { type nat hook postrouting priority 100; }; add rule ip t out oifname eth0 masquerade random'
+nft 'add chain ip t through { type filter hook forward priority 0; }; add rule ip t through iifname eth0 ct state new drop'`)
+	b.sh("ip route add 192.0.2.0/24 via 203.0.113.1")
+	for _, h := range []*host{a, b} {
+		h.serve()
+		h.run(Options{})
+	}
+	a.want(b)
+	b.want(a)
+	for _, h := range []*host{a, b} {
+		h.ready()
+	}
+	a.address(b)
+	b.address(a)
+	a.echo()
+	if err := b.askFor(a, 0, time.Second); err == nil {
+		t.Fatal("packets come through although nothing was let in")
+	}
+	a.manager.Set(&Desired{PrivateKey: a.key, ListenPort: int(a.at.Port()), Keepalive: time.Second, Peers: []Peer{{b.key.Public(), b.at, []netip.Prefix{netip.PrefixFrom(b.inside, 32)}}}})
+	b.asked(a) // nothing of a's but what keeps the way open
+	time.Sleep(5 * resyncOfTests)
+	peers := b.manager.State().Peers
+	if len(peers) != 1 || peers[0].Endpoint.Addr() != between.at.Addr() {
+		t.Errorf("the other host answers to %+v, want %s", peers, between.at.Addr())
+	}
+	b.asked(a)
+}
+
 // TestTunnelForSwitch does the same where what sends knows Ethernet alone.
 func TestTunnelForSwitch(t *testing.T) {
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
@@ -463,6 +487,62 @@ func testTunnel(t *testing.T, a, b *host) {
 	})
 }
 
+// TestKeptForSwitch: a device that a switch has as a port stays the same one while it is not wanted, and has no key then.
+func TestKeptForSwitch(t *testing.T) {
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
+	connect(a, b)
+	mac, _ := net.ParseMAC(bridge.MACOf(a.device))
+	index := func() (index int) {
+		a.do(func() error {
+			l, err := netlink.LinkByName(a.device)
+			if err == nil {
+				index = l.Attrs().Index
+			}
+			return err
+		})
+		return index
+	}
+	a.serve()
+	a.run(Options{HardwareAddr: mac, Keep: true})
+	a.want(b)
+	a.ready()
+	was := index()
+	emptied := func() {
+		t.Helper()
+		a.manager.Set(nil)
+		ovstest.Eventually(t, "the device is empty", func() (err error) {
+			a.do(func() error {
+				client, e := wgctrl.New()
+				if e != nil {
+					return e
+				}
+				defer client.Close()
+				d, e := client.Device(a.device)
+				if e == nil && (len(d.Peers) > 0 || d.PrivateKey != (wgtypes.Key{}) || d.ListenPort == int(a.at.Port())) {
+					err = fmt.Errorf("%d peers, port %d", len(d.Peers), d.ListenPort)
+				}
+				return e
+			})
+			return err
+		})
+		if now := index(); now != was {
+			t.Errorf("it is another one: %d, was %d", now, was)
+		}
+	}
+	emptied()
+	a.stop()
+	log := a.run(Options{HardwareAddr: mac, Keep: true})
+	emptied()
+	if text := log.String(); text != "" {
+		t.Errorf("a new manager has changed something: %s", text)
+	}
+	a.want(b)
+	a.ready()
+	if now := index(); now != was {
+		t.Errorf("it is another one: %d, was %d", now, was)
+	}
+}
+
 // TestTakenName: a link of another kind is somebody else's.
 func TestTakenName(t *testing.T) {
 	h := newHost(t, "a", "192.0.2.1", "10.97.0.0")
@@ -520,5 +600,89 @@ func TestTunnelOfSwitch(t *testing.T) {
 	}
 	if encrypted, clear := end(); encrypted < 40 || clear != 0 {
 		t.Errorf("%d encrypted packets and %d that one can read have passed", encrypted, clear)
+	}
+}
+
+// TestTunnelOfSwitchBeside has two switches in userspace send a tunnel now by one device and now by another, as they do while a
+// key changes, and nothing is lost.
+func TestTunnelOfSwitchBeside(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the switches end with the thread
+	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
+	connect(a, b)
+	beside := map[*host]*host{}
+	for _, h := range []*host{a, b} {
+		beside[h] = &host{t: t, ns: h.ns, device: h.device + "n", key: testKey(t), at: netip.AddrPortFrom(h.at.Addr(), 51822), inside: h.inside}
+	}
+	pods := []*host{{t: t, ns: a.ns, inside: netip.MustParseAddr("10.1.0.1")}, {t: t, ns: b.ns, inside: netip.MustParseAddr("10.1.0.2")}}
+	ways := []string{"169.254.64.2 dev inside", "169.254.64.10 dev beside"}
+	for i, h := range []*host{a, b} {
+		other := []*host{b, a}[i]
+		for _, end := range [][2]*host{{h, other}, {beside[h], beside[other]}} {
+			mac, _ := net.ParseMAC(bridge.MACOf(end[0].device))
+			end[0].serve()
+			end[0].run(Options{HardwareAddr: mac})
+			end[0].want(end[1])
+			end[0].ready()
+		}
+		if err := netns.Set(h.ns); err != nil {
+			t.Fatal(err)
+		}
+		s := ovstest.Start(t, ovstest.Userspace)
+		for name, end := range map[string]*host{"inside": h, "beside": beside[h]} {
+			s.Vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "other_config:hwaddr="+bridge.MACOf(end.device), "--", "add-port", name, end.device)
+			h.sh(fmt.Sprintf("ip link set %s mtu 1440 up; ip link set %s mtu 1440 up; ip address add %s/32 dev %s", end.device, name, h.inside, name))
+		}
+		s.Vsctl("add-br", "pods", "--", "set", "bridge", "pods", "datapath_type=netdev",
+			"--", "add-port", "pods", "tun0", "--", "set", "interface", "tun0", "type=geneve", "options:remote_ip="+other.inside.String(), "options:local_ip="+h.inside.String())
+		h.sh("ip address add 169.254.64.1/30 dev inside; ip address add 169.254.64.9/30 dev beside")
+		h.sh(fmt.Sprintf("ip route add %s via %s src %s; ip link set pods mtu 1390 up; ip address add %s/24 dev pods", other.inside, ways[0], h.inside, pods[i].inside))
+		// As hostnet does: the switch learns where the next hops are.
+		h.sh("ip neigh replace 169.254.64.2 dev inside use; ip neigh replace 169.254.64.10 dev beside use")
+	}
+	pods[1].echo()
+	ovstest.Eventually(t, "answers come through the tunnel", func() error { return pods[0].askFor(pods[1], 0, time.Second) })
+
+	var c *net.UDPConn
+	pods[0].do(func() (err error) {
+		c, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[0].inside, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(pods[1].inside, 7)))
+		return err
+	})
+	answers := make(chan int)
+	go func() {
+		n := 0
+		for b := make([]byte, 2000); ; n++ {
+			if _, err := c.Read(b); err != nil {
+				answers <- n
+				return
+			}
+		}
+	}()
+	sent := 0
+	send := func(n int) {
+		for range n {
+			if _, err := c.Write([]byte(secret)); err != nil {
+				t.Error(err)
+			}
+			sent++
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	for i := 1; i <= 8; i++ {
+		for j, h := range []*host{a, b} {
+			send(200)
+			h.sh(fmt.Sprintf("ip route replace %s via %s src %s", []*host{b, a}[j].inside, ways[i%2], h.inside))
+		}
+	}
+	send(200)
+	state := beside[a].manager.State()
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+	answered := <-answers
+	c.Close()
+	t.Logf("%d of %d are answered; by the second device have come %+v", answered, sent, state.Peers)
+	if answered != sent {
+		t.Errorf("%d of %d are answered", answered, sent)
+	}
+	if len(state.Peers) != 1 || state.Peers[0].Received < 100_000 {
+		t.Errorf("by the second device have come %+v", state.Peers)
 	}
 }

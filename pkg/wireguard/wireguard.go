@@ -10,16 +10,12 @@ package wireguard
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
+	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
@@ -53,52 +49,6 @@ func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// LoadKey reads the key in a file, or makes one where there is no file. Nobody but the file's owner can read it.
-func LoadKey(path string) (PrivateKey, error) {
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return makeKey(path)
-	case err != nil:
-		return PrivateKey{}, fmt.Errorf("read the WireGuard key: %w", err)
-	}
-	key, err := wgtypes.ParseKey(strings.TrimSpace(string(text)))
-	if err != nil || key == (wgtypes.Key{}) { // the library's error would have what is in the file
-		return PrivateKey{}, fmt.Errorf("%s is not a WireGuard key: remove the file, and a new key is made and announced", path)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return PrivateKey{}, fmt.Errorf("protect the WireGuard key: %w", err)
-	}
-	return PrivateKey{key}, nil
-}
-
-// makeKey writes a new key so that a crash leaves all of it or nothing.
-func makeKey(path string) (PrivateKey, error) {
-	key, err := wgtypes.GeneratePrivateKey()
-	if err != nil {
-		return PrivateKey{}, fmt.Errorf("make a WireGuard key: %w", err)
-	}
-	write := func() error {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // 0600
-		if err != nil {
-			return err
-		}
-		defer os.Remove(f.Name())
-		_, err = f.WriteString(key.String() + "\n")
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), path)
-	}
-	if err := write(); err != nil {
-		return PrivateKey{}, fmt.Errorf("keep the new WireGuard key: %w", err)
-	}
-	return PrivateKey{key}, nil
-}
-
 // Peer is another end.
 type Peer struct {
 	PublicKey PublicKey
@@ -113,6 +63,9 @@ type Desired struct {
 	PrivateKey PrivateKey
 	ListenPort int
 	Peers      []Peer
+	// Keepalive is how often each peer is sent something, so that there is a session with it; 0 for when there is something
+	// to send. It is whole seconds.
+	Keepalive time.Duration
 }
 
 func (d *Desired) clone() *Desired {
@@ -134,6 +87,35 @@ type PeerState struct {
 	LastHandshake time.Time // zero before the first
 	Received      int64     // bytes
 	Sent          int64
+}
+
+// Session is what a device has a session by: its own key, and its peers'.
+type Session struct {
+	PublicKey PublicKey
+	Peers     []PeerState
+}
+
+// Look reads a device; it is empty where there is none, or nothing serves it.
+func Look(name string) Session {
+	client, err := wgctrl.New()
+	if err != nil {
+		return Session{}
+	}
+	defer func() { _ = client.Close() }()
+	d, err := client.Device(name)
+	if err != nil {
+		return Session{}
+	}
+	return Session{PublicKey: PublicKey(d.PublicKey), Peers: peersOf(d)}
+}
+
+func peersOf(d *wgtypes.Device) (out []PeerState) {
+	for _, p := range d.Peers {
+		out = append(out, PeerState{
+			PublicKey: PublicKey(p.PublicKey), Endpoint: endpointOf(p), LastHandshake: p.LastHandshakeTime, Received: p.ReceiveBytes, Sent: p.TransmitBytes,
+		})
+	}
+	return out
 }
 
 // Kinds of device.

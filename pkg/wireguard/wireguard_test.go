@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
@@ -59,6 +60,68 @@ func TestLoadKey(t *testing.T) {
 	}
 }
 
+// TestKeys: each step of a change is there after a crash, and nothing is left of it at the end.
+func TestKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	load := func() *Keys {
+		t.Helper()
+		k, err := LoadKeys(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	step := func(f func() error) {
+		t.Helper()
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := load()
+	if first.Changing() || first.Inside != first.Current.Derive("tombolo inside") {
+		t.Errorf("a new key: changing %v", first.Changing())
+	}
+	old := first.Made.Add(-time.Hour)
+	step(func() error { return os.Chtimes(path, old, old) })
+	k := load()
+	now := time.Date(2026, 1, 31, 12, 0, 0, 1000, time.UTC)
+	step(func() error { return k.Begin(now) })
+	k = load()
+	if !k.Changing() || k.Switched() || k.Current != first.Current || k.Next == first.Current || !k.Made.Equal(old) {
+		t.Errorf("begun: changing %v, switched %v, made %s", k.Changing(), k.Switched(), k.Made)
+	}
+	next := k.Next
+	step(k.Switch)
+	for _, k := range []*Keys{k, load()} {
+		if !k.Changing() || !k.Switched() || k.Current != next || k.Inside != first.Inside || !k.Made.Equal(now) {
+			t.Errorf("switched: changing %v, switched %v, made %s", k.Changing(), k.Switched(), k.Made)
+		}
+	}
+	step(k.End)
+	for _, k := range []*Keys{k, load()} {
+		if k.Changing() || k.Current != next || k.Inside != first.Inside {
+			t.Errorf("over: changing %v", k.Changing())
+		}
+	}
+	files, _ := filepath.Glob(path + "*")
+	if len(files) != 2 {
+		t.Errorf("files %v, want the key and what stays", files)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode %v, error %v", f, info.Mode(), err)
+		}
+	}
+	step(func() error { return os.WriteFile(path+".next", []byte("k"), 0o600) })
+	if load().Changing() {
+		t.Error("a file that is no key is a next key")
+	}
+	step(func() error { return os.WriteFile(path, []byte("k"), 0o600) })
+	if _, err := LoadKeys(path); err == nil || !strings.Contains(err.Error(), "remove the file") {
+		t.Errorf("a file without a key: error %v", err)
+	}
+}
+
 func TestPrivateKeyIsNotPrinted(t *testing.T) {
 	k := testKey(t)
 	d := Desired{PrivateKey: k}
@@ -98,23 +161,30 @@ func TestDiff(t *testing.T) {
 		return wgtypes.Device{PrivateKey: own.key, ListenPort: 51821, Peers: peers}
 	}
 	peerA, peerB := peer(a, "192.0.2.1:51821", "10.97.0.0/32"), peer(b, "192.0.2.2:51821", "10.99.0.0/32", "10.98.0.0/32")
+	kept := peerA
+	kept.PersistentKeepaliveInterval = 5 * time.Second
 	sent := map[PublicKey]netip.AddrPort{a: at("192.0.2.1:51821"), b: at("192.0.2.2:51821")}
 	for _, test := range []struct {
 		name string
 		have wgtypes.Device
 		sent map[PublicKey]netip.AddrPort
+		kept time.Duration
 		want []string
 	}{
-		{"new", wgtypes.Device{}, nil, []string{"set the key " + own.Public().String(), "listen on port 51821, was 0",
+		{"new", wgtypes.Device{}, nil, 0, []string{"set the key " + own.Public().String(), "listen on port 51821, was 0",
 			"set peer " + a.String() + " at 192.0.2.1:51821 with [10.97.0.0/32]", "set peer " + b.String() + " at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
-		{"as wanted", as(peerA, peerB), nil, nil},
-		{"peer that has moved", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), sent, nil},
-		{"peer at another address from before", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), nil, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
-		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
-		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, []string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
-		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, []string{"remove peer " + own.Public().String()}},
+		{"as wanted", as(peerA, peerB), nil, 0, nil},
+		{"peer that has moved", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), sent, 0, nil},
+		{"peer at another address from before", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), nil, 0, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
+		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, 0, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
+		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, 0, []string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
+		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, 0, []string{"remove peer " + own.Public().String()}},
+		{"kept alive", as(peerA, peerB), sent, 5 * time.Second, []string{"set peer " + a.String() + " kept alive every 5s", "set peer " + b.String() + " kept alive every 5s"}},
+		{"kept alive before", as(kept, peerB), sent, 0, []string{"set peer " + a.String() + " kept alive every 0s"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			want := want
+			want.Keepalive = test.kept
 			config, have := diff(test.have, want, test.sent)
 			if !reflect.DeepEqual(have, test.want) {
 				t.Errorf("changes %q, want %q", have, test.want)

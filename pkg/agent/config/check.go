@@ -12,6 +12,7 @@ func (d *decoder) check(c *Config) {
 	d.unsupported(c)
 	d.ranges(c)
 	d.hostNetwork(c)
+	d.distribution(c)
 	d.withoutEffect("", reflect.ValueOf(*c), reflect.ValueOf(defaultConfig()))
 }
 
@@ -109,6 +110,14 @@ func (d *decoder) hostNetwork(c *Config) {
 	const gate = "featureGates.NFTablesHostNetworkMode"
 	if on, ok := c.FeatureGates["NFTablesHostNetworkMode"]; ok && !on {
 		d.warn(d.lines[gate], gate, why+"; remove it")
+	}
+}
+
+// distribution warns where the file turns off what is always done, as in Kubernetes 1.36.
+func (d *decoder) distribution(c *Config) {
+	const gate = "featureGates.PreferSameTrafficDistribution"
+	if on, ok := c.FeatureGates["PreferSameTrafficDistribution"]; ok && !on {
+		d.warn(d.lines[gate], gate, "has no effect: hints for Nodes are used wherever EndpointSlices have them; remove it, and trafficDistribution PreferSameNode of Services that should not have them")
 	}
 }
 

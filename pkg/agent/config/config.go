@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -198,6 +199,30 @@ func (c Config) EncryptsNodes() bool { return c.TrafficEncryptionMode == "wireGu
 // EncryptsPeers reports whether traffic between clusters is encrypted.
 func (c Config) EncryptsPeers() bool {
 	return c.MulticlusterGateway() && c.Multicluster.TrafficEncryptionMode == "wireGuard"
+}
+
+// NextWireGuardPort is the UDP port for sessions with other clusters while a key changes: the one above multicluster.wireGuard.port
+// that is not the Nodes'.
+func (c Config) NextWireGuardPort() int {
+	return above(c.Multicluster.WireGuard.Port, c.WireGuard.Port)
+}
+
+// NextNodeWireGuardPort is the same between the Nodes of the cluster: the port above wireGuard.port that none is of those between
+// clusters.
+func (c Config) NextNodeWireGuardPort() int {
+	return above(c.WireGuard.Port, c.Multicluster.WireGuard.Port, c.NextWireGuardPort())
+}
+
+// above is the first port above another that is not taken.
+func above(port int, taken ...int) int {
+	for {
+		if port++; port > 65535 {
+			port = 1
+		}
+		if !slices.Contains(taken, port) {
+			return port
+		}
+	}
 }
 
 // StretchedPolicies reports whether policies with scope ClusterSet are about the Pods of other clusters as well.

@@ -193,6 +193,7 @@ func TestWarnings(t *testing.T) {
 		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
 		{"unknown section", "future:\n  key: 1\n", "line 1: future: unknown key without effect"},
 		{"iptables written out", "hostNetworkMode: iptables\n", "line 1: hostNetworkMode: has no effect: the host's rules are always made with nftables; set it to nftables"},
+		{"node hints gate off", "featureGates: {PreferSameTrafficDistribution: false}\n", "featureGates.PreferSameTrafficDistribution: has no effect"},
 		{"nftables gate off", "featureGates: {NFTablesHostNetworkMode: false}\n", "featureGates.NFTablesHostNetworkMode: has no effect"},
 		{"addresses kept of Pods that are not reached", "featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, preserveClientIP: auto}\n", "multicluster.preserveClientIP: has no effect without multicluster.enablePodToPodConnectivity"},
 	} {

@@ -57,9 +57,16 @@ const (
 	AnnotationClusterOrder = "multicluster.tombolo.io/cluster-order"
 	// AnnotationMinimumReady is how many ready endpoints are enough for that.
 	AnnotationMinimumReady = "multicluster.tombolo.io/minimum-ready"
+	// AnnotationReached on a ResourceExport of kind ClusterInfo lists the clusters that the exporter's Gateways reach, as far as BFD
+	// watches the ways, separated by commas (requests.ReadReached). The leader writes it on the ResourceImport.
+	AnnotationReached = "multicluster.tombolo.io/reached"
 	// AnnotationKeptPods on a Gateway, by the member controller, are the ranges of this cluster's Pods, separated by commas, that
 	// the leader hands on together with v1alpha1.FeaturePreserveClientIP.
 	AnnotationKeptPods = "multicluster.tombolo.io/kept-pod-ranges"
+	// AnnotationKeyNotBefore on a Gateway's Node is a time, RFC 3339: a WireGuard key that was made before it is replaced.
+	AnnotationKeyNotBefore = "multicluster.tombolo.io/wireguard-key-not-before"
+	// AnnotationPhase on a Gateway, by the member controller, is PhaseJoining, PhaseLeaving or PhaseLeft while it comes or goes.
+	AnnotationPhase = "multicluster.tombolo.io/phase"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )
@@ -194,3 +201,11 @@ func LabelHash(normalized string) string {
 	sum := sha1.Sum([]byte(normalized))
 	return hex.EncodeToString(sum[:8])
 }
+
+// Phases of a Gateway that comes or goes. One without a phase carries all traffic that it can. All three take what comes, whoever sends it
+// by them: others hear of a change sooner or later than it does itself.
+const (
+	PhaseJoining = "joining" // others send nothing by it, and it sends its own by others, until other clusters take what it sends
+	PhaseLeaving = "leaving" // others send nothing by it
+	PhaseLeft    = "left"    // it sends its own by others, too; other clusters are told that it is gone
+)

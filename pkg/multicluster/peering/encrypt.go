@@ -50,22 +50,54 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 		p.report(object, field, "InvalidWireGuardKey", "cluster %s ignored: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its key again", id, err)
 		return key, false
 	}
-	owner := ""
-	for _, g := range p.view.Gateways {
-		if g.WireGuard != nil && g.WireGuard.PublicKey == text {
-			owner = "Gateway " + g.Name + " of this cluster"
-		}
-	}
-	for _, o := range p.peers {
-		if o.WireGuard.PublicKey == key {
-			owner = "cluster " + o.ClusterID
-		}
-	}
-	if owner != "" {
+	if owner := p.keyOwner(key); owner != "" {
 		p.report(object, field, "DuplicateWireGuardKey", "cluster %s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents", id, owner)
 		return key, false
 	}
 	return key, true
+}
+
+// next adds what a peer says about a change of its key. Bad content is left out alone: the peer is reached by the key that it has.
+func (p *planner) next(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, w *WireGuard) {
+	const field = "spec.wireGuard.nextPublicKey"
+	id, info := ci.Spec.ClusterID, ci.Spec.WireGuard
+	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
+		p.report(object, "spec.wireGuard.nextPort", "InvalidWireGuardPort",
+			"packets of cluster %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this release in that cluster and in the leader's", id, info.NextPort)
+		return
+	}
+	w.NextPort = uint16(info.NextPort)
+	if info.NextPublicKey == "" {
+		return
+	}
+	key, err := publickey.Parse(info.NextPublicKey)
+	if err != nil {
+		p.report(object, field, "InvalidWireGuardKey",
+			"packets of cluster %s will be lost when it changes its WireGuard key: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its keys again", id, err)
+		return
+	}
+	if owner := p.keyOwner(key); owner != "" {
+		p.report(object, field, "DuplicateWireGuardKey",
+			"cluster %s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent", id, owner)
+		return
+	}
+	w.Next = key
+}
+
+// keyOwner says whose a key is already, "" when nobody's.
+func (p *planner) keyOwner(key publickey.Key) string {
+	text := key.String()
+	for _, g := range p.view.Gateways {
+		if g.WireGuard != nil && (g.WireGuard.PublicKey == text || g.WireGuard.NextPublicKey == text) {
+			return "Gateway " + g.Name + " of this cluster"
+		}
+	}
+	for _, o := range p.peers {
+		if o.WireGuard.PublicKey == key || o.WireGuard.Next == key {
+			return "cluster " + o.ClusterID
+		}
+	}
+	return ""
 }
 
 // inside makes the peer's tunnels end inside.

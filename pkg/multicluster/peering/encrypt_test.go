@@ -27,6 +27,18 @@ func TestPlanEncrypted(t *testing.T) {
 		}
 		return []*mcv1alpha1.Gateway{first, second}
 	}
+	changing := func(ci *mcv1alpha1.ClusterInfoImport, key, next string, port int32) *mcv1alpha1.ClusterInfoImport {
+		with(ci, key).Spec.WireGuard.NextPublicKey, ci.Spec.WireGuard.NextPort = next, port
+		return ci
+	}
+	north := func(next string, port int32) []*mcv1alpha1.ClusterInfoImport {
+		return []*mcv1alpha1.ClusterInfoImport{aged(changing(imported("north", "10.98.0.0/16", "192.168.79.101"), key(7), next, port), time.Hour),
+			changing(imported("west", "10.96.0.0/16", "192.168.77.101"), key(9), key(10), 51822)}
+	}
+	both := func(north string) []string {
+		return []string{"gateway of node-1 10.97.0.0 192.168.78.101", "north [10.98.0.0/16] [10.98.0.0] via 10.98.0.0", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0",
+			"north is at 192.168.79.101 with " + key(7) + north, "west is at 192.168.77.101 with " + key(9) + ", next " + key(10) + " at 51822"}
+	}
 	west := with(imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"), key(9))
 	for _, test := range []struct {
 		name     string
@@ -54,6 +66,18 @@ func TestPlanEncrypted(t *testing.T) {
 		{"this cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(2))},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101"},
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: Gateway node-2 of this cluster has the same WireGuard key"}},
+		{"keys that change", "node-1", own(), north(key(8), 51823), both(", next " + key(8) + " at 51823"), nil},
+		{"a key that has changed", "node-1", own(), north(key(7), 51823), both(", next " + key(7) + " at 51823"), nil},
+		{"a next key that is none", "node-1", own(), north("k", 51823), both(", next  at 51823"),
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: packets of cluster north will be lost when it changes its WireGuard key: "k" is not a WireGuard key`}},
+		{"a next key that is another's next", "node-1", own(), north(key(10), 51823), both(", next  at 51823"),
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: cluster north cannot change to its next WireGuard key: cluster west has the same"}},
+		{"a next key that is this cluster's", "node-1", own(), north(key(1), 51823), both(", next  at 51823"),
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: cluster north cannot change to its next WireGuard key: Gateway node-1 of this cluster has the same"}},
+		{"a next port that is none", "node-1", own(), north(key(8), 70000), both(""),
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: packets of cluster north will be lost when it changes its WireGuard key: 70000 is not a port"}},
+		{"no next port", "node-1", own(), north(key(8), 0), both(""),
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: packets of cluster north will be lost when it changes its WireGuard key: 0 is not a port"}},
 		{"no Service range", "node-1", []*mcv1alpha1.Gateway{gateway("node-1", "172.30.1.11", "192.168.78.101", time.Hour)}, []*mcv1alpha1.ClusterInfoImport{west},
 			[]string{"none"}, []string{"Gateway kube-system/node-1 serviceCIDR: no cluster is reached"}},
 	} {
@@ -61,7 +85,15 @@ func TestPlanEncrypted(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, Encrypt: true, AllowUnencryptedPeers: true})
 			have := text(p)
 			for _, peer := range p.Peers {
-				have = append(have, fmt.Sprintf("%s is at %s with %s", peer.ClusterID, peer.WireGuard.Endpoint, peer.WireGuard.PublicKey))
+				line := fmt.Sprintf("%s is at %s with %s", peer.ClusterID, peer.WireGuard.Endpoint, peer.WireGuard.PublicKey)
+				if w := peer.WireGuard; w.NextPort != 0 {
+					next := ""
+					if w.Next != (publickey.Key{}) {
+						next = w.Next.String()
+					}
+					line += fmt.Sprintf(", next %s at %d", next, w.NextPort)
+				}
+				have = append(have, line)
 			}
 			if diff := cmp.Diff(test.want, have); diff != "" {
 				t.Errorf("peering (-want +have):\n%s", diff)

@@ -35,7 +35,8 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	if !ok {
 		return Peer{}, false
 	}
-	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways)}
+	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
+		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays)}
 	if !p.gateways(object, ci, &peer) {
 		return Peer{}, false
 	}
@@ -45,6 +46,7 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 	}
 	if p.view.Encrypt {
 		peer.WireGuard = &WireGuard{PublicKey: key}
+		p.next(object, ci, peer.WireGuard)
 	}
 	return peer, true
 }

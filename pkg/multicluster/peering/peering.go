@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 
@@ -84,6 +85,8 @@ type Peer struct {
 	// Active says that all of the peer's gateways are in use, and that it takes requests from all Gateways of
 	// this cluster (FeatureActiveGateways). Else the first of each cluster tunnel to one another.
 	Active bool
+	// SingleWays says that the peer watches a single way, too (FeatureSingleWays).
+	SingleWays bool
 	// Relayed is set on a Gateway that is not the first, for a peer that knows the first alone: it sends what
 	// is for the peer to the first Gateway, like a regular Node.
 	Relayed bool
@@ -101,6 +104,10 @@ type Peer struct {
 type WireGuard struct {
 	PublicKey publickey.Key
 	Endpoint  netip.Addr // the peer's gateway, outside
+	// Next is the key that the peer changes to, none while it does not. NextPort is where it takes sessions meanwhile, zero
+	// where it cannot do so.
+	Next     publickey.Key
+	NextPort uint16
 }
 
 // TunnelSources are all addresses that the peer's tunnels may come from, as ranges that do not
@@ -125,12 +132,20 @@ type GatewayNode struct {
 	Name string
 	// GatewayIP is where tunnels of other clusters end, InternalIP where those of this cluster's Nodes do.
 	GatewayIP, InternalIP netip.Addr
+	// Phase is set while it comes or goes: multicluster.PhaseJoining and so on.
+	Phase string
 }
+
+// Used says whether others send by the Gateway.
+func (g GatewayNode) Used() bool { return g.Phase == "" }
+
+// sends says whether it sends its own to other clusters itself.
+func (g GatewayNode) sends() bool { return g.Used() || g.Phase == multicluster.PhaseLeaving }
 
 // Peering is what one Node does for traffic between clusters.
 type Peering struct {
 	Role Role
-	// Gateways are those of this cluster, the oldest first.
+	// Gateways are those of this cluster, the oldest first, and those that come and go behind the others.
 	Gateways []GatewayNode
 	// GatewayNode is this Node, where it is a Gateway, else the first Gateway. Where traffic is encrypted its GatewayIP is
 	// the address inside: the base of this cluster's Service range.
@@ -143,8 +158,27 @@ func (p Peering) Others() []GatewayNode {
 	return slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return p.Role == Gateway && g.Name == p.Name })
 }
 
+// Used are those of the others that this Node may send by.
+func (p Peering) Used() []GatewayNode {
+	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return !g.Used() })
+}
+
 // Direct says whether this Node tunnels to the peer itself.
-func (p Peering) Direct(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
+func (p Peering) Direct(peer Peer) bool { return p.Takes(peer) && p.sends() }
+
+// Takes says whether this Node takes what the peer's gateways send it.
+func (p Peering) Takes(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
+
+// Ends are the gateways of the peer that this Node's tunnels end at, the oldest first; none on a Node that has none.
+func (p Peering) Ends(peer Peer) []netip.Addr {
+	switch {
+	case !p.Takes(peer):
+		return nil
+	case !peer.Active:
+		return peer.Gateways[:min(1, len(peer.Gateways))]
+	}
+	return peer.Gateways
+}
 
 // SetInternalIP changes where the tunnels of this cluster's Nodes to a Gateway end.
 func (p *Peering) SetInternalIP(gateway string, to netip.Addr) {
@@ -165,13 +199,12 @@ func (p *Peering) ways() {
 	for i := range p.Peers {
 		peer := &p.Peers[i]
 		peer.Relayed = p.Role == Gateway && !peer.Active && p.Gateways[0].Name != p.Name
-		peer.Ways = nil
-		if p.Direct(*peer) {
-			peer.Ways = slices.Clone(peer.Gateways)
-		} else {
-			for _, g := range p.Gateways {
-				peer.Ways = append(peer.Ways, g.InternalIP)
-			}
+		if peer.Ways = nil; p.Direct(*peer) {
+			peer.Ways = slices.Clone(p.Ends(*peer))
+			continue
+		}
+		for _, g := range p.Used() {
+			peer.Ways = append(peer.Ways, g.InternalIP)
 		}
 		if !peer.Active {
 			peer.Ways = peer.Ways[:1]
@@ -179,9 +212,9 @@ func (p *Peering) ways() {
 	}
 }
 
-// Watched are the ways of this Node that are watched by BFD. Where the clusters have one Gateway each there
-// is nothing to choose from, and none is. The second result says whether all other Nodes of this cluster
-// are watched as well: to them it is one of several Gateways, and BFD takes both ends.
+// Watched are the ways of this Node that are watched by BFD: those between the Gateways of this cluster where there are several, and
+// a Gateway's to the gateways of peers, also a single one where the peer does that too, by which it is found that a cluster is gone. The second result says
+// whether all other Nodes of this cluster are watched as well: to them it is one of several Gateways, and BFD takes both ends.
 func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
 	add := func(a netip.Addr) {
 		if !slices.Contains(ends, a) {
@@ -195,7 +228,7 @@ func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
 		}
 	}
 	for _, peer := range p.Peers {
-		if p.Direct(peer) && peer.Active && (len(p.Gateways) > 1 || len(peer.Gateways) > 1) {
+		if p.Takes(peer) && peer.Active && (peer.SingleWays || len(p.Gateways) > 1 || len(peer.Gateways) > 1) {
 			for _, ip := range peer.Gateways {
 				add(ip)
 			}
@@ -295,15 +328,30 @@ func (p *planner) ownGateways() (out Peering, ok bool) {
 				out.Gateways[i].Name, gatewayIP, internalIP, g.Name)
 			continue
 		}
-		node := GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP}
-		out.Gateways = append(out.Gateways, node)
-		if g.Name == p.view.NodeName {
-			out.Role, out.GatewayNode = Gateway, node
-		}
+		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
 	}
 	if len(out.Gateways) == 0 {
 		return Peering{}, false
 	}
+	used := slices.ContainsFunc(out.Gateways, GatewayNode.Used)
+	for i := range out.Gateways {
+		g := &out.Gateways[i]
+		if !used { // better by one that comes or goes than by none
+			g.Phase = ""
+		}
+		if g.Name == p.view.NodeName {
+			out.Role, out.GatewayNode = Gateway, *g
+		}
+	}
+	slices.SortStableFunc(out.Gateways, func(a, b GatewayNode) int {
+		switch {
+		case a.Used() == b.Used():
+			return 0
+		case a.Used():
+			return -1
+		}
+		return 1
+	})
 	if out.Role == Regular {
 		out.GatewayNode = out.Gateways[0]
 	}

@@ -10,7 +10,13 @@ import (
 )
 
 func activePeer(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
-	ci.Spec.Features = []string{"Other", mcv1alpha1.FeatureActiveGateways}
+	ci.Spec.Features = []string{"Other", mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
+	return ci
+}
+
+// older is a peer that does not watch a single way.
+func older(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
+	ci.Spec.Features = ci.Spec.Features[:2]
 	return ci
 }
 
@@ -24,7 +30,8 @@ func TestWays(t *testing.T) {
 		want       string // ways; what is watched; "nodes" where all Nodes are
 	}{
 		{"one on each side, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1] []"},
-		{"one on each side, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] []"},
+		{"one on each side, Gateway", "a", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] [192.168.77.1]"},
+		{"one on each side, of which the other does not watch", "a", two[:1], older(activePeer(imported("west", "10.96.0.0/16", "192.168.77.1"))), "[192.168.77.1] []"},
 		{"two here, regular", "c", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.78.1 192.168.78.2] [192.168.78.1 192.168.78.2]"},
 		{"two here, Gateway", "b", two, activePeer(imported("west", "10.96.0.0/16", "192.168.77.1")), "[192.168.77.1] [192.168.78.1 192.168.77.1] nodes"},
 		{"two there, regular", "c", two[:1], activePeer(imported("west", "10.96.0.0/16", "192.168.77.1", "192.168.77.2")), "[192.168.78.1] []"},

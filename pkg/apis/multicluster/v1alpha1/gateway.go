@@ -36,7 +36,7 @@ type Gateway struct {
 
 // GatewayStatus says how the Gateway reaches other clusters.
 type GatewayStatus struct {
-	// Ways are those to gateways of other clusters that are watched by BFD, by cluster and address. A single way is not watched.
+	// Ways are those to gateways of other clusters that are watched by BFD, by cluster and address.
 	// +optional
 	// +listType=map
 	// +listMapKey=clusterID

@@ -32,6 +32,15 @@ type GatewayInfo struct {
 type WireGuardInfo struct {
 	// PublicKey in base64.
 	PublicKey string `json:"publicKey,omitempty"`
+	// NextPublicKey is the key that the Gateway changes to, in base64, while it does.
+	// +optional
+	NextPublicKey string `json:"nextPublicKey,omitempty"`
+	// NextPort is the UDP port at which the Gateway takes sessions while it, or a peer, changes its key: beside those with
+	// the old key, so that nothing is lost. Peers without one lose what is sent until they know the new key.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	NextPort int32 `json:"nextPort,omitempty"`
 }
 
 // ClusterInfo describes the network of a cluster.
@@ -62,6 +71,8 @@ const (
 	// FeaturePreserveClientIP: the cluster takes packets between its Pods and those of other clusters untranslated, by any of
 	// its gateways, from the Pod ranges that these announce, and answers them so. It goes with ActiveGateways and PodCIDRs.
 	FeaturePreserveClientIP = "PreserveClientIP"
+	// FeatureSingleWays: the cluster's gateways run BFD on a single way, too. It goes with ActiveGateways.
+	FeatureSingleWays = "SingleWays"
 	// FeatureTunnelPrefix begins the feature that says what tunnels the cluster's gateways take where that is not Geneve on its
 	// own port: "Tunnel-vxlan", "Tunnel-gre", "Tunnel-vxlan-8472". Clusters reach each other by one kind of tunnel.
 	FeatureTunnelPrefix = "Tunnel-"

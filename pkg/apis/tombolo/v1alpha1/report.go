@@ -34,8 +34,9 @@ type NodePolicyReport struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=100
 	Features map[string]string `json:"features,omitempty"`
-	// Ways are those of a Gateway to gateways of other clusters that BFD watches, as CLUSTER/ADDRESS: up or down. The member
-	// controller writes the status of Gateways and of the ClusterSet from them.
+	// Ways are those of a Gateway to gateways of other clusters that BFD watches, as CLUSTER/ADDRESS: up, down, or lost,
+	// which is down for a while after it was up. The member controller writes the status of Gateways and of the ClusterSet from
+	// them, and takes requests from clusters to which all are lost.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=1000
 	Ways map[string]string `json:"ways,omitempty"`

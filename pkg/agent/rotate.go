@@ -1,0 +1,404 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/wireguard"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
+)
+
+// A cluster changes its WireGuard key in three steps, each of which begins when nothing is lost by it, and so does a Node of a
+// cluster in which traffic between Nodes is encrypted. The other clusters, or Nodes, are its partners:
+//
+//  1. It announces the next key. It and its partners make a second device, beside the first, with sessions by the next key, and
+//     send by it as soon as there are sessions. They take packets from both.
+//  2. It gives the first device the next key and announces that as its key. Partners follow, and send by the first device again
+//     as soon as there are sessions.
+//  3. It no longer announces a next key, and the second device goes.
+//
+// Partners that announce no next port know one key alone, and lose what is sent between step 2 and when they know it.
+//
+// A second device has one key, so nobody begins while another changes its key. Those that began at once wait for sessions alone,
+// which every partner makes at any step, and never for one that has not begun: no circle of them can wait for ever.
+
+// sessions are what WireGuard has with partners, by what it says itself. A row with nothing in it is none.
+type sessions struct {
+	// Changing says that this end has a next key, and Switched that it is the key of the first device.
+	Changing, Switched bool
+	// First and Beside are the partners' keys with which there are sessions by the two devices, in order.
+	First, Beside []publickey.Key
+}
+
+func (p partner) changes() bool { return p.Next != publickey.Key{} }
+
+// beside is the key by which a partner has a session with the second device; false where it needs none.
+func (s sessions) beside(p partner) (publickey.Key, bool) {
+	switch {
+	case p.NextPort == 0 || !p.changes() && !s.Changing:
+		return publickey.Key{}, false
+	case p.changes():
+		return p.Next, true
+	}
+	return p.PublicKey, true
+}
+
+// detours says whether packets to a partner go by the second device.
+func (s sessions) detours(p partner) bool {
+	key, ok := s.beside(p)
+	if !ok || !slices.Contains(s.Beside, key) {
+		return false
+	}
+	over := (!p.changes() || p.Next == p.PublicKey) && (!s.Changing || s.Switched)
+	return !over || !slices.Contains(s.First, p.PublicKey)
+}
+
+// rotationTimes are how long a rotation waits.
+type rotationTimes struct {
+	look     time.Duration // between two looks at the devices, at multiples of it by the clock
+	settle   time.Duration // until a session is used: what is behind the other end's device is there then
+	follow   time.Duration // until partners use it too
+	patience time.Duration // until a partner with which there is no session at all is not waited for
+	report   time.Duration // until it is a problem
+	turn     time.Duration // until it is one that another changes its key
+	lost     time.Duration // without a handshake: then there is no session (RejectAfterTime of WireGuard, 180 s, and some)
+}
+
+var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second, patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, lost: 200 * time.Second}
+
+// rotation changes a key of this Node when it is asked to, and tells the tables about sessions.
+type rotation struct {
+	first, beside *encryption
+	annotation    string // that asks for it
+	tables        *tables
+	node          string
+	log           *slog.Logger
+	times         rotationTimes
+	look          func(device string) wireguard.Session
+	ready         func() bool // partners and devices are known and set
+	announce      func()      // has published read
+
+	// Of the goroutine that runs.
+	began   time.Time // the step, as far as this process knows
+	held    time.Time // since when it may not begin, zero where it may
+	devices [2]knownSessions
+	met     map[string]meeting // partners, by name
+
+	mu      sync.Mutex
+	keys    *wireguard.Keys
+	problem problem.Problem // with a Reason when there is one
+}
+
+// meeting is a partner with the next key that it announces, and since when it does.
+type meeting struct {
+	next  publickey.Key
+	since time.Time
+}
+
+// knownSessions are those of one device.
+type knownSessions struct {
+	looked bool
+	last   time.Time                   // when it was looked at
+	key    publickey.Key               // the device's
+	since  time.Time                   // handshakes before are of another key
+	peers  map[publickey.Key]time.Time // since when there are sessions
+}
+
+func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *rotation {
+	r := &rotation{
+		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node, log: log.With("device", first.name),
+		times: usualTimes, look: wireguard.Look, keys: first.keys, began: time.Now(), met: map[string]meeting{},
+	}
+	if first.insideLink == betweenNodes {
+		r.annotation = nodeKeyNotBefore
+	}
+	return r
+}
+
+// published is what others should know.
+func (r *rotation) published() (mcv1alpha1.WireGuardInfo, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	info := mcv1alpha1.WireGuardInfo{PublicKey: r.keys.Current.Public().String(), NextPort: int32(r.beside.port)}
+	if r.keys.Changing() {
+		info.NextPublicKey = r.keys.Next.Public().String()
+	}
+	return info, true
+}
+
+func (r *rotation) problems() []problem.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.problem.Reason == "" {
+		return nil
+	}
+	return []problem.Problem{r.problem}
+}
+
+// run looks when the clock says so: of many that may begin, those with clocks that agree do at once, and not one after the other.
+func (r *rotation) run(ctx context.Context) {
+	for {
+		r.observe()
+		if r.ready() {
+			r.step()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Until(time.Now().Truncate(r.times.look).Add(r.times.look))):
+		}
+	}
+}
+
+// observe looks at the devices, and writes what they have to the tables. The first time sessions are used at once: packets may
+// go by them already.
+func (r *rotation) observe() {
+	now := time.Now()
+	anyone := r.meet(now)
+	if !r.keys.Changing() && !anyone && r.ready() { // nothing is read, and the row changes with rotations alone
+		r.devices = [2]knownSessions{{looked: true}, {looked: true}}
+		r.tables.sessions.Set(derive.Name(r.first.name), sessions{})
+		return
+	}
+	switched := r.keys.Changing() && r.keys.Switched()
+	s := sessions{Changing: r.keys.Changing(), Switched: switched}
+	for i, e := range []*encryption{r.first, r.beside} {
+		d := &r.devices[i]
+		d.observe(r.look(e.link), now, r.times, i == 0 && switched)
+		var keys []publickey.Key
+		for key, since := range d.peers {
+			if now.Sub(since) >= r.times.settle {
+				keys = append(keys, key)
+			}
+		}
+		slices.SortFunc(keys, func(a, b publickey.Key) int { return bytes.Compare(a[:], b[:]) })
+		if i == 0 {
+			s.First = keys
+		} else {
+			s.Beside = keys
+		}
+	}
+	r.tables.sessions.Set(derive.Name(r.first.name), s)
+}
+
+// meet notes partners, and whether any changes its key.
+func (r *rotation) meet(now time.Time) (anyone bool) {
+	met := map[string]meeting{}
+	for _, p := range r.partners() {
+		m, known := r.met[p.Name]
+		if !known || m.next != p.Next {
+			m = meeting{p.Next, now}
+		}
+		met[p.Name] = m
+		anyone = anyone || p.changes()
+	}
+	r.met = met
+	return anyone
+}
+
+// observe takes over what a device says. anew says that handshakes from before this process may be of another key.
+func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rotationTimes, anew bool) {
+	begun := now
+	if !d.looked {
+		begun = now.Add(-times.settle)
+	}
+	switch {
+	case !d.looked && anew:
+		d.since = now
+	case d.looked && d.key != have.PublicKey:
+		d.since, d.peers = d.last, nil
+	}
+	d.looked, d.key, d.last = true, have.PublicKey, now
+	before := d.peers
+	d.peers = map[publickey.Key]time.Time{}
+	for _, p := range have.Peers {
+		if !p.LastHandshake.After(d.since) || now.Sub(p.LastHandshake) > times.lost {
+			continue
+		}
+		since, known := before[p.PublicKey]
+		if !known {
+			since = begun
+		}
+		d.peers[p.PublicKey] = since
+	}
+}
+
+// known is for how long a partner has been announcing what it does.
+func (r *rotation) known(p partner, now time.Time) time.Duration {
+	if m, ok := r.met[p.Name]; ok && m.next == p.Next {
+		return now.Sub(m.since)
+	}
+	return 0
+}
+
+func (r *rotation) partners() []partner {
+	row, _ := r.tables.partners.Get(self)
+	return row.of(r.first.insideLink).Partners
+}
+
+// changing are the partners that change their keys. One with which there is no session at all has nothing to lose: it may be gone
+// in the middle of it.
+func (r *rotation) changing(now time.Time) (out []string) {
+	for _, p := range r.partners() {
+		_, byFirst := r.devices[0].peers[p.PublicKey]
+		_, byBeside := r.devices[1].peers[p.Next]
+		if p.changes() && (byFirst || byBeside || r.known(p, now) <= r.times.patience) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// step does what can be done now.
+func (r *rotation) step() {
+	now := time.Now()
+	var err error
+	var waits []string
+	switch {
+	case !r.keys.Changing():
+		asked, bad := r.asked()
+		if bad != nil {
+			r.report("InvalidTime", bad.Error())
+			return
+		}
+		if !asked.After(r.keys.Made) || now.Before(asked) {
+			r.report("", "")
+			return
+		}
+		if others := r.changing(now); len(others) > 0 {
+			if r.held.IsZero() {
+				r.held = now
+			}
+			if now.Sub(r.held) > r.times.turn {
+				r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits until that of %s is over: `tombolo get status` there says what that one waits for", some(others)))
+			}
+			return
+		}
+		r.held = time.Time{}
+		if err = r.change(func() error { return r.keys.Begin(now) }); err == nil {
+			r.log.Info("changing the WireGuard key: announcing the next one")
+			r.beside.rekey(r.keys.Next)
+		}
+	case !r.keys.Switched():
+		if waits = r.waitFor(now, 1); len(waits) > 0 {
+			break
+		}
+		if err = r.change(r.keys.Switch); err == nil {
+			r.log.Info("changing the WireGuard key: the next one is in use")
+			r.switchFirst()
+		}
+	default:
+		if waits = r.waitFor(now, 0); len(waits) > 0 {
+			break
+		}
+		if err = r.change(r.keys.End); err == nil {
+			r.log.Info("the WireGuard key has changed")
+		}
+	}
+	switch {
+	case err != nil:
+		r.report("WireGuardKeyRotation", err.Error())
+	case len(waits) == 0:
+		r.report("", "")
+		r.began = now
+		r.observe()
+		r.announce()
+	case now.Sub(r.began) > r.times.report:
+		remedy := "the Gateways of the clusters, and see that the leader is there and that the manifests there, here and in these clusters are of this release"
+		if r.first.insideLink == betweenNodes {
+			remedy = "the Nodes, and see that the agents there, and tombolo-wireguard.yml where it is in use, are of this release"
+		}
+		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP port %d pass between %s", some(waits), r.beside.port, remedy))
+	}
+}
+
+// some are the first of many.
+func some(names []string) string {
+	if more := len(names) - 5; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// switchFirst gives the first device the next key, and sees to it that handshakes by the old one do not count.
+func (r *rotation) switchFirst() {
+	r.first.rekey(r.keys.Next)
+	for range 100 {
+		if have := r.look(r.first.link); have.PublicKey == r.keys.Next.Public() || have.PublicKey == (publickey.Key{}) {
+			r.devices[0] = knownSessions{looked: true, last: time.Now(), key: have.PublicKey, since: time.Now()}
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// change makes a step in the files.
+func (r *rotation) change(step func() error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return step()
+}
+
+// asked is the time before which no key may have been made; zero where nobody asks.
+func (r *rotation) asked() (time.Time, error) {
+	n, _ := r.tables.nodes.Get(derive.Object{Name: r.node})
+	text := n.KeyNotBefore
+	if r.first.insideLink == betweenNodes {
+		text = n.NodeKeyNotBefore
+	}
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the WireGuard key stays: %.60q is not a time: write one like %s", text, "2026-01-31T12:00:00Z")
+	}
+	return at, nil
+}
+
+// waitFor are the partners that do not send by a device yet, of those that can. One with which there is no session at all has nothing to
+// lose.
+func (r *rotation) waitFor(now time.Time, device int) (out []string) {
+	s := sessions{Changing: true}
+	for _, p := range r.partners() {
+		key, ok := s.beside(p)
+		if !ok {
+			continue
+		}
+		first, byFirst := r.devices[0].peers[p.PublicKey]
+		second, byBeside := r.devices[1].peers[key]
+		since, there := second, byBeside
+		if device == 0 {
+			since, there = first, byFirst
+		}
+		switch {
+		case there && now.Sub(since) >= r.times.settle+r.times.follow:
+		case !byFirst && !byBeside && min(now.Sub(r.began), r.known(p, now)) > r.times.patience:
+		default:
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+func (r *rotation) report(reason, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if message != "" && r.problem.Message != message {
+		r.log.Warn(message, "reason", reason)
+	}
+	r.problem = problem.Problem{}
+	if reason != "" {
+		r.problem = problem.Problem{Object: problem.Object{Kind: "Node", Name: r.node}, Field: "metadata.annotations[" + r.annotation + "]", Reason: reason, Message: message}
+	}
+}

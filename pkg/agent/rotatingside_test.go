@@ -1,0 +1,358 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/wireguard"
+)
+
+// asRotatingSide makes the test's binary the Gateway of a cluster, or a Node, with devices, routes and rotation, and without a
+// switch: what a switch would send into the tunnel is sent by a socket.
+const asRotatingSide = "TOMBOLO_TEST_ROTATING_SIDE"
+
+// sideSpec is one of several clusters, or Nodes.
+type sideSpec struct {
+	Dir   string
+	Nodes bool
+	Self  int
+}
+
+// What is known of each side.
+func sideName(i int) string     { return string(rune('a' + i)) }
+func sideAddress(i int) string  { return fmt.Sprintf("192.168.78.%d", 101+i) }
+func sideServices(i int) string { return fmt.Sprintf("10.%d.0.0/16", 97+i) }
+
+// inside is where tunnels to a side end.
+func (s sideSpec) inside(i int) netip.Addr {
+	if s.Nodes {
+		return insideOf(netip.MustParseAddr(sideAddress(i)))
+	}
+	return netip.MustParsePrefix(sideServices(i)).Addr()
+}
+
+func (s sideSpec) links() (first, beside insideLink) {
+	if s.Nodes {
+		return betweenNodes, besideNodes
+	}
+	return betweenClusters, besideClusters
+}
+
+// sideOrder is what a side is told, on a line.
+type sideOrder struct {
+	Peers     map[int]mcv1alpha1.WireGuardInfo // that the others announce
+	NotBefore string
+	Restart   bool // the agent, not what serves the devices
+	Load      bool // begin to send, to all peers
+	Stop      bool // sending
+}
+
+// sideReport is what a side says, on a line.
+type sideReport struct {
+	Info           mcv1alpha1.WireGuardInfo
+	Peers          int
+	Beside         bool // packets go by the second device
+	Sent, Answered int
+	Begun, Ended   int // how often it has sent
+	Problems       []string
+}
+
+func (s sideSpec) view(order sideOrder) View {
+	conf := config.Default()
+	name := sideName(s.Self)
+	node := testNode(name, sideAddress(s.Self), fmt.Sprintf("10.11.%d.0/24", s.Self))
+	v := View{
+		NodeName: name, GatewayMAC: "02:00:00:00:00:01", Nodes: []*corev1.Node{node},
+		Underlay: Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr(sideAddress(s.Self))}},
+	}
+	if s.Nodes {
+		conf.TrafficEncryptionMode = "wireGuard"
+		node.Annotations = map[string]string{nodeKeyNotBefore: order.NotBefore}
+		for i, info := range order.Peers {
+			n := testNode(sideName(i), sideAddress(i), fmt.Sprintf("10.11.%d.0/24", i))
+			n.Annotations = map[string]string{nodeKey: info.PublicKey}
+			if info.NextPort != 0 {
+				n.Annotations[nextNodePort] = fmt.Sprint(info.NextPort)
+			}
+			if info.NextPublicKey != "" {
+				n.Annotations[nextNodeKey] = info.NextPublicKey
+			}
+			v.Nodes = append(v.Nodes, n)
+		}
+		v.Config = conf
+		return v
+	}
+	conf.FeatureGates = map[string]bool{"Multicluster": true}
+	conf.Multicluster.EnableGateway, conf.Multicluster.TrafficEncryptionMode = true, "wireGuard"
+	node.Annotations = map[string]string{multicluster.AnnotationKeyNotBefore: order.NotBefore}
+	v.Config = conf
+	v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(s.Self)}}}}
+	v.Gateways = []*mcv1alpha1.Gateway{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: sideAddress(s.Self), InternalIP: sideAddress(s.Self), ServiceCIDR: sideServices(s.Self),
+	}}
+	for i, info := range order.Peers {
+		v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: sideName(i)},
+			Spec:       mcv1alpha1.ClusterInfo{ClusterID: sideName(i), ServiceCIDR: sideServices(i), GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: sideAddress(i)}}, WireGuard: &info},
+		})
+	}
+	return v
+}
+
+// rotatingSide is the process of one side, until its standard input ends.
+func rotatingSide(text string) error {
+	var spec sideSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return err
+	}
+	const sockets = "/var/run/wireguard" // one path in both clusters
+	if err := os.MkdirAll(sockets, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", sockets, "tmpfs", 0, ""); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	first, beside := spec.links()
+	for _, l := range []insideLink{first, beside} {
+		go wireguard.Serve(ctx, l.name, log)
+	}
+	host := hostnet.New(hostnet.Options{})
+	go func() { _ = host.Run(ctx) }()
+
+	orders := make(chan sideOrder)
+	go func() {
+		defer close(orders)
+		lines := bufio.NewScanner(os.Stdin)
+		for lines.Scan() {
+			var o sideOrder
+			if json.Unmarshal(lines.Bytes(), &o) == nil {
+				orders <- o
+			}
+		}
+	}()
+	var state sideOrder
+	agent := startSide(ctx, spec, state, host, log)
+	load := &sideLoad{spec: spec}
+	tick := time.NewTicker(20 * time.Millisecond)
+	said := ""
+	for {
+		select {
+		case o, ok := <-orders:
+			switch {
+			case !ok:
+				agent.stop()
+				return nil
+			case o.Restart:
+				agent.stop()
+				agent = startSide(ctx, spec, state, host, log)
+			case o.Load:
+				load.start(slices.Sorted(maps.Keys(state.Peers)))
+			case o.Stop:
+				load.stop()
+			default:
+				state = o
+				agent.tables.setCluster(spec.view(o))
+			}
+		case <-tick.C:
+		}
+		row := agent.pass(host)
+		if row.of(first).Base.IsValid() {
+			load.echo()
+		}
+		report := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems())}
+		report.Info, _ = agent.rotation.published()
+		report.Sent, report.Answered, report.Begun, report.Ended = load.result()
+		if line, err := json.Marshal(report); err == nil && string(line) != said {
+			said = string(line)
+			fmt.Println(said)
+		}
+	}
+}
+
+// side is the agent's part of a side, which is restarted.
+type side struct {
+	tables      *tables
+	rotation    *rotation
+	encryptions []*encryption
+	link        insideLink
+	stop        func()
+}
+
+// pairOf is a link with the one beside.
+func pairOf(all []*encryption, first insideLink) []*encryption {
+	i := slices.IndexFunc(all, func(e *encryption) bool { return e.insideLink == first })
+	return all[i : i+2]
+}
+
+func startSide(ctx context.Context, spec sideSpec, state sideOrder, host *hostnet.Manager, log *slog.Logger) *side {
+	ctx, cancel := context.WithCancel(ctx)
+	v := spec.view(state)
+	var running sync.WaitGroup
+	s := &side{tables: newTables(v.Config, v.NodeName), stop: func() { cancel(); running.Wait() }}
+	s.link, _ = spec.links()
+	s.encryptions = pairOf(newEncryptions(Options{Config: v.Config, StateDir: spec.Dir, Logger: log}), s.link)
+	s.rotation = newRotation(s.encryptions[0], s.tables, v.NodeName, log)
+	s.rotation.times = rotationTimes{
+		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, lost: usualTimes.lost,
+	}
+	s.rotation.ready, s.rotation.announce = func() bool { return true }, func() {}
+	s.tables.set(v)
+	s.rotation.ready = func() bool { return false }
+	s.rotation.observe()
+	s.rotation.ready = func() bool { return len(s.rotation.partners()) > 0 }
+	s.pass(host)
+	for _, e := range s.encryptions {
+		running.Go(func() { _ = e.device.Run(ctx) })
+	}
+	running.Go(func() { s.rotation.run(ctx) })
+	return s
+}
+
+// pass is what the agent does when something has changed.
+func (s *side) pass(host *hostnet.Manager) encrypted {
+	s.tables.engine.Pass()
+	row, _ := s.tables.encrypted.Get(self)
+	if want, ok := s.tables.host.Get(self); ok && row.of(s.link).Base.IsValid() {
+		host.Set(want)
+		for _, e := range s.encryptions {
+			e.set(row)
+		}
+	}
+	return row
+}
+
+// sideLoad sends and answers datagrams at the addresses inside.
+type sideLoad struct {
+	spec     sideSpec
+	answers  *net.UDPConn
+	mu       sync.Mutex
+	sent     int
+	answered map[uint64]bool
+	stopping chan struct{}
+
+	begun, ended int
+}
+
+func (s sideSpec) at(i int, port uint16) *net.UDPAddr {
+	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.inside(i), port))
+}
+
+// echo answers, once the address is there.
+func (l *sideLoad) echo() {
+	if l.answers != nil {
+		return
+	}
+	c, err := net.ListenUDP("udp4", l.spec.at(l.spec.Self, 7))
+	if err != nil {
+		return
+	}
+	l.answers = c
+	go func() {
+		b := make([]byte, 2000)
+		for {
+			if n, from, err := c.ReadFromUDPAddrPort(b); err == nil {
+				_, _ = c.WriteToUDPAddrPort(b[:n], from)
+			}
+		}
+	}()
+}
+
+// start sends a datagram every 2 ms, to some sides in turn, and counts the answers.
+func (l *sideLoad) start(to []int) {
+	stopping := make(chan struct{})
+	l.mu.Lock()
+	l.sent, l.answered, l.stopping = 0, map[uint64]bool{}, stopping
+	l.begun++
+	l.mu.Unlock()
+	var conns []*net.UDPConn
+	for _, i := range to {
+		c, err := net.DialUDP("udp4", l.spec.at(l.spec.Self, 0), l.spec.at(i, 7))
+		if err != nil {
+			l.mu.Lock()
+			l.sent++ // and lost
+			l.mu.Unlock()
+			continue
+		}
+		conns = append(conns, c)
+		go func() {
+			b := make([]byte, 2000)
+			for {
+				n, err := c.Read(b)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if n >= 8 {
+					l.mu.Lock()
+					l.answered[binary.BigEndian.Uint64(b)] = true
+					l.mu.Unlock()
+				}
+			}
+		}()
+	}
+	go func() {
+		packet := make([]byte, 200)
+		for i := uint64(0); ; i++ {
+			select {
+			case <-stopping:
+				time.Sleep(time.Second) // for what is under way
+				l.mu.Lock()
+				for _, c := range conns {
+					c.Close()
+				}
+				l.ended++
+				l.mu.Unlock()
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			if len(conns) == 0 {
+				continue
+			}
+			binary.BigEndian.PutUint64(packet, i)
+			_, _ = conns[i%uint64(len(conns))].Write(packet)
+			l.mu.Lock()
+			l.sent++
+			l.mu.Unlock()
+		}
+	}()
+}
+
+func (l *sideLoad) stop() {
+	if l.stopping != nil {
+		close(l.stopping)
+		l.stopping = nil
+	}
+}
+
+// result is final when sending has ended; before there is none.
+func (l *sideLoad) result() (sent, answered, begun, ended int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended < l.begun {
+		return 0, 0, l.begun, l.ended
+	}
+	return l.sent, len(l.answered), l.begun, l.ended
+}
