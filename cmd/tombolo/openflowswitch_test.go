@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,7 +16,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
 // bridge is a real switch with the bridge br0 and the targets by which it can be reached.
@@ -401,25 +400,12 @@ table=9,priority=3,udp,actions=write_actions(output:2)
 	}
 }
 
-// lockedBuffer is written by a command and read by its test.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
-
 // TestMonitor watches a real switch until it is interrupted.
 func TestMonitor(t *testing.T) {
 	b := startBridge(t)
 	must(t, "replace", b.unix, file(t, "flows.txt", textFlows))
 	ctx, interrupt := context.WithCancel(t.Context())
-	var out, stderr lockedBuffer
+	var out, stderr logtext.Buffer
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, []string{"tombolo", "openflow", "monitor", b.unix, "--initial", "--table", "1"}, &out, &stderr)
@@ -461,7 +447,7 @@ func TestMonitor(t *testing.T) {
 }
 
 // ofctlUntil changes a flow until the monitor has said so, that is, until it watches.
-func ofctlUntil(t *testing.T, b *bridge, out *lockedBuffer) {
+func ofctlUntil(t *testing.T, b *bridge, out *logtext.Buffer) {
 	t.Helper()
 	n := 0
 	b.Eventually("the second monitor watches", func() error {

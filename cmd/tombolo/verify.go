@@ -30,7 +30,7 @@ func (c *cluster) verify() *cobra.Command {
 		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. Each check is a line:\n" +
 			"passed or failed, with its time, and with a remedy when it failed; the exit code is 1 when one failed. Temporary Pods in a\n" +
 			"temporary Namespace of both send the packets; they are taken away again, also after an interrupt.",
-		Example: "  tombolo mc verify east west\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
+		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.server != "" {
@@ -83,6 +83,7 @@ func (c *cluster) verify() *cobra.Command {
 	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers and agents")
 	cmd.Flags().StringVar(&o.Image, "image", "", "image of the probes, with the program tombolo; that of the agents when empty")
 	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute, "how long to wait for each Pod, import and first answer")
+	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false, "also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node for seconds, and see that the others carry on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, at the end")
 	return cmd
 }

@@ -81,10 +81,12 @@ type Agent struct {
 	confirms    *confirmations
 	reports     *reporter
 	wayReport   wayReport
+	downWays    downWays
 	hops        *metrics.Propagation
 	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
 	moved       chan struct{} // this Node's object has changed
 	encryptions []*encryption // between Nodes, and between clusters
+	rotations   []*rotation   // of the keys that there are
 	publishers  []*publisher  // of their keys
 
 	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
@@ -155,7 +157,7 @@ func newAgent(o Options) (*Agent, error) {
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		tables:  newTables(o.Config, o.NodeName),
+		tables:  newTables(o.Config, o.NodeName), downWays: downWays{},
 		pending: pending{owners: map[flow.Owner]bool{}, pods: map[derive.Name]bool{}},
 		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
 		applied: map[string]datapath.Pod{},
@@ -286,6 +288,10 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	for _, p := range a.publishers {
 		runs = append(runs, p.run)
 	}
+	for _, r := range a.rotations {
+		r.observe() // packets go on by the device that they go by
+		runs = append(runs, r.run)
+	}
 	var others []func(context.Context) error
 	for _, run := range runs {
 		others = append(others, func(ctx context.Context) error {
@@ -313,11 +319,14 @@ func (a *Agent) followSwitch(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
 		var again <-chan time.Time
-		changed, unsteady := a.wayReport.observe(time.Now(), a.watchedWays())
+		now := time.Now()
+		changed, unsteady := a.wayReport.observe(now, a.watchedWays())
 		if changed {
 			a.reports.changed()
 		}
-		if unsteady {
+		lost, waiting := a.downWays.lost(now, a.ends())
+		a.tables.lost.Replace(lost)
+		if unsteady || waiting {
 			again = time.After(wayLook)
 		}
 		select {
@@ -388,9 +397,13 @@ func (a *Agent) load(ctx context.Context) error {
 				switch {
 				case !e.wanted || e.err != nil: // without a key the address would be known
 				case e.insideLink == betweenNodes:
-					s.NodesMAC = e.insideMAC().String()
+					s.NodesMAC = e.mac.String()
+				case e.insideLink == besideNodes:
+					s.NodesBesideMAC = e.mac.String()
+				case e.insideLink == besideClusters:
+					s.BesideMAC = e.mac.String()
 				default:
-					s.InsideMAC = e.insideMAC().String()
+					s.InsideMAC = e.mac.String()
 				}
 			}
 			a.tables.settings.Set(self, s)

@@ -278,6 +278,9 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 	for _, e := range a.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
 	}
+	for _, r := range a.rotations {
+		problems = append(problems, r.problems()...)
+	}
 	_, network := a.tables.network.Get(self)
 	state, stats := a.switchPorts.State(), a.flows.Stats()
 	s := api.Status{

@@ -27,8 +27,13 @@ type nodeFacts struct {
 	Addresses []netip.Addr   // of both families
 	Internal  []netip.Addr   // those of them that are InternalIPs
 	Transport []netip.Addr   // of the annotation transportAddresses
+	Zone      string         // service.ZoneOf
 	// WireGuardKey is that of the annotation nodeKey: with one nothing is sent to the Node in plain text.
 	WireGuardKey string
+	// NextKey and NextPort are those of the annotations nextNodeKey and nextNodePort.
+	NextKey, NextPort string
+	// KeyNotBefore is that of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore that of nodeKeyNotBefore.
+	KeyNotBefore, NodeKeyNotBefore string
 	// What could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
@@ -39,7 +44,10 @@ const transportAddresses = "node.antrea.io/transport-addresses"
 
 func nodeFactsOf(n *corev1.Node) nodeFacts {
 	// A row for every Node, also one of which nothing is known yet: this Node may be it.
-	f := nodeFacts{Addresses: []netip.Addr{}, WireGuardKey: n.Annotations[nodeKey]}
+	f := nodeFacts{
+		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey], NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
+		KeyNotBefore: n.Annotations[multicluster.AnnotationKeyNotBefore], NodeKeyNotBefore: n.Annotations[nodeKeyNotBefore],
+	}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
 		texts = []string{n.Spec.PodCIDR}
@@ -146,8 +154,13 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP, ServiceCIDR: g.ServiceCIDR, WireGuard: g.WireGuard}
-	if kept, ok := g.Annotations[multicluster.AnnotationKeptPods]; ok {
-		out.Annotations = map[string]string{multicluster.AnnotationKeptPods: kept}
+	for _, key := range []string{multicluster.AnnotationKeptPods, multicluster.AnnotationPhase} {
+		if value, ok := g.Annotations[key]; ok {
+			if out.Annotations == nil {
+				out.Annotations = map[string]string{}
+			}
+			out.Annotations[key] = value
+		}
 	}
 	return out
 }

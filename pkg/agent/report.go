@@ -285,6 +285,9 @@ func features(c config.Config) map[string]string {
 	if c.MulticlusterGateway() && c.Multicluster.EnablePodToPodConnectivity && c.Multicluster.PreserveClientIP != peering.PreserveNever {
 		out[mcv1alpha1.FeaturePreserveClientIP] = ""
 	}
+	if c.MulticlusterGateway() {
+		out[mcv1alpha1.FeatureSingleWays] = ""
+	}
 	if tunnel := tunnelFeature(c); tunnel != "" && c.MulticlusterGateway() {
 		out[tunnel] = ""
 	}

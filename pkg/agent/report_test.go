@@ -84,18 +84,25 @@ func TestReportAccess(t *testing.T) {
 	report := func(node string) *tombolov1alpha1.NodePolicyReport {
 		return &tombolov1alpha1.NodePolicyReport{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	}
-	// Admission is there some time after its policies are.
-	err = wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		other := report("probe")
-		err := on("node-1").create(ctx, other)
-		if err == nil {
-			return false, c.Delete(ctx, asUnstructured("probe"))
+	// refused waits for a policy of admission, which holds some time after it is there. What it tries changes nothing.
+	refused := func(what, text string, try func(ctx context.Context) error) {
+		t.Helper()
+		var last error
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			last = try(ctx)
+			return last != nil && strings.Contains(last.Error(), text), nil
+		})
+		if err != nil {
+			t.Fatalf("%s are not refused: %v", what, last)
 		}
-		return strings.Contains(err.Error(), `is not the Node of the agent that writes, which is "node-1"`), nil
-	})
-	if err != nil {
-		t.Fatalf("reports of other Nodes are not refused: %v", err)
 	}
+	refused("reports of other Nodes", `is not the Node of the agent that writes, which is "node-1"`, func(ctx context.Context) error {
+		err := on("node-1").create(ctx, report("probe"))
+		if err == nil {
+			return c.Delete(ctx, asUnstructured("probe"))
+		}
+		return err
+	})
 
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
 	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil }, func() int { return 1 }, slog.New(slog.DiscardHandler))
@@ -178,6 +185,10 @@ func TestReportAccess(t *testing.T) {
 		}
 		return api
 	}
+	refused("keys of other Nodes' Gateways", "agents write about their own Node alone", func(ctx context.Context) error {
+		return gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-2").Param("dryRun", metav1.DryRunAll).
+			Body([]byte(`{"wireGuard":{"publicKey":"k"}}`)).Do(ctx).Error()
+	})
 	read := func() (g mcv1alpha1.Gateway) {
 		o := &unstructured.Unstructured{}
 		o.SetAPIVersion("multicluster.crd.antrea.io/v1alpha1")
@@ -192,7 +203,11 @@ func TestReportAccess(t *testing.T) {
 		return g
 	}
 	for _, key := range []string{publickey.Key{1}.String(), publickey.Key{2}.String(), ""} {
-		p := &publisher{key: key, patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, string, bool) {
+		want := mcv1alpha1.WireGuardInfo{PublicKey: key}
+		if key == (publickey.Key{2}).String() {
+			want.NextPublicKey, want.NextPort = publickey.Key{3}.String(), 51822
+		}
+		p := &publisher{want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true }, patch: patchGateway(gatewaysOf("node-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
 			g := read()
 			return gatewayKey(&g)
 		}}
@@ -200,7 +215,7 @@ func TestReportAccess(t *testing.T) {
 			t.Errorf("key %q is not written", key)
 		}
 		g := read()
-		if have := g.WireGuard; (have == nil) != (key == "") || have != nil && have.PublicKey != key || g.GatewayIP != "192.0.2.1" {
+		if have := g.WireGuard; (have == nil) != (key == "") || have != nil && *have != want || g.GatewayIP != "192.0.2.1" {
 			t.Errorf("key %q is written, and the Gateway is %+v with %+v", key, g, have)
 		}
 	}
@@ -212,11 +227,6 @@ func TestReportAccess(t *testing.T) {
 			t.Errorf("an agent writes the %s of its Gateway: %v", what, err)
 		}
 	}
-	err = gatewaysOf("node-1").Patch(types.MergePatchType).Namespace("kube-system").Resource("gateways").Name("node-2").Body([]byte(`{"wireGuard":{"publicKey":"k"}}`)).Do(t.Context()).Error()
-	if err == nil || !strings.Contains(err.Error(), "agents write about their own Node alone") {
-		t.Errorf("an agent writes the key of another Node's Gateway: %v", err)
-	}
-
 	// The key between Nodes goes into the agent's own Node, and nothing else.
 	for _, name := range []string{"key-1", "key-2"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": "a"}, Annotations: map[string]string{"kept": "yes"}}, Spec: corev1.NodeSpec{PodCIDR: "10.11.9.0/24"}}
@@ -233,38 +243,43 @@ func TestReportAccess(t *testing.T) {
 		}
 		return api
 	}
-	for _, key := range []string{publickey.Key{1}.String(), publickey.Key{2}.String(), ""} {
+	refused("keys of other Nodes", "agents write about their own Node alone", func(ctx context.Context) error {
+		return nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-2").Param("dryRun", metav1.DryRunAll).
+			Body([]byte(`{"metadata":{"annotations":{"` + nextNodeKey + `":"k"}}}`)).Do(ctx).Error()
+	})
+	for _, want := range []mcv1alpha1.WireGuardInfo{
+		{PublicKey: publickey.Key{1}.String(), NextPort: 51823}, {PublicKey: publickey.Key{1}.String(), NextPort: 51823, NextPublicKey: publickey.Key{2}.String()},
+		{PublicKey: publickey.Key{2}.String(), NextPort: 51824}, {},
+	} {
 		var n corev1.Node
-		read := func() {
+		read := func() mcv1alpha1.WireGuardInfo {
 			n = corev1.Node{}
 			if err := c.Get(t.Context(), client.ObjectKey{Name: "key-1"}, &n); err != nil {
 				t.Fatal(err)
 			}
+			return nodeFactsOf(&n).announced()
 		}
-		p := &publisher{key: key, patch: patchNode(nodesOf("key-1")), log: slog.New(slog.DiscardHandler), get: func() (problem.Object, string, bool) {
-			read()
-			return problem.Object{Kind: "Node", Name: n.Name}, n.Annotations[nodeKey], true
-		}}
+		p := &publisher{patch: patchNode(nodesOf("key-1")), log: slog.New(slog.DiscardHandler),
+			want: func() (mcv1alpha1.WireGuardInfo, bool) { return want, true },
+			get: func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
+				return problem.Object{Kind: "Node", Name: "key-1"}, read(), true
+			}}
 		if p.write(t.Context()) {
-			t.Errorf("key %q is not written", key)
+			t.Errorf("%+v is not written", want)
 		}
-		read()
-		if have, ok := n.Annotations[nodeKey]; ok == (key == "") || have != key || n.Annotations["kept"] != "yes" {
-			t.Errorf("key %q is written, and the Node has %v", key, n.Annotations)
+		if have := read(); have != want || n.Annotations["kept"] != "yes" || want.PublicKey == "" && len(n.Annotations) != 1 {
+			t.Errorf("%+v is written, and the Node has %v", want, n.Annotations)
 		}
 	}
 	for what, patch := range map[string]string{
 		"label": `{"metadata":{"labels":{"zone":"b"}}}`, "spec": `{"spec":{"unschedulable":true}}`, "finalizer": `{"metadata":{"finalizers":["a.b/c"]}}`,
 		"other annotation": `{"metadata":{"annotations":{"kept":"no"}}}`, "new annotation": `{"metadata":{"annotations":{"new":"x"}}}`, "lost annotation": `{"metadata":{"annotations":{"kept":null}}}`,
+		"wish for a key": `{"metadata":{"annotations":{"` + nodeKeyNotBefore + `":"2026-01-31T12:00:00Z"}}}`,
 	} {
 		err := nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-1").Body([]byte(patch)).Do(t.Context()).Error()
-		if err == nil || !strings.Contains(err.Error(), "agents write the annotation "+nodeKey+" alone") {
+		if err == nil || !strings.Contains(err.Error(), "agents write the annotations "+nodeKey+", "+nextNodeKey+" and "+nextNodePort+" alone") {
 			t.Errorf("an agent writes a %s of its Node: %v", what, err)
 		}
-	}
-	err = nodesOf("key-1").Patch(types.MergePatchType).Resource("nodes").Name("key-2").Body([]byte(`{"metadata":{"annotations":{"` + nodeKey + `":"k"}}}`)).Do(t.Context()).Error()
-	if err == nil || !strings.Contains(err.Error(), "agents write about their own Node alone") {
-		t.Errorf("an agent writes the key of another Node: %v", err)
 	}
 }
 

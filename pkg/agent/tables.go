@@ -32,7 +32,7 @@ const self = datapath.Self
 //
 //	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
 //	            gateways, clusterinfoimports, clustersets, serviceexports, labelidentities
-//	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record
+//	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record, sessions
 //	                 │
 //	                 ▼
 //	this-node (and last-node, when there is none)
@@ -60,8 +60,11 @@ type tables struct {
 	attachments *derive.Source[derive.Name, cni.Attachment] // by port
 	ports       *derive.Source[derive.Name, portFacts]      // of the integration bridge, by name
 	record      *derive.Source[derive.Name, uplinkRecord]
+	lost        *derive.Source[datapath.WayEnd, bool] // ways that have been down for long, as lostWays has them
 	numbers     *derive.Source[derive.Name, ofp.Port] // that new ports of attachments ask for, by port
 	last        *derive.Source[derive.Name, thisNode] // that was in now, for when there is none
+
+	sessions *derive.Source[derive.Name, sessions] // of WireGuard, by the first link's name
 
 	rebuilding *derive.Source[derive.Name, bool] // attachments whose record is damaged: self, or no row
 
@@ -81,6 +84,7 @@ type tables struct {
 	uplink    *derive.Table[derive.Name, takeover]
 	bridges   *derive.Table[derive.Name, []bridge.Bridge]
 	host      *derive.Table[derive.Name, hostnet.Desired]
+	partners  *derive.Table[derive.Name, partners] // in encryption
 	encrypted *derive.Table[derive.Name, encrypted]
 	byInside  *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
 	network   *derive.Table[derive.Name, cni.Network]              // what a new Pod gets
@@ -95,8 +99,9 @@ type settings struct {
 	GatewayMAC string
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted. Nobody else knows it.
 	InsideMAC string
-	// NodesMAC is the same for the device between the Nodes of the cluster.
-	NodesMAC string
+	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those
+	// between the Nodes of the cluster.
+	BesideMAC, NodesMAC, NodesBesideMAC string
 }
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -121,7 +126,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	e := derive.New()
 	t := &tables{engine: e, config: c, nodeName: nodeName}
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
-	t.services = service.NewTables(e, nodeName, knowsSCTP(c))
 	t.policies = policy.NewTables(e, nodeName)
 	if c.StretchedPolicies() {
 		t.policies.Stretched()
@@ -136,7 +140,9 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
+	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
+	t.sessions = derive.NewSource[derive.Name, sessions](e, "sessions")
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
 	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
 
@@ -149,6 +155,11 @@ func newTables(c config.Config, nodeName string) *tables {
 			}
 		}
 	})
+	zone := derive.NewTable(e, "zone", t.zoneOf, one)
+	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {
+		text, _ := derive.Get(r, zone, self)
+		return text
+	}, knowsSCTP(c))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
@@ -157,7 +168,11 @@ func newTables(c config.Config, nodeName string) *tables {
 			return nil
 		}
 		key, address := insideIDs(n)
-		return []derive.Name{key, address}
+		out := []derive.Name{key, address}
+		if n.NextKey != "" {
+			out = append(out, nextID(n.NextKey))
+		}
+		return out
 	})
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
@@ -167,6 +182,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
+	t.partners = derive.NewTable(e, "encryption-partners", t.partnersOf, one)
 	t.encrypted = derive.NewTable(e, "encrypted", t.encryptedOf, one)
 	t.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
 	t.host = derive.NewTable(e, "host", t.hostOf, one)
@@ -174,7 +190,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
-		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering, Ways: t.ways,
+		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering, Ways: t.ways, Lost: t.lost,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 	})
 	return t
@@ -290,6 +306,12 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 	ps := problems(list)
 	t.useTransportAddresses(&p, r, &ps)
 	return p, ps
+}
+
+// zoneOf is the zone of this Node, as it was last known.
+func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
+	n, _, _ := t.ready(r)
+	return n.Zone, nil
 }
 
 // ownPods are the ranges of this Node's Pods.
@@ -593,7 +615,9 @@ func (t *tables) set(v View) {
 			attachments[derive.Name(a.PortName)] = a
 		}
 		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC, NodesMAC: v.NodesMAC})
+		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC, NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC})
+		t.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
+		t.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
 		u := v.Underlay
 		u.Read = true
 		for _, n := range v.Nodes {
@@ -610,7 +634,7 @@ func (t *tables) set(v View) {
 // loaded declares that the sources have their content: those that the Node fills, and those that
 // the API server does.
 func (t *tables) loaded(cluster bool) {
-	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.numbers, t.ports, t.record, t.last, t.rebuilding} {
+	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.rebuilding} {
 		s.Loaded()
 	}
 	if !cluster {

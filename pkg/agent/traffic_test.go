@@ -128,10 +128,15 @@ func (t *traffic) serves(protocol corev1.Protocol, at netip.AddrPort) *serving {
 	return nil
 }
 
-// endpoints are the ready ones of a Service, or those that are on their way out but still
+// endpoints are the ready ones of a Service, for this Node or its zone where hints say so, or those that are on their way out but still
 // answer where none is ready.
 func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Protocol) []netip.AddrPort {
-	var ready, leaving []netip.AddrPort
+	var ready, leaving, forNode, forZone []netip.AddrPort
+	local := s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+	nodes, zones, zone := !local, !local, "" // whether all ready ones have hints of that kind
+	if n := t.nodes[ownName]; n != nil {
+		zone = n.Labels[corev1.LabelTopologyZone]
+	}
 	is := func(b *bool, otherwise bool) bool {
 		if b == nil {
 			return otherwise
@@ -143,7 +148,7 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 			continue
 		}
 		for _, e := range slice.Endpoints {
-			if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal && (e.NodeName == nil || *e.NodeName != ownName) {
+			if local && (e.NodeName == nil || *e.NodeName != ownName) {
 				continue
 			}
 			ip, err := netip.ParseAddr(e.Addresses[0])
@@ -159,16 +164,32 @@ func (t *traffic) endpoints(s *corev1.Service, port string, protocol corev1.Prot
 				switch {
 				case is(c.Ready, true) || s.Spec.PublishNotReadyAddresses:
 					ready = append(ready, at)
+					h := e.Hints
+					if h == nil {
+						h = &discoveryv1.EndpointHints{}
+					}
+					nodes, zones = nodes && len(h.ForNodes) > 0, zones && len(h.ForZones) > 0
+					if slices.Contains(h.ForNodes, discoveryv1.ForNode{Name: ownName}) {
+						forNode = append(forNode, at)
+					}
+					if slices.Contains(h.ForZones, discoveryv1.ForZone{Name: zone}) {
+						forZone = append(forZone, at)
+					}
 				case is(c.Serving, is(c.Ready, true)) && is(c.Terminating, false):
 					leaving = append(leaving, at)
 				}
 			}
 		}
 	}
-	if len(ready) > 0 {
-		return ready
+	switch {
+	case len(ready) == 0:
+		return leaving
+	case nodes && len(forNode) > 0:
+		return forNode
+	case zones && len(forZone) > 0:
+		return forZone
 	}
-	return leaving
+	return ready
 }
 
 // behind are the addresses that connections to a Service may come to: where an endpoint is a

@@ -166,8 +166,8 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 		switch {
 		case peer.WireGuard != nil:
 			out.Peers = append(out.Peers, peer.WireGuard.Endpoint)
-		case p.Direct(peer): // the others are Nodes
-			out.Peers = append(out.Peers, peer.Ways...)
+		default: // the other ends are Nodes
+			out.Peers = append(out.Peers, p.Ends(peer)...)
 		}
 	}
 	return out

@@ -46,8 +46,11 @@ type View struct {
 	GatewayMAC string
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted.
 	InsideMAC string
-	// NodesMAC is the same for the device between the Nodes of the cluster.
-	NodesMAC string
+	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those
+	// between the Nodes of the cluster.
+	BesideMAC, NodesMAC, NodesBesideMAC string
+	// Sessions are those of WireGuard with other clusters, NodeSessions those with other Nodes.
+	Sessions, NodeSessions sessions
 }
 
 // Underlay is what the Node says about its way to the other Nodes.

@@ -2,12 +2,13 @@ package agent
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 var wayUp = prometheus.NewDesc("tombolo_multicluster_way_up",
-	"Whether BFD finds a way from this Node to another cluster up: 1 or 0. A single way is not watched.", []string{"cluster", "to"}, nil)
+	"Whether BFD finds a way from this Node to another cluster up: 1 or 0.", []string{"cluster", "to"}, nil)
 
 // ways are the ways to peers by cluster ID, with the state that the switch's BFD gives each.
 func (a *Agent) ways() map[string][]api.Way {
@@ -15,8 +16,25 @@ func (a *Agent) ways() map[string][]api.Way {
 	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
 	out := map[string][]api.Way{}
 	for _, peer := range p.Peers {
-		for _, end := range peer.Ways {
+		ends := p.Ends(peer)
+		if len(ends) == 0 {
+			ends = peer.Ways
+		}
+		for _, end := range ends {
 			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: end.String(), State: ports[wayPort(end)].BFD})
+		}
+	}
+	return out
+}
+
+// ends are the far ends of all ways that BFD watches, with whether they are up.
+func (a *Agent) ends() map[datapath.WayEnd]bool {
+	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+	watched, _ := a.tables.watched.Get(self)
+	out := make(map[datapath.WayEnd]bool, len(watched))
+	for _, end := range watched {
+		if state := ports[wayPort(end.Addr)].BFD; state != "" {
+			out[end] = state == wayIsUp
 		}
 	}
 	return out

@@ -17,7 +17,7 @@ func TestWayMetrics(t *testing.T) {
 		}
 	}}
 	want := `
-# HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0. A single way is not watched.
+# HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0.
 # TYPE tombolo_multicluster_way_up gauge
 tombolo_multicluster_way_up{cluster="west",to="192.168.78.101"} 1
 tombolo_multicluster_way_up{cluster="west",to="192.168.78.102"} 0

@@ -11,8 +11,12 @@ import (
 
 const (
 	// waySteady is how long a way has to have been up before it is reported as up again, and how long after a change what is
-	// reported of ways stays as it is: however often ways go down, a Gateway reports six times a minute at most.
+	// reported of ways stays as it is, but once for those that are lost: however often ways go down, a Gateway reports twelve times
+	// a minute at most.
 	waySteady = 10 * time.Second
+	// wayLost is how long a way that was up has to have been down before it is reported as lost: a network that stutters moves no
+	// requests to other clusters.
+	wayLost = 2 * time.Second
 	// wayLook is how often ways are looked at without an event, of which the loss of the switch makes none.
 	wayLook = 2 * time.Second
 	// maxReportedWays bounds the report, as its definition does.
@@ -23,20 +27,29 @@ const (
 const (
 	wayIsUp   = "up"
 	wayIsDown = "down"
+	wayIsLost = "lost" // down, and it was up before: BFD passes there
 )
 
-// watchedWays are this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS, and whether they are up. What the
-// OVSDB says of a switch that does not answer is old: nothing goes by it.
-func (a *Agent) watchedWays() map[string]bool {
-	if p, _ := a.tables.peering.Get(self); p.Role != peering.Gateway {
+// wayNow is what is observed of a way.
+type wayNow struct {
+	up  bool
+	was bool // up before
+}
+
+// watchedWays are this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS. What the OVSDB says of a switch that
+// does not answer is old: nothing goes by it, which is not for the far end's sake.
+func (a *Agent) watchedWays() map[string]wayNow {
+	p, _ := a.tables.peering.Get(self)
+	if p.Role != peering.Gateway {
 		return nil
 	}
 	connected := a.flows.Stats().Connected
-	out := map[string]bool{}
-	for cluster, ways := range a.ways() {
-		for _, w := range ways {
-			if w.State != "" {
-				out[cluster+"/"+w.To] = connected && w.State == wayIsUp
+	out := map[string]wayNow{}
+	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+	for _, peer := range p.Peers {
+		for _, end := range peer.Ways {
+			if port := ports[wayPort(end)]; port.BFD != "" {
+				out[peer.ClusterID+"/"+end.String()] = wayNow{up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp}
 			}
 		}
 	}
@@ -50,42 +63,48 @@ type wayReport struct {
 	seen     map[string]wayState
 	reported map[string]string // nil while nothing is decided: then an earlier report stays
 	changed  time.Time         // what is reported, last
+	early    bool              // ways were reported as lost since, before it was time
 }
 
-// wayState is a way's state and since when it is in it.
+// wayState is a way's state and since when it is up or down.
 type wayState struct {
-	up    bool
+	wayNow
 	since time.Time
 }
 
+// lost says whether a way is lost that was reported otherwise.
+func (s wayState) lost(now time.Time) bool { return !s.up && s.was && now.Sub(s.since) >= wayLost }
+
 // observe takes in the state of all ways at a time. It returns whether what is to be reported has changed, and whether to observe
 // again although nothing happens.
-func (w *wayReport) observe(now time.Time, ways map[string]bool) (changed, again bool) {
+func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.began.IsZero() {
 		w.began = now
 	}
 	seen := make(map[string]wayState, len(ways))
-	for k, up := range ways {
-		was, known := w.seen[k]
-		if !known || was.up != up {
-			was = wayState{up, now}
+	for k, is := range ways {
+		since := now
+		if was, known := w.seen[k]; known && was.up == is.up {
+			since = was.since
 		}
-		seen[k] = was
+		seen[k] = wayState{is, since}
 	}
 	w.seen = seen
 	again = w.reported == nil || len(seen) > 0 || len(w.reported) > 0
 	if !w.changed.IsZero() && now.Sub(w.changed) < waySteady {
-		return false, again
+		return w.loseEarly(now), again
 	}
 	report := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(seen)) {
 		steady := now.Sub(seen[k].since) >= waySteady
 		switch last := w.reported[k]; {
 		case len(report) == maxReportedWays:
-		case seen[k].up && (last != wayIsDown || steady):
+		case seen[k].up && (last == "" || last == wayIsUp || steady):
 			report[k] = wayIsUp
+		case last == wayIsLost || seen[k].lost(now): // also after a restart of the switch, which knows of no way that was up
+			report[k] = wayIsLost
 		case seen[k].up || last != "" || steady:
 			report[k] = wayIsDown
 		} // else its port is new, and BFD begins down
@@ -94,8 +113,23 @@ func (w *wayReport) observe(now time.Time, ways map[string]bool) (changed, again
 	case w.reported == nil && early, w.reported != nil && maps.Equal(report, w.reported):
 		return false, again
 	}
-	w.reported, w.changed = report, now
+	w.reported, w.changed, w.early = report, now, false
 	return true, again
+}
+
+// loseEarly reports ways as lost that were reported as down a moment ago; once, until it is time for a report.
+func (w *wayReport) loseEarly(now time.Time) (changed bool) {
+	if w.early {
+		return false
+	}
+	report := maps.Clone(w.reported)
+	for k, last := range report {
+		if last == wayIsDown && w.seen[k].lost(now) {
+			report[k], w.early = wayIsLost, true
+		}
+	}
+	w.reported = report
+	return w.early
 }
 
 // now is what is to be reported; nil leaves what was.

@@ -7,39 +7,62 @@ import (
 	"time"
 )
 
-// TestWayReport reports the loss of a way at once, its return when that lasts, and changes no more than six times a minute.
+// TestWayReport reports the loss of a way at once and that it is lost when that lasts, its return when that lasts, and changes no more
+// than twelve times a minute.
 func TestWayReport(t *testing.T) {
-	type ways = map[string]bool
+	type ways = map[string]wayNow
 	type report = map[string]string
 	type step struct {
 		at     time.Duration
 		ways   ways
 		report report // nil: an earlier report stays
 	}
+	up, down, gone := wayNow{up: true, was: true}, wayNow{}, wayNow{was: true}
 	for _, row := range []struct {
 		name  string
 		steps []step
 	}{
 		{"a new way comes up", []step{
-			{0, nil, nil}, {time.Second, ways{"west/1": false}, nil}, {2 * time.Second, ways{"west/1": true}, report{"west/1": "up"}}}},
+			{0, nil, nil}, {time.Second, ways{"west/1": down}, nil}, {2 * time.Second, ways{"west/1": up}, report{"west/1": "up"}}}},
 		{"a new way stays down", []step{
-			{0, ways{"west/1": false}, nil}, {9 * time.Second, ways{"west/1": false}, nil}, {10 * time.Second, ways{"west/1": false}, report{"west/1": "down"}}}},
+			{0, ways{"west/1": down}, nil}, {9 * time.Second, ways{"west/1": down}, nil}, {10 * time.Second, ways{"west/1": down}, report{"west/1": "down"}}}},
 		{"no way", []step{{0, nil, nil}, {10 * time.Second, nil, report{}}}},
 		{"a way is lost and comes back", []step{
-			{0, ways{"west/1": true, "west/2": true}, report{"west/1": "up", "west/2": "up"}},
-			{time.Minute, ways{"west/1": false, "west/2": true}, report{"west/1": "down", "west/2": "up"}},
-			{61 * time.Second, ways{"west/1": true, "west/2": true}, report{"west/1": "down", "west/2": "up"}},
-			{70 * time.Second, ways{"west/1": true, "west/2": true}, report{"west/1": "down", "west/2": "up"}},
-			{71 * time.Second, ways{"west/1": true, "west/2": true}, report{"west/1": "up", "west/2": "up"}},
+			{0, ways{"west/1": up, "west/2": up}, report{"west/1": "up", "west/2": "up"}},
+			{time.Minute, ways{"west/1": down, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{61 * time.Second, ways{"west/1": up, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{70 * time.Second, ways{"west/1": up, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{71 * time.Second, ways{"west/1": up, "west/2": up}, report{"west/1": "up", "west/2": "up"}},
 		}},
 		{"a second loss waits", []step{
-			{0, ways{"west/1": true, "west/2": true}, report{"west/1": "up", "west/2": "up"}},
-			{time.Minute, ways{"west/1": false, "west/2": true}, report{"west/1": "down", "west/2": "up"}},
-			{63 * time.Second, ways{"west/1": false, "west/2": false}, report{"west/1": "down", "west/2": "up"}},
-			{70 * time.Second, ways{"west/1": false, "west/2": false}, report{"west/1": "down", "west/2": "down"}},
+			{0, ways{"west/1": up, "west/2": up}, report{"west/1": "up", "west/2": "up"}},
+			{time.Minute, ways{"west/1": down, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{63 * time.Second, ways{"west/1": down, "west/2": down}, report{"west/1": "down", "west/2": "up"}},
+			{70 * time.Second, ways{"west/1": down, "west/2": down}, report{"west/1": "down", "west/2": "down"}},
 		}},
 		{"the Node is no Gateway any more", []step{
-			{0, ways{"west/1": true}, report{"west/1": "up"}}, {time.Minute, nil, report{}}}},
+			{0, ways{"west/1": up}, report{"west/1": "up"}}, {time.Minute, nil, report{}}}},
+		{"a way stays down that was up", []step{
+			{0, ways{"west/1": up, "west/2": up}, report{"west/1": "up", "west/2": "up"}},
+			{60 * time.Second, ways{"west/1": gone, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{61 * time.Second, ways{"west/1": gone, "west/2": up}, report{"west/1": "down", "west/2": "up"}},
+			{62 * time.Second, ways{"west/1": gone, "west/2": up}, report{"west/1": "lost", "west/2": "up"}},
+			{63 * time.Second, ways{"west/1": gone, "west/2": gone}, report{"west/1": "lost", "west/2": "up"}},
+			{66 * time.Second, ways{"west/1": gone, "west/2": gone}, report{"west/1": "lost", "west/2": "up"}},
+			{70 * time.Second, ways{"west/1": gone, "west/2": gone}, report{"west/1": "lost", "west/2": "lost"}},
+			{80 * time.Second, ways{"west/1": up, "west/2": gone}, report{"west/1": "lost", "west/2": "lost"}},
+			{90 * time.Second, ways{"west/1": up, "west/2": gone}, report{"west/1": "up", "west/2": "lost"}},
+		}},
+		{"the switch starts anew", []step{
+			{0, ways{"west/1": gone}, nil}, {2 * time.Second, ways{"west/1": gone}, report{"west/1": "lost"}},
+			{time.Minute, ways{"west/1": down}, report{"west/1": "lost"}},
+		}},
+		{"the way stutters", []step{
+			{0, ways{"west/1": up}, report{"west/1": "up"}},
+			{60 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}}, {61 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
+			{62 * time.Second, ways{"west/1": gone}, report{"west/1": "down"}}, {63 * time.Second, ways{"west/1": up}, report{"west/1": "down"}},
+			{73 * time.Second, ways{"west/1": up}, report{"west/1": "up"}},
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var w wayReport
@@ -65,7 +88,7 @@ func TestWayReportRate(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var w wayReport
-		now, ways, changes := time.Unix(1000, 0), map[string]bool{"west/1": true, "west/2": true, "south/1": true}, 0
+		now, ways, changes := time.Unix(1000, 0), map[string]wayNow{"west/1": {up: true}, "west/2": {up: true}, "south/1": {up: true}}, 0
 		end := now.Add(time.Hour)
 		most := time.Duration(1+r.IntN(30)) * time.Second
 		for now.Before(end) {
@@ -75,15 +98,15 @@ func TestWayReportRate(t *testing.T) {
 				t.Fatal("ways are not looked at again")
 			}
 			for k := range ways {
-				ways[k] = r.IntN(2) == 0
+				ways[k] = wayNow{up: r.IntN(2) == 0, was: true}
 			}
 			now = now.Add(rand.N(most))
 		}
-		if changes > 360 || changes < 2 {
-			t.Errorf("seed %d: %d reports in an hour, want 360 at most", seed, changes)
+		if changes > 720 || changes < 2 {
+			t.Errorf("seed %d: %d reports in an hour, want 720 at most", seed, changes)
 		}
 		for k := range ways {
-			ways[k] = true
+			ways[k] = wayNow{up: true, was: true}
 		}
 		for range 30 { // once they are left alone, what is reported is what is
 			now = now.Add(wayLook)

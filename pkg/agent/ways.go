@@ -61,7 +61,7 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 		if !transport.IsValid() || options["local_ip"] == "flow" {
 			from := node.TunnelSource
 			for _, peer := range p.Peers {
-				if p.Direct(peer) && slices.Contains(peer.Ways, end.Addr) {
+				if slices.Contains(p.Ends(peer), end.Addr) {
 					from = node.PeerSource
 				}
 			}

@@ -110,7 +110,43 @@ func (w *world) change(r *rand.Rand) string {
 	if w.version%4 == 0 {
 		text += "; " + w.changeNumber(rand.New(rand.NewPCG(uint64(w.version), 0))) // the walk goes where it goes without
 	}
+	if w.version%7 == 0 {
+		text += "; " + w.changeZone(rand.New(rand.NewPCG(uint64(w.version), 1)))
+	}
 	return text
+}
+
+// changeZone gives this Node another zone, or none.
+func (w *world) changeZone(r *rand.Rand) string {
+	n := w.nodes[ownName]
+	if n == nil {
+		return "no zone"
+	}
+	n = n.DeepCopy()
+	n.Labels = oneOf(r, nil, map[string]string{corev1.LabelTopologyZone: "a"}, map[string]string{corev1.LabelTopologyZone: "b"})
+	w.nodes[ownName] = n
+	return fmt.Sprint("this Node has labels ", n.Labels)
+}
+
+// hint gives the endpoints of most slices hints, of which some are missing.
+func (w *world) hint(slice *discoveryv1.EndpointSlice) (text string) {
+	r := rand.New(rand.NewPCG(uint64(w.version), 2))
+	if r.IntN(4) == 0 {
+		return ""
+	}
+	nodes := r.IntN(3) == 0
+	for i := range slice.Endpoints {
+		h := &discoveryv1.EndpointHints{}
+		if r.IntN(8) > 0 {
+			h.ForZones = oneOf(r, []discoveryv1.ForZone{{Name: "a"}}, []discoveryv1.ForZone{{Name: "b"}}, []discoveryv1.ForZone{{Name: "a"}, {Name: "b"}})
+		}
+		if nodes {
+			h.ForNodes = []discoveryv1.ForNode{{Name: oneOf(r, ownName, "node-2")}}
+		}
+		slice.Endpoints[i].Hints = h
+		text += fmt.Sprint(" ", h.ForZones, h.ForNodes)
+	}
+	return " for" + text
 }
 
 // oneOf picks one of some values.
@@ -312,6 +348,7 @@ func (w *world) changeEndpoints(r *rand.Rand) string {
 		slice.Endpoints = append(slice.Endpoints, e)
 		text += " " + e.Addresses[0] + conditions(e)
 	}
+	text += w.hint(slice)
 	w.slices[name] = slice
 	return fmt.Sprintf("EndpointSlice %s has%s", name, text)
 }

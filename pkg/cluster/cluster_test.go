@@ -106,12 +106,12 @@ func TestEvents(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "plain"}, &s); err != nil {
 		t.Fatal(err)
 	}
-	s.Spec.TrafficDistribution = ptr(corev1.ServiceTrafficDistributionPreferClose)
+	s.Spec.ExternalIPs = []string{"192.0.2.1"}
 	if err := c.Update(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, c, "ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
-		"Service default/plain TrafficDistributionNotSupported")
+		"Service default/plain ExternalIPsNotSupported")
 	for key, e := range first {
 		if now := events(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
 			t.Errorf("%s was written again after a restart", key)

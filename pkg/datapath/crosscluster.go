@@ -37,11 +37,14 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 	if at.Role == peering.None {
 		return flow.Entries{}, nil
 	}
-	if !at.isGateway() {
-		groups := t.ownWays(r, at).groups()
-		return flow.Entries{Groups: groups}, nil
+	e := flow.Entries{Flows: []flow.Flow{beginAgain()}}
+	if !at.sends {
+		e.Groups = t.ownWays(r, at).groups()
 	}
-	flows := exportsBase()
+	if !at.isGateway() {
+		return e, nil
+	}
+	flows := append(e.Flows, exportsBase()...)
 	for _, g := range at.others { // what another Gateway has let through
 		if port := t.wayPort(r, g.InternalIP); port != 0 {
 			flows = append(flows, export(high, flow.IP(), way.Is(uint64(port))))
@@ -50,7 +53,8 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 	if at.own.IsValid() {
 		flows = append(flows, crossCluster{Node: t.self(r), role: at}.translate()...)
 	}
-	return flow.Entries{Flows: flows}, nil
+	e.Flows = flows
+	return e, nil
 }
 
 // peerFlows are the ways between this cluster and a peer.
@@ -70,7 +74,7 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 	}
 	c := crossCluster{Node: t.self(r), role: at, gateways: t.otherGateways(r, at, peer)}
 	c.nodes = c.Node
-	if at.direct(peer) && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
+	if at.takes(peer) && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
 		c.Ends = append(slices.Clone(c.Ends), at.own) // peers send to it
 		if !c.Encrypted {
 			c.nodes = c.Node
@@ -120,7 +124,7 @@ func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []o
 			continue // the peer knows the first alone
 		}
 		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
-		out = append(out, otherGateway{wayTo{g.InternalIP, t.wayPort(r, g.InternalIP)}, gatewayEnds(g.InternalIP, remote)})
+		out = append(out, otherGateway{wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}, gatewayEnds(g.InternalIP, remote)})
 	}
 	return out
 }
@@ -147,7 +151,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 				flows = append(flows, cameBy(g.port, c.nodes.throughTunnelFrom(end, priority, fromPeer, inside))...)
 			}
 		}
-		if !c.direct(peer) {
+		if !c.takes(peer) {
 			return flows
 		}
 		here := c.Node
@@ -188,6 +192,13 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 			old[0].Priority = same
 			flows = append(flows, old...)
 		}
+		for _, g := range c.gateways { // from before this Node was a Gateway, or was one again
+			if g.port != 0 {
+				old := ways{Node: c.Node, list: []wayTo{g.wayTo}}.send(sentRequest, 0, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(uint64(g.port)))
+				old[0].Priority = differ
+				flows = append(flows, old...)
+			}
+		}
 		return flows
 	}
 	return c.ways.send(sentRequest, 0, flow.IPDst(cidr))
@@ -207,10 +218,11 @@ func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 // was sent by, whichever requests are sent to, or to the other Gateway of this cluster that it came through. Refusals,
 // which the agent makes, go the same way.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
-	if !c.direct(peer) {
+	if !c.takes(peer) {
 		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	}
-	back := ways{Node: c.ways.Node, list: []wayTo{{end: gateway}}}
+	back := ways{Node: c.Node, list: []wayTo{{end: gateway}}}
+	back.TunnelSource = back.PeerSource
 	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	if first, ok := c.before(peer); ok {
 		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))

@@ -18,6 +18,8 @@ var purposes = map[ofp.Table]string{
 	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. Replies of TCP and SCTP still pass until the client's next packet was judged; others wait for it.",
 	Exports:         "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
 	Service:         "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
+	Affinity:        "With session affinity: the clients that are remembered, each with the bucket of its endpoint. These flows are learned from packets, expire when no new connection comes, and go with the endpoint; the agent leaves them alone.",
+	Endpoint:        "With session affinity: sends a new connection to the endpoint that Affinity has found, and remembers the client. Without one the Service's group chooses, and the packet comes here again.",
 	Egress:          "A new connection of a Pod that policies are applied to for egress is judged; everything else goes on to Route.",
 	EgressPeer:      "Finds the identity of the Pod that has the destination's address.",
 	EgressAdmin:     "The first rule of admin tiers that matches identities, ranges and ports decides: on to Route, to EgressRule (Pass), dropped, or refused by the agent.",

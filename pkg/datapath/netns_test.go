@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // namespace is a network namespace that lives as long as a process of the test's does, so
@@ -103,14 +103,7 @@ func (n namespace) do(f func() error) error {
 // what it reads.
 func (n namespace) wholeChecksums(t *testing.T, link string) {
 	t.Helper()
-	err := n.do(func() error {
-		e, err := ethtool.NewEthtool()
-		if err != nil {
-			return err
-		}
-		defer e.Close()
-		return e.Change(link, map[string]bool{"tx-checksum-ip-generic": false})
-	})
+	err := n.do(func() error { return rtnetlink.SwitchOff(link, rtnetlink.ChecksumOffload) })
 	if err != nil {
 		t.Fatalf("turn checksum offload of %s off: %v", link, err)
 	}

@@ -380,11 +380,8 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 	case rule.Action == policy.Pass:
 		f.Actions = flow.Do(flow.Goto(s.stages[rule.Stage+1]))
 	}
-	switch entry := logEntry(k, rule, priority); {
-	case rule.Log && rule.Action == policy.Reject:
-		f.Actions = append(f.Actions, log(entry, rate)...) // a meter has to be the first action
-	case rule.Log:
-		f.Actions = append(log(entry, rate), f.Actions...)
+	if rule.Log { // first, so that the agent has noted what it rejects when the client hears of it
+		f.Actions = append(log(logEntry(k, rule, priority), rate), f.Actions...)
 	}
 	e.Flows = []flow.Flow{f}
 	return e, nil

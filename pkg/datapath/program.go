@@ -31,6 +31,8 @@ const (
 	Commit                           // remember a new connection
 	SNAT                             // translate the source address where replies must come back here
 	Output                           // send it
+	Affinity                         // beside the way, from Service: which endpoint did the client have last?
+	Endpoint                         // then, with session affinity: go to that, or choose one
 )
 
 // Program says what each table is called and what happens when nothing matches.
@@ -57,6 +59,8 @@ var Program = flow.Program{
 	Commit:          {Name: "Commit", Miss: flow.Next},
 	SNAT:            {Name: "SNAT", Miss: flow.Next},
 	Output:          {Name: "Output", Miss: flow.Drop},
+	Affinity:        {Name: "Affinity", Miss: flow.Drop},
+	Endpoint:        {Name: "Endpoint", Miss: flow.Drop},
 }
 
 // Priorities within a table. A table's miss flow has priority 0.
@@ -103,6 +107,12 @@ var (
 	// The way between clusters, or between a Node and one of several Gateways, that it came by or leaves by: the
 	// number of the port with BFD (WayEnd). 0 is a way without.
 	way = flow.Reg(7).Bits(0, 16)
+
+	// Of a new connection to a Service with session affinity, while it has no endpoint: the number of the group that chooses one, that of the
+	// bucket that was chosen, and what a choice depends on beside the client's address. It is a register of its own, since a hash is of whole fields.
+	affinityGroup = flow.Reg(8).Bits(0, 32)
+	affinityTo    = flow.Reg(9).Bits(0, 32)
+	affinitySalt  = flow.Reg(10).Bits(0, 16)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -210,6 +220,9 @@ var bitFields = []bitField{
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
 	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},
 	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD", []string{"0 a way without BFD"}},
+	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
+	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity", []string{"0 none yet"}},
+	{"affinitySalt", affinitySalt, "the client's port, which a choice depends on beside its address, with session affinity", []string{"0 it comes from another cluster"}},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},

@@ -52,26 +52,36 @@ func refuse(match flow.Match, rate uint32) flow.Flow {
 }
 
 // balance is the group of a frontend's endpoints. The datapath's own hash of the connection chooses the
-// bucket, so that many connections share one megaflow. With affinity a hash of the client's address and the bucket's number does: each
-// client has a megaflow, an endpoint that goes moves its own clients alone, and no endpoint that comes moves any to another old one.
+// bucket, so that many connections share one megaflow. With affinity a hash of the client's address and affinitySalt does, and the bucket
+// only says which one it is: see affinity.
 func balance(id uint32, f service.Frontend) flow.Group {
 	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
-	if f.Affinity {
-		g.Selection = flow.Selection{Method: "hash", Fields: []ofp.Field{ofp.IPv4Src}}
+	if f.Affinity > 0 {
+		g.Selection = flow.Selection{Method: "hash", Fields: []ofp.Field{ofp.IPv4Src, affinitySalt.Field}}
 		if f.VIP.Addr().Is6() {
 			g.Selection.Fields[0] = ofp.IPv6Src
 		}
 	}
-	weights := weightsOf(f)
-	buckets := ids{}
+	weights, numbers := weightsOf(f), bucketsOf(f)
 	for i, e := range f.Endpoints {
-		g.Buckets = append(g.Buckets, flow.Bucket{
-			ID:      buckets.take(e.Addr.String()),
-			Weight:  weights[i],
-			Actions: flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e))),
-		})
+		b := flow.Bucket{ID: numbers[i], Weight: weights[i]}
+		if f.Affinity > 0 {
+			b.Actions = flow.Do(flow.Load(affinityTo, uint64(numbers[i])), flow.Resubmit(Endpoint))
+		} else {
+			b.Actions = flow.Do(flow.Load(committed, 1), flow.CT(toEndpoint(e)))
+		}
+		g.Buckets = append(g.Buckets, b)
 	}
 	return g
+}
+
+// bucketsOf are the numbers of the buckets of a frontend's endpoints.
+func bucketsOf(f service.Frontend) []uint32 {
+	taken, out := ids{}, make([]uint32, len(f.Endpoints))
+	for i, e := range f.Endpoints {
+		out[i] = taken.take(e.Addr.String())
+	}
+	return out
 }
 
 // weightsOf are the weights of the buckets of a frontend's endpoints.
@@ -80,7 +90,7 @@ func weightsOf(f service.Frontend) []uint16 {
 	for i, e := range f.Endpoints {
 		out[i] = e.Weight
 	}
-	if f.Affinity {
+	if f.Affinity > 0 {
 		return factors(out)
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -101,13 +102,13 @@ func TestShards(t *testing.T) {
 // TestAffinity has a client's address choose, and nothing else of a connection: the group, where there are several, and the bucket.
 func TestAffinity(t *testing.T) {
 	f := withEndpoints(ones(1000)...)
-	f.Affinity = true
+	f.Affinity = time.Hour
 	entries := declared(t, f)
 	if len(entries) != 8 {
 		t.Errorf("%d groups, want 8", len(entries))
 	}
 	for o, e := range entries {
-		if s := e.Groups[0].Selection; s.Method != "hash" || !slices.Equal(s.Fields, []ofp.Field{ofp.IPv4Src}) {
+		if s := e.Groups[0].Selection; s.Method != "hash" || !slices.Equal(s.Fields, []ofp.Field{ofp.IPv4Src, affinitySalt.Field}) {
 			t.Errorf("%s: chosen by %v", o, s)
 		}
 		if text := e.Flows[0].String(); strings.Contains(text, "tp_src") || strings.Contains(o.Name, "#") != strings.Contains(text, "nw_src") {

@@ -292,7 +292,7 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 			e.Flows = append(e.Flows, refuse(frontendMatch(b.Frontend), rate))
 			continue
 		}
-		e.Flows = append(e.Flows, b.choose())
+		e.Flows = append(append(e.Flows, b.choose()), b.affinity()...)
 		e.Groups = append(e.Groups, balance(b.group, b.Frontend))
 	}
 	return e
@@ -303,11 +303,11 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 // is left out, since Linux takes even numbers first.
 func (b balanced) choose() flow.Flow {
 	if b.shard == 0 {
-		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: flow.Do(flow.ToGroup(b.group))}
+		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: b.toGroup()}
 	}
 	field := ofp.TCPSrc
 	switch {
-	case b.Affinity: // a client's connections are all of one shard
+	case b.Affinity > 0: // a client's connections are all of one shard
 		field = ofp.IPv4Src
 		bits := func(v int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
 		if b.VIP.Addr().Is6() {
@@ -315,7 +315,7 @@ func (b balanced) choose() flow.Flow {
 			bits = func(v int) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), uint64(v)) }
 		}
 		return flow.Flow{Table: Service, Priority: high, Match: frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1))),
-			Actions: flow.Do(flow.ToGroup(b.group))}
+			Actions: b.toGroup()}
 	case b.Protocol == corev1.ProtocolUDP:
 		field = ofp.UDPSrc
 	case b.Protocol == corev1.ProtocolSCTP:
@@ -323,5 +323,5 @@ func (b balanced) choose() flow.Flow {
 	}
 	bits := func(v int) []byte { return binary.BigEndian.AppendUint16(nil, uint16(v<<1)) }
 	match := frontendMatch(b.Frontend, flow.Field(field, bits(b.shard), bits(b.shards-1)))
-	return flow.Flow{Table: Service, Priority: high, Match: match, Actions: flow.Do(flow.ToGroup(b.group))}
+	return flow.Flow{Table: Service, Priority: high, Match: match, Actions: b.toGroup()}
 }

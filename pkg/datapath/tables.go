@@ -28,6 +28,8 @@ type Inputs struct {
 	Peering     derive.Readable[derive.Name, peering.Peering]      // under Self
 	// Ways are the ports with BFD to the ends of ways that are watched; nil means that there are none.
 	Ways derive.Readable[WayEnd, uint32]
+	// Lost are ends of ways that have been down for a while; nil means that there are none.
+	Lost derive.Readable[WayEnd, bool]
 	// Slices are the EndpointSlices by Service (service.Tables has them).
 	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
 	// Exported are the Services that other clusters may use.
@@ -348,6 +350,8 @@ type role struct {
 	peering.Role
 	own        netip.Addr            // where the tunnels of peers end, on a Gateway
 	others     []peering.GatewayNode // Gateways of this cluster but this Node
+	used       []peering.GatewayNode // those of them that this Node sends by
+	sends      bool                  // a Gateway, and sends its own itself
 	later      bool                  // a Gateway, and others[0] is the oldest
 	exportsAll bool                  // other clusters may reach every Pod through this Node
 }
@@ -357,7 +361,7 @@ func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Proble
 	if p.Role == peering.None || t.self(r).TunnelPort == 0 {
 		return role{}, nil
 	}
-	at := role{Role: p.Role, others: p.Others(), exportsAll: t.PodToPod && p.Role == peering.Gateway}
+	at := role{Role: p.Role, others: p.Others(), used: p.Used(), sends: p.Direct(peering.Peer{}), exportsAll: t.PodToPod && p.Role == peering.Gateway}
 	if at.isGateway() {
 		at.own, at.later = p.GatewayIP, p.Gateways[0].Name != p.Name
 	}
@@ -367,7 +371,10 @@ func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Proble
 func (at role) isGateway() bool { return at.Role == peering.Gateway }
 
 // direct says whether this Node tunnels to a peer itself.
-func (at role) direct(peer peering.Peer) bool { return at.isGateway() && !peer.Relayed }
+func (at role) direct(peer peering.Peer) bool { return at.takes(peer) && at.sends }
+
+// takes says whether this Node takes what a peer's gateways send it.
+func (at role) takes(peer peering.Peer) bool { return at.isGateway() && !peer.Relayed }
 
 func clusterIDs(_ derive.Name, p peering.Peering) []derive.Name {
 	out := make([]derive.Name, len(p.Peers))
@@ -441,6 +448,8 @@ type State struct {
 	PodToPod bool
 	// Ways are the ports with BFD, by the end of the way.
 	Ways map[netip.Addr]ofp.Port
+	// Lost are the ends of ways that have been down for a while.
+	Lost []netip.Addr
 }
 
 // Plan returns what each owner wants in the switch: the tables' functions, evaluated for all keys. It
@@ -463,7 +472,12 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 		ways.Set(WayEnd{end}, uint32(port))
 	}
 	ways.Loaded()
-	in.Ways = ways
+	lost := derive.NewSource[WayEnd, bool](e, "lost-ways")
+	for _, end := range s.Lost {
+		lost.Set(WayEnd{end}, true)
+	}
+	lost.Loaded()
+	in.Ways, in.Lost = ways, lost
 	byService := map[derive.Object][]service.Frontend{}
 	for _, f := range s.Frontends {
 		key := derive.Object{Namespace: f.Namespace, Name: f.Service}

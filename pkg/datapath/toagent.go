@@ -61,7 +61,7 @@ func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 		return nil
 	}
 	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
-	return flow.Do(ofp.Meter{ID: kind.meter()}, flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata}))
+	return flow.Do(flow.ToController(ofp.Controller{MaxLen: 0xffff, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: kind.meter()}))
 }
 
 // loggedLen is how much of a packet a log needs: its headers.

@@ -30,6 +30,7 @@ func (w WayEnd) Compare(o WayEnd) int { return w.Addr.Compare(o.Addr) }
 type wayTo struct {
 	end  netip.Addr
 	port ofp.Port
+	lost bool // it has been down for a while
 }
 
 // ways are the ways that packets to a destination may take, the oldest first.
@@ -51,6 +52,15 @@ func (t *Tables) wayPort(r *derive.Reader, end netip.Addr) ofp.Port {
 	return ofp.Port(port)
 }
 
+// lostWay says whether the way to a far end has been down for a while.
+func (t *Tables) lostWay(r *derive.Reader, end netip.Addr) bool {
+	if t.Lost == nil {
+		return false
+	}
+	_, lost := derive.Get(r, t.Lost, WayEnd{end})
+	return lost
+}
+
 // waysTo are the ways to a peer.
 func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 	node := t.self(r)
@@ -58,7 +68,7 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 	case at.direct(peer):
 		node.TunnelSource = node.PeerSource
 		return t.waysOver(r, node, peer.ClusterID, peer.Ways)
-	case peer.Active && !at.isGateway():
+	case peer.Active:
 		return t.ownWays(r, at)
 	}
 	return t.waysOver(r, node, "", peer.Ways[:1])
@@ -67,7 +77,7 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 // ownWays are the ways to this cluster's Gateways.
 func (t *Tables) ownWays(r *derive.Reader, at role) ways {
 	var ends []netip.Addr
-	for _, g := range at.others {
+	for _, g := range at.used {
 		ends = append(ends, g.InternalIP)
 	}
 	return t.waysOver(r, t.self(r), ownGateways, ends)
@@ -80,7 +90,7 @@ const ownGateways = "own gateways"
 func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []netip.Addr) ways {
 	w := ways{Node: node}
 	for _, end := range ends {
-		w.list = append(w.list, wayTo{end, t.wayPort(r, end)})
+		w.list = append(w.list, wayTo{end, t.wayPort(r, end), t.lostWay(r, end)})
 	}
 	if len(ends) < 2 {
 		return w
@@ -117,18 +127,16 @@ func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []prob
 			out = append(out, wayGroups(name, ends)...)
 		}
 	}
-	switch p.Role {
-	case peering.Regular:
+	if p.Role != peering.None && !p.Direct(peering.Peer{}) {
 		var ends []netip.Addr
-		for _, g := range p.Gateways {
+		for _, g := range p.Used() {
 			ends = append(ends, g.InternalIP)
 		}
 		add(ownGateways, ends)
-	case peering.Gateway:
-		for _, peer := range p.Peers {
-			if p.Direct(peer) {
-				add(peer.ClusterID, peer.Ways)
-			}
+	}
+	for _, peer := range p.Peers {
+		if p.Direct(peer) {
+			add(peer.ClusterID, peer.Ways)
 		}
 	}
 	return out, nil
@@ -159,7 +167,7 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		}
 		return []flow.Flow{f}
 	}
-	to := func(priority uint16, group uint32, more ...flow.Cond) flow.Flow {
+	to := func(priority uint16, where flow.Actions, more ...flow.Cond) flow.Flow {
 		actions := flow.Do(flow.SetEthSrc(w.GatewayMAC), flow.SetEthDst(CrossClusterMAC))
 		if translate != 0 {
 			actions = append(actions, flow.Load(snat, translate))
@@ -167,20 +175,24 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		if w.Stretched && what != sentRequest {
 			actions = append(actions, flow.Load(clusterSetID, 0))
 		}
-		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...), Actions: append(actions, flow.ToGroup(group))}
+		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...), Actions: append(actions, where...)}
 	}
-	flows := []flow.Flow{to(priority, w.any)}
+	group := func(id uint32) flow.Actions { return flow.Do(flow.ToGroup(id)) }
+	flows := []flow.Flow{to(priority, group(w.any))}
 	if what != sentRefusal {
 		// From before there were several: the first was the only one.
-		flows = append(flows, to(differ, w.pinned[0], flow.CTState("+est+trk"), markWay.Is(0)))
+		flows = append(flows, to(differ, group(w.pinned[0]), flow.CTState("+est+trk"), markWay.Is(0)))
 	}
 	for i, one := range w.list {
 		switch {
 		case one.port == 0:
 		case what == sentRefusal:
-			flows = append(flows, to(same, w.pinned[i], way.Is(uint64(one.port))))
+			flows = append(flows, to(same, group(w.pinned[i]), way.Is(uint64(one.port))))
 		default:
-			flows = append(flows, to(differ, w.pinned[i], markWay.Is(uint64(one.port))))
+			flows = append(flows, to(differ, group(w.pinned[i]), markWay.Is(uint64(one.port))))
+			if !one.lost {
+				flows = append(flows, to(same, w.take(one), flow.TCPFlags("+ack"), markWay.Is(uint64(one.port))))
+			}
 		}
 	}
 	return flows
@@ -191,7 +203,8 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 // The datapath's hash of a connection chooses from the ways that are up, so that many connections share one megaflow, and
 // those of a way that goes down move alone. While none is up all go by the first: before BFD has come up for the first
 // time, and where the far end does not know it, as an agent that is being upgraded. A connection whose way is down goes
-// by the next one.
+// by the next one, but one of TCP not before the way is lost for good, and its first packet: only the Gateways on it can translate the
+// others, and BFD may be wrong for a moment, where a switch is short of time.
 func (w ways) groups() []flow.Group {
 	if len(w.list) < 2 {
 		return nil
@@ -224,6 +237,16 @@ func (w ways) groups() []flow.Group {
 		out = append(out, g)
 	}
 	return out
+}
+
+// beginAgain gives a connection of TCP the way of its first packet when that is sent again: it is sent by another one when the
+// first is down.
+func beginAgain() flow.Flow {
+	return flow.Flow{
+		Table: Commit, Priority: same,
+		Match:   flow.All(flow.TCPFlags("+syn-ack"), flow.CTState("+est-rpl+trk"), committed.Is(0)),
+		Actions: flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: ofp.CTNoTable, Exec: flow.Do(flow.Move(way, markWay))}), flow.Goto(SNAT)),
+	}
 }
 
 // take sends a packet by a way.

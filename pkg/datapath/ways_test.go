@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -26,9 +27,12 @@ import (
 type activeClusters struct {
 	gateways map[string][]int // numbers of the Nodes that are Gateways, the oldest first
 	single   map[string]bool  // clusters that know one Gateway alone
+	older    map[string]bool  // clusters whose agents do not watch a single way
 	stretch  bool
-	pods     bool            // the clusters reach each other's Pods
-	keep     map[string]bool // clusters whose new connections to Pods keep the client's address
+	pods     bool              // the clusters reach each other's Pods
+	keep     map[string]bool   // clusters whose new connections to Pods keep the client's address
+	lost     []netip.Addr      // ends of ways that have been down for a while
+	phases   map[string]string // of Gateways, by Node
 }
 
 const activeNodes = 4 // of each cluster
@@ -90,13 +94,16 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	v := peering.View{NodeName: s.Node.Name}
 	for i, g := range a.gateways[cluster] {
 		g := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", g)}, GatewayIP: activeAddr(cluster, g).String(), InternalIP: activeAddr(cluster, g).String()}
+		if phase := a.phases[cluster+strings.TrimPrefix(g.Name, "node-")]; phase != "" {
+			g.Annotations = map[string]string{multicluster.AnnotationPhase: phase}
+		}
 		g.CreationTimestamp = metav1.NewTime(time.Unix(int64(1000+i), 0))
 		v.Gateways = append(v.Gateways, g)
 	}
 	ci := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Name: net.other}}
 	ci.Spec.ClusterID, ci.Spec.ServiceCIDR = net.other, activeServices(net.other).String()
 	if !a.single[net.other] && !a.single[cluster] { // who knows one Gateway does not read features
-		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways}
+		ci.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
 	}
 	if s.PodToPod, v.PodToPod = a.pods, a.pods; a.pods {
 		ci.Spec.PodCIDRs = []string{activeRange(net.other).String()}
@@ -112,9 +119,12 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	for i := range p.Peers {
 		p.Peers[i].Preserve = a.keep[cluster]
 	}
-	s.Peering = p
+	s.Peering, s.Lost = p, a.lost
 	s.Ways = map[netip.Addr]ofp.Port{}
 	ends, nodes := p.Watched()
+	if a.older[cluster] {
+		ends = nil
+	}
 	if nodes {
 		for _, r := range s.RemoteNodes {
 			ends = append(ends, r.Address)
@@ -385,14 +395,169 @@ func TestWaysComeAndGo(t *testing.T) {
 	check("one is left", func(places string) bool { return strings.Contains(places, "east4 west2") })
 }
 
-// TestWaysFromOne: connections from before a second gateway stay with the first.
+// TestWaysOfTCP: packets of a connection but the first keep its way until that is lost, whatever BFD says for a moment. One whose
+// first packet is sent again begins again, by a way that is up.
+func TestWaysOfTCP(t *testing.T) {
+	const ack = 1 << 4
+	a := active()
+	c := a.cable(t)
+	c.prefer["east1"], c.prefer["east3"], c.prefer["east4"] = "east3", "west2", "west1"
+	request := c.request("east1 pod1", "10.97.0.14:80", oftest.TCP)
+	later := func(p oftest.Packet) oftest.Packet {
+		p.Flags = ack
+		return p
+	}
+	check := func(step string, p oftest.Packet, want string) travel {
+		t.Helper()
+		w := c.send("east1 pod1", p)
+		if have := strings.Join(w.places, " "); have != want {
+			t.Errorf("%s: %s, want %s", step, w, want)
+		}
+		return w
+	}
+	answer := func(step string, w travel, want string) {
+		t.Helper()
+		p := w.packet.Reply()
+		p.Flags = ack
+		if back := c.send("west2 pod1", p); strings.Join(back.places, " ") != want || back.packet.IPSrc != request.IPDst {
+			t.Errorf("%s: the answer goes %s, want %s", step, back, want)
+		}
+	}
+	c.choice = 1 // the server on west2
+	first := "east1 east3 west2 pod1"
+	answer("first", check("first", request, first), "west2 east3 east1 pod1")
+	w := check("then", later(request), first)
+	c.stop("east3", true)
+	check("east3 is down", later(request), first)
+	answer("east3 is down", w, "west2 east3 east1 pod1")
+	c.stop("east3", false)
+	check("east3 is back", later(request), first)
+	c.cut("east3", "west2", true)
+	check("east3 does not reach west2", later(request), first)
+	c.stop("east3", true)
+
+	request.SrcPort++
+	second := "east1 east4 west1 west2 pod1"
+	c.stop("east3", false)
+	c.cut("east3", "west2", false)
+	check("another one", request, first)
+	c.stop("east3", true)
+	w = check("its first packet again", request, second)
+	answer("its first packet again", w, "west2 west1 east4 east1 pod1")
+	check("its other ones", later(request), second)
+	c.stop("east3", false)
+	check("its other ones with east3 back", later(request), second)
+
+	request.SrcPort--
+	c.stop("east3", true)
+	a.lost = []netip.Addr{activeAddr("east", 3)}
+	c.become(a)
+	check("east3 is lost", later(request), second)
+	a.lost = nil
+	c.stop("east3", false)
+	c.become(a)
+	check("east3 is there again", later(request), first)
+}
+
+// TestWaysInPhases takes east2 through the phases of a Gateway that comes and goes. All take what it sends and send it what it has asked for,
+// whoever has heard of the change; established connections go on, between Pods that keep the client's address also by the Gateway that goes.
+func TestWaysInPhases(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		a := active()
+		to, back := "10.97.0.14:80", "10.96.0.30:80"
+		if kept {
+			a = reaching()
+			to, back = podOf("west3").String()+":8080", podOf("east1").String()+":8080"
+		}
+		c := a.cable(t)
+		c.choice = 2 // the server is west3's, and for west that of the Node of this number
+		port := uint16(40000)
+		// connect opens a connection, sends on and back, and returns the Nodes on its way.
+		connect := func(from, to string, prefer map[string]string) (p oftest.Packet, places string) {
+			t.Helper()
+			c.prefer = prefer
+			port++
+			p = c.request(from+" pod1", to, oftest.TCP)
+			p.SrcPort = port
+			for range 2 {
+				w := c.send(from+" pod1", p)
+				n := len(w.places)
+				if n < 2 || w.places[n-1] != "pod1" {
+					t.Fatalf("kept %v: from %s: %s", kept, from, w)
+				}
+				r := c.send(w.places[n-2]+" pod1", w.packet.Reply())
+				if have := r.places[len(r.places)-2:]; have[0] != from || have[1] != "pod1" || r.packet.IPSrc != p.IPDst {
+					t.Fatalf("kept %v: the answer to %s comes %s", kept, from, r)
+				}
+				places = strings.Join(w.places, " ")
+			}
+			return p, places
+		}
+		goesOn := func(step, from string, p oftest.Packet) {
+			t.Helper()
+			w := c.send(from+" pod1", p)
+			if n := len(w.places); n < 2 || w.places[n-1] != "pod1" {
+				t.Errorf("kept %v, %s: the connection of %s goes %s", kept, step, from, w)
+			} else if r := c.send(w.places[n-2]+" pod1", w.packet.Reply()); r.places[len(r.places)-2] != from {
+				t.Errorf("kept %v, %s: its answer goes %s", kept, step, r)
+			}
+		}
+		before := map[string]oftest.Packet{}
+		for _, from := range []string{"east1", "east2", "east3"} {
+			before[from], _ = connect(from, to, map[string]string{from: "east4"})
+		}
+		theirs, _ := connect("west3", back, map[string]string{"west3": "west1", "west1": "east4"})
+
+		a.gateways = map[string][]int{"east": {3, 4, 2}, "west": {1, 2}}
+		for _, phase := range []struct {
+			name  string
+			used  bool // by others
+			sends bool // itself
+		}{
+			{multicluster.PhaseJoining, false, false},
+			{"", true, true},
+			{multicluster.PhaseLeaving, false, true},
+			{multicluster.PhaseLeft, false, false}, // of which other clusters have not heard yet
+		} {
+			a.phases = map[string]string{"east2": phase.name}
+			c.become(a)
+			for from, p := range before {
+				goesOn(phase.name, from, p)
+			}
+			goesOn(phase.name, "west3", theirs)
+			p, places := connect("east1", to, map[string]string{"east1": "east2", "east2": "west2"})
+			if strings.Contains(places, "east2") != phase.used {
+				t.Errorf("kept %v, phase %q: east1 sends %s", kept, phase.name, places)
+			}
+			if !phase.used || kept {
+				before["east1"] = p
+			}
+			p, places = connect("east2", to, map[string]string{"east2": "west2"})
+			if strings.HasPrefix(places, "east2 west2") != phase.sends {
+				t.Errorf("kept %v, phase %q: east2 sends %s", kept, phase.name, places)
+			}
+			if !phase.sends || kept {
+				before["east2"] = p
+			}
+			if _, places = connect("west3", back, map[string]string{"west3": "west1", "west1": "east2"}); !strings.HasPrefix(places, "west3 west1 east2") {
+				t.Errorf("kept %v, phase %q: west sends %s", kept, phase.name, places)
+			}
+		}
+		a.gateways, a.phases = active().gateways, nil
+		c.become(a)
+		for from, p := range before {
+			goesOn("gone", from, p)
+		}
+		goesOn("gone", "west3", theirs)
+	}
+}
+
+// TestWaysFromOne: connections from before a single way was watched go on, while agents are upgraded in one cluster and in both; and from before a
+// second gateway they stay with the first.
 func TestWaysFromOne(t *testing.T) {
-	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}}}
+	a := activeClusters{gateways: map[string][]int{"east": {3}, "west": {1}}, older: map[string]bool{"east": true, "west": true}}
 	c := a.cable(t)
 	for _, s := range c.states {
-		if len(s.Ways) > 0 {
-			t.Errorf("%s has ports with BFD: %v", s.Node.Name, s.Ways)
-		}
 		for _, e := range c.entries(s) {
 			for _, g := range e.Groups {
 				if g.Type != flow.Select || g.Buckets[0].WatchPort != 0 {
@@ -425,14 +590,31 @@ func TestWaysFromOne(t *testing.T) {
 		return out
 	}
 	before := walk()
+	same := func(step string) {
+		t.Helper()
+		if after := walk(); !slices.Equal(before, after) {
+			t.Errorf("%s: the connections went\n%s\nand go\n%s", step, strings.Join(before, "\n"), strings.Join(after, "\n"))
+		}
+	}
+	for _, step := range []struct {
+		name  string
+		older map[string]bool
+	}{{"east is upgraded", map[string]bool{"west": true}}, {"both are", nil}, {"east is back at what it was", map[string]bool{"east": true}}, {"both are upgraded", nil}} {
+		a.older = step.older
+		c.become(a)
+		same(step.name)
+		for name, s := range c.states {
+			if gateway := name == "east3" || name == "west1"; len(s.Ways) > 0 != (gateway && !a.older[name[:4]]) {
+				t.Errorf("%s: %s has ports with BFD: %v", step.name, name, s.Ways)
+			}
+		}
+	}
 	a.gateways = map[string][]int{"east": {3, 4}, "west": {1, 2}}
 	c.become(a)
 	for name := range c.nodes {
 		c.prefer[name] = map[bool]string{true: "west2", false: "east4"}[name == "east3" || name == "east4"]
 	}
-	if after := walk(); !slices.Equal(before, after) {
-		t.Errorf("the connections went\n%s\nand go\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
-	}
+	same("a second gateway each")
 }
 
 // TestWaysToOneGateway: with several Gateways here and one there connections keep their way, too.

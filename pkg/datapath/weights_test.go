@@ -5,12 +5,21 @@ import (
 	"math"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // TestFactors holds the factors against their definition: with random hashes each bucket has the largest product as often as its weight says.
@@ -46,13 +55,10 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-var bucketPackets = regexp.MustCompile(`bucket\d+:packet_count=(\d+)`)
-
 // TestConnectionsLandByWeight sends new connections of many clients through a real switch and counts where they land: endpoints that stand for
 // several, as another cluster's Service, get as many shares; with session affinity too, where a client stays with its endpoint.
 func TestConnectionsLandByWeight(t *testing.T) {
 	o := dummyBridge(t)
-	target := filepath.Join(o.dir, "br-int.mgmt")
 	for _, test := range []struct {
 		name     string
 		affinity bool
@@ -66,40 +72,11 @@ func TestConnectionsLandByWeight(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := withEndpoints(test.weights...)
-			f.Affinity = test.affinity
-			set := flow.NewSet()
-			if err := set.AddEntries(flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IPDst(host(f.VIP.Addr()))), Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}}); err != nil {
-				t.Fatal(err)
+			if test.affinity {
+				f.Affinity = time.Hour
 			}
-
-			for _, e := range declared(t, f) {
-				if err := set.AddEntries(e); err != nil {
-					t.Fatal(err)
-				}
-			}
-			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", target)
-			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", target)
-			o.appctl(t, "dpctl/flush-conntrack")
-			o.program(t, "br-int", set)
 			const clients, each = 400, 2
-			for client := range clients {
-				args := []string{"netdev-dummy/receive", "pod1"}
-				for connection := range each {
-					args = append(args, fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
-						"ipv4(src=10.20.%d.%d,dst=10.96.0.10,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
-						client>>8, client&255, 20000+client*each+connection))
-				}
-				o.appctl(t, args...)
-			}
-			var landed []int
-			total := 0
-			for end := time.Now().Add(20 * time.Second); total < clients*each && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				landed, total = nil, 0
-				for _, m := range bucketPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-group-stats", target), -1) {
-					n, _ := strconv.Atoi(m[1])
-					landed, total = append(landed, n), total+n
-				}
-			}
+			landed, total := land(t, o, f, clients, each)
 			t.Logf("of %d connections landed %v, with weights %v", total, landed, test.weights)
 			if total != clients*each || len(landed) != len(test.weights) {
 				t.Fatalf("%d connections in %d buckets, want %d in %d", total, len(landed), clients*each, len(test.weights))
@@ -120,6 +97,162 @@ func TestConnectionsLandByWeight(t *testing.T) {
 				if have := float64(landed[i]) / float64(total); math.Abs(have-want) > off {
 					t.Errorf("endpoint %d with weight %d gets %.3f of the connections, want %.3f within %.3f", i, w, have, want, off)
 				}
+			}
+		})
+	}
+}
+
+var (
+	bucketPackets   = regexp.MustCompile(`bucket\d+:packet_count=(\d+)`)
+	endpointPackets = regexp.MustCompile(`n_packets=(\d+),.*nat\(dst=([0-9.]+):`)
+)
+
+// landed returns how many connections went to each endpoint, and together. With affinity a group counts choices alone, the flows of table Endpoint all.
+func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, total int) {
+	t.Helper()
+	count := func(text string) {
+		n, _ := strconv.Atoi(text)
+		each, total = append(each, n), total+n
+	}
+	target := filepath.Join(o.dir, "br-int.mgmt")
+	if f.Affinity == 0 {
+		for _, m := range bucketPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-group-stats", target), -1) {
+			count(m[1])
+		}
+		return each, total
+	}
+	flows := endpointPackets.FindAllStringSubmatch(o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", target, fmt.Sprintf("table=%d", Endpoint)), -1)
+	for _, e := range f.Endpoints {
+		for _, m := range flows {
+			if m[2] == e.Addr.Addr().String() {
+				count(m[1])
+			}
+		}
+	}
+	return each, total
+}
+
+// land sends new connections of many clients, as many of each, to a frontend on a switch that has nothing else. It returns how many landed at
+// each endpoint, and together.
+func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (landed []int, total int) {
+	t.Helper()
+	target := filepath.Join(o.dir, "br-int.mgmt")
+	set := flow.NewSet()
+	if err := set.AddEntries(flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IPDst(host(f.VIP.Addr()))), Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range declared(t, f) {
+		if err := set.AddEntries(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", target)
+	o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", target)
+	o.appctl(t, "dpctl/flush-conntrack")
+	o.program(t, "br-int", set)
+	o.appctl(t, "revalidator/wait") // megaflows of what was there before
+	for client := range clients {
+		args := []string{"netdev-dummy/receive", "pod1"}
+		for connection := range each {
+			args = append(args, fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
+				"ipv4(src=10.20.%d.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
+				client>>8, client&255, f.VIP.Addr(), 20000+client*each+connection))
+		}
+		o.appctl(t, args...)
+	}
+	for end := time.Now().Add(20 * time.Second); total < clients*each && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		landed, total = o.landed(t, f)
+	}
+	return landed, total
+}
+
+// TestGoneClusterGetsNoConnections has a cluster with three of four shares of an imported Service be there, gone, and there again: while its endpoint is not
+// ready all connections land at the other cluster's, with session affinity too.
+func TestGoneClusterGetsNoConnections(t *testing.T) {
+	o := dummyBridge(t)
+	of := func(cluster, ip, stands string, ready bool) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web-" + cluster, Annotations: map[string]string{multicluster.AnnotationReady: stands},
+				Labels: map[string]string{discoveryv1.LabelServiceName: "antrea-mc-web", discoveryv1.LabelManagedBy: multicluster.EndpointSliceManager, mcsv1beta1.LabelSourceCluster: cluster}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](80)}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: ptr.To(false)}}},
+		}
+	}
+	for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
+		for i, there := range []bool{true, false, true} {
+			t.Run(fmt.Sprintf("affinity %s, %d: %v", affinity, i, there), func(t *testing.T) {
+				frontends, problems := service.Plan(service.View{
+					Services: []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web", Annotations: map[string]string{multicluster.AnnotationImportedService: "true"}},
+						Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.11", ClusterIPs: []string{"10.96.0.11"}, SessionAffinity: affinity, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}},
+					Slices: []*discoveryv1.EndpointSlice{of("south", "10.99.0.20", "1", true), of("west", "10.98.0.20", "3", there)},
+				})
+				if len(frontends) != 1 || len(problems) > 0 {
+					t.Fatal(frontends, problems)
+				}
+				const clients, each = 100, 2
+				landed, total := land(t, o, frontends[0], clients, each)
+				if total != clients*each {
+					t.Fatalf("%d connections landed, want %d", total, clients*each)
+				}
+				switch {
+				case !there && (len(landed) != 1 || frontends[0].Endpoints[0].Addr.Addr().String() != "10.99.0.20"):
+					t.Errorf("while west is gone %v land at %v", landed, frontends[0].Endpoints)
+				case there && (len(landed) != 2 || landed[0] < 2*landed[1] || landed[1] == 0): // west's address is the lower one
+					t.Errorf("%v land at %v, want three quarters of them at the first", landed, frontends[0].Endpoints)
+				}
+			})
+		}
+	}
+}
+
+// TestHintsKeepConnections has endpoints with hints, a Node in one zone, then in another, and endpoints that come and go: on a switch connections land where the
+// hints say.
+func TestHintsKeepConnections(t *testing.T) {
+	o := dummyBridge(t)
+	for _, test := range []struct {
+		name, zone string
+		zones      []string // of the endpoints' hints, "" is none
+		want       []int    // the endpoints that get connections
+	}{
+		{"zone a", "a", []string{"a", "b", "a"}, []int{1, 3}},
+		{"the Node is in zone b now", "b", []string{"a", "b", "a"}, []int{2}},
+		{"that of zone b has gone", "b", []string{"a", "a"}, []int{1, 2}},
+		{"one comes without a hint", "a", []string{"a", "b", "b", ""}, []int{1, 2, 3, 4}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			slice := &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](80)}},
+			}
+			for i, zone := range test.zones {
+				e := discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.10.1.%d", 1+i)}}
+				if zone != "" {
+					e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+				}
+				slice.Endpoints = append(slice.Endpoints, e)
+			}
+			frontends, problems := service.Plan(service.View{
+				NodeName: "node-1", Zone: test.zone,
+				Services: []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+					Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.11", Ports: []corev1.ServicePort{{Name: "http", Port: 80}}, TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)}}},
+				Slices: []*discoveryv1.EndpointSlice{slice},
+			})
+			if len(frontends) != 1 || len(problems) > 0 {
+				t.Fatal(frontends, problems)
+			}
+			const clients, each = 50, 4
+			landed, total := land(t, o, frontends[0], clients, each)
+			if total != clients*each {
+				t.Fatalf("%d connections landed, want %d", total, clients*each)
+			}
+			var have []int
+			for i, e := range frontends[0].Endpoints {
+				if landed[i] > 0 {
+					have = append(have, int(e.Addr.Addr().As4()[3]))
+				}
+			}
+			if !slices.Equal(have, test.want) {
+				t.Errorf("endpoints %v get connections, want %v", have, test.want)
 			}
 		})
 	}

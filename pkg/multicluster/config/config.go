@@ -55,7 +55,7 @@ type Config struct {
 	// PodCIDRs are the ranges of this cluster's Pods, for Pod-to-Pod connectivity.
 	PodCIDRs            []string `json:"podCIDRs,omitempty"`
 	GatewayIPPrecedence string   `json:"gatewayIPPrecedence,omitempty"`
-	// ActiveGateways is how many of the Nodes that may be Gateways are: the others wait for one of them to fail.
+	// ActiveGateways is how many of the Nodes that may be Gateways are, at most: the others wait for one of them to fail.
 	ActiveGateways int    `json:"activeGateways,omitempty"`
 	EndpointIPType string `json:"endpointIPType,omitempty"`
 	// EnableStretchedNetworkPolicy has a member export the sets of labels that its Pods have, and import
@@ -107,7 +107,7 @@ func Default() Config {
 	c.Webhook.Port = 9443
 	c.LeaderElection.setDefaults()
 	c.GatewayIPPrecedence = PrecedencePrivate
-	c.ActiveGateways = 1
+	c.ActiveGateways = claims.MaxGateways
 	c.EndpointIPType = EndpointIPTypeClusterIP
 	return c
 }

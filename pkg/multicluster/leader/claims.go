@@ -50,8 +50,11 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 	users := t.users(r, has)
 	for i, decision := range claims.DecideUsed(candidates, pins, users)[:len(of)] {
 		e := of[i]
-		if len(decision.Faults) > 0 {
+		switch {
+		case len(decision.Faults) > 0:
 			c.Failed[e.Key.Name] = faultsText(decision.Faults)
+		case e.Wrong != "":
+			c.Failed[e.Key.Name] = e.Wrong
 		}
 		if decision.Info == nil {
 			continue
@@ -65,6 +68,9 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{
 			Namespace: e.Key.Namespace, Name: e.Key.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: decision.Info,
 		})
+		if e.Reached != "" {
+			c.Imports[e.Key.Name].Annotations = map[string]string{multicluster.AnnotationReached: e.Reached}
+		}
 	}
 	return c, nil
 }

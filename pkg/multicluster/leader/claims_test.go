@@ -3,6 +3,7 @@ package leader
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,7 @@ func TestFeatures(t *testing.T) {
 	re := clusterInfo("east", "10.96.0.0/16")
 	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}, {GatewayIP: "192.0.2.2"}}
 	re.Spec.ClusterInfo.Features = []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow", "not one"}
+	re.Annotations = map[string]string{multicluster.AnnotationReached: "west,south", "other": "x"}
 	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{re},
 		ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
 	want := []string{"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
@@ -89,6 +91,27 @@ func TestFeatures(t *testing.T) {
 		info := ri.Spec.ClusterInfo
 		if !slices.Equal(info.Features, []string{mcv1alpha1.FeatureActiveGateways, "Tomorrow"}) || len(info.GatewayInfos) != 2 {
 			t.Errorf("have %v with gateways %v", info.Features, info.GatewayInfos)
+		}
+		if diff := cmp.Diff(map[string]string{multicluster.AnnotationReached: "west,south"}, ri.Annotations); diff != "" {
+			t.Errorf("annotations, want, have:\n%s", diff)
+		}
+	}
+}
+
+// TestReached leaves out a list of clusters that is too long, and nothing else.
+func TestReached(t *testing.T) {
+	re := clusterInfo("east", "10.96.0.0/16")
+	re.Annotations = map[string]string{multicluster.AnnotationReached: strings.Repeat("west,", 4000)}
+	have, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{re},
+		ClusterSets: []*mcv1alpha2.ClusterSet{set("set", "north", "north")}})
+	want := []string{"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+		"east-clusterinfo fails: metadata.annotations[multicluster.tombolo.io/reached]: has 20000 bytes: expected at most 16384"}
+	if diff := cmp.Diff(want, reported(have)); diff != "" {
+		t.Errorf("want, have:\n%s", diff)
+	}
+	for _, ri := range have.Imports {
+		if len(ri.Annotations) > 0 {
+			t.Errorf("handed on are %d bytes", len(ri.Annotations[multicluster.AnnotationReached]))
 		}
 	}
 }

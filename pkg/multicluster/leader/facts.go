@@ -51,6 +51,7 @@ type export struct {
 	Subsets []corev1.EndpointSubset
 	Ready   int // endpoints behind its address; 0 where the exporter does not say
 	Info    *mcv1alpha1.ClusterInfo
+	Reached string // clusters, as the exporter lists them beside its ClusterInfo
 	Label   string // normalised
 	Policy  string // its spec as JSON
 	Wrong   string // why there is none
@@ -93,6 +94,10 @@ func exportFacts(re *mcv1alpha1.ResourceExport) *export {
 		}
 	case multicluster.ClusterInfoKind:
 		e.Info, e.Missing = re.Spec.ClusterInfo, re.Spec.ClusterInfo == nil
+		e.Reached = re.Annotations[multicluster.AnnotationReached]
+		if _, err := requests.ReadReached(e.Reached); err != nil {
+			e.Reached, e.Wrong = "", err.Error()
+		}
 	case multicluster.LabelIdentityKind:
 		if e.Missing = re.Spec.LabelIdentity == nil; !e.Missing {
 			e.Label = re.Spec.LabelIdentity.NormalizedLabel

@@ -218,7 +218,7 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 }
 
 // importAnnotations are those that this controller writes on ResourceImports.
-var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources}, requests.Keys...)
+var importAnnotations = append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources, multicluster.AnnotationReached}, requests.Keys...)
 
 func sameAnnotations(have, want *mcv1alpha1.ResourceImport) bool {
 	return !slices.ContainsFunc(importAnnotations, func(key string) bool { return have.Annotations[key] != want.Annotations[key] })

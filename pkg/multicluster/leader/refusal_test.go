@@ -1,12 +1,10 @@
 package leader
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,26 +16,16 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
 // logged keeps what is logged while a test runs.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type logged struct{ logtext.Buffer }
 
 // lines are those that have all of these words.
 func (l *logged) lines(words ...string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 next:
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		for _, word := range words {
 			if !strings.Contains(line, word) {
 				continue next

@@ -324,7 +324,7 @@ func (c *controller) Start(ctx context.Context) error {
 	t.secrets.Loaded()
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
-		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again,
+		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again, c.endPhases,
 		c.localWrites.Run, c.leaderWrites.Run, c.pacedWrites.Run,
 	} {
 		running.Go(func() { f(ctx) })

@@ -408,6 +408,7 @@ func isOwnExport(re *mcv1alpha1.ResourceExport) bool {
 func mergeGateway(into, want *mcv1alpha1.Gateway) {
 	into.GatewayIP, into.InternalIP, into.ServiceCIDR = want.GatewayIP, want.InternalIP, want.ServiceCIDR
 	mergeAnnotation(into, want, multicluster.AnnotationKeptPods)
+	mergeAnnotation(into, want, multicluster.AnnotationPhase)
 }
 
 func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {
@@ -479,6 +480,7 @@ func mergeResourceExport(into, want *mcv1alpha1.ResourceExport) {
 		mergeAnnotation(into, want, multicluster.AnnotationService)
 	}
 	mergeAnnotation(into, want, multicluster.AnnotationReady)
+	mergeAnnotation(into, want, multicluster.AnnotationReached)
 	if into.Labels == nil {
 		into.Labels = map[string]string{}
 	}

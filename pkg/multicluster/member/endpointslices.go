@@ -85,7 +85,9 @@ func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[s
 
 // endpointSlices are those of an imported Service: for the Service that is derived from it, by which the datapath finds them, and for
 // multi-cluster DNS. An endpoint stays in its slice while others come and go, so that a change costs one slice.
-func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Part) []*discoveryv1.EndpointSlice {
+//
+// Those of a cluster that is away are not ready.
+func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Part, away func(id string, s subset) bool) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, id := range slices.Sorted(maps.Keys(sources)) {
 		label := sourceLabel(id)
@@ -96,7 +98,7 @@ func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Pa
 		}
 		for i, s := range subsets {
 			for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-				for bucket, endpoints := range buckets(s, family) {
+				for bucket, endpoints := range buckets(s, family, !away(id, s)) {
 					if len(endpoints) == 0 {
 						continue
 					}
@@ -136,7 +138,7 @@ func slicePorts(list []port) []discoveryv1.EndpointPort {
 }
 
 // buckets divides the addresses of a family by their hashes (linear hashing): of one more or less, at most one bucket is divided or joined.
-func buckets(s subset, family discoveryv1.AddressType) [][]discoveryv1.Endpoint {
+func buckets(s subset, family discoveryv1.AddressType, ready bool) [][]discoveryv1.Endpoint {
 	var list []address
 	for _, a := range s.Addresses {
 		if ip, err := netip.ParseAddr(a.IP); err == nil && ip.Is4() == (family == discoveryv1.AddressTypeIPv4) {
@@ -150,7 +152,7 @@ func buckets(s subset, family discoveryv1.AddressType) [][]discoveryv1.Endpoint 
 		h := fnv.New64a()
 		h.Write([]byte(a.IP))
 		b := bucket(h.Sum64(), n)
-		e := discoveryv1.Endpoint{Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)}}
+		e := discoveryv1.Endpoint{Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready), Serving: ptr.To(ready), Terminating: ptr.To(false)}}
 		if a.Hostname != "" {
 			e.Hostname = ptr.To(a.Hostname)
 		}

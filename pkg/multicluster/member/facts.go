@@ -183,17 +183,19 @@ func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport
 type agentReport struct {
 	Known        bool   // true in every row
 	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
+	SingleWays   bool   // it watches a single way to another cluster
 	Tunnel       string // the feature that says what tunnels it has
 	Ways         map[string]string
 }
 
 func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
-	return agentReport{Known: true, KeepsClients: can, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
+	_, single := o.Features[mcv1alpha1.FeatureSingleWays]
+	return agentReport{Known: true, KeepsClients: can, SingleWays: single, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
-	m := metaFacts(o, multicluster.AnnotationKeptPods)
+	m := metaFacts(o, multicluster.AnnotationKeptPods, multicluster.AnnotationPhase)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard, Status: o.Status}
 }
@@ -203,13 +205,13 @@ func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.Cluster
 }
 
 func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
-	m := metaFacts(o, append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources}, requests.Keys...)...)
+	m := metaFacts(o, append([]string{multicluster.AnnotationExported, multicluster.AnnotationSources, multicluster.AnnotationReached}, requests.Keys...)...)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.ResourceImport{ObjectMeta: m, Spec: o.Spec}
 }
 
 func resourceExportFacts(o *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
-	m := metaFacts(o, multicluster.AnnotationService, multicluster.AnnotationReady)
+	m := metaFacts(o, multicluster.AnnotationService, multicluster.AnnotationReady, multicluster.AnnotationReached)
 	m.Labels, m.Finalizers = o.Labels, o.Finalizers
 	re := &mcv1alpha1.ResourceExport{ObjectMeta: m, Spec: o.Spec}
 	for _, c := range o.Status.Conditions {

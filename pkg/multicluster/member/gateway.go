@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -63,13 +64,14 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		ps.add(m.set(), "", reasonServiceCIDRUnknown,
 			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+env.ServiceCIDRError)
 	}
+	candidates = t.phased(candidates, t.going(nodes, candidates, present), present, r)
 	kept, known := t.keptPods(m, candidates, r)
 	for _, g := range candidates {
 		if have := present[g.Name]; !known && have != nil {
 			kept = have.Annotations[multicluster.AnnotationKeptPods]
 		}
 		if kept != "" {
-			g.Annotations = map[string]string{multicluster.AnnotationKeptPods: kept}
+			metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationKeptPods, kept)
 		}
 		g.ServiceCIDR = env.ServiceCIDR
 		if have := present[g.Name]; have != nil && env.ServiceCIDR == "" {
@@ -182,6 +184,9 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	if t.keepsClients(gateways, r) {
 		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
 	}
+	if t.singleWays(gateways, r) {
+		info.Features = append(info.Features, mcv1alpha1.FeatureSingleWays)
+	}
 	tunnel, known := t.tunnelOf(gateways, r, (*faults)(&ps))
 	if tunnel != "" {
 		info.Features = append(info.Features, tunnel)
@@ -190,16 +195,24 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 		t.tunnelMismatch(tunnel, r, (*faults)(&ps))
 	}
 	for _, g := range gateways {
+		if phaseOf(g) == multicluster.PhaseLeft {
+			continue
+		}
 		info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
 	}
 	// One key goes with a ClusterInfo: that of the gateway which clusters take that know one.
 	if g, ok := derive.Get(r, t.gateways, keyOf(gateways[0])); ok && g.WireGuard != nil {
 		info.WireGuard = g.WireGuard.DeepCopy() // the agent on the Gateway Node writes its key there
 	}
+	var annotations map[string]string
+	if text := requests.ReachedText(t.reachedBy(r)); text != "" {
+		annotations = map[string]string{multicluster.AnnotationReached: text}
+	}
 	return &mcv1alpha1.ResourceExport{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.Common,
-			Name:      name,
+			Namespace:   m.Common,
+			Name:        name,
+			Annotations: annotations,
 			Labels: map[string]string{
 				multicluster.LabelSourceKind:      multicluster.ClusterInfoKind,
 				multicluster.LabelSourceClusterID: m.ID,
@@ -210,6 +223,17 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.namespace, Name: m.ID, ClusterInfo: info,
 		},
 	}, ps
+}
+
+// singleWays says whether the agents of all Gateways watch a single way, of those that have reported.
+func (t *tables) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+	some, all := false, true
+	for _, g := range gateways {
+		if report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name}); ok {
+			some, all = true, all && report.SingleWays
+		}
+	}
+	return some && all
 }
 
 // tunnelOf is the feature that says what tunnels this cluster's Gateways have: that of the first, which clusters take that know

@@ -119,7 +119,8 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 			Subsets: subsets,
 		}
-		out.Slices = endpointSlices(of, k, t.bySource(endpoints, r))
+		sources := t.bySource(endpoints, r)
+		out.Slices = endpointSlices(of, k, sources, t.away(of, sources, r))
 		out.Slices = slices.DeleteFunc(out.Slices, func(s *discoveryv1.EndpointSlice) bool {
 			other, _ := derive.Get(r, t.slices, keyOf(s))
 			if other == nil || importedSlice(other) {

@@ -120,7 +120,7 @@ func (s *services) hello(id, namespace string, change func(*corev1.Service)) *co
 	for _, p := range o.Spec.Ports {
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr.To(p.Name), Port: ptr.To[int32](8080), Protocol: ptr.To(p.Protocol)})
 	}
-	block := map[string]int{"east": 11, "west": 12}[id]
+	block := map[string]int{"east": 11, "west": 12, "south": 13}[id]
 	for i := range 2 {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.0.%d", block, i+1)},
 			Hostname: ptr.To(fmt.Sprintf("hello-%d", i)), Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}})

@@ -82,7 +82,7 @@ func TestPlanImports(t *testing.T) {
 	}
 	importedSlices := func() []*discoveryv1.EndpointSlice {
 		return endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
-			map[string]exportcheck.Part{unknownSource: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}})
+			map[string]exportcheck.Part{unknownSource: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}}, func(string, subset) bool { return false })
 	}
 	for _, row := range []struct {
 		name     string

@@ -24,19 +24,6 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	token := w.token()
 	secret := &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
 		"ca.crt": w.leaderConfig.CAData, "token": []byte("wrong")}}
-	gatewayNode := func(name, ip string) *corev1.Node {
-		n := node(name, ip)
-		w.create(w.member, n.DeepCopy())
-		have := n.DeepCopy()
-		w.eventually("status of Node "+name, func(ctx context.Context) error {
-			if err := w.member.Get(ctx, client.ObjectKeyFromObject(n), have); err != nil {
-				return err
-			}
-			have.Status.Addresses, have.Status.Conditions = n.Status.Addresses, n.Status.Conditions
-			return w.member.Status().Update(ctx, have)
-		})
-		return have
-	}
 	gatewaysAre := func(names ...string) { // the oldest first
 		t.Helper()
 		w.eventually(fmt.Sprint("Gateways ", names), func(ctx context.Context) error {
@@ -194,9 +181,9 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	w.eventIs("set", "ResourceImportInvalid")
 
 	// Gateways, one that is lost, and an unusable address.
-	first := gatewayNode("node-1", "192.168.78.101")
+	first := w.gatewayNode("node-1", "192.168.78.101")
 	gatewaysAre("node-1")
-	gatewayNode("node-2", "192.168.78.102")
+	w.gatewayNode("node-2", "192.168.78.102")
 	gatewaysAre("node-1", "node-2")
 	w.waysAreReported()
 	w.eventually("node-1 is NotReady", func(ctx context.Context) error {
@@ -207,7 +194,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 		return w.member.Status().Update(ctx, first)
 	})
 	gatewaysAre("node-2")
-	gatewayNode("node-3", "fd00::3")
+	w.gatewayNode("node-3", "fd00::3")
 	w.eventIs("node-3", "GatewayIPUnusable")
 
 	// The configuration changes: exports follow without a restart. What is none changes nothing, and is said.

@@ -77,6 +77,7 @@ type tables struct {
 	networkPolicies    *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
 	tiers              *derive.Source[derive.Object, bool]
 	reports            *derive.Source[derive.Object, agentReport] // of NodePolicyReports
+	phasesOver         *derive.Source[derive.Object, string]      // of Gateways, as phaseClock has them
 	refusedWrites      *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
 	writtenPolicies    *derive.Source[derive.Name, writtenPolicy] // those that were, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
@@ -92,6 +93,8 @@ type tables struct {
 	clusterSet     *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
 	activeGateways *derive.Table[derive.Name, []*mcv1alpha1.Gateway] // the oldest first
 	gatewayStatus  *derive.Table[derive.Object, []mcv1alpha1.WayStatus]
+	sights         *derive.Table[derive.Name, map[string]sight] // by cluster ID
+	gone           *derive.Table[derive.Name, map[string]bool]  // cluster IDs
 	own            *derive.Table[derive.Name, ownRanges]
 	infos          *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
 	reachable      *derive.Table[derive.Name, *reach]
@@ -170,6 +173,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.cnps = derive.NewSource[derive.Object, *npv1alpha2.ClusterNetworkPolicy](e, "clusternetworkpolicies of policy.networking.k8s.io")
 	t.networkPolicies = derive.NewSource[derive.Object, *networkingv1.NetworkPolicy](e, "networkpolicies")
 	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
+	t.phasesOver = derive.NewSource[derive.Object, string](e, "phases that are over")
+	t.phasesOver.Loaded()
 	t.reports = derive.NewSource[derive.Object, agentReport](e, "nodepolicyreports")
 	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
 	t.refusedWrites.Loaded()
@@ -206,11 +211,13 @@ func newTables(namespace string, cfg config.Config) *tables {
 
 	once := derive.KeysOf(t.environment)
 	t.membership = derive.NewTable(e, "membership", t.membershipOf, once)
+	t.gatewayStatus = derive.NewTable(e, "gateway-status", t.waysOf, derive.KeysOf(t.gateways))
 	t.activeGateways = derive.NewTable(e, "active-gateways", t.gatewaysOf, once)
 	t.gatewayByName = derive.NewIndex(t.activeGateways, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
 		return keysOf(list)
 	})
-	t.gatewayStatus = derive.NewTable(e, "gateway-status", t.waysOf, derive.KeysOf(t.gateways))
+	t.sights = derive.NewTable(e, "sights", t.sightsOf, once)
+	t.gone = derive.NewTable(e, "gone", t.goneOf, once)
 	t.clusterSet = derive.NewTable(e, "clusterset", t.clusterSetOf, derive.KeysOf(t.clusterSets))
 	t.own = derive.NewTable(e, "own-ranges", t.ownOf, once)
 	t.infos = derive.NewTable(e, "clusterinfos", t.infosOf, once)
@@ -316,6 +323,7 @@ func (t *tables) load(v View) {
 		reports[keyOf(o)] = reportFacts(o)
 	}
 	t.reports.Replace(reports)
+	t.phasesOver.Replace(v.PhasesOver)
 	fill(t.nodes, v.Nodes, nodeFacts)
 	fill(t.services, v.Services, serviceFacts)
 	fill(t.endpoints, v.Endpoints, endpointsFacts)

@@ -248,7 +248,7 @@ func step(r *rand.Rand, v View, c Change) View {
 			if report.Ways == nil {
 				report.Ways = map[string]string{}
 			}
-			report.Ways[pick("west/192.0.2.1", "south/192.0.2.3", "west/192.0.2.4", "nobody", "west/x")] = pick("up", "down")
+			report.Ways[pick("west/192.0.2.1", "south/192.0.2.3", "west/192.0.2.4", "nobody", "west/x")] = pick("up", "down", "lost")
 		}
 		v.Reports = put(r, v.Reports, report)
 	case 12, 13:
@@ -263,6 +263,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		case 2:
 			ri = clusterInfoOf(pick("west", "south", "east"), pick("10.98.0.0/16", "10.97.1.0/24", "10.99.0.0/16", "x"), pick("192.0.2.1", "192.0.2.2"))
 			ri.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
+			ri.Annotations = map[string]string{multicluster.AnnotationReached: pick("", "east", "south,east", "west")}
 			ri.Spec.ClusterInfo.PodCIDRs = []string{pick("10.20.0.0/16", "10.21.0.0/16", "10.20.0.0/24")}
 			for range r.IntN(3) {
 				ri.Spec.ClusterInfo.GatewayInfos = append(ri.Spec.ClusterInfo.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: pick("192.0.2.1", "192.0.2.3", "192.0.2.4")})
@@ -319,7 +320,7 @@ func (t *tables) rows() map[string]any {
 		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
 		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
 		"address exports": values(t.addressExports.All()), "addresses": t.addresses.All(), "replicas": t.replicas.All(), "policy report": t.policyReport.All(),
-		"gateway status": t.gatewayStatus.All(),
+		"gateway status": t.gatewayStatus.All(), "sights": t.sights.All(), "gone": t.gone.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -49,6 +50,7 @@ type View struct {
 	NetworkPolicies    []*networkingv1.NetworkPolicy
 	Tiers              []*crdv1beta1.Tier
 	Reports            []*tombolov1alpha1.NodePolicyReport // none without podCIDRs
+	PhasesOver         map[derive.Object]string            // of Gateways whose phase has lasted as long as it may
 
 	Leader Leader
 }

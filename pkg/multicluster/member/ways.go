@@ -22,8 +22,12 @@ const (
 	reasonSomeWaysDown  = "SomeWaysDown"
 	reasonAllWaysDown   = "AllWaysDown"
 	reasonWaysUnknown   = "WaysUnknown"
+	reasonGone          = "ClusterGone"
 	maxWaysInConditions = 10 // that are named in a message
 )
+
+// wayLost is what agents report of a way that is down and was up before (pkg/agent/wayreport.go).
+const wayLost = "lost"
 
 // waysOf are the ways of a Gateway as its agent reports them: those to clusters that this one knows.
 func (t *tables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStatus, []problem.Problem) {
@@ -60,24 +64,56 @@ func (t *tables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStat
 	return out, nil
 }
 
-// reached are the conditions of other clusters to which ways are watched, by cluster ID.
-func (t *tables) reached(r *derive.Reader) map[string]condition {
+// sight is what this cluster's Gateways find of another cluster: each of their ways to it, in words.
+type sight struct {
+	Up, Down, Unknown []string
+	Lost              bool // one that is down was up before
+}
+
+// sightsOf are the sights of clusters to which ways are watched, by their IDs.
+func (t *tables) sightsOf(_ derive.Name, r *derive.Reader) (map[string]sight, []problem.Problem) {
 	gateways, _ := derive.Get(r, t.activeGateways, here)
-	of := map[string]map[mcv1alpha1.WayState][]string{}
+	out := map[string]sight{}
 	for _, g := range gateways {
 		ways, _ := derive.Get(r, t.gatewayStatus, keyOf(g))
+		report, _ := derive.Get(r, t.reports, derive.Object{Name: g.Name})
 		for _, w := range ways {
-			if of[w.ClusterID] == nil {
-				of[w.ClusterID] = map[mcv1alpha1.WayState][]string{}
+			s, text := out[w.ClusterID], "from Gateway "+g.Name+" to "+w.To
+			switch w.State {
+			case mcv1alpha1.WayUp:
+				s.Up = append(s.Up, text)
+			case mcv1alpha1.WayUnknown:
+				s.Unknown = append(s.Unknown, text)
+			default:
+				s.Down, s.Lost = append(s.Down, text), s.Lost || report.Ways[w.ClusterID+"/"+w.To] == wayLost
 			}
-			of[w.ClusterID][w.State] = append(of[w.ClusterID][w.State], "from Gateway "+g.Name+" to "+w.To)
+			out[w.ClusterID] = s
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, nil
+}
+
+// reached are the conditions of other clusters to which ways are watched, by cluster ID.
+func (t *tables) reached(r *derive.Reader) map[string]condition {
+	sights, _ := derive.Get(r, t.sights, here)
+	gone, _ := derive.Get(r, t.gone, here)
+	clusters := slices.Collect(maps.Keys(sights))
+	for id := range gone {
+		if _, seen := sights[id]; !seen {
+			clusters = append(clusters, id)
 		}
 	}
 	out := map[string]condition{}
-	for cluster, by := range of {
-		up, down, unknown := by[mcv1alpha1.WayUp], by[mcv1alpha1.WayDown], by[mcv1alpha1.WayUnknown]
+	for _, cluster := range clusters {
+		up, down, unknown := sights[cluster].Up, sights[cluster].Down, sights[cluster].Unknown
 		c := condition{kind: string(mcv1alpha2.ClusterReachable), message: fmt.Sprintf("%d of %d ways are up", len(up), len(up)+len(down)+len(unknown))}
 		switch {
+		case gone[cluster]:
+			c.status, c.reason = corev1.ConditionFalse, reasonGone
+			c.message += "; requests to Services go to other clusters that have them"
 		case len(down)+len(unknown) == 0:
 			c.status, c.reason = corev1.ConditionTrue, reasonAllWaysUp
 		case len(up) > 0:

@@ -42,6 +42,10 @@ func TestPlanWays(t *testing.T) {
 			reachable: map[string]string{"south": "True AllWaysUp 2 of 2 ways are up",
 				"west": "False AllWaysDown 0 of 2 ways are up; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " +
 					"Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"}},
+		{name: "a cluster is gone", reports: map[string]ways{"node-1": {"west/192.0.2.1": "lost"}, "node-2": {"west/192.0.2.1": "down"}},
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Down", "node-2": "west 192.0.2.1 Down"},
+			reachable: map[string]string{"west": "False ClusterGone 0 of 2 ways are up; requests to Services go to other clusters that have them; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " +
+				"Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"}},
 		{name: "no Node is Ready", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}, "node-2": {"west/192.0.2.1": "down"}},
 			change: func(v *View) {
 				for _, n := range v.Nodes {
@@ -130,7 +134,7 @@ func TestPlanWays(t *testing.T) {
 
 // TestPlanTunnel announces tunnels that are not Geneve's own, and reports clusters with others.
 func TestPlanTunnel(t *testing.T) {
-	const active = mcv1alpha1.FeatureActiveGateways
+	const active, single = mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays
 	here, there := "Node node-2: TunnelTypeMismatch", "ClusterInfoImport kube-system/west: TunnelTypeMismatch"
 	for _, row := range []struct {
 		name     string
@@ -146,6 +150,9 @@ func TestPlanTunnel(t *testing.T) {
 		{name: "another port", agents: []string{"Tunnel-vxlan-8472", "Tunnel-vxlan-8472"}, west: []string{"Tunnel-vxlan", active}, features: []string{active, "Tunnel-vxlan-8472"}, problems: []string{there}},
 		{name: "a cluster of Antrea's", agents: []string{"Tunnel-gre", "Tunnel-gre"}, features: []string{active, "Tunnel-gre"}},
 		{name: "Gateways that differ", agents: []string{"Tunnel-vxlan", ""}, west: []string{active, "Tunnel-vxlan"}, features: []string{active, "Tunnel-vxlan"}, problems: []string{here}},
+		{name: "agents that watch single ways", agents: []string{single, single}, west: []string{active}, features: []string{active, single}},
+		{name: "one agent that watches single ways", agents: []string{single, ""}, west: []string{active}, features: []string{active}},
+		{name: "an agent that watches single ways and one that has not reported", agents: []string{"-", single}, west: []string{active}, features: []string{active, single}},
 		{name: "agents that have not reported", agents: []string{"-", "-"}, west: []string{active, "Tunnel-vxlan"}, features: []string{active}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -1,8 +1,10 @@
 package member
 
 import (
+	"context"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -27,4 +29,20 @@ func newWorld(t *testing.T) (*world, *apiserver.Server) {
 		*side.client = c
 	}
 	return w, leader
+}
+
+// gatewayNode makes a Ready Node with the annotation of a Gateway.
+func (w *world) gatewayNode(name, ip string) *corev1.Node {
+	w.t.Helper()
+	n := node(name, ip)
+	w.create(w.member, n.DeepCopy())
+	have := n.DeepCopy()
+	w.eventually("status of Node "+name, func(ctx context.Context) error {
+		if err := w.member.Get(ctx, client.ObjectKeyFromObject(n), have); err != nil {
+			return err
+		}
+		have.Status.Addresses, have.Status.Conditions = n.Status.Addresses, n.Status.Conditions
+		return w.member.Status().Update(ctx, have)
+	})
+	return have
 }

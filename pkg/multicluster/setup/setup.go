@@ -39,6 +39,8 @@ func Scheme() *runtime.Scheme {
 type Cluster struct {
 	Client client.Client
 	Out    io.Writer // where they say what they did, a line each
+
+	tokenLimit time.Duration // how long Kubernetes may take to write a token; 0 means 20 s
 }
 
 func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }

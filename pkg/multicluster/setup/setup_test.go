@@ -84,17 +84,13 @@ func named(namespace, name string, annotations ...string) metav1.ObjectMeta {
 // tests make real ones.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
-	soon := func() context.Context {
-		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
-		t.Cleanup(cancel)
-		return ctx
-	}
+	w.tokenLimit = 400 * time.Millisecond
 	w.create(&corev1.Namespace{ObjectMeta: named("", area)})
-	_, err := w.CreateToken(soon(), area, "east-token", "east")
+	_, err := w.CreateToken(t.Context(), area, "east-token", "east")
 	w.wants(err, "there is no Role antrea-mc-member-cluster-role in Namespace antrea-multicluster")
 	w.create(&rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)})
 
-	_, err = w.CreateToken(soon(), area, "east-token", "east")
+	_, err = w.CreateToken(t.Context(), area, "east-token", "east")
 	w.wants(err, "Secret antrea-multicluster/east-token gets no token")
 	for _, o := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.RoleBinding{}, &corev1.Secret{}} {
 		if w.has(o, area, "east-token") {
@@ -112,12 +108,12 @@ func TestTokens(t *testing.T) {
 		{multicluster.ControllerName, "south", "is not a member's"},
 		{"default", "south", "is not a member's"},
 	} {
-		_, err := w.CreateToken(soon(), area, row.name, row.id)
+		_, err := w.CreateToken(t.Context(), area, row.name, row.id)
 		w.wants(err, row.want)
 	}
 
 	// An account that is there is bound anew, and what others have made stays.
-	_, err = w.CreateToken(soon(), area, "west-token", "west-1")
+	_, err = w.CreateToken(t.Context(), area, "west-token", "west-1")
 	w.wants(err, "gets no token")
 	account := &corev1.ServiceAccount{}
 	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west-1" || ours(account) {
@@ -133,10 +129,10 @@ func TestTokens(t *testing.T) {
 
 	// Things of that name that are for something else.
 	w.create(&rbacv1.RoleBinding{ObjectMeta: named(area, "rights"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "other"}})
-	_, err = w.CreateToken(soon(), area, "rights", "south")
+	_, err = w.CreateToken(t.Context(), area, "rights", "south")
 	w.wants(err, "RoleBinding antrea-multicluster/rights exists and does not bind")
 	w.create(&corev1.Secret{ObjectMeta: named(area, "secret")})
-	_, err = w.CreateToken(soon(), area, "secret", "south")
+	_, err = w.CreateToken(t.Context(), area, "secret", "south")
 	w.wants(err, "Secret antrea-multicluster/secret exists and is not for tokens")
 	if w.has(account, area, "rights") || w.has(account, area, "secret") {
 		t.Error("accounts are left of tokens that failed")

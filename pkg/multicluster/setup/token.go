@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ func (c Cluster) TokenOf(ctx context.Context, namespace, name string) (*corev1.S
 // memberSecret waits until Kubernetes has written a token.
 func (c Cluster) memberSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, tokenLimit, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, cmp.Or(c.tokenLimit, tokenLimit), true, func(ctx context.Context) (bool, error) {
 		err := c.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 		return err == nil && len(secret.Data[corev1.ServiceAccountTokenKey]) > 0 && len(secret.Data[corev1.ServiceAccountRootCAKey]) > 0, err
 	})

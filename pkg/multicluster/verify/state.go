@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 )
@@ -72,7 +73,9 @@ func (s state) id() string {
 func (s state) addresses() []string {
 	var all []string
 	for _, g := range s.Gateways {
-		all = append(all, g.GatewayIP)
+		if g.Annotations[multicluster.AnnotationPhase] != multicluster.PhaseLeft { // of which others are not told any more
+			all = append(all, g.GatewayIP)
+		}
 	}
 	slices.Sort(all)
 	return all

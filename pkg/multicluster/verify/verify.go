@@ -48,7 +48,9 @@ type Options struct {
 	Namespace string        // of the members' controllers and agents
 	Image     string        // of the probes; that of the agents when empty
 	Limit     time.Duration // for each thing that the clusters need time for
-	Report    func(Result)  // called with each result at once; may be nil
+	// Disruptive has the switch of a Gateway of each cluster start again, to see that the others carry on.
+	Disruptive bool
+	Report     func(Result) // called with each result at once; may be nil
 }
 
 // What a check comes to.
@@ -222,6 +224,9 @@ func (r *run) packets(ctx context.Context) {
 	if noPods != "" {
 		r.skip("Pods", noPods)
 	}
+	if r.Disruptive {
+		r.failovers(ctx, services)
+	}
 	if noPolicies != "" {
 		r.skip("policy", noPolicies)
 		return
@@ -244,7 +249,7 @@ func service(i int) string { return "verify-" + string(rune('a'+i)) }
 
 // judge says how requests went.
 func (r *run) judge(from int, a probe.Answer) (string, error) {
-	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (UDP 6081 for geneve, 4789 for vxlan, 51821 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
+	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (UDP 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
 		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "))
 	switch {
 	case a.Answered == 0:

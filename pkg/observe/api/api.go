@@ -116,7 +116,7 @@ type Peer struct {
 // Way is one of the ways to another cluster: a tunnel from this Node.
 type Way struct {
 	To    string `json:"to"`              // tunnel destination
-	State string `json:"state,omitempty"` // by BFD: up, down or init; empty where there is no BFD, since there is no other way
+	State string `json:"state,omitempty"` // by BFD: up, down or init; empty where there is no BFD
 }
 
 // PeerList is the answer of PathPeers: Nodes first, then clusters, each by name.

@@ -100,6 +100,8 @@ type PortState struct {
 	ExternalIDs  map[string]string
 	// BFD is the state of bidirectional forwarding detection: "up", "down", "init" or "admin_down"; "" without.
 	BFD string
+	// BFDWasUp says that it has been up since ovs-vswitchd made the interface.
+	BFDWasUp bool
 }
 
 // Stats counts what a Manager has done.

@@ -372,6 +372,8 @@ func portState(p *schema.Port, interfaces map[string]*schema.Interface) PortStat
 		ps.Options = i.Options
 		if i.BFD["enable"] == "true" {
 			ps.BFD = cmp.Or(i.BFDStatus["state"], "down")
+			// Counted are changes between up and not up, and it begins down.
+			ps.BFDWasUp = !slices.Contains([]string{"", "0"}, i.BFDStatus["flap_count"])
 		}
 	}
 	return ps

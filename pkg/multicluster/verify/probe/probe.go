@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -78,6 +79,8 @@ type Question struct {
 	Refused bool `json:"refused,omitempty"`
 	// MTU asks for the largest packet as well.
 	MTU bool `json:"mtu,omitempty"`
+	// Watch has the client ask for that long after the first answer, and say how long it had none.
+	Watch time.Duration `json:"watch,omitempty"`
 }
 
 // Answer is how a question went.
@@ -93,6 +96,9 @@ type Answer struct {
 	LinkMTU   int    `json:"linkMTU,omitempty"` // of the Pod's interface
 	Largest   int    `json:"largest,omitempty"` // packet that came back, in bytes with the IP header
 	BulkError string `json:"bulkError,omitempty"`
+
+	// Away is the longest time in which connections were lost, from the start of the first to that of the last of them, with Watch.
+	Away time.Duration `json:"away,omitempty"`
 }
 
 const (
@@ -122,6 +128,10 @@ func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 	if q.Refused {
 		return a
 	}
+	if q.Watch > 0 {
+		a.watch(ctx, q)
+		return a
+	}
 	for range requests {
 		start := time.Now()
 		if _, err := get(ctx, q, nil, tryLimit); err != nil {
@@ -139,6 +149,44 @@ func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 		a.Largest = largest(ctx, q.Address, a.LinkMTU)
 	}
 	return a
+}
+
+const (
+	watchEvery = 20 * time.Millisecond
+	// watchLimit ends a request before TCP sends its first packet again, which would hide a loss.
+	watchLimit = 900 * time.Millisecond
+	// calm is as many answers in a row as end an outage.
+	calm = 25
+)
+
+// watch asks on a new connection again and again, each at its time whatever became of those before.
+func (a *Answer) watch(ctx context.Context, q Question) {
+	failed := make([]error, q.Watch/watchEvery)
+	var all sync.WaitGroup
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for i := range failed {
+		all.Go(func() { _, failed[i] = get(ctx, q, nil, watchLimit) })
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	all.Wait()
+	first, good := -1, 0
+	for i, err := range failed {
+		switch {
+		case err != nil:
+			if first < 0 || good >= calm {
+				first = i
+			}
+			a.Failed, a.Error, good = a.Failed+1, err.Error(), 0
+			a.Away = max(a.Away, time.Duration(i-first+1)*watchEvery)
+		default:
+			a.Answered++
+			good++
+		}
+	}
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {

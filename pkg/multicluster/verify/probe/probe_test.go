@@ -49,6 +49,39 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestWatch counts connections that are lost while a server is away, and says for how long they were.
+func TestWatch(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	served := make(chan error, 1)
+	serve := func() context.CancelFunc {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { served <- Serve(ctx, address, "from-east") }()
+		return cancel
+	}
+	first, second := serve(), make(chan context.CancelFunc, 1)
+	go func() {
+		time.Sleep(time.Second)
+		first()
+		time.Sleep(500 * time.Millisecond)
+		second <- serve()
+	}()
+	a := Ask(t.Context(), Question{Name: "failover", Address: address, Want: "from-east", Watch: 3 * time.Second}, 10*time.Second)
+	if a.Answered+a.Failed != 150 || a.Failed < 10 || a.Answered < 50 || a.Away < 250*time.Millisecond || a.Away > 2*time.Second {
+		t.Errorf("have %+v, want a loss of half a second", a)
+	}
+	(<-second)()
+	for range 2 {
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestLargest finds the size that a server takes, as a path with a smaller MTU would.
 func TestLargest(t *testing.T) {
 	for limit, mtu := range map[int]int{1450: 1460, 1000: 1000, smallest: smallest + 9, smallest - 1: smallest + 9} {

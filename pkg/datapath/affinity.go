@@ -1,0 +1,103 @@
+package datapath
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// Session affinity. A client address that has opened a connection to a frontend is remembered, by a flow of table Affinity that the switch learns
+// from the packet. Its next connections go to the same endpoint, also when others come. It is forgotten when no new connection has come for the
+// Service's timeout: an idle timeout, as kube-proxy counts it. (Antrea's flows have a hard one, so a busy client changes its endpoint in the middle of its
+// requests.) Packets of known connections do not count, with kube-proxy neither. Then a new choice is made, which may be another endpoint.
+//
+// Learned flows are nobody's: their cookie has no instance, flowsync leaves them alone, and a restart of the agent keeps them. What has learned them is
+// the flow of one endpoint in table Endpoint, and they go with it (delete_learned): with the endpoint, or when the timeout changes.
+
+// maxClients is how many clients an endpoint remembers. Others, which may be another cluster's addresses, have a new choice for each connection.
+const maxClients = 4096
+
+// toGroup hands a new connection to the group of a shard, with affinity where the client has no endpoint yet.
+func (b balanced) toGroup() flow.Actions {
+	if b.Affinity == 0 {
+		return flow.Do(flow.ToGroup(b.group))
+	}
+	return flow.Do(flow.Load(affinityGroup, uint64(b.group)), flow.Resubmit(Affinity), flow.Goto(Endpoint))
+}
+
+// affinity are the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. That is also for a client whose endpoint is in
+// another shard now.
+func (b balanced) affinity() []flow.Flow {
+	if b.Affinity == 0 {
+		return nil
+	}
+	proto, _ := portMatch(b.Protocol, b.VIP.Port())
+	ports := ofp.TCPSrc
+	switch b.Protocol {
+	case corev1.ProtocolUDP:
+		ports = ofp.UDPSrc
+	case corev1.ProtocolSCTP:
+		ports = ofp.SCTPSrc
+	}
+	ours := func(more ...flow.Cond) flow.Match {
+		return flow.All(append(more, proto, affinityGroup.Is(uint64(b.group)))...)
+	}
+	// Each connection of a client that is not remembered has a choice of its own, made once the first one's was learned: the switch looks at each
+	// because of its port. One from another cluster may come by any Gateway, so there the address alone chooses.
+	out := []flow.Flow{
+		{Table: Endpoint, Priority: normal, Match: ours(), Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
+		{Table: Endpoint, Priority: differ, Match: ours(source.Is(fromPeer)), Actions: flow.Do(flow.ToGroup(b.group))},
+	}
+	numbers := bucketsOf(b.Frontend)
+	for i, e := range b.Endpoints {
+		out = append(out, flow.Flow{Table: Endpoint, Priority: high, Match: ours(affinityTo.Is(uint64(numbers[i]))), Actions: flow.Do(
+			b.learn(e, numbers[i]),
+			// What comes out of connection tracking is the same for all clients.
+			flow.Load(affinityGroup, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
+			flow.Load(committed, 1), flow.CT(toEndpoint(e)),
+		)})
+	}
+	return out
+}
+
+// learn remembers which endpoint a client has.
+func (b balanced) learn(e service.Endpoint, number uint32) ofp.Action {
+	whole := func(f ofp.Field) ofp.Bits { return ofp.Bits{Field: f, Width: f.Bits()} }
+	constant := func(f ofp.Field, value []byte) ofp.LearnSpec {
+		return ofp.LearnSpec{Dst: whole(f), Value: string(value)}
+	}
+	packets := func(f ofp.Field) ofp.LearnSpec { return ofp.LearnSpec{Dst: whole(f), Src: whole(f)} }
+	src, dst, ethType := ofp.IPv4Src, ofp.IPv4Dst, uint16(0x0800)
+	if b.VIP.Addr().Is6() {
+		src, dst, ethType = ofp.IPv6Src, ofp.IPv6Dst, 0x86dd
+	}
+	port, proto := ofp.TCPDst, byte(6)
+	switch b.Protocol {
+	case corev1.ProtocolUDP:
+		port, proto = ofp.UDPDst, 17
+	case corev1.ProtocolSCTP:
+		port, proto = ofp.SCTPDst, 132
+	}
+	return ofp.Learn{
+		Table: Affinity, Priority: normal, IdleTimeout: uint16(b.Affinity / time.Second), Limit: maxClients,
+		Cookie: b.learned(e), Flags: ofp.LearnDeleteLearned,
+		Specs: []ofp.LearnSpec{
+			constant(ofp.EthType, binary.BigEndian.AppendUint16(nil, ethType)), constant(ofp.IPProto, []byte{0, proto}),
+			packets(src), packets(dst), packets(port),
+			{Kind: ofp.LearnLoad, Dst: ofp.Bits(affinityTo), Value: string(binary.BigEndian.AppendUint32(nil, number))},
+		},
+	}
+}
+
+// learned is the cookie of what is learned of an endpoint, of no instance. It depends on the timeout: a flow that is there keeps the one it has.
+func (b balanced) learned(e service.Endpoint) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(idOf(b.Frontend).String() + " " + e.Addr.String() + " " + b.Affinity.String()))
+	return max(1, h.Sum64()>>16)
+}

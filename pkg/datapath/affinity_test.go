@@ -1,0 +1,166 @@
+package datapath
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// remembered is a switch with one frontend that clients connect to, written by flowsync as the agent does.
+type remembered struct {
+	*openVSwitch
+	t    *testing.T
+	sync *flowsync.Syncer
+	f    service.Frontend
+	port int
+}
+
+func remembering(t *testing.T, f service.Frontend) *remembered {
+	o := dummyBridge(t)
+	s := flowsync.New(flowsync.Options{Dial: ofconn.UnixDialer(filepath.Join(o.dir, "br-int.mgmt")), Instance: 1})
+	r := &remembered{openVSwitch: o, t: t, sync: s, port: 20000}
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	s.Set(flow.Owner{Kind: KindNode, Name: "test"}, flow.Entries{Flows: []flow.Flow{{Table: Classify, Match: flow.All(flow.IP()), Actions: flow.Do(
+		flow.CT(ofp.CT{Zone: mainZone, Table: Service}))}}})
+	s.Release()
+	r.set(f)
+	return r
+}
+
+// set makes this the frontend.
+func (r *remembered) set(f service.Frontend) {
+	r.t.Helper()
+	for o, e := range declared(r.t, f) {
+		r.sync.Set(o, e)
+		if err := r.sync.Synced(r.t.Context(), o); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.appctl(r.t, "revalidator/wait")
+	r.f = f
+}
+
+// connect opens a connection of each of some clients and returns where they land, by the endpoints' last byte.
+func (r *remembered) connect(clients ...int) []int {
+	r.t.Helper()
+	out := make([]int, len(clients))
+	for _, client := range clients {
+		r.port++
+		r.appctl(r.t, "netdev-dummy/receive", "pod1", fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
+			"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)", client, r.f.VIP.Addr(), r.port))
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for i, client := range clients {
+		line := regexp.MustCompile(fmt.Sprintf(`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`, client, r.port-len(clients)+1+i))
+		for out[i] == 0 {
+			if m := line.FindStringSubmatch(r.appctl(r.t, "dpctl/dump-conntrack")); m != nil {
+				fmt.Sscan(m[1], &out[i])
+			} else if time.Now().After(deadline) {
+				r.t.Fatalf("client %d has no connection:\n%s\n%s", client, r.appctl(r.t, "dpctl/dump-conntrack"), r.appctl(r.t, "dpctl/dump-flows"))
+			}
+		}
+	}
+	return out
+}
+
+// learned are the clients that the switch remembers.
+func (r *remembered) learned() int {
+	r.t.Helper()
+	text := r.run(r.t, "", "ovs-ofctl", "-O", "OpenFlow15", "--no-names", "dump-flows", filepath.Join(r.dir, "br-int.mgmt"), fmt.Sprintf("table=%d", Affinity))
+	return strings.Count(text, "nw_src=")
+}
+
+// later has time pass for the switch.
+func (r *remembered) later(d time.Duration) {
+	r.t.Helper()
+	for ; d > 0; d -= time.Second { // what was counted is collected on the way
+		r.appctl(r.t, "time/warp", "1000", "250")
+	}
+}
+
+// TestAffinityTimeout has clients of a Service with session affinity of 30 seconds come again, on a real switch.
+func TestAffinityTimeout(t *testing.T) {
+	f := withEndpoints(ones(9)...)
+	f.Endpoints = f.Endpoints[1:] // 10.10.0.1 to 8
+	f.Affinity = 30 * time.Second
+	few := f
+	few.Endpoints = f.Endpoints[:4]
+	r := remembering(t, few)
+	var clients []int
+	for i := range 24 {
+		clients = append(clients, i+1)
+	}
+	first := r.connect(clients...)
+	same := func(when string) {
+		t.Helper()
+		if now := r.connect(clients...); !slices.Equal(now, first) {
+			t.Fatalf("%s clients land at %v, want the same endpoints as before, %v", when, now, first)
+		}
+	}
+	same("at once")
+	same("again")
+	if n := len(slices.Compact(slices.Sorted(slices.Values(first)))); n != 4 {
+		t.Errorf("%d clients land at %d endpoints, want 4", len(clients), n)
+	}
+	r.set(f)
+	same("when endpoints have come")
+	for range 3 {
+		r.later(20 * time.Second) // 60 in all: the timeout is not counted from the first connection
+		same("20 seconds after the last connection")
+	}
+	r.later(40 * time.Second)
+	if n := r.learned(); n != 0 {
+		t.Errorf("%d clients are remembered 40 seconds after their last connection, want none", n)
+	}
+	second := r.connect(clients...)
+	if slices.Equal(second, first) || !slices.ContainsFunc(second, func(e int) bool { return e > 4 }) {
+		t.Errorf("forgotten clients land at %v, want new choices among all endpoints, not %v", second, first)
+	}
+	first = second
+	same("after the new choice")
+
+	// An endpoint goes: its clients are forgotten, and no others.
+	gone, its := int(f.Endpoints[first[0]-1].Addr.Addr().As4()[3]), 0
+	fewer := f
+	fewer.Endpoints = slices.Delete(slices.Clone(f.Endpoints), first[0]-1, first[0])
+	r.set(fewer)
+	for _, e := range first {
+		if e == gone {
+			its++
+		}
+	}
+	if n := r.learned(); n != len(clients)-its {
+		t.Errorf("%d clients are remembered when an endpoint with %d of %d clients has gone", n, its, len(clients))
+	}
+	for i, e := range r.connect(clients...) {
+		if e == gone || first[i] != gone && e != first[i] {
+			t.Errorf("client %d lands at %d after %d when %d has gone", clients[i], e, first[i], gone)
+		}
+		first[i] = e
+	}
+	same("after an endpoint has gone")
+
+	// Another timeout holds for all clients from their next connection on.
+	fewer.Affinity = 15 * time.Second
+	r.set(fewer)
+	first = r.connect(clients...)
+	same("with the new timeout")
+	r.later(25 * time.Second)
+	if n := r.learned(); n != 0 {
+		t.Errorf("%d clients are remembered after 25 seconds with a timeout of 15", n)
+	}
+}

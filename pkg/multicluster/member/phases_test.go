@@ -1,0 +1,142 @@
+package member
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// TestPlanPhases: a Gateway that comes is used once others take what it sends, one that goes is there until nobody sends by it.
+func TestPlanPhases(t *testing.T) {
+	const up, down = "up", "down"
+	for _, row := range []struct {
+		name      string
+		present   string // "node-1, node-2 joining": Gateways with their phases
+		annotated string // Nodes that are to be Gateways
+		change    func(*View)
+		way       string // of node-2 to west, if it reports one
+		over      string // Gateways whose phase is over
+		want      string
+		announced int // gateways, of which other clusters are told
+	}{
+		{"the first ones are used at once", "", "node-1 node-2", nil, "", "", "node-1, node-2", 2},
+		{"the second joins", "node-1", "node-1 node-2", nil, "", "", "node-1, node-2 joining", 2},
+		{"no way is up", "node-1, node-2 joining", "node-1 node-2", nil, down, "", "node-1, node-2 joining", 2},
+		{"one is up", "node-1, node-2 joining", "node-1 node-2", nil, up, "", "node-1, node-2", 2},
+		{"none comes up in its time", "node-1, node-2 joining", "node-1 node-2", nil, down, "node-2", "node-1, node-2", 2},
+		{"there is no other cluster", "node-1, node-2 joining", "node-1 node-2", func(v *View) { v.ClusterInfoImports = nil }, "", "", "node-1, node-2", 2},
+		{"others know one Gateway alone", "node-1, node-2 joining", "node-1 node-2", func(v *View) { v.ClusterInfoImports[0].Spec.Features = nil }, "", "", "node-1, node-2", 2},
+		{"the other is gone meanwhile", "node-1, node-2 joining", "node-2", func(v *View) { notReady(v.Nodes[0]) }, down, "", "node-2", 1},
+		{"one that is used stays so", "node-1, node-2", "node-1 node-2", nil, down, "", "node-1, node-2", 2},
+
+		{"it goes", "node-1, node-2", "node-1", nil, up, "", "node-1, node-2 leaving", 2},
+		{"it is leaving", "node-1, node-2 leaving", "node-1", nil, up, "", "node-1, node-2 leaving", 2},
+		{"others in the cluster know", "node-1, node-2 leaving", "node-1", nil, up, "node-2", "node-1, node-2 left", 1},
+		{"it has left", "node-1, node-2 left", "node-1", nil, up, "", "node-1, node-2 left", 1},
+		{"other clusters know", "node-1, node-2 left", "node-1", nil, up, "node-2", "node-1", 1},
+		{"it changes its mind while leaving", "node-1, node-2 leaving", "node-1 node-2", nil, up, "", "node-1, node-2", 2},
+		{"it changes its mind after", "node-1, node-2 left", "node-1 node-2", nil, up, "", "node-1, node-2 joining", 2},
+		{"it goes before it was used", "node-1, node-2 joining", "node-1", nil, up, "", "node-1, node-2 left", 1},
+		{"its Node fails", "node-1, node-2 leaving", "node-1", func(v *View) { notReady(v.Nodes[1]) }, up, "", "node-1", 1},
+		{"its Node fails while it is wanted", "node-1, node-2", "node-1 node-2", func(v *View) { notReady(v.Nodes[1]) }, up, "", "node-1", 1},
+		{"there may be one alone from now on", "node-1, node-2", "node-1 node-2", func(v *View) { v.Config.ActiveGateways = 1 }, up, "", "node-1, node-2 leaving", 2},
+		{"the oldest goes", "node-1, node-2", "node-2", nil, up, "", "node-2, node-1 leaving", 2},
+		{"one takes over: the other waits", "node-1", "node-2", nil, "", "", "node-1, node-2 joining", 2},
+		{"one takes over: it is used", "node-1, node-2 joining", "node-2", nil, up, "", "node-2, node-1 leaving", 2},
+		{"all go", "node-1, node-2", "", nil, up, "", "", 0},
+		{"encrypted traffic has one Gateway", "node-1, node-2", "node-2", func(v *View) { v.Gateways[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "x"} }, up, "", "node-2", 1},
+		{"a phase that nobody knows", "node-1, node-2 resting", "node-1 node-2", nil, "", "", "node-1, node-2 joining", 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Config.ActiveGateways = 3
+			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
+			for _, n := range v.Nodes {
+				if !strings.Contains(row.annotated, n.Name) {
+					n.Annotations = nil
+				}
+			}
+			for i, text := range strings.Split(row.present, ", ") {
+				name, phase, _ := strings.Cut(text, " ")
+				if name == "" {
+					continue
+				}
+				ip := "10.0.0." + strings.TrimPrefix(name, "node-")
+				g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", name), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16"}
+				g.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(i-10) * time.Minute))
+				if phase != "" {
+					g.Annotations = map[string]string{multicluster.AnnotationPhase: phase}
+				}
+				v.Gateways = append(v.Gateways, g)
+				if strings.Contains(row.over, name) {
+					v.PhasesOver = map[derive.Object]string{keyOf(g): phase}
+				}
+			}
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west"),
+				Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", Features: []string{mcv1alpha1.FeatureActiveGateways}}}}
+			if row.way != "" {
+				v.Reports = []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-2"), Ways: map[string]string{"west/192.0.2.1": row.way}}}
+			}
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, _ := Plan(v)
+			var have []string
+			for _, g := range d.Gateways {
+				have = append(have, strings.TrimSpace(g.Name+" "+phaseOf(g)))
+			}
+			if text := strings.Join(have, ", "); text != row.want {
+				t.Errorf("Gateways: %s, want %s", text, row.want)
+			}
+			announced := 0
+			for _, re := range d.ResourceExports {
+				if re != nil && re.Spec.ClusterInfo != nil {
+					announced = len(re.Spec.ClusterInfo.GatewayInfos)
+				}
+			}
+			if announced != row.announced {
+				t.Errorf("%d gateways are announced, want %d", announced, row.announced)
+			}
+		})
+	}
+}
+
+// TestPhaseClock: a phase is over once the Gateway has been in it for its time, as this process has seen it.
+func TestPhaseClock(t *testing.T) {
+	clock, begin := phaseClock{}, now
+	for _, step := range []struct {
+		at    time.Duration
+		phase string
+		over  bool
+	}{
+		{0, multicluster.PhaseJoining, false},
+		{59 * time.Second, multicluster.PhaseJoining, false},
+		{60 * time.Second, multicluster.PhaseJoining, true},
+		{61 * time.Second, "", false},
+		{62 * time.Second, multicluster.PhaseLeaving, false},
+		{67 * time.Second, multicluster.PhaseLeaving, true},
+		{68 * time.Second, multicluster.PhaseLeft, false},
+		{82 * time.Second, multicluster.PhaseLeft, false},
+		{83 * time.Second, multicluster.PhaseLeft, true},
+		{84 * time.Second, multicluster.PhaseJoining, false},
+	} {
+		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-1")}
+		if step.phase != "" {
+			g.Annotations = map[string]string{multicluster.AnnotationPhase: step.phase}
+		}
+		if over := clock.over(begin.Add(step.at), []*mcv1alpha1.Gateway{g}); (over[keyOf(g)] != "") != step.over {
+			t.Errorf("after %s in phase %q: over %v, want %v", step.at, step.phase, over, step.over)
+		}
+	}
+	if clock.over(begin, nil); len(clock) > 0 {
+		t.Errorf("the clock remembers %v", clock)
+	}
+}

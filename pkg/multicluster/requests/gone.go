@@ -1,0 +1,52 @@
+package requests
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+)
+
+// maxReachedBytes bounds the list of clusters that one cluster reaches: a hundred with names of ordinary length several times over.
+const maxReachedBytes = 16 << 10
+
+// Sight is what the Gateways of this cluster find of another one.
+type Sight int
+
+// The sights.
+const (
+	Unseen  Sight = iota // nothing is known
+	Reached              // by one way at least
+	Lost                 // by none any more
+)
+
+// Gone says whether a cluster is gone, so that requests to it would be lost: this cluster has lost it, and no cluster that this one reaches
+// says that it reaches it. The word of a cluster that is not reached itself may be from before it was lost, too.
+func Gone(id string, sights map[string]Sight, reached map[string][]string) bool {
+	if sights[id] != Lost {
+		return false
+	}
+	for other, list := range reached {
+		if other != id && sights[other] == Reached && slices.Contains(list, id) {
+			return false
+		}
+	}
+	return true
+}
+
+// ReachedText lists clusters for the annotation that says which a cluster reaches. Those whose IDs cannot be in a list are left out.
+func ReachedText(ids []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" || strings.Contains(id, ",") }), ",")
+}
+
+// ReadReached reads the annotation; none for an empty one.
+func ReadReached(text string) ([]string, error) {
+	if len(text) > maxReachedBytes {
+		return nil, fmt.Errorf("metadata.annotations[%s]: has %d bytes: expected at most %d", multicluster.AnnotationReached, len(text), maxReachedBytes)
+	}
+	if text == "" {
+		return nil, nil
+	}
+	return strings.Split(text, ","), nil
+}
