@@ -56,8 +56,8 @@ const agentHead = `#
 // wireGuardHead is what a user reads first in the manifest for encryption.
 const wireGuardHead = `#
 # WireGuard in userspace, for trafficEncryptionMode or multicluster.trafficEncryptionMode: wireGuard in clusters whose kernels
-# have no WireGuard, and with ovsDatapathType: netdev. With netdev change antrea-mc-wg0,antrea-wg0 to
-# antrea-mc-tap0,antrea-tap0 below.
+# have no WireGuard, and with ovsDatapathType: netdev. With netdev change antrea-mc-wg0,antrea-mc-wg1,antrea-wg0,antrea-wg1 to
+# antrea-mc-tap0,antrea-mc-tap1,antrea-tap0,antrea-tap1 below.
 #
 # A DaemonSet of its own, so that an upgrade of agent or Open vSwitch leaves sessions alone.
 `
