@@ -44,10 +44,13 @@ type policies struct {
 	sync   *flowsync.Syncer
 }
 
+// noZone is that of a Node that is in none.
+func noZone(*derive.Reader) string { return "" }
+
 // newPolicies are those of a Node without a cluster; sync is nil where nobody gets the flows.
 func newPolicies(node string, sync *flowsync.Syncer) policies {
 	e := derive.New()
-	services := service.NewTables(e, node, false)
+	services := service.NewTables(e, node, noZone, false)
 	self := derive.NewSource[derive.Name, datapath.Node](e, "node")
 	nodes := derive.NewSource[derive.Name, datapath.RemoteNode](e, "remote-nodes")
 	peers := derive.NewSource[derive.Name, peering.Peering](e, "peering")

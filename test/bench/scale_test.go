@@ -149,7 +149,7 @@ func timed(f func() error) (time.Duration, error) {
 func shardsRow(ctx context.Context, socket string) error {
 	s := start(ctx, socket)
 	e := derive.New()
-	services := service.NewTables(e, "node", false)
+	services := service.NewTables(e, "node", noZone, false)
 	node := derive.NewSource[derive.Name, datapath.Node](e, "node")
 	pods := derive.NewSource[derive.Name, datapath.Pod](e, "pods")
 	nodes := derive.NewSource[derive.Name, datapath.RemoteNode](e, "remote-nodes")

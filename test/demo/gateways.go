@@ -11,18 +11,6 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// steady is a server in west that no failure of node-1 touches.
-const steady = `
-apiVersion: v1
-kind: Service
-metadata: {name: steady, namespace: default}
-spec: {selector: {run: steady}, ports: [{port: 80, targetPort: 8080}]}
----
-apiVersion: multicluster.x-k8s.io/v1alpha1
-kind: ServiceExport
-metadata: {name: steady, namespace: default}
-`
-
 // gateways adds a Gateway in east and one in west, and cuts one of west off under requests.
 func (d *demo) gateways(ctx context.Context) error {
 	section("A second Gateway in east and west, and one of west that fails")
@@ -32,13 +20,14 @@ func (d *demo) gateways(ctx context.Context) error {
 			return err
 		}
 	}
+	// A server in west that no failure of node-1 touches.
 	if err := d.world.ClientPod(ctx, "west", "steady", "node-2"); err != nil {
 		return err
 	}
 	if _, err := d.world.Kubectl(ctx, "west", "label", "pod", "steady", "-n", "default", "run=steady"); err != nil {
 		return err
 	}
-	if err := d.world.Apply(ctx, "west", steady); err != nil {
+	if err := d.world.ExportPods(ctx, "west", "steady", "run: steady"); err != nil {
 		return err
 	}
 	ip, err := d.world.ImportedIP(ctx, "east", "antrea-mc-steady", 1, time.Minute)
@@ -73,7 +62,7 @@ func (d *demo) gateways(ctx context.Context) error {
 	lost, after := seen.After(failed)
 	fmt.Printf("-- 200 new connections a second and %d that stay, from default/client in east; after %d of them west/node-1 is cut off\n", scenario.LongOnes, before)
 	fmt.Printf("new connections were lost for %d ms (%d of %d), then went by west/node-2 (BFD: 100 ms x 3)\n", seen.Away(failed).Milliseconds(), lost, after)
-	fmt.Printf("of the connections that stay %d broke: the client's Gateway translates those to a ClusterIP, so they die with their way; those between Pods would not\n", seen.Broken)
+	fmt.Printf("of the connections that stay %d broke: those to a ClusterIP on the lost way, which their Gateway translates, wait for it for ten seconds; those between Pods would take the other way\n", seen.Broken)
 	return nil
 }
 

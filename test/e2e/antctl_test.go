@@ -79,6 +79,7 @@ func testAntctl(t *testing.T) {
 		}
 		return err
 	})
+	antctlExports(t, func(args ...string) string { return run("north", append(args, "-n", area)...) })
 
 	for _, cluster := range world.Members() {
 		has(run(cluster, "leave", "--clusterset", set), `ClusterSet "antctl-clusterset" deleted`)
@@ -86,6 +87,42 @@ func testAntctl(t *testing.T) {
 	kubectl(t, "west", "delete", "secret", "antctl-west", "-n", "kube-system")
 	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`, `ServiceAccount "antctl-east" deleted`)
 	has(run("north", "get", "membertokens", "-n", area), "No membertoken found in Namespace antrea-multicluster")
+}
+
+// antctlExports goes on with the guide: Gateways, and an export, until requests are answered; the export's end, and that of Gateways.
+func antctlExports(t *testing.T, antctl func(args ...string) string) {
+	t.Helper()
+	ctx := testContext(t)
+	must(t, world.ClientPod(ctx, "east", "client", "node-2"))
+	for _, cluster := range []string{"east", "west"} {
+		kubectl(t, cluster, "annotate", "node", "node-1", "multicluster.antrea.io/gateway=true")
+	}
+	must(t, world.Export(ctx, "west"))
+	ip, err := world.ImportedIP(ctx, "east", "antrea-mc-nginx", 1, time.Minute)
+	must(t, err)
+	waitAnswer(t, "east", "client", "http://"+ip+"/")
+	if a := ask(t, "east", "client", "http://"+ip+"/", 20); a.share("test-cluster-west/") != 20 {
+		t.Errorf("answers come from %v, want west", a.by)
+	}
+	for _, row := range []struct{ list, want string }{
+		{"resourceexports", "antctl-west-default-nginx-service"}, {"resourceexports", "antctl-west-default-nginx-endpoints"},
+		{"resourceimports", "default-nginx-service"}, {"resourceimports", "default-nginx-endpoints"},
+	} {
+		if out := antctl("get", row.list); !strings.Contains(out, row.want) {
+			t.Errorf("antctl mc get %s has no %s:\n%s", row.list, row.want, out)
+		}
+	}
+	kubectl(t, "west", "delete", "serviceexport", "nginx", "-n", "default")
+	eventually(t, 30*time.Second, func(ctx context.Context) error {
+		out, err := world.Kubectl(ctx, "east", "get", "service", "-n", "default", "-o", "name")
+		if err == nil && strings.Contains(out, "antrea-mc-nginx") {
+			err = errors.New("west exports no more, and the Service is still there")
+		}
+		return err
+	})
+	for _, cluster := range []string{"east", "west"} {
+		kubectl(t, cluster, "annotate", "node", "node-1", "multicluster.antrea.io/gateway-")
+	}
 }
 
 func readFile(t *testing.T, path string) string {

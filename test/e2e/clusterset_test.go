@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -41,12 +42,11 @@ func testGateways(t *testing.T) {
 	verifyWithoutGateways(t)
 	must(t, world.ChooseGateway(ctx, "north", "node-1"))
 	must(t, world.ChooseGateway(ctx, "east", "node-1"))
-	// West has two candidates, of which the one that is the Gateway dies later.
-	must(t, world.ChooseGateway(ctx, "west", "node-1", "node-2"))
+	must(t, world.ChooseGateway(ctx, "west", "node-1"))
 	eventually(t, time.Minute, func(ctx context.Context) error {
 		have, err := world.Kubectl(ctx, "east", "get", "clusterinfoimport", "-n", "kube-system", "test-cluster-west-clusterinfo", "-o", "jsonpath={.spec.gatewayInfos[*].gatewayIP} {.spec.features[*]}")
-		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP"
-		if err == nil && (have != want || len(strings.Fields(have)) != 3) {
+		want := kubectl(t, "west", "get", "gateway", "-n", "kube-system", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].gatewayIP}") + " ActiveGateways PreserveClientIP SingleWays"
+		if err == nil && (have != want || len(strings.Fields(have)) != 4) {
 			err = fmt.Errorf("east knows west by %s, want %s", have, want)
 		}
 		return err
@@ -131,6 +131,7 @@ func testSecondExporter(t *testing.T) {
 		})
 	}
 	testWhereRequestsGo(t)
+	testClusterGone(t)
 	kubectl(t, "east", "delete", "serviceexport", "nginx", "-n", "default")
 	ip, err := world.ImportedIP(ctx, "north", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
@@ -141,6 +142,53 @@ func testSecondExporter(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// testClusterGone unplugs west, whose share of north's requests east gets until it is back.
+func testClusterGone(t *testing.T) {
+	ip, err := world.ImportedIP(testContext(t), "north", "antrea-mc-nginx", 2, time.Minute)
+	must(t, err)
+	state := func(ctx context.Context, gone bool) error {
+		out, err := world.Kubectl(ctx, "north", "get", "clusterset", "-n", "kube-system", "-o",
+			`jsonpath={range .items[*].status.clusterStatuses[?(@.clusterID=="test-cluster-west")].conditions[?(@.type=="Reachable")]}{.reason}{end}`)
+		if err == nil && (out == "ClusterGone") != gone {
+			err = fmt.Errorf("west's condition Reachable in north has the reason %q", out)
+		}
+		return err
+	}
+	answer := func(ctx context.Context, clusters ...string) error {
+		a, err := get(ctx, "north", "client", "http://"+ip+"/", 40, "--timeout", "1s")
+		if err != nil {
+			return err
+		}
+		for _, cluster := range []string{"east", "west"} {
+			if answers := a.share("test-cluster-"+cluster+"/") > 0; answers != slices.Contains(clusters, cluster) {
+				return fmt.Errorf("answers come from %v, want %v", a.by, clusters)
+			}
+		}
+		return nil
+	}
+	eventually(t, 30*time.Second, func(ctx context.Context) error { return answer(ctx, "east", "west") })
+	nodes := world.Lab.Cluster("west").Nodes()
+	for _, n := range nodes {
+		must(t, n.Cut())
+	}
+	cut := time.Now()
+	t.Cleanup(func() {
+		for _, n := range nodes {
+			must(t, n.Heal())
+		}
+	})
+	eventually(t, 30*time.Second, func(ctx context.Context) error { return state(ctx, true) })
+	found := time.Since(cut)
+	eventually(t, 10*time.Second, func(ctx context.Context) error { return answer(ctx, "east") })
+	t.Logf("west was found gone %.1f s after it was unplugged; 40 of 40 requests answered by %.1f s", found.Seconds(), time.Since(cut).Seconds())
+	for _, n := range nodes {
+		must(t, n.Heal())
+	}
+	back := time.Now()
+	eventually(t, 30*time.Second, func(ctx context.Context) error { return errors.Join(state(ctx, false), answer(ctx, "east", "west")) })
+	t.Logf("west answers again %.1f s after it was plugged in", time.Since(back).Seconds())
 }
 
 // testWhereRequestsGo has east and west export nginx, and annotations say which of them answers.

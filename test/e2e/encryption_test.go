@@ -18,6 +18,7 @@ import (
 )
 
 // testEncryption turns encryption between clusters on, and off again: nothing goes in plain text meanwhile, and a new agent breaks nothing.
+// Then it has the clusters take other tunnels; the last ones stay for the steps that follow.
 func testEncryption(t *testing.T) {
 	url := serviceURL(t)
 	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
@@ -25,16 +26,8 @@ func testEncryption(t *testing.T) {
 	for _, c := range world.Lab.Clusters() {
 		must(t, world.Apply(testContext(t), c.Name(), lab.WireGuardOf(string(manifest))))
 	}
-	encrypt(t, "none", "wireGuard")
-	answered(t, url)
-
-	end := capture(t)
-	ask(t, "east", "client", url, 50)
-	encrypted, plain := end()
-	t.Logf("between the clusters have passed %d packets of WireGuard and %d of tunnels", encrypted, plain)
-	if encrypted < 50 || plain != 0 {
-		t.Error("want those of WireGuard alone")
-	}
+	configure(t, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
+	passesIn(t, url, "WireGuard")
 	everyNode(func(_ string, n *lab.Node) {
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			s, err := status(ctx, n)
@@ -50,11 +43,50 @@ func testEncryption(t *testing.T) {
 	requests := background(t, "/echo", "get", url+"/", "--count", "200", "--interval", "50ms", "--timeout", "3s")
 	restartAgents(t, "east", "west")
 	requests()
+	keyChanges(t, url)
 
-	encrypt(t, "wireGuard", "none")
-	answered(t, url)
+	configure(t, "trafficEncryptionMode: wireGuard", "trafficEncryptionMode: none", "tunnelType: geneve", "tunnelType: gre")
+	passesIn(t, url, "GRE")
 	for _, c := range world.Lab.Clusters() {
 		kubectl(t, c.Name(), "delete", "daemonset", "tombolo-wireguard", "-n", "kube-system")
+	}
+	configure(t, "tunnelType: gre", "tunnelType: vxlan")
+	passesIn(t, url, "VXLAN")
+}
+
+// keyChanges has west's Gateway take another key, under requests.
+func keyChanges(t *testing.T, url string) {
+	t.Helper()
+	keys := func(ctx context.Context) ([]string, error) { // that it has, and that it is to have
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "node-1", "-o", "jsonpath={.wireGuard.publicKey} {.wireGuard.nextPublicKey}")
+		return strings.Fields(out), err
+	}
+	before, err := keys(testContext(t))
+	must(t, err)
+	start := time.Now()
+	requests := background(t, "/echo", "get", url+"/", "--count", "400", "--interval", "50ms", "--timeout", "900ms")
+	kubectl(t, "west", "annotate", "node", "node-1", "multicluster.tombolo.io/wireguard-key-not-before="+start.UTC().Format(time.RFC3339))
+	eventually(t, 2*time.Minute, func(ctx context.Context) error {
+		now, err := keys(ctx)
+		if err == nil && (len(now) != 1 || now[0] == before[0]) {
+			err = fmt.Errorf("the Gateway's keys are %v, want another than %s", now, before)
+		}
+		return err
+	})
+	t.Logf("west's Gateway has another key after %.1f s", time.Since(start).Seconds())
+	requests()
+}
+
+// passesIn waits until requests are answered, and checks that what goes between the clusters then does in packets of one kind alone.
+func passesIn(t *testing.T, url, kind string) {
+	t.Helper()
+	answered(t, url)
+	end := capture(t)
+	ask(t, "east", "client", url, 50)
+	have := end()
+	t.Logf("between the clusters have passed packets %v", have)
+	if have[kind] < 50 || len(have) != 1 {
+		t.Errorf("packets %v have passed, want those of %s alone", have, kind)
 	}
 }
 
@@ -69,17 +101,19 @@ func answered(t *testing.T, url string) {
 	})
 }
 
-// encrypt edits the agents' configuration and restarts them, as a user does.
-func encrypt(t *testing.T, from, to string) {
+// configure edits the agents' configuration, each text with the one that follows it, and restarts them, as a user does.
+func configure(t *testing.T, texts ...string) {
 	t.Helper()
 	var names []string
 	for _, c := range world.Lab.Clusters() {
-		text := kubectl(t, c.Name(), "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
-		edited := strings.ReplaceAll(text, "trafficEncryptionMode: "+from, "trafficEncryptionMode: "+to)
-		if text == edited {
-			t.Fatalf("the configuration of %s has no trafficEncryptionMode: %s", c.Name(), from)
+		config := kubectl(t, c.Name(), "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
+		for i := 0; i < len(texts); i += 2 {
+			if !strings.Contains(config, texts[i]) {
+				t.Fatalf("the configuration of %s has no %s", c.Name(), texts[i])
+			}
+			config = strings.ReplaceAll(config, texts[i], texts[i+1])
 		}
-		must(t, world.Apply(testContext(t), c.Name(), edited))
+		must(t, world.Apply(testContext(t), c.Name(), config))
 		names = append(names, c.Name())
 	}
 	restartAgents(t, names...)
@@ -100,8 +134,8 @@ func restartAgents(t *testing.T, clusters ...string) {
 	all.Wait()
 }
 
-// capture counts the packets of WireGuard and of tunnels that the router between the clusters sees.
-func capture(t *testing.T) func() (encrypted, plain int) {
+// capture counts the packets of WireGuard and of tunnels that the router between the clusters sees, by kind.
+func capture(t *testing.T) func() map[string]int {
 	t.Helper()
 	opened := make(chan error)
 	fd := -1
@@ -122,7 +156,7 @@ func capture(t *testing.T) func() (encrypted, plain int) {
 		opened <- err
 	}()
 	must(t, <-opened)
-	var encrypted, plain int
+	have := map[string]int{}
 	stop, done := make(chan bool), make(chan bool)
 	go func() {
 		defer close(done)
@@ -138,21 +172,22 @@ func capture(t *testing.T) func() (encrypted, plain int) {
 				}
 			}
 			header := int(b[0]&0xf) * 4
-			if n < header+8 || b[9] != unix.IPPROTO_UDP {
-				continue
+			kind := ""
+			switch {
+			case n >= header+8 && b[9] == unix.IPPROTO_UDP:
+				kind = map[int]string{51821: "WireGuard", 6081: "Geneve", 4789: "VXLAN"}[int(b[header+2])<<8|int(b[header+3])]
+			case b[9] == unix.IPPROTO_GRE:
+				kind = "GRE"
 			}
-			switch int(b[header+2])<<8 | int(b[header+3]) {
-			case 51821:
-				encrypted++
-			case 6081:
-				plain++
+			if kind != "" {
+				have[kind]++
 			}
 		}
 	}()
-	return func() (int, int) {
+	return func() map[string]int {
 		close(stop)
 		<-done
 		unix.Close(fd)
-		return encrypted, plain
+		return have
 	}
 }

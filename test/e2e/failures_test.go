@@ -234,15 +234,27 @@ func testLeaderAway(t *testing.T) {
 	must(t, err)
 }
 
-// testGatewayDies switches a gateway Node off for good. The other candidate takes over.
+// testGatewayDies has another Node become a Gateway, under requests, and switches the first one off for good.
 func testGatewayDies(t *testing.T) {
 	url := serviceURL(t)
 	ctx := testContext(t)
-	gateway := strings.TrimSpace(kubectl(t, "west", "get", "gateway", "-n", "kube-system", "-o", "jsonpath={.items[*].metadata.name}"))
-	other := map[string]string{"node-1": "node-2", "node-2": "node-1"}[gateway]
-	if other == "" {
-		t.Fatalf("west's Gateways are %q, want one of node-1, node-2", gateway)
+	const gateway, other = "node-1", "node-2"
+	kubectl(t, "west", "annotate", "node", other, "multicluster.antrea.io/gateway=true")
+	eventually(t, 2*time.Minute, func(ctx context.Context) error {
+		if a, err := get(ctx, "east", "client", url+"/", 100, "--timeout", "5s"); err != nil || a.ok != 100 {
+			t.Errorf("while a Gateway comes %d of 100 answered, by %v: %v", a.ok, a.by, err)
+		}
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
+		if want := gateway + " ," + other + " ,"; err == nil && out != want {
+			err = fmt.Errorf("west's Gateways and their phases are %q, want %q", out, want)
+		}
+		return err
+	})
+	out, err := verify(t, "--disruptive")
+	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") || !strings.Contains(out, "was away: new connections were lost for") {
+		t.Errorf("%v\n%s", err, out)
 	}
+	t.Logf("verify --disruptive:\n%s", out)
 	must(t, world.Lab.Cluster("west").Node(gateway).KillAll(ctx))
 	start := time.Now()
 	eventually(t, 3*time.Minute, func(ctx context.Context) error {

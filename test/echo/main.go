@@ -6,6 +6,7 @@
 //	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
 //	echo watch URL [--fresh] [--streams N] [--interval D] [--timeout D]
 //	echo download URL
+//	echo load URL [--time D] [--parallel N] [--fresh]
 //	echo resolve NAME [--srv]
 package main
 
@@ -28,7 +29,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	root := &cobra.Command{Use: "echo", Short: "Server and client for tests of a network", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), resolveCommand())
+	root.AddCommand(serveCommand(), getCommand(), udpCommand(), watchCommand(), downloadCommand(), loadCommand(), resolveCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintln(os.Stderr, "echo:", err)

@@ -55,7 +55,7 @@ type event struct {
 }
 
 func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error {
-	if err := prepare(ctx, s); err != nil {
+	if err := s.Pair(ctx, "node-3", "node-1", "node-2"); err != nil {
 		return err
 	}
 	var failed []error
@@ -64,7 +64,7 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error
 		if translated {
 			how, endpoints = "translated", "ClusterIP"
 		}
-		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), settled(ctx, s)); err != nil {
+		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), s.PairSettled(ctx)); err != nil {
 			return err
 		}
 		fmt.Printf("\n%s\n%-46s %4s  %-24s  %-24s  %-15s  %-18s  %s\n", how, "event", "runs", "new ones lost during", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
@@ -83,60 +83,6 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// prepare joins the clusters and has two Gateways in each, with the client in east and the server in west on the third Node.
-func prepare(ctx context.Context, s *scenario.Scenario) error {
-	if err := errors.Join(s.Access(ctx), s.Join(ctx)); err != nil {
-		return err
-	}
-	for _, cluster := range s.Members() {
-		nodes := []string{"node-1", "node-2"}
-		if cluster == scenario.Leader {
-			nodes = nodes[:1]
-		}
-		if err := s.ChooseGateway(ctx, cluster, nodes...); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(s.ClientPod(ctx, "east", "client", "node-3"), s.ClientPod(ctx, "west", "server", "node-3")); err != nil {
-		return err
-	}
-	return s.Apply(ctx, "west", `
-apiVersion: v1
-kind: Service
-metadata: {name: server, namespace: default}
-spec: {selector: {app: client}, ports: [{port: 80, targetPort: 8080}]}
----
-apiVersion: multicluster.x-k8s.io/v1alpha1
-kind: ServiceExport
-metadata: {name: server, namespace: default}
-`)
-}
-
-const imported = "antrea-mc-server"
-
-// settled waits until requests are answered, one after the other, for some seconds.
-func settled(ctx context.Context, s *scenario.Scenario) error {
-	url, err := url(ctx, s)
-	if err != nil {
-		return err
-	}
-	return scenario.Eventually(ctx, 3*time.Minute, func(ctx context.Context) error {
-		out, err := s.Exec(ctx, "east", "client", "/echo", "get", url, "--count", "100", "--interval", "50ms", "--timeout", "2s")
-		if err == nil && !strings.Contains(out, "100 answered, 0 failed") {
-			err = errors.New("not all are answered")
-		}
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	})
-}
-
-func url(ctx context.Context, s *scenario.Scenario) (string, error) {
-	ip, err := s.ImportedIP(ctx, "east", imported, 1, time.Minute)
-	return "http://" + ip + "/", err
 }
 
 // events are what happens to the Gateways node-1 and node-2 of both clusters.
@@ -171,28 +117,66 @@ func events(s *scenario.Scenario) []event {
 		}, time.Minute},
 		{"a third Gateway in both clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
 			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "=true") })
-		}, 15 * time.Second},
+		}, 20 * time.Second},
 		{"and it goes again", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
 			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "-") })
-		}, 15 * time.Second},
+		}, 30 * time.Second},
 		{"new agents on all Nodes, one after the other", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			var each [2]error
-			var all sync.WaitGroup
-			for i, cluster := range []string{"east", "west"} {
-				all.Go(func() {
-					for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
-						out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
-						if err != nil {
-							each[i] = fmt.Errorf("%w\n%s", err, out)
-							return
-						}
-					}
-				})
-			}
-			all.Wait()
-			return nil, errors.Join(each[:]...)
+			return nil, renew(ctx, s, []string{"east", "west"}, "kube-system/daemonset/tombolo-agent")
 		}, 5 * time.Second},
+		{"new controllers in all clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
+			return nil, errors.Join(renew(ctx, s, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
+				renew(ctx, s, []string{"east", "west"}, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
+		}, 5 * time.Second},
+		{"new Open vSwitch on all Nodes, one after the other", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
+			return nil, renewSwitches(ctx, s)
+		}, 12 * time.Second},
 	}
+}
+
+// renew replaces the Pods of workloads, each named with its Namespace and kind, as an upgrade does; all clusters at once.
+func renew(ctx context.Context, s *scenario.Scenario, clusters []string, workloads ...string) error {
+	each := make([]error, len(clusters))
+	var all sync.WaitGroup
+	for i, cluster := range clusters {
+		all.Go(func() {
+			for _, workload := range workloads {
+				namespace, name, _ := strings.Cut(workload, "/")
+				for _, args := range [][]string{{"restart"}, {"status", "--timeout=5m"}} {
+					out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], name, "-n", namespace}, args[1:]...)...)
+					if err != nil {
+						each[i] = fmt.Errorf("%w\n%s", err, out)
+						return
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(each...)
+}
+
+// renewSwitches does so with Open vSwitch, whose DaemonSet leaves it to the administrator when a Node has a new one.
+func renewSwitches(ctx context.Context, s *scenario.Scenario) error {
+	for _, cluster := range []string{"east", "west"} {
+		for _, n := range s.Lab.Cluster(cluster).Nodes() {
+			pod := []string{"-n", "kube-system", "-l", "component=tombolo-ovs", "--field-selector", "spec.nodeName=" + n.Name()}
+			if out, err := s.Kubectl(ctx, cluster, append([]string{"delete", "pod"}, pod...)...); err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+				out, err := s.Kubectl(ctx, cluster, append([]string{"wait", "--for=condition=Ready", "--timeout=60s", "pod"}, pod...)...)
+				if err != nil {
+					err = fmt.Errorf("%w\n%s", err, out)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // measure makes an event under load and prints its row.
@@ -203,10 +187,10 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 	var away, long []time.Duration
 	var broken, lost, of, lostBefore, before int
 	for i := range runs {
-		if err := settled(ctx, s); err != nil {
+		if err := s.PairSettled(ctx); err != nil {
 			return err
 		}
-		u, err := url(ctx, s)
+		u, err := s.PairURL(ctx)
 		if err != nil {
 			return err
 		}

@@ -44,10 +44,10 @@ func chosen() []packageTests {
 var suites = []packageTests{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad)$"},
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFailover)$"},
 	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
 	{pkg: "pkg/cni", run: "."},
-	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestTakenName)$"},
+	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
 }
 
 // TestKernelDatapath runs the suites in a guest whose kernel has the openvswitch module, on

@@ -195,7 +195,7 @@ func (c *Cluster) pods() string { return c.lab.plan().pods(c.index).String() }
 
 // WireGuardOf edits the manifest of WireGuard for the userspace datapath, as it says.
 func WireGuardOf(manifest string) string {
-	return strings.NewReplacer("antrea-mc-wg0", "antrea-mc-tap0", "antrea-wg0", "antrea-tap0").Replace(manifest)
+	return strings.NewReplacer("antrea-mc-wg0", "antrea-mc-tap0", "antrea-mc-wg1", "antrea-mc-tap1", "antrea-wg0", "antrea-tap0", "antrea-wg1", "antrea-tap1").Replace(manifest)
 }
 
 func (l *Lab) manifest(path string) (string, error) {

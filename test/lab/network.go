@@ -10,10 +10,11 @@ import (
 	"path/filepath"
 	"runtime"
 
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 const netnsDir = "/run/netns"
@@ -254,17 +255,10 @@ func addRoute(name string, r route) error {
 // likeAWire makes a veth carry whole packets with complete checksums, as a wire does. A
 // userspace switch at one end sees the packets as they are, not the kernel's promises.
 func likeAWire(name string) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("ethtool: %w", err)
-	}
-	defer e.Close()
-	off := map[string]bool{
-		"tx-checksum-ip-generic": false, "tx-tcp-segmentation": false,
-		"tx-generic-segmentation": false, "rx-gro": false,
-	}
-	if err := e.Change(name, off); err != nil {
-		return fmt.Errorf("switch off the offloads of %s: %w", name, err)
+	for _, what := range []rtnetlink.Offload{rtnetlink.ChecksumOffload, rtnetlink.TCPSegmentationOffload, rtnetlink.SegmentationOffload, rtnetlink.ReceiveOffload} {
+		if err := rtnetlink.SwitchOff(name, what); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/apiserver"
+	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
 const inside = "TOMBOLO_NODE_TEST_INSIDE"
@@ -461,22 +462,7 @@ func ask(c net.Conn, word string, timeout time.Duration) (string, error) {
 }
 
 // buffer keeps the agent's log.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
+type buffer struct{ logtext.Buffer }
 
 // notable is what a failed test shows of the log: its last lines, without those that come at every start. All of it
 // would bury what the test itself says.

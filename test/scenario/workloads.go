@@ -98,6 +98,20 @@ func (s *Scenario) Export(ctx context.Context, cluster string) error {
 	return s.Apply(ctx, cluster, manifest)
 }
 
+// ExportPods makes a Service of the Pods in default that have a label, as YAML, and exports it.
+func (s *Scenario) ExportPods(ctx context.Context, cluster, service, label string) error {
+	return s.Apply(ctx, cluster, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: default}
+spec: {selector: {%[2]s}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: multicluster.x-k8s.io/v1alpha1
+kind: ServiceExport
+metadata: {name: %[1]s, namespace: default}
+`, service, label))
+}
+
 // ImportedIP waits for the ClusterIP of an imported Service whose Endpoints hold n addresses.
 func (s *Scenario) ImportedIP(ctx context.Context, cluster, service string, n int, limit time.Duration) (string, error) {
 	var ip string

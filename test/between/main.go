@@ -1,0 +1,234 @@
+// Command between measures, in a lab of clusters with three Nodes each, what the way from a Pod to a Pod of another cluster carries, beside
+// what the Nodes carry themselves and what the way to another Node of the cluster does. It prints a row for each way:
+//
+//	between [--time D] [--wireguard]
+//
+// Client and server are on Nodes that are no Gateways. Figures are to be compared within one run: machines differ.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tombolo-net/tombolo/test/echo/loaded"
+	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
+)
+
+func main() {
+	lasts := flag.Duration("time", 5*time.Second, "how long each figure is measured")
+	encrypted := flag.Bool("wireguard", false, "encrypt between the clusters")
+	flag.Parse()
+	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted, ActiveGateways: 2}
+	os.Exit(setup.Run(func(s *scenario.Scenario) int {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		b := bench{s, *lasts, filepath.Join(s.Lab.Repo(), "bin", "echo")}
+		if err := b.run(ctx, *encrypted); err != nil {
+			fmt.Fprintln(os.Stderr, "between:", err)
+			return 1
+		}
+		return 0
+	}))
+}
+
+type bench struct {
+	*scenario.Scenario
+	lasts time.Duration
+	echo  string // on Nodes
+}
+
+func (b bench) run(ctx context.Context, encrypted bool) error {
+	if err := errors.Join(b.Pair(ctx, "node-3", "node-1"), b.ClientPod(ctx, "east", "near", "node-2"), b.PairSettled(ctx)); err != nil {
+		return err
+	}
+	url, err := b.PairURL(ctx)
+	if err != nil {
+		return err
+	}
+	near, err := b.Kubectl(ctx, "east", "get", "pod", "near", "-n", "default", "-o", "jsonpath={.status.podIP}")
+	if err != nil {
+		return err
+	}
+	how := "in plain text"
+	if encrypted {
+		how = "encrypted"
+	}
+	fmt.Printf("\nbetween clusters %s\n%-34s %12s %10s %12s %12s %20s %14s  %s\n", how, "way", "1 stream", "CPU", "4 streams", "requests", "p50, p99", "connections", "megaflows")
+	if err := b.underlay(ctx); err != nil {
+		return err
+	}
+	inPod := func(ctx context.Context, args ...string) (string, error) {
+		return b.Exec(ctx, "east", "client", append([]string{"/echo"}, args...)...)
+	}
+	if err := b.row(ctx, "to a Pod of another Node", "http://"+near+":8080/", inPod, "east/node-3", "east/node-2"); err != nil {
+		return err
+	}
+	if err := b.row(ctx, "to another cluster, one Gateway", url, inPod, "east/node-3", "east/node-1", "west/node-1", "west/node-3"); err != nil || encrypted {
+		return err // encrypted traffic has one Gateway
+	}
+	if err := b.secondGateways(ctx); err != nil {
+		return err
+	}
+	return b.row(ctx, "to another cluster, two Gateways", url, inPod, "east/node-3", "east/node-1", "east/node-2", "west/node-1", "west/node-2", "west/node-3")
+}
+
+// underlay measures the way between the two Nodes without Tombolo.
+func (b bench) underlay(ctx context.Context) error {
+	client, server := b.Lab.Cluster("east").Node("node-3"), b.Lab.Cluster("west").Node("node-3")
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	address := server.InternalIP() + ":18080"
+	cmd, err := server.Command(ctx, b.echo, "serve", "--http", address, "--udp", address)
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { stop(); _ = cmd.Wait() }()
+	onNode := func(ctx context.Context, args ...string) (string, error) {
+		return client.Exec(ctx, append([]string{b.echo}, args...)...)
+	}
+	if err := scenario.Eventually(ctx, 10*time.Second, func(ctx context.Context) error {
+		_, err := onNode(ctx, "get", "http://"+address+"/")
+		return err
+	}); err != nil {
+		return err
+	}
+	return b.row(ctx, "between the Nodes themselves", "http://"+address+"/", onNode)
+}
+
+// row measures a way, and counts the megaflows that 1,000 connections make on Nodes.
+func (b bench) row(ctx context.Context, name, url string, echo func(context.Context, ...string) (string, error), nodes ...string) error {
+	load := func(args ...string) (r loaded.Result, err error) {
+		out, err := echo(ctx, append([]string{"load", "--time", b.lasts.String()}, args...)...)
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &r)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w\n%s", name, err, out)
+		}
+		return r, err
+	}
+	const endless = "download?bytes=1000000000000"
+	before, err := b.cpu()
+	if err != nil {
+		return err
+	}
+	one, err := load(url + endless)
+	if err != nil {
+		return err
+	}
+	after, err := b.cpu()
+	if err != nil {
+		return err
+	}
+	four, err := load(url+endless, "--parallel", "4")
+	if err != nil {
+		return err
+	}
+	kept, err := load(url)
+	if err != nil {
+		return err
+	}
+	fresh, err := load(url, "--fresh", "--parallel", "4")
+	if err != nil {
+		return err
+	}
+	var megaflows []string
+	if len(nodes) > 0 {
+		if out, err := echo(ctx, "get", url, "--count", "1000"); err != nil {
+			return fmt.Errorf("%s: %w\n%s", name, err, out)
+		}
+		for _, node := range nodes {
+			cluster, node, _ := strings.Cut(node, "/")
+			out, err := b.Lab.Cluster(cluster).Node(node).Exec(ctx, "ovs-appctl", "dpctl/dump-flows")
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			megaflows = append(megaflows, fmt.Sprintf("%s/%s %d", cluster, node, strings.Count(out, "actions:")))
+		}
+	}
+	megabits := func(r loaded.Result) string { return fmt.Sprintf("%.0f Mb/s", float64(r.Bytes)*8/1e6/r.Seconds) }
+	rate := func(r loaded.Result) string { return fmt.Sprintf("%.0f/s", float64(r.Requests)/r.Seconds) }
+	fmt.Printf("%-34s %12s %10s %12s %12s %20s %14s  %s\n", name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)), megabits(four), rate(kept),
+		fmt.Sprintf("%.2f, %.2f ms", kept.P50*1e3, kept.P99*1e3), rate(fresh), strings.Join(megaflows, ", "))
+	return nil
+}
+
+// cpu is the time that switches and agents, and WireGuard, of all Nodes of east and west have had.
+func (b bench) cpu() (time.Duration, error) {
+	const hz = 100 // USER_HZ, proc(5)
+	ticks := 0
+	for _, cluster := range []string{"east", "west"} {
+		for _, n := range b.Lab.Cluster(cluster).Nodes() {
+			all, err := n.Processes()
+			if err != nil {
+				return 0, err
+			}
+			for _, p := range all {
+				if !slices.Contains([]string{"ovs-vswitchd", "tombolo-agent"}, p.Name()) {
+					continue
+				}
+				used, err := ticksOf(p)
+				if err != nil {
+					return 0, err
+				}
+				ticks += used
+			}
+		}
+	}
+	return time.Duration(ticks) * time.Second / hz, nil
+}
+
+func ticksOf(p lab.Process) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before may have spaces
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", p.PID, len(fields))
+	}
+	user, err := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	return user + system, errors.Join(err, err2)
+}
+
+// secondGateways has node-2 of both clusters carry, too, and waits until they do.
+func (b bench) secondGateways(ctx context.Context) error {
+	for _, cluster := range []string{"east", "west"} {
+		if err := b.ChooseGateway(ctx, cluster, "node-2"); err != nil {
+			return err
+		}
+	}
+	err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+		for _, cluster := range []string{"east", "west"} {
+			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
+			if want := "node-1 ,node-2 ,"; err == nil && out != want {
+				err = fmt.Errorf("%s's Gateways and their phases are %q, want %q", cluster, out, want)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.PairSettled(ctx)
+}
