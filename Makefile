@@ -13,11 +13,8 @@ STAGE := . build/stage.sh; stage
 PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
-# What the race detector runs over.
-RACE := ./pkg/...
-
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test chaos agnhost coredns conformance netpol mcs failover bench generate verify
+.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test test-product test-whole chaos agnhost coredns conformance netpol mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -57,11 +54,16 @@ modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
 test: packages lab-binaries images modules agnhost coredns ## all tests, the lab's included
-	go test -p 2 -count=1 -timeout 60m $$(go list ./... | grep -vE '/test/(kernel|chaos|conformance|netpol)$$')
-	CGO_ENABLED=1 go test -race -count=1 -timeout 20m $(RACE)
+	@$(MAKE) --no-print-directory -j2 test-product test-whole # beside each other: the lab waits much
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
 	go test -count=1 -timeout 20m ./test/chaos
 	go test -count=1 -timeout 20m ./test/conformance
+
+test-product: # the product's packages, under the race detector
+	CGO_ENABLED=1 go test -race -p 1 -count=1 -timeout 60m ./pkg/...
+
+test-whole: # the programs, the manifests, the lab
+	go test -p 1 -count=1 -timeout 60m $$(go list ./... | grep -vE '/pkg/|/test/(kernel|chaos|conformance|netpol)$$')
 
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
@@ -92,6 +94,9 @@ mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=confor
 
 failover: packages lab-binaries images ## measure in a lab what clients notice of Gateways that fail, RUNS (10) times each; ARGS, such as --wireguard
 	@go run ./test/failover --runs $(or $(RUNS),10) $(ARGS)
+
+between: packages lab-binaries images ## measure in a lab what the way to another cluster carries; ARGS, such as --wireguard
+	@go run ./test/between $(ARGS)
 
 bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
