@@ -156,9 +156,9 @@ func rotatingSide(text string) error {
 	}()
 	var state sideOrder
 	agent := startSide(ctx, spec, state, host, log)
-	load := &sideLoad{spec: spec}
+	load := &sideLoad{spec: spec, log: log}
 	tick := time.NewTicker(20 * time.Millisecond)
-	said := ""
+	said, way := "", ""
 	for {
 		select {
 		case o, ok := <-orders:
@@ -180,6 +180,10 @@ func rotatingSide(text string) error {
 		case <-tick.C:
 		}
 		row := agent.pass(host)
+		if now := fmt.Sprint(row.of(first).Unused, row.of(beside).Unused); now != way {
+			way = now
+			log.Info("other devices are used", "notFirst", row.of(first).Unused, "notBeside", row.of(beside).Unused)
+		}
 		if row.of(first).Base.IsValid() {
 			load.echo()
 		}
@@ -248,6 +252,7 @@ func (s *side) pass(host *hostnet.Manager) encrypted {
 // sideLoad sends and answers datagrams at the addresses inside.
 type sideLoad struct {
 	spec     sideSpec
+	log      *slog.Logger // says which are lost
 	answers  *net.UDPConn
 	mu       sync.Mutex
 	sent     int
@@ -315,11 +320,17 @@ func (l *sideLoad) start(to []int) {
 	}
 	go func() {
 		packet := make([]byte, 200)
+		var times []time.Time
 		for i := uint64(0); ; i++ {
 			select {
 			case <-stopping:
 				time.Sleep(time.Second) // for what is under way
 				l.mu.Lock()
+				for i, at := range times {
+					if !l.answered[uint64(i)] {
+						l.log.Info("lost", "packet", i, "sent", at)
+					}
+				}
 				for _, c := range conns {
 					c.Close()
 				}
@@ -332,6 +343,7 @@ func (l *sideLoad) start(to []int) {
 				continue
 			}
 			binary.BigEndian.PutUint64(packet, i)
+			times = append(times, time.Now())
 			_, _ = conns[i%uint64(len(conns))].Write(packet)
 			l.mu.Lock()
 			l.sent++
