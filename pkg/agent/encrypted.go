@@ -99,23 +99,9 @@ const (
 	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
 )
 
-// nodesInside has the addresses inside of Nodes, which follow from those outside. It is a part of IPv4 that no host uses (RFC
-// 1112, section 4), so that no range of users meets it.
-var nodesInside = netip.MustParsePrefix("240.0.0.0/4")
-
-// insideOf is where tunnels to an address of a Node end inside.
-func insideOf(outside netip.Addr) netip.Addr {
-	if !outside.Is4() {
-		return nodesInside.Addr() // nowhere
-	}
-	a := outside.As4()
-	a[0] |= 0xf0
-	return netip.AddrFrom4(a)
-}
-
 // encrypted is this Node's part in encryption.
 type encrypted struct {
-	Clusters    tunnelsInside // of the Gateway by which this cluster's traffic goes
+	Clusters    tunnelsInside // of a Gateway
 	Beside      tunnelsInside // while a cluster changes its key
 	Nodes       tunnelsInside
 	NodesBeside tunnelsInside // while a Node changes its key
@@ -136,8 +122,29 @@ type tunnelsInside struct {
 	Peers []wireguard.Peer
 	// Unused are the addresses of peers to which packets go by another device.
 	Unused []netip.Prefix
+	// Bases are this end's addresses to peers for which it is not Base, by the peers' addresses.
+	Bases map[netip.Prefix]netip.Addr
 	// Keepalive is how often each peer is sent something although there is nothing to send; 0 for never.
 	Keepalive time.Duration
+}
+
+// baseTo is this end's address to a peer.
+func (t tunnelsInside) baseTo(peer netip.Prefix) netip.Addr {
+	if base, ok := t.Bases[peer]; ok {
+		return base
+	}
+	return t.Base
+}
+
+// addresses are all that this end has.
+func (t tunnelsInside) addresses() []netip.Addr {
+	out := []netip.Addr{t.Base}
+	for _, base := range t.Bases {
+		if !slices.Contains(out, base) { // there is one at most: the cluster's
+			out = append(out, base)
+		}
+	}
+	return out
 }
 
 func (e encrypted) of(l insideLink) tunnelsInside {
@@ -166,6 +173,7 @@ type circle struct {
 type partner struct {
 	Name   string       // with its kind
 	Inside netip.Prefix // where tunnels to it end
+	Base   netip.Addr   // this end's address to it, where that is not the circle's
 	peering.WireGuard
 }
 
@@ -181,15 +189,17 @@ func (t *tables) partnersOf(_ derive.Name, r *derive.Reader) (partners, []proble
 	return partners{Clusters: t.clusterCircle(p), Nodes: t.nodeCircle(r)}, nil
 }
 
-// clusterCircle has the clusters to which this Node carries encrypted traffic.
+// clusterCircle has the gateways of clusters to which this Node carries encrypted traffic.
 func (t *tables) clusterCircle(p peering.Peering) circle {
-	if !t.config.EncryptsPeers() || p.Role != peering.Gateway || p.Gateways[0].Name != p.Name {
+	if !t.config.EncryptsPeers() || p.Role != peering.Gateway || p.Gateways[0].Name != p.Name && !p.InsideIP.IsValid() {
 		return circle{}
 	}
 	out := circle{Base: p.GatewayIP, Keepalive: keepOpen}
 	for _, peer := range p.Peers {
-		to := peer.Gateways[0]
-		out.Partners = append(out.Partners, partner{Name: "cluster " + peer.ClusterID, Inside: netip.PrefixFrom(to, to.BitLen()), WireGuard: *peer.WireGuard})
+		for i := range p.Ends(peer) {
+			w := peer.WireGuard[i]
+			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Inside: netip.PrefixFrom(w.Inside, w.Inside.BitLen()), Base: peer.Base, WireGuard: w})
+		}
 	}
 	return out
 }
@@ -200,7 +210,7 @@ func (t *tables) nodeCircle(r *derive.Reader) circle {
 	if !t.config.EncryptsNodes() || !known || !ok {
 		return circle{}
 	}
-	out := circle{Base: insideOf(end)}
+	out := circle{Base: peering.InsideOfNode(end)}
 	for _, remote := range derive.All(r, t.remotes) {
 		n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(remote.Key)})
 		w := peering.WireGuard{}
@@ -237,12 +247,18 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 		first.Keepalive = keepSession
 	}
 	for _, p := range c.Partners {
+		if p.Base.IsValid() && p.Base != c.Base {
+			if first.Bases == nil {
+				first.Bases = map[netip.Prefix]netip.Addr{}
+			}
+			first.Bases[p.Inside] = p.Base
+		}
 		first.Peers = append(first.Peers, wireguard.Peer{PublicKey: p.PublicKey, Endpoint: netip.AddrPortFrom(p.Endpoint, uint16(port)), AllowedIPs: []netip.Prefix{p.Inside}})
 		key, ok := s.beside(p)
 		if !ok {
 			continue
 		}
-		beside.Base, beside.Keepalive = c.Base, first.Keepalive
+		beside.Base, beside.Keepalive, beside.Bases = c.Base, first.Keepalive, first.Bases
 		beside.Peers = append(beside.Peers, wireguard.Peer{PublicKey: key, Endpoint: netip.AddrPortFrom(p.Endpoint, p.NextPort), AllowedIPs: []netip.Prefix{p.Inside}})
 		if s.detours(p) {
 			first.Unused = append(first.Unused, p.Inside)
@@ -256,7 +272,7 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 // insideIDs are what no two Nodes may have in common where traffic between them is encrypted.
 func insideIDs(n nodeFacts) (key, address derive.Name) {
 	end, _, _ := n.tunnelEnd()
-	return keyID(n.WireGuardKey), derive.Name("address " + insideOf(end).String())
+	return keyID(n.WireGuardKey), derive.Name("address " + peering.InsideOfNode(end).String())
 }
 
 func keyID(key string) derive.Name  { return derive.Name("key " + key) }
@@ -327,8 +343,8 @@ func (t *tables) secured(name string, n nodeFacts, r *derive.Reader, ps *problem
 		ps.report(object, field, "InvalidWireGuardKey", "its Pods cannot be reached: %v: remove the annotation, and the Node's agent writes its key again", err)
 		return false
 	}
-	if end, _, _ := n.tunnelEnd(); nodesInside.Contains(end) {
-		ps.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: tunnels to %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, nodesInside)
+	if end, _, _ := n.tunnelEnd(); peering.InsideRange.Contains(end) {
+		ps.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: tunnels to %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
 		return false
 	}
 	key, address := insideIDs(n)
@@ -388,14 +404,17 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		d.Routes = append(d.Routes, hostnet.Route{Dst: to, Link: t.config.HostGateway})
 	}
 	if t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" }) {
-		drop(nodesInside)
+		drop(peering.InsideRange)
 	}
 	for _, l := range insideLinks {
 		tunnels := e.of(l)
 		if !tunnels.Base.IsValid() {
 			continue
 		}
-		link := hostnet.Link{Name: l.name, MTU: t.insideMTU(u), Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(tunnels.Base, tunnels.Base.BitLen())}}
+		link := hostnet.Link{Name: l.name, MTU: t.insideMTU(u), Up: true}
+		for _, a := range tunnels.addresses() {
+			link.Addresses = append(link.Addresses, netip.PrefixFrom(a, a.BitLen()))
+		}
 		hop := netip.Addr{}
 		if t.userspace() {
 			d.Links = append(d.Links, hostnet.Link{Name: l.tap, MTU: t.insideMTU(u), Up: true, NoAddresses: true})
@@ -416,7 +435,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 				if slices.Contains(tunnels.Unused, to) {
 					continue
 				}
-				d.Routes = append(d.Routes, hostnet.Route{Dst: to, Gateway: hop, Link: l.name, Source: tunnels.Base})
+				d.Routes = append(d.Routes, hostnet.Route{Dst: to, Gateway: hop, Link: l.name, Source: tunnels.baseTo(to)})
 				ends.Peers = append(ends.Peers, to.Addr())
 			}
 		}
@@ -634,11 +653,27 @@ func (a *Agent) newPublishers() error {
 			r := newRotation(e, a.tables, a.options.NodeName, a.log)
 			r.ready, r.announce = a.ready, a.announce
 			p.want = r.published
+			if e.insideLink == betweenClusters {
+				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
+					info, ok := r.published()
+					info.InsideIP = a.insideIP()
+					return info, ok
+				}
+			}
 			a.rotations = append(a.rotations, r)
 		}
 		a.publishers = append(a.publishers, p)
 	}
 	return nil
+}
+
+// insideIP is the address inside WireGuard that this Node, a Gateway, takes what other clusters send at; "" where it has none of its own.
+func (a *Agent) insideIP() string {
+	p, _ := a.tables.peering.Get(self)
+	if p.Role != peering.Gateway || !p.InsideIP.IsValid() {
+		return ""
+	}
+	return p.InsideIP.String()
 }
 
 // announced is what a Node announces.
@@ -664,7 +699,10 @@ func patchGateway(api rest.Interface) func(context.Context, problem.Object, mcv1
 	return func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error {
 		info := map[string]any{"wireGuard": nil}
 		if want.PublicKey != "" {
-			fields := map[string]any{"publicKey": want.PublicKey, "nextPublicKey": nil, "nextPort": nil}
+			fields := map[string]any{"publicKey": want.PublicKey, "nextPublicKey": nil, "nextPort": nil, "insideIP": nil}
+			if want.InsideIP != "" {
+				fields["insideIP"] = want.InsideIP
+			}
 			if want.NextPublicKey != "" {
 				fields["nextPublicKey"] = want.NextPublicKey
 			}

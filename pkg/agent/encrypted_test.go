@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
@@ -142,6 +144,104 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 	v.Config.Multicluster.TrafficEncryptionMode = "none"
 	if e := encryptionOf(v); e.Base.IsValid() {
 		t.Errorf("without encryption: %+v", e)
+	}
+}
+
+// TestPlanEncryptedGateways: two Gateways have a device each, with a peer for each gateway of a cluster that announces them; a cluster
+// with one key is reached by the first, from the cluster's address.
+func TestPlanEncryptedGateways(t *testing.T) {
+	view := func(node string) View {
+		v := encryptedView()
+		v.NodeName = node
+		v.Underlay.Local = []netip.Addr{netip.MustParseAddr("192.168.78.10" + strings.TrimPrefix(node, "node-"))}
+		first := v.Gateways[0]
+		first.Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.154"}
+		second := first.DeepCopy()
+		second.Name, second.GatewayIP, second.InternalIP = "node-2", "192.168.78.102", "192.168.78.102"
+		second.CreationTimestamp.Time = first.CreationTimestamp.Add(time.Minute)
+		second.Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.153"}
+		v.Gateways = append(v.Gateways, second)
+		legacy := v.ClusterInfoImports[0]
+		peer := legacy.DeepCopy()
+		peer.Name, peer.Spec.ClusterID, peer.Spec.ServiceCIDR, peer.Spec.PodCIDRs = "south", "south", "10.99.0.0/16", nil
+		peer.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
+		peer.Spec.GatewayInfos = nil
+		for i, at := range []string{"192.168.80.101", "192.168.80.102"} {
+			peer.Spec.GatewayInfos = append(peer.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: at, WireGuard: &mcv1alpha1.WireGuardInfo{
+				PublicKey: publickey.Key{byte(20 + i)}.String(), InsideIP: []string{"255.87.175.154", "255.87.175.153"}[i]}})
+		}
+		peer.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{20}.String()}
+		v.ClusterInfoImports = append(v.ClusterInfoImports, peer)
+		return v
+	}
+	for _, test := range []struct {
+		node, peers, addresses, bfd string
+		routes                      []hostnet.Route
+		flows                       []string
+	}{
+		{"node-1", "[192.168.80.101:51821 [255.87.175.154/32] 192.168.80.102:51821 [255.87.175.153/32] 192.168.79.101:51821 [10.98.0.0/32]]", "[255.87.177.154/32 10.97.0.0/32]",
+			"[192.168.78.101 to 192.168.78.102 255.87.177.154 to 255.87.175.153 255.87.177.154 to 255.87.175.154]",
+			[]hostnet.Route{
+				{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")},
+				{Dst: netip.MustParsePrefix("255.87.175.153/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.154")},
+				{Dst: netip.MustParsePrefix("255.87.175.152/31"), Link: "antrea-gw0"},
+			},
+			[]string{"set_field:10.97.0.0->tun_src", "set_field:255.87.177.154->tun_src", "set_field:255.87.175.153->tun_dst", "nat(src=10.97.0.0)", "nat(src=255.87.177.154)", "tun_dst=10.97.0.0", "tun_dst=255.87.177.154"}},
+		{"node-2", "[192.168.80.101:51821 [255.87.175.154/32] 192.168.80.102:51821 [255.87.175.153/32]]", "[255.87.177.153/32]",
+			"[192.168.78.102 to 192.168.78.101 255.87.177.153 to 255.87.175.153 255.87.177.153 to 255.87.175.154]",
+			[]hostnet.Route{{Dst: netip.MustParsePrefix("255.87.175.154/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.153")}},
+			[]string{"set_field:255.87.177.153->tun_src", "set_field:255.87.175.154->tun_dst", "nat(src=255.87.177.153)", "tun_dst=255.87.177.153", "set_field:192.168.78.101->tun_dst"}},
+	} {
+		t.Run(test.node, func(t *testing.T) {
+			v := view(test.node)
+			d, problems := Plan(v)
+			if len(problems) > 0 {
+				t.Errorf("problems %v", problems)
+			}
+			var peers []string
+			for _, p := range encryptionOf(v).Peers {
+				peers = append(peers, fmt.Sprint(p.Endpoint, " ", p.AllowedIPs))
+			}
+			if have := fmt.Sprint(peers); have != test.peers {
+				t.Errorf("the device has peers %s, want %s", have, test.peers)
+			}
+			for _, l := range d.Host.Links {
+				if l.Name == betweenClusters.name && fmt.Sprint(l.Addresses) != test.addresses {
+					t.Errorf("the device has addresses %v, want %s", l.Addresses, test.addresses)
+				}
+			}
+			for _, want := range test.routes {
+				if !slices.Contains(d.Host.Routes, want) {
+					t.Errorf("there is no route %+v in %+v", want, d.Host.Routes)
+				}
+			}
+			var ways []string
+			for _, p := range d.Bridges[0].Ports {
+				if len(p.BFD) > 0 {
+					ways = append(ways, p.Options["local_ip"]+" to "+p.Options["remote_ip"])
+				}
+			}
+			slices.Sort(ways)
+			if have := fmt.Sprint(ways); have != test.bfd {
+				t.Errorf("BFD is between %s, want %s", have, test.bfd)
+			}
+			var all strings.Builder
+			for _, lines := range flowTexts(d.Flows) {
+				for _, line := range lines {
+					fmt.Fprintln(&all, line)
+				}
+			}
+			for _, want := range test.flows {
+				if !strings.Contains(all.String(), want) {
+					t.Errorf("no flow has %s", want)
+				}
+			}
+			for _, outside := range []string{"192.168.79.101", "192.168.80.101", "192.168.80.102"} {
+				if strings.Contains(all.String(), outside) {
+					t.Errorf("a flow has %s, where tunnels in plain text would end", outside)
+				}
+			}
+		})
 	}
 }
 

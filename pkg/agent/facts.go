@@ -154,7 +154,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 	out := &mcv1alpha1.Gateway{ObjectMeta: identity(g.ObjectMeta), GatewayIP: g.GatewayIP, InternalIP: g.InternalIP, ServiceCIDR: g.ServiceCIDR, WireGuard: g.WireGuard}
-	for _, key := range []string{multicluster.AnnotationKeptPods, multicluster.AnnotationPhase} {
+	for _, key := range []string{multicluster.AnnotationKeptPods, multicluster.AnnotationPhase, multicluster.AnnotationInsideIP} {
 		if value, ok := g.Annotations[key]; ok {
 			if out.Annotations == nil {
 				out.Annotations = map[string]string{}

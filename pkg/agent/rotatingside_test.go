@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 )
 
@@ -47,7 +48,7 @@ func sideServices(i int) string { return fmt.Sprintf("10.%d.0.0/16", 97+i) }
 // inside is where tunnels to a side end.
 func (s sideSpec) inside(i int) netip.Addr {
 	if s.Nodes {
-		return insideOf(netip.MustParseAddr(sideAddress(i)))
+		return peering.InsideOfNode(netip.MustParseAddr(sideAddress(i)))
 	}
 	return netip.MustParsePrefix(sideServices(i)).Addr()
 }

@@ -425,10 +425,10 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	n.TunnelSource, n.PeerSource = t.tunnelSources(p.GatewayIP, r, &ps)
 	if t.config.EncryptsNodes() {
 		end, _, _ := node.tunnelEnd()
-		n.TunnelSource = insideOf(end) // also while the device is not there yet
+		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
 		n.Ends = []netip.Addr{n.TunnelSource}
-		if nodesInside.Contains(end) {
-			ps.report(t.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, nodesInside)
+		if peering.InsideRange.Contains(end) {
+			ps.report(t.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
 		}
 	}
 	if t.config.EncryptsPeers() {
@@ -490,7 +490,7 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}
 	if t.config.EncryptsNodes() {
-		remote.Address, remote.Sources, remote.Hosts = insideOf(ip), nil, n.tunnelEnds()
+		remote.Address, remote.Sources, remote.Hosts = peering.InsideOfNode(ip), nil, n.tunnelEnds()
 	}
 	for _, cidr := range ranges {
 		remote.GatewayIPs = append(remote.GatewayIPs, gatewayOf(cidr))

@@ -127,7 +127,7 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 				to = end
 			}
 			if t.config.EncryptsNodes() || n.WireGuardKey != "" {
-				to = insideOf(to) // nothing goes there in plain text, whether it can be reached or not
+				to = peering.InsideOfNode(to) // nothing goes there in plain text, whether it can be reached or not
 			}
 			if to != g.InternalIP {
 				p.SetInternalIP(g.Name, to)
@@ -164,8 +164,10 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	p, _ := derive.Get(r, t.peering, self)
 	for _, peer := range p.Peers {
 		switch {
-		case peer.WireGuard != nil:
-			out.Peers = append(out.Peers, peer.WireGuard.Endpoint)
+		case len(peer.WireGuard) > 0:
+			for i := range p.Ends(peer) {
+				out.Peers = append(out.Peers, peer.WireGuard[i].Endpoint)
+			}
 		default: // the other ends are Nodes
 			out.Peers = append(out.Peers, p.Ends(peer)...)
 		}

@@ -21,7 +21,7 @@ func (a *Agent) ways() map[string][]api.Way {
 			ends = peer.Ways
 		}
 		for _, end := range ends {
-			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: end.String(), State: ports[wayPort(end)].BFD})
+			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: peer.Outside(end).String(), State: ports[wayPort(end)].BFD})
 		}
 	}
 	return out

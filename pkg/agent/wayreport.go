@@ -49,7 +49,7 @@ func (a *Agent) watchedWays() map[string]wayNow {
 	for _, peer := range p.Peers {
 		for _, end := range peer.Ways {
 			if port := ports[wayPort(end)]; port.BFD != "" {
-				out[peer.ClusterID+"/"+end.String()] = wayNow{up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp}
+				out[peer.ClusterID+"/"+peer.Outside(end).String()] = wayNow{up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp}
 			}
 		}
 	}

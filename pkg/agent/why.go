@@ -524,8 +524,11 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		near, far := n.Ends[0], p.InternalIP // from this cluster's Gateway
 		if p.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
-			if p.Peers[i].WireGuard != nil || n.Encrypted { // not where those of Nodes end
+			if len(p.Peers[i].WireGuard) > 0 || n.Encrypted { // not where those of Nodes end
 				near = p.GatewayIP
+			}
+			if base := p.Peers[i].Base; base.IsValid() {
+				near = base
 			}
 		}
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)

@@ -73,16 +73,20 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 		return flow.Entries{}, problems
 	}
 	c := crossCluster{Node: t.self(r), role: at, gateways: t.otherGateways(r, at, peer)}
+	var e flow.Entries
+	if at.takes(peer) && peer.Base.IsValid() && peer.Base != at.own {
+		c.PeerSource, c.own = peer.Base, peer.Base
+		e.Flows = c.translate(peer.CIDRs...)
+	}
 	c.nodes = c.Node
-	if at.takes(peer) && at.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, at.own) {
-		c.Ends = append(slices.Clone(c.Ends), at.own) // peers send to it
+	if at.takes(peer) && c.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, c.own) {
+		c.Ends = append(slices.Clone(c.Ends), c.own) // peers send to it
 		if !c.Encrypted {
 			c.nodes = c.Node
 		}
 	}
 	c.ways = t.waysTo(r, at, peer)
 	c.portOf = func(end netip.Addr) ofp.Port { return t.wayPort(r, end) }
-	var e flow.Entries
 	if at.direct(peer) {
 		e.Groups = c.ways.groups() // on other Nodes all peers share them
 	}
@@ -155,7 +159,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 			return flows
 		}
 		here := c.Node
-		if peer.WireGuard != nil {
+		if len(peer.WireGuard) > 0 {
 			here.Ends = []netip.Addr{c.own} // inside: what came in plain text was for another address
 		}
 		for _, end := range peer.TunnelSources() {
@@ -242,19 +246,25 @@ func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
 	return flows
 }
 
-// translate gives requests to peers the Gateway's address, and undoes it for the replies,
-// which come from peers. The host uses that address too, but not with them.
-func (c crossCluster) translate() []flow.Flow {
-	return []flow.Flow{
-		{
-			Table: SNAT, Priority: normal,
-			Match:   flow.All(flow.IP(), snat.Is(snatCross)),
-			Actions: flow.Do(translateSource(c.own)),
-		},
-		{
-			Table: UnSNAT, Priority: normal,
-			Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.own))),
-			Actions: flow.Do(restoreSource()),
-		},
+// translate gives requests to peers the Gateway's address, or those to some of a peer's ranges the one that this Node has for it, and
+// undoes it for the replies, which come from peers. The host uses that address too, but not with them.
+func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
+	requests := flow.Flow{
+		Table: SNAT, Priority: normal,
+		Match:   flow.All(flow.IP(), snat.Is(snatCross)),
+		Actions: flow.Do(translateSource(c.own)),
 	}
+	flows := []flow.Flow{requests}
+	if len(to) > 0 {
+		flows = nil
+	}
+	for _, cidr := range to {
+		requests.Priority, requests.Match = high, flow.All(flow.IP(), snat.Is(snatCross), flow.IPDst(cidr.Masked()))
+		flows = append(flows, requests)
+	}
+	return append(flows, flow.Flow{
+		Table: UnSNAT, Priority: normal,
+		Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.own))),
+		Actions: flow.Do(restoreSource()),
+	})
 }

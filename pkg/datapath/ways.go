@@ -67,6 +67,9 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 	switch {
 	case at.direct(peer):
 		node.TunnelSource = node.PeerSource
+		if peer.Base.IsValid() {
+			node.TunnelSource = peer.Base
+		}
 		return t.waysOver(r, node, peer.ClusterID, peer.Ways)
 	case peer.Active:
 		return t.ownWays(r, at)

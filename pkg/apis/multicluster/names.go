@@ -67,6 +67,9 @@ const (
 	AnnotationKeyNotBefore = "multicluster.tombolo.io/wireguard-key-not-before"
 	// AnnotationPhase on a Gateway, by the member controller, is PhaseJoining, PhaseLeaving or PhaseLeft while it comes or goes.
 	AnnotationPhase = "multicluster.tombolo.io/phase"
+	// AnnotationInsideIP on a Gateway, by the member controller, is the address inside WireGuard at which its agent may take what
+	// other clusters send: they are told of it.
+	AnnotationInsideIP = "multicluster.tombolo.io/inside-ip"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )

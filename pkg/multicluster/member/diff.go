@@ -409,6 +409,7 @@ func mergeGateway(into, want *mcv1alpha1.Gateway) {
 	into.GatewayIP, into.InternalIP, into.ServiceCIDR = want.GatewayIP, want.InternalIP, want.ServiceCIDR
 	mergeAnnotation(into, want, multicluster.AnnotationKeptPods)
 	mergeAnnotation(into, want, multicluster.AnnotationPhase)
+	mergeAnnotation(into, want, multicluster.AnnotationInsideIP)
 }
 
 func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {

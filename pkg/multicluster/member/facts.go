@@ -195,7 +195,7 @@ func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
-	m := metaFacts(o, multicluster.AnnotationKeptPods, multicluster.AnnotationPhase)
+	m := metaFacts(o, multicluster.AnnotationKeptPods, multicluster.AnnotationPhase, multicluster.AnnotationInsideIP)
 	m.CreationTimestamp = o.CreationTimestamp
 	return &mcv1alpha1.Gateway{ObjectMeta: m, GatewayIP: o.GatewayIP, InternalIP: o.InternalIP, ServiceCIDR: o.ServiceCIDR, WireGuard: o.WireGuard, Status: o.Status}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -74,8 +75,14 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 			metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationKeptPods, kept)
 		}
 		g.ServiceCIDR = env.ServiceCIDR
-		if have := present[g.Name]; have != nil && env.ServiceCIDR == "" {
+		have := present[g.Name]
+		if have != nil && env.ServiceCIDR == "" {
 			g.ServiceCIDR = have.ServiceCIDR
+		}
+		if have != nil && have.WireGuard != nil { // its agent announces this address, and then other clusters are told of it
+			if ip, err := claims.Address(g.GatewayIP); err == nil && peering.InsideOf(ip).IsValid() {
+				metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationInsideIP, peering.InsideOf(ip).String())
+			}
 		}
 	}
 	return candidates, ps
@@ -194,15 +201,24 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	if known {
 		t.tunnelMismatch(tunnel, r, (*faults)(&ps))
 	}
-	for _, g := range gateways {
+	for i, g := range gateways {
 		if phaseOf(g) == multicluster.PhaseLeft {
 			continue
 		}
-		info.GatewayInfos = append(info.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
-	}
-	// One key goes with a ClusterInfo: that of the gateway which clusters take that know one.
-	if g, ok := derive.Get(r, t.gateways, keyOf(gateways[0])); ok && g.WireGuard != nil {
-		info.WireGuard = g.WireGuard.DeepCopy() // the agent on the Gateway Node writes its key there
+		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
+		have, _ := derive.Get(r, t.gateways, keyOf(g))
+		key := have != nil && have.WireGuard != nil // the agent on the Gateway's Node writes it there
+		if i == 0 && key {
+			info.WireGuard = have.WireGuard.DeepCopy() // for clusters that know one key, and take the first gateway
+			info.WireGuard.InsideIP = ""
+		}
+		switch {
+		case key && have.WireGuard.InsideIP != "" && (i == 0 || info.Inside()):
+			gatewayInfo.WireGuard = have.WireGuard.DeepCopy()
+		case info.Inside():
+			continue // until its agent has announced its key
+		}
+		info.GatewayInfos = append(info.GatewayInfos, gatewayInfo)
 	}
 	var annotations map[string]string
 	if text := requests.ReachedText(t.reachedBy(r)); text != "" {

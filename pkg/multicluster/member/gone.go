@@ -77,11 +77,11 @@ func (t *tables) wasGone(m membership, r *derive.Reader) map[string]bool {
 	return out
 }
 
-// watched says whether Gateways watch their ways to a cluster, and will report them if they have not yet: those without encryption to one
-// that says it watches them, too.
+// watched says whether Gateways watch their ways to a cluster, and will report them if they have not yet: those to a cluster
+// that says it watches them, too, unless it has one address inside WireGuard for all its Gateways.
 func (t *tables) watched(id string, r *derive.Reader) bool {
 	return slices.ContainsFunc(values(derive.All(r, t.clusterInfoImports)), func(cii *mcv1alpha1.ClusterInfoImport) bool {
-		return cii.Spec.ClusterID == id && cii.Spec.WireGuard == nil && slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
+		return cii.Spec.ClusterID == id && (cii.Spec.WireGuard == nil || cii.Spec.Inside()) && slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
 	})
 }
 

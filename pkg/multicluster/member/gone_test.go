@@ -105,6 +105,11 @@ func TestPlanGone(t *testing.T) {
 		{"no Gateway has reported, and it was gone", nil, changes{was, ways(nil)}, "east south -west"},
 		{"it is not watched any more, and was gone", nil, changes{was, ways(nil), func(v *View) { v.ClusterInfoImports[0].Spec.Features = nil }}, "east south west"},
 		{"it is encrypted, and was gone", nil, changes{was, ways(nil), func(v *View) { v.ClusterInfoImports[0].Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"} }}, "east south west"},
+		{"it is encrypted, each Gateway for itself, and was gone", nil, changes{was, ways(nil), func(v *View) {
+			info := &v.ClusterInfoImports[0].Spec
+			info.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"}
+			info.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k", InsideIP: "240.0.0.1"}}}
+		}}, "east south -west"},
 		{"it is back", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "up", "south/192.0.2.2": "up"})}, "east south west"},
 		{"one of two ways is up", nil, changes{was, ways(map[string]string{"west/192.0.2.1": "lost", "west/192.0.2.9": "up", "south/192.0.2.2": "up"})}, "east south west"},
 		{"it was gone, and another reaches it", map[string]string{"south": "west"}, changes{was}, "east south west"},

@@ -37,7 +37,8 @@ func (t *tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway, prese
 	for _, node := range nodes {
 		have := present[node.Name]
 		switch {
-		case have == nil || have.GatewayIP == "" || !have.DeletionTimestamp.IsZero() || have.WireGuard != nil: // encrypted traffic has one Gateway
+		case have == nil || have.GatewayIP == "" || !have.DeletionTimestamp.IsZero():
+		case have.WireGuard != nil && have.WireGuard.InsideIP == "": // encrypted traffic has one Gateway
 		case !nodeReady(node) || !node.DeletionTimestamp.IsZero():
 		case slices.ContainsFunc(wanted, func(g *mcv1alpha1.Gateway) bool {
 			return g.Name == have.Name || g.GatewayIP == have.GatewayIP || g.InternalIP == have.InternalIP
@@ -61,6 +62,10 @@ func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 	in := func(g *mcv1alpha1.Gateway, phase string) {
 		metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationPhase, phase)
 	}
+	// Until its agent has announced a key, a Gateway can carry nothing beside others that encrypt.
+	inside := func(g *mcv1alpha1.Gateway) bool { return g != nil && g.WireGuard != nil && g.WireGuard.InsideIP != "" }
+	encrypts := slices.ContainsFunc(slices.Collect(maps.Values(present)), inside)
+	keyless := func(g *mcv1alpha1.Gateway) bool { return encrypts && !inside(present[g.Name]) }
 	alone := !slices.ContainsFunc(append(slices.Clone(wanted), going...), func(g *mcv1alpha1.Gateway) bool { return !unused(g) })
 	var used, others []*mcv1alpha1.Gateway
 	for _, g := range wanted {
@@ -69,7 +74,7 @@ func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 			phase = phaseOf(have)
 		}
 		switch {
-		case alone, phase == "", phase == multicluster.PhaseLeaving, phase == multicluster.PhaseJoining && (over(g) || t.hasJoined(g, r)):
+		case alone, phase == "", phase == multicluster.PhaseLeaving, phase == multicluster.PhaseJoining && !keyless(g) && (over(g) || t.hasJoined(g, r)):
 			used = append(used, g)
 		default:
 			in(g, multicluster.PhaseJoining)

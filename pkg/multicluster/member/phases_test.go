@@ -17,6 +17,11 @@ import (
 // TestPlanPhases: a Gateway that comes is used once others take what it sends, one that goes is there until nobody sends by it.
 func TestPlanPhases(t *testing.T) {
 	const up, down = "up", "down"
+	inside := func(list ...*mcv1alpha1.Gateway) {
+		for _, g := range list {
+			g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "key of " + g.Name, InsideIP: "245.255.255.254"}
+		}
+	}
 	for _, row := range []struct {
 		name      string
 		present   string // "node-1, node-2 joining": Gateways with their phases
@@ -52,6 +57,9 @@ func TestPlanPhases(t *testing.T) {
 		{"one takes over: the other waits", "node-1", "node-2", nil, "", "", "node-1, node-2 joining", 2},
 		{"one takes over: it is used", "node-1, node-2 joining", "node-2", nil, up, "", "node-2, node-1 leaving", 2},
 		{"all go", "node-1, node-2", "", nil, up, "", "", 0},
+		{"encrypted traffic has several", "node-1, node-2", "node-1", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2 leaving", 2},
+		{"an encrypted one comes, without a key yet", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2", "node-1, node-2 joining", 1},
+		{"and has one", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2", 2},
 		{"encrypted traffic has one Gateway", "node-1, node-2", "node-2", func(v *View) { v.Gateways[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "x"} }, up, "", "node-2", 1},
 		{"a phase that nobody knows", "node-1, node-2 resting", "node-1 node-2", nil, "", "", "node-1, node-2 joining", 2},
 	} {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
@@ -189,6 +190,49 @@ func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 			want := map[string]string{"node-1": "k", "node-2": "other"}[g.Name]
 			expect(t, "the Gateway keeps its key", g.WireGuard, &mcv1alpha1.WireGuardInfo{PublicKey: want})
 		}
+	}
+}
+
+// TestPlanGatewaysInside: a Gateway whose agent has a key gets an address inside WireGuard, and others are told of those that announce it.
+func TestPlanGatewaysInside(t *testing.T) {
+	info := func(key, inside string) *mcv1alpha1.WireGuardInfo {
+		return &mcv1alpha1.WireGuardInfo{PublicKey: key, NextPort: 51822, InsideIP: inside}
+	}
+	first, second := "245.255.255.254", "245.255.255.253"
+	one := &mcv1alpha1.WireGuardInfo{PublicKey: "k", NextPort: 51822}
+	for _, row := range []struct {
+		name     string
+		have     [2]*mcv1alpha1.WireGuardInfo
+		assigned string
+		infos    []mcv1alpha1.GatewayInfo
+		cluster  *mcv1alpha1.WireGuardInfo
+	}{
+		{"nothing is encrypted", [2]*mcv1alpha1.WireGuardInfo{}, " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
+		{"they have keys", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", "")}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, one},
+		{"and announce addresses", [2]*mcv1alpha1.WireGuardInfo{info("k", first), info("other", second)}, first + " " + second,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}, {GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, one},
+		{"the second does not yet", [2]*mcv1alpha1.WireGuardInfo{info("k", first), nil}, first + " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}}, one},
+		{"the second alone", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", second)}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, one},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
+			for i, w := range row.have {
+				ip := fmt.Sprintf("10.0.0.%d", i+1)
+				g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", fmt.Sprintf("node-%d", i+1)), GatewayIP: ip, InternalIP: ip, ServiceCIDR: "10.97.0.0/16", WireGuard: w}
+				g.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(i) * time.Minute)}
+				v.Gateways = append(v.Gateways, g)
+			}
+			d, _ := Plan(v)
+			got := d.ResourceExports[0].Spec.ClusterInfo
+			expect(t, "gateways", got.GatewayInfos, row.infos)
+			expect(t, "key of the cluster", got.WireGuard, row.cluster)
+			var assigned []string
+			for _, g := range d.Gateways {
+				assigned = append(assigned, g.Annotations[multicluster.AnnotationInsideIP])
+			}
+			expect(t, "addresses", strings.Join(assigned, " "), row.assigned)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -10,8 +11,56 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// With encryption a cluster has one address inside, the first of its Service range, and the tunnels between clusters end
-// there: packets to it are routed to WireGuard. So a cluster uses one gateway, the oldest, and one of each peer.
+// With encryption the tunnels between clusters end at addresses inside WireGuard: packets to them are routed to it. Each Gateway has
+// a key and an address of its own there, which ClusterInfos carry beside the Gateway's address. To a cluster that announces one
+// key, as Antrea's do, and whose address inside is the first of its Service range, this one is the same: it uses one gateway, the
+// oldest, and one of that peer.
+
+// InsideRange has the addresses inside WireGuard of Gateways, between clusters, and of Nodes, in a cluster: a part of IPv4 that no host
+// uses (RFC 1112, section 4), so that no range of users meets it.
+var InsideRange = netip.MustParsePrefix("240.0.0.0/4")
+
+// InsideOf is the address inside WireGuard of the Gateway with an address outside: its last 28 bits, inverted, so that they are not
+// those of a Node with a private address, which is inside a cluster what these are between clusters. It is not valid where there is none.
+func InsideOf(outside netip.Addr) netip.Addr {
+	if !outside.Is4() {
+		return netip.Addr{}
+	}
+	a := outside.As4()
+	for i := range a {
+		a[i] = ^a[i]
+	}
+	a[0] |= 0xf0
+	return netip.AddrFrom4(a)
+}
+
+// InsideOfNode is the address inside WireGuard of a Node with an address outside: its last 28 bits. It is the first of the range, which
+// nobody has, where there is none.
+func InsideOfNode(outside netip.Addr) netip.Addr {
+	if !outside.Is4() {
+		return InsideRange.Addr()
+	}
+	a := outside.As4()
+	a[0] |= 0xf0
+	return netip.AddrFrom4(a)
+}
+
+// inside reads an address inside.
+func inside(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err != nil || !InsideRange.Contains(a) || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return netip.Addr{}, fmt.Errorf("%.60q is not an address of %s", text, InsideRange)
+	}
+	return a, nil
+}
+
+// knownInside says whether this Node, where it is a Gateway, and all Gateways that others send by have addresses of their own inside.
+func (p Peering) knownInside() bool {
+	if p.Role == Gateway && !p.InsideIP.IsValid() {
+		return false
+	}
+	return !slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && !g.InsideIP.IsValid() })
+}
 
 // ownBase is this cluster's address inside; false where it cannot be known.
 func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
@@ -26,44 +75,112 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 	return services.Masked().Addr(), true
 }
 
-// encryption decides whether a peer can be reached as both sides ask for: false when it cannot. The key is that of a peer to which
-// traffic is encrypted.
-func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport) (key publickey.Key, ok bool) {
-	const field = "spec.wireGuard.publicKey"
-	id, text := ci.Spec.ClusterID, ""
-	if ci.Spec.WireGuard != nil {
-		text = ci.Spec.WireGuard.PublicKey
+// agreed decides whether both sides ask for the same.
+func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport) bool {
+	id, announced := ci.Spec.ClusterID, ci.Spec.WireGuard != nil && ci.Spec.WireGuard.PublicKey != ""
+	switch {
+	case p.view.Encrypt && !announced:
+		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption", "cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then", id)
+		return false
+	case !p.view.Encrypt && announced && !p.view.AllowUnencryptedPeers:
+		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
+		return false
 	}
-	if !p.view.Encrypt {
-		if text != "" && !p.view.AllowUnencryptedPeers {
-			p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
-			return key, false
+	return true
+}
+
+// encryption adds the ends of encrypted ways to the peer's usable gateways; false where there is none.
+func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
+	if !ci.Spec.Inside() || !p.inside {
+		peer.Active, peer.Base = false, p.base
+		w := WireGuard{Endpoint: peer.Gateways[0], Inside: peer.CIDRs[0].Masked().Addr()}
+		return p.keys(object, "spec.wireGuard", ci.Spec.WireGuard, peer, w)
+	}
+	usable, at := peer.Gateways, []netip.Addr{}
+	for i, info := range ci.Spec.GatewayInfos {
+		outside, err := claims.Address(info.GatewayIP)
+		if err != nil || !slices.Contains(usable, outside) || slices.Contains(at, outside) || info.WireGuard == nil || info.WireGuard.InsideIP == "" {
+			continue // it has been said why, or the Gateway's agent is about to announce its key
 		}
-		return key, true
+		field := fmt.Sprintf("spec.gatewayInfos[%d].wireGuard", i)
+		end, err := inside(info.WireGuard.InsideIP)
+		if err != nil {
+			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and in the leader's", outside, peer.ClusterID, err)
+			continue
+		}
+		if owner := p.insideOwner(end, *peer); owner != "" {
+			p.report(object, field+".insideIP", "DuplicateInsideIP", "gateway %s of cluster %s ignored: its address inside WireGuard, %s, is that of %s: the last 28 bits of Gateways' addresses have to differ; give one of them another address", outside, peer.ClusterID, end, owner)
+			continue
+		}
+		if p.keys(object, field, info.WireGuard, peer, WireGuard{Endpoint: outside, Inside: end}) {
+			at = append(at, outside)
+		}
 	}
-	if text == "" {
-		p.report(object, field, "PeerWithoutEncryption", "cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then", id)
-		return key, false
+	peer.Gateways = at
+	return len(at) > 0
+}
+
+// keys adds an end with the keys that are announced for it; false where they cannot be used.
+func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer *Peer, w WireGuard) bool {
+	var err error
+	if w.PublicKey, err = publickey.Parse(info.PublicKey); err != nil {
+		p.report(object, field+".publicKey", "InvalidWireGuardKey", "%s ignored: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its key again", peer.named(w), err)
+		return false
 	}
-	key, err := publickey.Parse(text)
-	if err != nil {
-		p.report(object, field, "InvalidWireGuardKey", "cluster %s ignored: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its key again", id, err)
-		return key, false
+	if owner := p.keyOwner(w.PublicKey, *peer); owner != "" {
+		p.report(object, field+".publicKey", "DuplicateWireGuardKey", "%s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents", peer.named(w), owner)
+		return false
 	}
-	if owner := p.keyOwner(key); owner != "" {
-		p.report(object, field, "DuplicateWireGuardKey", "cluster %s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents", id, owner)
-		return key, false
+	p.next(object, field, info, peer, &w)
+	peer.WireGuard = append(peer.WireGuard, w)
+	return true
+}
+
+// named is an end for people.
+func (peer Peer) named(w WireGuard) string {
+	if peer.Base.IsValid() {
+		return "cluster " + peer.ClusterID
 	}
-	return key, true
+	return fmt.Sprintf("gateway %s of cluster %s", w.Endpoint, peer.ClusterID)
+}
+
+// Name is an end of the peer's encrypted ways for people.
+func (peer Peer) Name(w WireGuard) string {
+	if len(peer.WireGuard) == 1 {
+		return "cluster " + peer.ClusterID
+	}
+	return peer.named(w)
+}
+
+// Outside is the address by which the gateway is known whose tunnels end at an address.
+func (peer Peer) Outside(end netip.Addr) netip.Addr {
+	if i := slices.IndexFunc(peer.WireGuard, func(w WireGuard) bool { return w.Inside == end }); i >= 0 {
+		return peer.WireGuard[i].Endpoint
+	}
+	return end
+}
+
+// insideOwner says whose an address inside is already, "" when nobody's.
+func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
+	if i := slices.IndexFunc(p.own, func(g GatewayNode) bool { return g.InsideIP == a }); i >= 0 {
+		return "Gateway " + p.own[i].Name + " of this cluster"
+	}
+	if slices.ContainsFunc(p.view.Own.Nodes, func(n netip.Addr) bool { return n.Is4() && InsideOfNode(n) == a }) {
+		return "a Node of this cluster"
+	}
+	for _, o := range append(slices.Clone(p.peers), peer) {
+		if i := slices.IndexFunc(o.WireGuard, func(w WireGuard) bool { return w.Inside == a }); i >= 0 {
+			return "gateway " + o.WireGuard[i].Endpoint.String() + " of cluster " + o.ClusterID
+		}
+	}
+	return ""
 }
 
 // next adds what a peer says about a change of its key. Bad content is left out alone: the peer is reached by the key that it has.
-func (p *planner) next(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, w *WireGuard) {
-	const field = "spec.wireGuard.nextPublicKey"
-	id, info := ci.Spec.ClusterID, ci.Spec.WireGuard
+func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer *Peer, w *WireGuard) {
 	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
-		p.report(object, "spec.wireGuard.nextPort", "InvalidWireGuardPort",
-			"packets of cluster %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this release in that cluster and in the leader's", id, info.NextPort)
+		p.report(object, field+".nextPort", "InvalidWireGuardPort",
+			"packets of %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this release in that cluster and in the leader's", peer.named(*w), info.NextPort)
 		return
 	}
 	w.NextPort = uint16(info.NextPort)
@@ -72,36 +189,38 @@ func (p *planner) next(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, 
 	}
 	key, err := publickey.Parse(info.NextPublicKey)
 	if err != nil {
-		p.report(object, field, "InvalidWireGuardKey",
-			"packets of cluster %s will be lost when it changes its WireGuard key: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its keys again", id, err)
+		p.report(object, field+".nextPublicKey", "InvalidWireGuardKey",
+			"packets of %s will be lost when it changes its WireGuard key: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its keys again", peer.named(*w), err)
 		return
 	}
-	if owner := p.keyOwner(key); owner != "" {
-		p.report(object, field, "DuplicateWireGuardKey",
-			"cluster %s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent", id, owner)
+	if owner := p.keyOwner(key, *peer); owner != "" {
+		p.report(object, field+".nextPublicKey", "DuplicateWireGuardKey",
+			"%s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent", peer.named(*w), owner)
 		return
 	}
 	w.Next = key
 }
 
 // keyOwner says whose a key is already, "" when nobody's.
-func (p *planner) keyOwner(key publickey.Key) string {
+func (p *planner) keyOwner(key publickey.Key, peer Peer) string {
 	text := key.String()
 	for _, g := range p.view.Gateways {
 		if g.WireGuard != nil && (g.WireGuard.PublicKey == text || g.WireGuard.NextPublicKey == text) {
 			return "Gateway " + g.Name + " of this cluster"
 		}
 	}
-	for _, o := range p.peers {
-		if o.WireGuard.PublicKey == key || o.WireGuard.Next == key {
-			return "cluster " + o.ClusterID
+	for _, o := range append(slices.Clone(p.peers), peer) {
+		if i := slices.IndexFunc(o.WireGuard, func(w WireGuard) bool { return w.PublicKey == key || w.Next == key }); i >= 0 {
+			return o.named(o.WireGuard[i])
 		}
 	}
 	return ""
 }
 
-// inside makes the peer's tunnels end inside.
-func (peer *Peer) inside() {
-	peer.WireGuard.Endpoint = peer.Gateways[0]
-	peer.Gateways, peer.Active = []netip.Addr{peer.CIDRs[0].Masked().Addr()}, false
+// goInside makes the peer's tunnels end inside.
+func (peer *Peer) goInside() {
+	peer.Gateways = nil
+	for _, w := range peer.WireGuard {
+		peer.Gateways = append(peer.Gateways, w.Inside)
+	}
 }

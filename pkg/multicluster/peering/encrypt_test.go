@@ -2,12 +2,14 @@ package peering
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
@@ -37,7 +39,7 @@ func TestPlanEncrypted(t *testing.T) {
 	}
 	both := func(north string) []string {
 		return []string{"gateway of node-1 10.97.0.0 192.168.78.101", "north [10.98.0.0/16] [10.98.0.0] via 10.98.0.0", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0",
-			"north is at 192.168.79.101 with " + key(7) + north, "west is at 192.168.77.101 with " + key(9) + ", next " + key(10) + " at 51822"}
+			"cluster north is at 192.168.79.101 with " + key(7) + north, "cluster west is at 192.168.77.101 with " + key(9) + ", next " + key(10) + " at 51822"}
 	}
 	west := with(imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"), key(9))
 	for _, test := range []struct {
@@ -49,19 +51,19 @@ func TestPlanEncrypted(t *testing.T) {
 		problems []string
 	}{
 		{"the first Gateway", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west},
-			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "west is at 192.168.77.101 with " + key(9)}, nil},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)}, nil},
 		{"another Gateway goes by the first", "node-2", own(), []*mcv1alpha1.ClusterInfoImport{west},
-			[]string{"gateway of node-2 10.97.0.0 192.168.78.102", "west [10.96.0.0/16] [10.96.0.0] via 192.168.78.101", "west is at 192.168.77.101 with " + key(9)}, nil},
+			[]string{"gateway of node-2 10.97.0.0 192.168.78.102", "west [10.96.0.0/16] [10.96.0.0] via 192.168.78.101", "cluster west is at 192.168.77.101 with " + key(9)}, nil},
 		{"a regular Node goes by the first", "node-3", own(), []*mcv1alpha1.ClusterInfoImport{west},
-			[]string{"regular of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 192.168.78.101", "west is at 192.168.77.101 with " + key(9)}, nil},
+			[]string{"regular of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 192.168.78.101", "cluster west is at 192.168.77.101 with " + key(9)}, nil},
 		{"a peer without a key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{imported("north", "10.98.0.0/16", "192.168.79.101"), west},
-			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "west is at 192.168.77.101 with " + key(9)},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)},
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: it announces no WireGuard key"}},
 		{"what is no key", "node-3", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), "k")},
 			[]string{"regular of node-1 10.97.0.0 192.168.78.101"},
 			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: "k" is not a WireGuard key`}},
 		{"another cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{aged(with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(9)), time.Hour), west},
-			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "west is at 192.168.77.101 with " + key(9)},
+			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)},
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: cluster west has the same WireGuard key"}},
 		{"this cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(2))},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101"},
@@ -84,17 +86,7 @@ func TestPlanEncrypted(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, Encrypt: true, AllowUnencryptedPeers: true})
 			have := text(p)
-			for _, peer := range p.Peers {
-				line := fmt.Sprintf("%s is at %s with %s", peer.ClusterID, peer.WireGuard.Endpoint, peer.WireGuard.PublicKey)
-				if w := peer.WireGuard; w.NextPort != 0 {
-					next := ""
-					if w.Next != (publickey.Key{}) {
-						next = w.Next.String()
-					}
-					line += fmt.Sprintf(", next %s at %d", next, w.NextPort)
-				}
-				have = append(have, line)
-			}
+			have = append(have, encryptedText(p)...)
 			if diff := cmp.Diff(test.want, have); diff != "" {
 				t.Errorf("peering (-want +have):\n%s", diff)
 			}
@@ -110,5 +102,145 @@ func TestPlanEncrypted(t *testing.T) {
 				t.Errorf("watched are %v, want the other Gateway at most", ends)
 			}
 		})
+	}
+}
+
+// encryptedText has a line for each end of an encrypted way.
+func encryptedText(p Peering) (out []string) {
+	for _, peer := range p.Peers {
+		for _, w := range peer.WireGuard {
+			line := fmt.Sprintf("%s is at %s with %s", peer.Name(w), w.Endpoint, w.PublicKey)
+			if w.NextPort != 0 {
+				next := ""
+				if w.Next != (publickey.Key{}) {
+					next = w.Next.String()
+				}
+				line += fmt.Sprintf(", next %s at %d", next, w.NextPort)
+			}
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestPlanEncryptedGateways: each Gateway has encrypted ways to each of a peer's, and one way of the first to the first of a peer
+// that announces one key.
+func TestPlanEncryptedGateways(t *testing.T) {
+	key := func(n byte) string { return publickey.Key{n}.String() }
+	own := func(change ...func(first, second *mcv1alpha1.Gateway)) []*mcv1alpha1.Gateway {
+		out := []*mcv1alpha1.Gateway{gateway("node-1", "192.168.78.101", "192.168.78.101", 2*time.Hour), gateway("node-2", "192.168.78.102", "192.168.78.102", time.Hour)}
+		for i, g := range out {
+			g.ServiceCIDR, g.WireGuard = "10.97.0.0/16", &mcv1alpha1.WireGuardInfo{PublicKey: key(byte(1 + i))}
+			g.Annotations = map[string]string{multicluster.AnnotationInsideIP: []string{"255.87.177.154", "255.87.177.153"}[i]}
+		}
+		for _, f := range change {
+			f(out[0], out[1])
+		}
+		return out
+	}
+	west := func(change ...func(info *mcv1alpha1.ClusterInfo)) *mcv1alpha1.ClusterInfoImport {
+		ci := aged(imported("west", "10.96.0.0/16", "192.168.77.101", "192.168.77.102"), time.Hour)
+		ci.Spec.Features, ci.Spec.WireGuard = []string{mcv1alpha1.FeatureActiveGateways}, &mcv1alpha1.WireGuardInfo{PublicKey: key(9)}
+		for i, inside := range []string{"255.87.178.154", "255.87.178.153"} {
+			ci.Spec.GatewayInfos[i].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(byte(9 + i)), InsideIP: inside}
+		}
+		for _, f := range change {
+			f(&ci.Spec)
+		}
+		return ci
+	}
+	north := imported("north", "10.98.0.0/16", "192.168.79.101")
+	north.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(7)}
+	gatewayOf := func(node, inside, address string) string { return "gateway of " + node + " " + inside + " " + address }
+	direct := "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 255.87.178.154 255.87.178.153"
+	ends := []string{"gateway 192.168.77.101 of cluster west is at 192.168.77.101 with " + key(9), "gateway 192.168.77.102 of cluster west is at 192.168.77.102 with " + key(10)}
+	oneWay := func(via string) []string {
+		return []string{"west [10.96.0.0/16] [10.96.0.0] via " + via, "cluster west is at 192.168.77.101 with " + key(9)}
+	}
+	for _, test := range []struct {
+		name     string
+		node     string
+		gateways []*mcv1alpha1.Gateway
+		imports  []*mcv1alpha1.ClusterInfoImport
+		want     []string
+		watched  string
+		problem  string
+	}{
+		{"the first Gateway", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
+		{"another Gateway", "node-2", own(), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-2", "255.87.177.153", "192.168.78.102"), direct}, ends...), "[192.168.78.101 255.87.178.154 255.87.178.153]", ""},
+		{"a regular Node", "node-3", own(), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{"regular of node-1 255.87.177.154 192.168.78.101", "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.101 192.168.78.102"}, ends...), "[192.168.78.101 192.168.78.102]", ""},
+		{"a peer with one key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{north, west()},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "north [10.98.0.0/16] [10.98.0.0] via 10.98.0.0", direct,
+				"cluster north is at 192.168.79.101 with " + key(7)}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
+		{"a peer with one key, from another Gateway", "node-2", own(), []*mcv1alpha1.ClusterInfoImport{north},
+			[]string{gatewayOf("node-2", "255.87.177.153", "192.168.78.102"), "north [10.98.0.0/16] [10.98.0.0] via 192.168.78.101", "cluster north is at 192.168.79.101 with " + key(7)}, "[192.168.78.101]", ""},
+		{"this cluster has one address", "node-1", own(func(first, _ *mcv1alpha1.Gateway) { first.Annotations = nil }), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-1", "10.97.0.0", "192.168.78.101")}, oneWay("10.96.0.0")...), "[192.168.78.102]", ""},
+		{"a Gateway that comes has none yet", "node-1", own(func(_, second *mcv1alpha1.Gateway) {
+			second.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
+		}), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
+		{"and it sends by the first", "node-2", own(func(_, second *mcv1alpha1.Gateway) {
+			second.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
+		}), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-2", "10.97.0.0", "192.168.78.102")}, oneWay("192.168.78.101")...), "[192.168.78.101]", ""},
+		{"a gateway of the peer has none yet", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard = nil })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]", ""},
+		{"an address that is none", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "10.0.0.1" })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: "10.0.0.1" is not an address of 240.0.0.0/4`},
+		{"this cluster's address", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "255.87.177.153" })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, is that of Gateway node-2 of this cluster`},
+		{"the key of the peer's other gateway", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.PublicKey = key(9) })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			`spec.gatewayInfos[1].wireGuard.publicKey: gateway 192.168.77.102 of cluster west ignored: gateway 192.168.77.101 of cluster west has the same WireGuard key`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, Encrypt: true})
+			if diff := cmp.Diff(test.want, append(text(p), encryptedText(p)...)); diff != "" {
+				t.Errorf("peering (-want +have):\n%s", diff)
+			}
+			ends, _ := p.Watched()
+			if have := fmt.Sprint(ends); have != test.watched {
+				t.Errorf("watched are %s, want %s", have, test.watched)
+			}
+			for _, peer := range p.Peers {
+				want := ""
+				if len(peer.WireGuard) == 1 && peer.WireGuard[0].Inside == peer.CIDRs[0].Addr() {
+					want = "10.97.0.0"
+				}
+				if peer.Base.IsValid() != (want != "") || want != "" && peer.Base.String() != want {
+					t.Errorf("cluster %s knows this one by %s, want %q", peer.ClusterID, peer.Base, want)
+				}
+			}
+			switch {
+			case test.problem == "" && len(problems) > 0, test.problem != "" && len(problems) != 1:
+				t.Errorf("problems %v", problems)
+			case test.problem != "":
+				if line := problems[0].Field + ": " + problems[0].Message; !strings.HasPrefix(line, test.problem) {
+					t.Errorf("problem %q, want %q", line, test.problem)
+				}
+			}
+		})
+	}
+}
+
+// TestInsideOf: the addresses of Gateways are not those of Nodes with private addresses.
+func TestInsideOf(t *testing.T) {
+	for outside, want := range map[string]string{
+		"10.0.0.1": "245.255.255.254", "172.16.3.4": "243.239.252.251", "192.168.78.101": "255.87.177.154", "203.0.113.7": "244.255.142.248", "fd00::1": "invalid IP",
+	} {
+		if have := InsideOf(netip.MustParseAddr(outside)).String(); have != want {
+			t.Errorf("%s is %s inside, want %s", outside, have, want)
+		}
+	}
+	for outside, want := range map[string]string{"10.0.0.1": "250.0.0.1", "192.168.78.101": "240.168.78.101", "fd00::1": "240.0.0.0"} {
+		if have := InsideOfNode(netip.MustParseAddr(outside)).String(); have != want {
+			t.Errorf("Node %s is %s inside, want %s", outside, have, want)
+		}
 	}
 }

@@ -31,22 +31,17 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		p.report(object, "spec.serviceCIDR", "OverlappingServiceCIDR", "cluster %s ignored: its Service range %s overlaps %s: give the clusters of a ClusterSet Service ranges that do not overlap", id, services, other)
 		return Peer{}, false
 	}
-	key, ok := p.encryption(object, ci)
-	if !ok {
+	if !p.agreed(object, ci) {
 		return Peer{}, false
 	}
 	peer := Peer{ClusterID: id, CIDRs: []netip.Prefix{services}, Active: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways),
 		SingleWays: slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureSingleWays)}
-	if !p.gateways(object, ci, &peer) {
+	if !p.gateways(object, ci, &peer) || p.view.Encrypt && !p.encryption(object, ci, &peer) {
 		return Peer{}, false
 	}
 	p.tunnel(object, ci, peer)
 	if p.view.PodToPod && p.preserves(object, ci, &peer) {
 		p.podCIDRs(object, ci, &peer)
-	}
-	if p.view.Encrypt {
-		peer.WireGuard = &WireGuard{PublicKey: key}
-		p.next(object, ci, peer.WireGuard)
 	}
 	return peer, true
 }

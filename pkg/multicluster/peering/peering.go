@@ -96,14 +96,19 @@ type Peer struct {
 	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
 	// NAT, which the receiving cluster's administrator has written down.
 	Sources []netip.Prefix
-	// WireGuard is set where what is for the peer is encrypted.
-	WireGuard *WireGuard
+	// WireGuard are the ends of encrypted ways, one for each of Gateways, which are the addresses inside then; empty where what is for
+	// the peer is not encrypted.
+	WireGuard []WireGuard
+	// Base is this cluster's address for a peer that knows one inside a cluster, and takes nothing from another: the first of the
+	// Service range. It is not valid for others.
+	Base netip.Addr
 }
 
-// WireGuard is the other end of an encrypted way. Gateways are addresses inside it then.
+// WireGuard is the other end of an encrypted way.
 type WireGuard struct {
 	PublicKey publickey.Key
 	Endpoint  netip.Addr // the peer's gateway, outside
+	Inside    netip.Addr // where tunnels to it end
 	// Next is the key that the peer changes to, none while it does not. NextPort is where it takes sessions meanwhile, zero
 	// where it cannot do so.
 	Next     publickey.Key
@@ -132,6 +137,8 @@ type GatewayNode struct {
 	Name string
 	// GatewayIP is where tunnels of other clusters end, InternalIP where those of this cluster's Nodes do.
 	GatewayIP, InternalIP netip.Addr
+	// InsideIP is where encrypted tunnels of other clusters end; not valid where it is not known.
+	InsideIP netip.Addr
 	// Phase is set while it comes or goes: multicluster.PhaseJoining and so on.
 	Phase string
 }
@@ -148,7 +155,7 @@ type Peering struct {
 	// Gateways are those of this cluster, the oldest first, and those that come and go behind the others.
 	Gateways []GatewayNode
 	// GatewayNode is this Node, where it is a Gateway, else the first Gateway. Where traffic is encrypted its GatewayIP is
-	// the address inside: the base of this cluster's Service range.
+	// the address inside: InsideIP, or else the base of this cluster's Service range.
 	GatewayNode
 	Peers []Peer // ordered by cluster ID
 }
@@ -249,11 +256,13 @@ func Plan(v View) (Peering, []problem.Problem) {
 	p.own = out.Gateways
 	p.kept = p.keeps()
 	if p.view.Encrypt {
-		base, ok := p.ownBase(out.Gateways[0].Name)
-		if !ok {
+		if p.base, ok = p.ownBase(out.Gateways[0].Name); !ok {
 			return Peering{}, p.problems
 		}
-		out.GatewayIP = base
+		p.inside = out.knownInside()
+		if out.GatewayIP = p.base; out.InsideIP.IsValid() {
+			out.GatewayIP = out.InsideIP
+		}
 	}
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
@@ -271,7 +280,7 @@ func Plan(v View) (Peering, []problem.Problem) {
 	}
 	if p.view.Encrypt {
 		for i := range p.peers {
-			p.peers[i].inside()
+			p.peers[i].goInside()
 		}
 	} else { // they come from inside otherwise
 		p.tunnelSources()
@@ -289,6 +298,8 @@ func importKey(ci *mcv1alpha1.ClusterInfoImport) string {
 type planner struct {
 	view     View
 	own      []GatewayNode // of this cluster
+	base     netip.Addr    // this cluster's address inside WireGuard, for peers that know one a cluster
+	inside   bool          // this cluster's Gateways have addresses of their own there
 	kept     string        // why connections of this Node's Pods do not keep the client's address; empty where they do
 	peers    []Peer        // accepted so far
 	problems []problem.Problem
@@ -328,7 +339,8 @@ func (p *planner) ownGateways() (out Peering, ok bool) {
 				out.Gateways[i].Name, gatewayIP, internalIP, g.Name)
 			continue
 		}
-		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
+		insideIP, _ := inside(g.Annotations[multicluster.AnnotationInsideIP]) // of the member controller
+		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP, InsideIP: insideIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
 	}
 	if len(out.Gateways) == 0 {
 		return Peering{}, false

@@ -26,6 +26,10 @@ type EndpointsExport struct {
 type GatewayInfo struct {
 	// GatewayIP is the address that other clusters reach the Gateway by.
 	GatewayIP string `json:"gatewayIP,omitempty"`
+	// WireGuard is set where cross-cluster traffic is encrypted and the Gateway takes it beside others: its own key and address
+	// inside. Clusters that know one key a cluster take the ClusterInfo's.
+	// +optional
+	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
 }
 
 // WireGuardInfo is what a Gateway's peers need to know for WireGuard.
@@ -41,6 +45,10 @@ type WireGuardInfo struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	NextPort int32 `json:"nextPort,omitempty"`
+	// InsideIP is where tunnels to the Gateway end inside WireGuard, an address of 240.0.0.0/4. Without one they end at the first
+	// address of the cluster's Service range, at its oldest Gateway.
+	// +optional
+	InsideIP string `json:"insideIP,omitempty"`
 }
 
 // ClusterInfo describes the network of a cluster.
@@ -61,6 +69,11 @@ type ClusterInfo struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	Features []string `json:"features,omitempty"`
+}
+
+// Inside says whether the cluster's Gateways take encrypted traffic each at an address of its own: those that say which.
+func (c *ClusterInfo) Inside() bool {
+	return len(c.GatewayInfos) > 0 && c.GatewayInfos[0].WireGuard != nil && c.GatewayInfos[0].WireGuard.InsideIP != ""
 }
 
 // Features of a ClusterInfo.
