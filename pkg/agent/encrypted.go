@@ -401,7 +401,9 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	e, _ := derive.Get(r, t.encrypted, self)
 	// While a device is not there nothing may leave by another link: wider routes lead to the switch, which drops it.
 	drop := func(to netip.Prefix) {
-		d.Routes = append(d.Routes, hostnet.Route{Dst: to, Link: t.config.HostGateway})
+		if route := (hostnet.Route{Dst: to, Link: t.config.HostGateway}); !slices.Contains(d.Routes, route) { // two ends may be neighbours
+			d.Routes = append(d.Routes, route)
+		}
 	}
 	if t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" }) {
 		drop(peering.InsideRange)

@@ -166,9 +166,9 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		peer.Name, peer.Spec.ClusterID, peer.Spec.ServiceCIDR, peer.Spec.PodCIDRs = "south", "south", "10.99.0.0/16", nil
 		peer.Spec.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeatureSingleWays}
 		peer.Spec.GatewayInfos = nil
-		for i, at := range []string{"192.168.80.101", "192.168.80.102"} {
+		for i, at := range []string{"192.168.80.103", "192.168.80.102"} {
 			peer.Spec.GatewayInfos = append(peer.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: at, WireGuard: &mcv1alpha1.WireGuardInfo{
-				PublicKey: publickey.Key{byte(20 + i)}.String(), InsideIP: []string{"255.87.175.154", "255.87.175.153"}[i]}})
+				PublicKey: publickey.Key{byte(20 + i)}.String(), InsideIP: []string{"255.87.175.152", "255.87.175.153"}[i]}})
 		}
 		peer.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{20}.String()}
 		v.ClusterInfoImports = append(v.ClusterInfoImports, peer)
@@ -179,18 +179,18 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		routes                      []hostnet.Route
 		flows                       []string
 	}{
-		{"node-1", "[192.168.80.101:51821 [255.87.175.154/32] 192.168.80.102:51821 [255.87.175.153/32] 192.168.79.101:51821 [10.98.0.0/32]]", "[255.87.177.154/32 10.97.0.0/32]",
-			"[192.168.78.101 to 192.168.78.102 255.87.177.154 to 255.87.175.153 255.87.177.154 to 255.87.175.154]",
+		{"node-1", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32] 192.168.79.101:51821 [10.98.0.0/32]]", "[255.87.177.154/32 10.97.0.0/32]",
+			"[192.168.78.101 to 192.168.78.102 255.87.177.154 to 255.87.175.152 255.87.177.154 to 255.87.175.153]",
 			[]hostnet.Route{
 				{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")},
 				{Dst: netip.MustParsePrefix("255.87.175.153/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.154")},
 				{Dst: netip.MustParsePrefix("255.87.175.152/31"), Link: "antrea-gw0"},
 			},
 			[]string{"set_field:10.97.0.0->tun_src", "set_field:255.87.177.154->tun_src", "set_field:255.87.175.153->tun_dst", "nat(src=10.97.0.0)", "nat(src=255.87.177.154)", "tun_dst=10.97.0.0", "tun_dst=255.87.177.154"}},
-		{"node-2", "[192.168.80.101:51821 [255.87.175.154/32] 192.168.80.102:51821 [255.87.175.153/32]]", "[255.87.177.153/32]",
-			"[192.168.78.102 to 192.168.78.101 255.87.177.153 to 255.87.175.153 255.87.177.153 to 255.87.175.154]",
-			[]hostnet.Route{{Dst: netip.MustParsePrefix("255.87.175.154/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.153")}},
-			[]string{"set_field:255.87.177.153->tun_src", "set_field:255.87.175.154->tun_dst", "nat(src=255.87.177.153)", "tun_dst=255.87.177.153", "set_field:192.168.78.101->tun_dst"}},
+		{"node-2", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32]]", "[255.87.177.153/32]",
+			"[192.168.78.102 to 192.168.78.101 255.87.177.153 to 255.87.175.152 255.87.177.153 to 255.87.175.153]",
+			[]hostnet.Route{{Dst: netip.MustParsePrefix("255.87.175.152/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.153")}},
+			[]string{"set_field:255.87.177.153->tun_src", "set_field:255.87.175.152->tun_dst", "nat(src=255.87.177.153)", "tun_dst=255.87.177.153", "set_field:192.168.78.101->tun_dst"}},
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			v := view(test.node)
@@ -215,6 +215,11 @@ func TestPlanEncryptedGateways(t *testing.T) {
 					t.Errorf("there is no route %+v in %+v", want, d.Host.Routes)
 				}
 			}
+			for i, r := range d.Host.Routes {
+				if slices.Contains(d.Host.Routes[:i], r) {
+					t.Errorf("route %+v is there twice", r)
+				}
+			}
 			var ways []string
 			for _, p := range d.Bridges[0].Ports {
 				if len(p.BFD) > 0 {
@@ -236,7 +241,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 					t.Errorf("no flow has %s", want)
 				}
 			}
-			for _, outside := range []string{"192.168.79.101", "192.168.80.101", "192.168.80.102"} {
+			for _, outside := range []string{"192.168.79.101", "192.168.80.103", "192.168.80.102"} {
 				if strings.Contains(all.String(), outside) {
 					t.Errorf("a flow has %s, where tunnels in plain text would end", outside)
 				}

@@ -165,10 +165,8 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 	if err := d.policy(ctx, ip); err != nil {
 		return err
 	}
-	if !encrypted { // one Gateway of a cluster carries all that is
-		if err := d.gateways(ctx); err != nil {
-			return err
-		}
+	if err := d.gateways(ctx); err != nil {
+		return err
 	}
 	section("What to try next")
 	fmt.Print(`bin/tombolo-lab --lab demo kubectl east get pods -A -o wide

@@ -17,7 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// testEncryption turns encryption between clusters on, and off again: nothing goes in plain text meanwhile, and a new agent breaks nothing.
+// testEncryption turns encryption between clusters on, and off again: nothing goes in plain text meanwhile, also while another Gateway comes
+// and goes, and a new agent breaks nothing.
 // Then it has the clusters take other tunnels; the last ones stay for the steps that follow.
 func testEncryption(t *testing.T) {
 	url := serviceURL(t)
@@ -44,6 +45,14 @@ func testEncryption(t *testing.T) {
 	restartAgents(t, "east", "west")
 	requests()
 	keyChanges(t, url)
+
+	end := capture(t)
+	secondGateway(t, url)
+	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway-")
+	gatewaysAre(t, url, "node-1 ,")
+	if have := end(); have["WireGuard"] == 0 || len(have) != 1 {
+		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone", have)
+	}
 
 	configure(t, "trafficEncryptionMode: wireGuard", "trafficEncryptionMode: none", "tunnelType: geneve", "tunnelType: gre")
 	passesIn(t, url, "GRE")

@@ -234,27 +234,39 @@ func testLeaderAway(t *testing.T) {
 	must(t, err)
 }
 
-// testGatewayDies has another Node become a Gateway, under requests, and switches the first one off for good.
-func testGatewayDies(t *testing.T) {
-	url := serviceURL(t)
-	ctx := testContext(t)
-	const gateway, other = "node-1", "node-2"
-	kubectl(t, "west", "annotate", "node", other, "multicluster.antrea.io/gateway=true")
-	eventually(t, 2*time.Minute, func(ctx context.Context) error {
-		if a, err := get(ctx, "east", "client", url+"/", 100, "--timeout", "5s"); err != nil || a.ok != 100 {
-			t.Errorf("while a Gateway comes %d of 100 answered, by %v: %v", a.ok, a.by, err)
-		}
-		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
-		if want := gateway + " ," + other + " ,"; err == nil && out != want {
-			err = fmt.Errorf("west's Gateways and their phases are %q, want %q", out, want)
-		}
-		return err
-	})
+// secondGateway has west's other Node become a Gateway, under requests, and its clients lose either for a moment.
+func secondGateway(t *testing.T, url string) {
+	t.Helper()
+	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway=true")
+	gatewaysAre(t, url, "node-1 ,node-2 ,")
 	out, err := verify(t, "--disruptive")
 	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") || !strings.Contains(out, "was away: new connections were lost for") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("verify --disruptive:\n%s", out)
+}
+
+// gatewaysAre waits for west's Gateways, each with its phase, while no request is lost.
+func gatewaysAre(t *testing.T, url, want string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func(ctx context.Context) error {
+		if a, err := get(ctx, "east", "client", url+"/", 100, "--timeout", "5s"); err != nil || a.ok != 100 {
+			t.Errorf("while a Gateway comes or goes %d of 100 answered, by %v: %v", a.ok, a.by, err)
+		}
+		out, err := world.Kubectl(ctx, "west", "get", "gateway", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
+		if err == nil && out != want {
+			err = fmt.Errorf("west's Gateways and their phases are %q, want %q", out, want)
+		}
+		return err
+	})
+}
+
+// testGatewayDies has another Node become a Gateway, under requests, and switches the first one off for good.
+func testGatewayDies(t *testing.T) {
+	url := serviceURL(t)
+	ctx := testContext(t)
+	const gateway, other = "node-1", "node-2"
+	secondGateway(t, url)
 	must(t, world.Lab.Cluster("west").Node(gateway).KillAll(ctx))
 	start := time.Now()
 	eventually(t, 3*time.Minute, func(ctx context.Context) error {
