@@ -71,8 +71,14 @@ var (
 	}
 )
 
-// insideLinks are all of them.
+// insideLinks are all of them, each before the one beside it.
 var insideLinks = []insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
+
+// pair names a link and the other one by which packets to its address come, now or while a key changes.
+func (l insideLink) pair() []string {
+	i := slices.Index(insideLinks, l) / 2 * 2
+	return []string{insideLinks[i].name, insideLinks[i+1].name}
+}
 
 // WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace datapath,
 // where it has.
@@ -423,7 +429,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			link.Addresses = append(link.Addresses, l.net)
 			hop = l.hop
 		} else {
-			link.Guarded = true
+			link.Guards = l.pair()
 			// Packets come by one device while answers already go by the other.
 			d.Sysctls["net/ipv4/conf/"+l.name+"/rp_filter"] = "2"
 		}

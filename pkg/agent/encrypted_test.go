@@ -70,7 +70,7 @@ func TestPlanEncrypted(t *testing.T) {
 	for _, l := range d.Host.Links {
 		links[l.Name] = l
 	}
-	if l := links[betweenClusters.name]; l.MTU != 1440 || !l.Guarded || fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
+	if l := links[betweenClusters.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-mc-wg0 antrea-mc-wg1]" || fmt.Sprint(l.Addresses) != "[10.97.0.0/32]" {
 		t.Errorf("link %+v", l)
 	}
 	for _, want := range []hostnet.Route{
@@ -281,7 +281,7 @@ func TestPlanEncryptedNodes(t *testing.T) {
 	for _, l := range d.Host.Links {
 		links[l.Name] = l
 	}
-	if l := links[betweenNodes.name]; l.MTU != 1440 || !l.Guarded || fmt.Sprint(l.Addresses) != "[240.168.78.101/32]" {
+	if l := links[betweenNodes.name]; l.MTU != 1440 || fmt.Sprint(l.Guards) != "[antrea-wg0 antrea-wg1]" || fmt.Sprint(l.Addresses) != "[240.168.78.101/32]" {
 		t.Errorf("link %+v", l)
 	}
 	for _, want := range []hostnet.Route{

@@ -225,7 +225,7 @@ func (a *applier) sysctls() {
 func (d Desired) clone() Desired {
 	d.Links = slices.Clone(d.Links)
 	for i, l := range d.Links {
-		d.Links[i].Addresses = slices.Clone(l.Addresses)
+		d.Links[i].Addresses, d.Links[i].Guards = slices.Clone(l.Addresses), slices.Clone(l.Guards)
 	}
 	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)

@@ -44,9 +44,10 @@ type Link struct {
 	// address, and the host's own stack must not see the IPv4 packets that arrive on it,
 	// since the switch reads them too and hands over those that are meant for the host.
 	NoAddresses bool
-	// Guarded says that packets to the link's addresses are taken from this link alone, and from other guarded links with the
-	// same address: what comes by another one did not pass what the link stands for, such as decryption.
-	Guarded bool
+	// Guards are the names of the links, this one among them, by which alone packets to the link's addresses are taken; none for
+	// any link. What comes by another one did not pass what the link stands for, such as decryption. A link that will have the
+	// same address later is among them from the beginning: what comes by it must not wait for nft, which may take seconds.
+	Guards []string
 }
 
 // Route is a unicast route of the main table.

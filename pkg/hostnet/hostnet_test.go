@@ -369,10 +369,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestGuards: packets to an address that two guarded links have are taken from both, and from no other link.
+// TestGuards: packets to an address are taken from the links that guard it, also from one that is not there yet, and from no other.
 func TestGuards(t *testing.T) {
-	address := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}
-	chains, _ := tableOf(Desired{Links: []Link{{Name: "wg0", Addresses: address, Guarded: true}, {Name: "wg1", Addresses: address, Guarded: true}, {Name: "eth0", Addresses: address}}})
+	address, guards := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}, []string{"wg0", "wg1"}
+	links := []Link{{Name: "wg0", Addresses: address, Guards: guards}, {Name: "eth0", Addresses: address}}
+	chains, _ := tableOf(Desired{Links: links})
+	both, _ := tableOf(Desired{Links: append(links, Link{Name: "wg1", Addresses: address, Guards: guards})})
+	if !slices.Equal(chains[uplinkChain].rules, both[uplinkChain].rules) {
+		t.Errorf("with the second link the rules are %q", both[uplinkChain].rules)
+	}
 	rules := chains[uplinkChain].rules
 	if want := []string{`ip daddr 10.97.0.0 iifname != { "wg0", "wg1" } drop`}; !slices.Equal(rules, want) {
 		t.Fatalf("rules %q, want %q", rules, want)

@@ -75,13 +75,16 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 	guards := map[netip.Addr][]string{}
 	for _, l := range d.Links {
 		for _, p := range l.Addresses {
-			if l.Guarded && p.Addr().Is4() {
-				guards[p.Addr()] = append(guards[p.Addr()], strconv.Quote(l.Name))
+			for _, name := range l.Guards {
+				if p.Addr().Is4() {
+					guards[p.Addr()] = append(guards[p.Addr()], strconv.Quote(name))
+				}
 			}
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(guards), netip.Addr.Compare) {
-		rules = append(rules, fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(guards[a], ", ")))
+		slices.Sort(guards[a])
+		rules = append(rules, fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(slices.Compact(guards[a]), ", ")))
 	}
 	if len(rules) > 0 {
 		chains[uplinkChain] = nftChain{knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority, rules}
