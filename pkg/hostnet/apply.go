@@ -25,17 +25,22 @@ const (
 	reasonTaken   = "Taken"   // somebody else's configuration is in the way
 )
 
+// table is what an applier knows of our nftables table.
+type table struct {
+	nft *ruleset // nil until the first use
+	// dirty says that it may differ from what it should be: nothing was compared yet,
+	// it was changed, or the last attempt failed.
+	dirty bool
+	want  string // what it was last compared with
+	reads uint64 // how often it was read
+}
+
 // applier makes one comparison after the other. After begin, each part reads its share of
 // the kernel's state and sends what differs; a part that fails does not stop the others.
 type applier struct {
 	handle *netlink.Handle
 	log    *slog.Logger
-	nft    *ruleset // nil until the first use
-	// nftDirty says that the table may differ from what it should be: nothing was compared yet,
-	// it was changed, or the last attempt failed.
-	nftDirty bool
-	nftWant  string // what the table was last compared with
-	nftReads uint64 // how often it was read
+	table  table
 	// asked are the numbers of the links, by name, on which all next hops of tunnels were asked for.
 	asked map[string]int
 

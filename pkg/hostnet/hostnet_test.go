@@ -326,6 +326,43 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
+// TestRoutesDoNotWaitForRules has the nft program take as long as it likes.
+func TestRoutesDoNotWaitForRules(t *testing.T) {
+	dir := t.TempDir()
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nwhile [ ! -e %s/go ]; do sleep 0.05; done\nexec %s \"$@\"\n", dir, nft)
+	if err := os.WriteFile(dir+"/nft", []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	ns := enter(t)
+	m := run(t, ns, time.Hour)
+	sh(t, addGateway)
+	want := node()
+	for _, services := range []string{"10.96.0.0/16", "10.97.0.0/16"} {
+		want.Routes[0].Dst = netip.MustParsePrefix(services)
+		want.Masquerade.Except = append(want.Masquerade.Except, want.Routes[0].Dst)
+		m.Set(want)
+		ovstest.Eventually(t, "there is a route while nft works", func() error {
+			_, err := try("ip route show proto 0x74 | grep " + services)
+			return err
+		})
+	}
+	if err := trySync(m, 100*time.Millisecond); err == nil {
+		t.Error("all is there, and nft has not ended")
+	}
+	if err := os.WriteFile(dir+"/go", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	synced(t, m)
+	if have := sh(t, "nft list table ip tombolo"); !strings.Contains(have, "10.97.0.0/16") || !strings.Contains(have, "masquerade") {
+		t.Errorf("the table has %s", have)
+	}
+}
+
 func TestRefusedAndTaken(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)

@@ -30,6 +30,15 @@ type Options struct {
 	Namespace *netns.NsHandle
 }
 
+// outcome is that of the last comparison.
+type outcome struct {
+	done            uint64 // its round
+	pending, failed []problem.Problem
+}
+
+// tableRetry is how long until nft is tried again.
+const tableRetry = time.Second
+
 // settle is how long events are gathered before a comparison.
 const settle = 5 * time.Millisecond
 
@@ -42,16 +51,16 @@ type Manager struct {
 	want *desired.State[Desired]
 
 	mu       sync.Mutex
-	done     uint64 // the round of the last comparison
-	pending  []problem.Problem
-	failed   []problem.Problem
+	stack    outcome // of all but the table
+	table    outcome // of our nftables table
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
 	deaf    atomic.Bool   // an event socket has ended: compare everything at each resync
 	trigger chan struct{} // links, addresses, routes or neighbours have changed
 	tables  chan struct{} // our nftables table has changed
-	all     chan struct{} // compare everything
+	rules   chan struct{} // it should be another one
+	all     chan struct{} // compare everything else
 	changed chan struct{}
 }
 
@@ -66,6 +75,7 @@ func New(opts Options) *Manager {
 		progress: make(chan struct{}),
 		trigger:  make(chan struct{}, 1),
 		tables:   make(chan struct{}, 1),
+		rules:    make(chan struct{}, 1),
 		all:      make(chan struct{}, 1),
 		changed:  make(chan struct{}, 1),
 	}
@@ -80,6 +90,7 @@ func New(opts Options) *Manager {
 func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
 		signal(m.all)
+		signal(m.rules)
 	}
 }
 
@@ -90,7 +101,8 @@ func (m *Manager) Synced(ctx context.Context) error {
 	_, round := m.want.Get()
 	for {
 		m.mu.Lock()
-		done, failed, pending, progress := m.done >= round, m.failed, m.pending, m.progress
+		done, progress := min(m.stack.done, m.table.done) >= round, m.progress
+		failed, pending := slices.Concat(m.stack.failed, m.table.failed), slices.Concat(m.stack.pending, m.table.pending)
 		m.mu.Unlock()
 		if done && len(failed) > 0 {
 			return asError(failed)
@@ -113,7 +125,7 @@ func (m *Manager) Synced(ctx context.Context) error {
 func (m *Manager) Problems() []problem.Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Concat(m.failed, m.pending)
+	return slices.Concat(m.stack.failed, m.table.failed, m.stack.pending, m.table.pending)
 }
 
 // Changed is signalled when links, addresses or routes of the Node may have changed, by anybody
@@ -157,6 +169,11 @@ func (m *Manager) Run(ctx context.Context) error {
 		listening.Wait()
 	}()
 
+	keeping, stop := context.WithCancel(ctx)
+	kept := make(chan error, 1)
+	go func() { kept <- m.keepTable(keeping) }()
+	defer func() { stop(); <-kept }()
+
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
@@ -166,12 +183,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-kept:
+			kept <- nil
+			return err
 		case <-resync.C:
 			everything = true
 		case <-m.all:
 			everything = true
-		case <-m.tables:
-			a.nftDirty = true
 		case <-m.trigger:
 		}
 		if !everything {
@@ -185,7 +203,51 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// compare makes one comparison. What sends no events is left out unless everything.
+// keepTable is Run for our nftables table. It is apart since the nft program, which runs several times for each change, takes
+// seconds where processors are short: a route that moves must not wait for that.
+func (m *Manager) keepTable(ctx context.Context) error {
+	if m.opts.Namespace != nil {
+		// The thread ends with the goroutine since it is never unlocked.
+		runtime.LockOSThread()
+		if err := netns.Set(*m.opts.Namespace); err != nil {
+			return fmt.Errorf("enter the network namespace: %w", err)
+		}
+	}
+	a := &applier{log: m.log}
+	resync := time.NewTicker(m.opts.Resync)
+	defer resync.Stop()
+	var again <-chan time.Time // after a failure
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.rules:
+		case <-again:
+		case <-resync.C:
+			a.table.dirty = a.table.dirty || m.deaf.Load()
+		case <-m.tables:
+			a.table.dirty = true
+			select {
+			case <-time.After(settle):
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		want, round := m.want.Get()
+		if round == 0 {
+			continue
+		}
+		a.begin(ctx, want)
+		a.nftables()
+		again = nil
+		if len(a.failed) > 0 {
+			again = time.After(tableRetry)
+		}
+		m.compared(a, &m.table, round)
+	}
+}
+
+// compare makes one comparison of all but our nftables table. What sends no events is left out unless everything.
 func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	want, round := m.want.Get()
 	if round == 0 {
@@ -197,29 +259,30 @@ func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	a.routes()
 	a.tunnels(everything)
 	a.sysctls()
-	if everything && m.deaf.Load() {
-		a.nftDirty = true
+	if !everything {
+		round = m.stack.done // until everything is compared
 	}
-	a.nftables()
+	m.compared(a, &m.stack, round)
+}
 
+// compared takes over what a comparison has found.
+func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stats.Compares++
 	m.stats.Changes += uint64(len(a.changes))
-	m.stats.LastError = ""
-	if err := asError(slices.Concat(a.failed, a.pending)); err != nil {
-		m.stats.LastError = err.Error()
-	}
-	m.stats.NFTReads = a.nftReads
-	if everything || round == m.done {
-		m.done = round
-	}
-	if !slices.Equal(m.failed, a.failed) {
+	m.stats.NFTReads += a.table.reads
+	a.table.reads = 0
+	if !slices.Equal(of.failed, a.failed) {
 		for _, p := range a.failed {
 			m.log.Error("configure the Node's network", "problem", p.String())
 		}
 	}
-	m.failed, m.pending = a.failed, a.pending
+	of.done, of.failed, of.pending = round, a.failed, a.pending
+	m.stats.LastError = ""
+	if err := asError(slices.Concat(m.stack.failed, m.table.failed, m.stack.pending, m.table.pending)); err != nil {
+		m.stats.LastError = err.Error()
+	}
 	if len(a.changes) > 0 {
 		m.log.Info("configured the Node's network", "changes", a.changes)
 	}

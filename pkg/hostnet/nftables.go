@@ -121,13 +121,13 @@ func elements(prefixes []netip.Prefix) []string {
 func (a *applier) nftables() {
 	object := problem.Object{Kind: "nftables table", Name: TableName}
 	chains, sets := tableOf(a.want)
-	if want := fmt.Sprint(chains, sets); want != a.nftWant {
-		a.nftDirty, a.nftWant = true, want
+	if want := fmt.Sprint(chains, sets); want != a.table.want {
+		a.table.dirty, a.table.want = true, want
 	}
-	if !a.nftDirty {
+	if !a.table.dirty {
 		return
 	}
-	if a.nft == nil {
+	if a.table.nft == nil {
 		nft, err := knftables.New(knftables.IPv4Family, TableName)
 		if err != nil {
 			if len(chains) > 0 {
@@ -135,19 +135,19 @@ func (a *applier) nftables() {
 			}
 			return
 		}
-		a.nft = &ruleset{nft: nft}
+		a.table.nft = &ruleset{nft: nft}
 	}
-	a.nftReads++
-	tx, words, err := a.nft.difference(a.ctx, chains, sets)
+	a.table.reads++
+	tx, words, err := a.table.nft.difference(a.ctx, chains, sets)
 	if err != nil {
 		a.change(err, object, "", "read it")
 		return
 	}
 	if len(words) > 0 {
-		a.change(a.nft.nft.Run(a.ctx, tx), object, "", "%s", joinWords(words))
+		a.change(a.table.nft.nft.Run(a.ctx, tx), object, "", "%s", joinWords(words))
 		return // the change is an event, and the next comparison looks whether it worked
 	}
-	a.nftDirty = false
+	a.table.dirty = false
 }
 
 // difference returns the transaction that brings the table to what it should be, and what
