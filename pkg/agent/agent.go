@@ -116,6 +116,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	return a.run(ctx, a.watcher.Run)
+}
+
+// run is all of it; follow writes what the API server says to the tables, until ctx ends.
+func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 	writers := []func(context.Context) error{a.switchPorts.Run, a.host.Run, a.flows.Run}
 	for _, e := range a.encryptions {
 		writers = append(writers, e.device.Run)
@@ -123,7 +128,7 @@ func Run(ctx context.Context, o Options) error {
 	return outlive(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error {
-			a.watcher.Run(ctx)
+			follow(ctx)
 			return nil
 		})
 		g.Go(func() error { return a.packets.send(ctx, a.flows.PacketOut) })

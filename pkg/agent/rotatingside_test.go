@@ -26,6 +26,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 )
 
@@ -38,6 +39,7 @@ type sideSpec struct {
 	Dir   string
 	Nodes bool
 	Self  int
+	Whole bool // all of an agent, and a switch: see wholeside_test.go
 }
 
 // What is known of each side.
@@ -62,11 +64,15 @@ func (s sideSpec) links() (first, beside insideLink) {
 
 // sideOrder is what a side is told, on a line.
 type sideOrder struct {
-	Peers     map[int]mcv1alpha1.WireGuardInfo // that the others announce
+	Peers     map[int]mcv1alpha1.WireGuardInfo // that the others announce, and a whole agent itself
 	NotBefore string
 	Restart   bool // the agent, not what serves the devices
 	Load      bool // begin to send, to all peers
 	Stop      bool // sending
+
+	// Of a whole agent.
+	Switch string // the run directory of its Open vSwitch; it begins when there is one
+	Away   bool   // it stops, until Restart
 }
 
 // sideReport is what a side says, on a line.
@@ -77,6 +83,8 @@ type sideReport struct {
 	Sent, Answered int
 	Begun, Ended   int // how often it has sent
 	Problems       []string
+	Kind           string // of the first device
+	Ready          bool   // a whole agent is
 }
 
 func (s sideSpec) view(order sideOrder) View {
@@ -89,17 +97,27 @@ func (s sideSpec) view(order sideOrder) View {
 	}
 	if s.Nodes {
 		conf.TrafficEncryptionMode = "wireGuard"
+		if s.Whole {
+			conf.OVSDatapathType = ovstest.Datapath()
+		}
+		if conf.OVSDatapathType == "netdev" {
+			conf.TransportInterface = "wire" // the switch takes it over
+		}
 		node.Annotations = map[string]string{nodeKeyNotBefore: order.NotBefore}
 		for i, info := range order.Peers {
-			n := testNode(sideName(i), sideAddress(i), fmt.Sprintf("10.11.%d.0/24", i))
-			n.Annotations = map[string]string{nodeKey: info.PublicKey}
+			n := node
+			if i != s.Self {
+				n = testNode(sideName(i), sideAddress(i), fmt.Sprintf("10.11.%d.0/24", i))
+				n.Annotations = map[string]string{}
+				v.Nodes = append(v.Nodes, n)
+			}
+			n.Annotations[nodeKey] = info.PublicKey
 			if info.NextPort != 0 {
 				n.Annotations[nextNodePort] = fmt.Sprint(info.NextPort)
 			}
 			if info.NextPublicKey != "" {
 				n.Annotations[nextNodeKey] = info.NextPublicKey
 			}
-			v.Nodes = append(v.Nodes, n)
 		}
 		v.Config = conf
 		return v
@@ -139,11 +157,12 @@ func rotatingSide(text string) error {
 	defer stop()
 	first, beside := spec.links()
 	for _, l := range []insideLink{first, beside} {
-		go wireguard.Serve(ctx, l.name, log)
+		device := l.name
+		if spec.Whole && !ovstest.System() {
+			device = l.tap
+		}
+		go wireguard.Serve(ctx, device, log)
 	}
-	host := hostnet.New(hostnet.Options{})
-	go func() { _ = host.Run(ctx) }()
-
 	orders := make(chan sideOrder)
 	go func() {
 		defer close(orders)
@@ -155,11 +174,17 @@ func rotatingSide(text string) error {
 			}
 		}
 	}()
+	if spec.Whole {
+		return wholeSide(ctx, spec, orders, log)
+	}
+	host := hostnet.New(hostnet.Options{Logger: log})
+	go func() { _ = host.Run(ctx) }()
 	var state sideOrder
 	agent := startSide(ctx, spec, state, host, log)
 	load := &sideLoad{spec: spec, log: log}
 	tick := time.NewTicker(20 * time.Millisecond)
-	said, way := "", ""
+	var reports reports
+	way := ""
 	for {
 		select {
 		case o, ok := <-orders:
@@ -188,14 +213,35 @@ func rotatingSide(text string) error {
 		if row.of(first).Base.IsValid() {
 			load.echo()
 		}
-		report := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems())}
+		report := sideReport{
+			Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Problems: texts(agent.rotation.problems()), Kind: agent.encryptions[0].device.State().Kind,
+		}
 		report.Info, _ = agent.rotation.published()
 		report.Sent, report.Answered, report.Begun, report.Ended = load.result()
-		if line, err := json.Marshal(report); err == nil && string(line) != said {
-			said = string(line)
-			fmt.Println(said)
-		}
+		reports.say(report)
 	}
+}
+
+// reports are what the test was told.
+type reports struct{ last string }
+
+// say tells the test what is new.
+func (r *reports) say(report sideReport) {
+	if line, err := json.Marshal(report); err == nil && string(line) != r.last {
+		r.last = string(line)
+		fmt.Println(r.last)
+	}
+}
+
+// sideTimes are shorter than those of an agent. A guest without hardware acceleration takes longer for what they wait for.
+func sideTimes() rotationTimes {
+	t := rotationTimes{
+		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, lost: usualTimes.lost,
+	}
+	if ovstest.System() {
+		t.settle, t.follow, t.patience = 2*time.Second, 4*time.Second, 12*time.Second
+	}
+	return t
 }
 
 // side is the agent's part of a side, which is restarted.
@@ -221,9 +267,7 @@ func startSide(ctx context.Context, spec sideSpec, state sideOrder, host *hostne
 	s.link, _ = spec.links()
 	s.encryptions = pairOf(newEncryptions(Options{Config: v.Config, StateDir: spec.Dir, Logger: log}), s.link)
 	s.rotation = newRotation(s.encryptions[0], s.tables, v.NodeName, log)
-	s.rotation.times = rotationTimes{
-		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, lost: usualTimes.lost,
-	}
+	s.rotation.times = sideTimes()
 	s.rotation.ready, s.rotation.announce = func() bool { return true }, func() {}
 	s.tables.set(v)
 	s.rotation.ready = func() bool { return false }
@@ -277,6 +321,7 @@ func (l *sideLoad) echo() {
 		return
 	}
 	l.answers = c
+	roomy(c)
 	go func() {
 		b := make([]byte, 2000)
 		for {
@@ -298,12 +343,14 @@ func (l *sideLoad) start(to []int) {
 	for _, i := range to {
 		c, err := net.DialUDP("udp4", l.spec.at(l.spec.Self, 0), l.spec.at(i, 7))
 		if err != nil {
+			l.log.Error("send", "error", err)
 			l.mu.Lock()
 			l.sent++ // and lost
 			l.mu.Unlock()
 			continue
 		}
 		conns = append(conns, c)
+		roomy(c)
 		go func() {
 			b := make([]byte, 2000)
 			for {
@@ -351,6 +398,13 @@ func (l *sideLoad) start(to []int) {
 			l.mu.Unlock()
 		}
 	}()
+}
+
+// roomy has a socket lose nothing while its process waits for a processor.
+func roomy(c *net.UDPConn) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20) })
+	}
 }
 
 func (l *sideLoad) stop() {

@@ -637,9 +637,13 @@ func (t *tables) loaded(cluster bool) {
 	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.rebuilding} {
 		s.Loaded()
 	}
-	if !cluster {
-		return
+	if cluster {
+		t.clusterLoaded()
 	}
+}
+
+// clusterLoaded declares that those have their content that the API server fills.
+func (t *tables) clusterLoaded() {
 	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies, t.gateways, t.imports, t.sets, t.exports} {
 		s.Loaded()
 	}

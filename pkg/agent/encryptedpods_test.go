@@ -1,0 +1,316 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// secret is in all that Pods send.
+const secret = "nobody on the wire may read this"
+
+// place is a network namespace: a Node's, or a Pod's.
+type place struct {
+	t  *testing.T
+	ns netns.NsHandle
+}
+
+func placeOf(t *testing.T, pid int) place {
+	t.Helper()
+	ns, err := netns.GetFromPath(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return place{t, ns}
+}
+
+// do calls f inside. Sockets that f makes stay there.
+func (p place) do(f func() error) {
+	p.t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here
+		err := netns.Set(p.ns)
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// capture counts the frames on a link: those of WireGuard, and those in which one can read.
+func (p place) capture(link string) (end func() (encrypted, clear int)) {
+	p.t.Helper()
+	fd := -1
+	p.do(func() error {
+		i, err := net.InterfaceByName(link)
+		if err != nil {
+			return err
+		}
+		const all = 0x0300 // ETH_P_ALL in network order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000}),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index}))
+	})
+	var encrypted, clear int
+	stop, done := make(chan bool), make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 65536)
+		for {
+			n, _, err := unix.Recvfrom(fd, b, 0)
+			if err != nil { // nothing came
+				select {
+				case <-stop:
+					return
+				default:
+					continue
+				}
+			}
+			frame := b[:n]
+			udp := n > 38 && frame[12] == 8 && frame[13] == 0 && frame[23] == unix.IPPROTO_UDP
+			switch {
+			case bytes.Contains(frame, []byte(secret)), udp && binary.BigEndian.Uint16(frame[36:]) == 6081: // Geneve
+				clear++
+			case udp && slices.Contains([]uint16{51820, 51823}, binary.BigEndian.Uint16(frame[36:])):
+				encrypted++
+			}
+		}
+	}()
+	return func() (int, int) {
+		close(stop)
+		<-done
+		unix.Close(fd)
+		return encrypted, clear
+	}
+}
+
+// encryptedPod is a Pod that answers all datagrams.
+type encryptedPod struct {
+	place
+	ip netip.Addr
+}
+
+// attach makes a Pod on a side's switch, as the container runtime does.
+func (s *rotating) attach(dir, name string) *encryptedPod {
+	s.t.Helper()
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := holder.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	ctx, cancel := context.WithTimeout(s.t.Context(), long)
+	defer cancel()
+	answer, err := wire.Call(ctx, filepath.Join(dir, "run", wire.Socket), wire.PathAdd, wire.Request{
+		ContainerID: name, IfName: "eth0", Netns: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid), Path: "/opt/cni/bin",
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + name, Config: json.RawMessage(`{"cniVersion":"1.0.0","name":"tombolo","type":"tombolo"}`),
+	})
+	var result types100.Result
+	if err == nil {
+		err = json.Unmarshal(answer, &result)
+	}
+	if err != nil || len(result.IPs) != 1 {
+		s.t.Fatalf("attach Pod %s: %v: %s", name, err, answer)
+	}
+	ip, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
+	p := &encryptedPod{placeOf(s.t, holder.Process.Pid), ip.Unmap()}
+	var c *net.UDPConn
+	p.do(func() (err error) {
+		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.ip, 7)))
+		return err
+	})
+	roomy(c)
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		b := make([]byte, 2000)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			_, _ = c.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	s.t.Cleanup(func() { c.Close(); <-done })
+	return p
+}
+
+func (p *encryptedPod) dial(to *encryptedPod) (c *net.UDPConn) {
+	p.t.Helper()
+	p.do(func() (err error) {
+		c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.ip, 7)))
+		return err
+	})
+	return c
+}
+
+// ask sends a datagram of a size and waits for the answer.
+func (p *encryptedPod) ask(to *encryptedPod, size int, wait time.Duration) error {
+	c := p.dial(to)
+	defer c.Close()
+	if _, err := c.Write([]byte(secret + strings.Repeat("x", size-len(secret)))); err != nil {
+		return err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(wait))
+	n, err := c.Read(make([]byte, 2000))
+	if err == nil && n != size {
+		err = fmt.Errorf("the answer has %d bytes, want %d", n, size)
+	}
+	return err
+}
+
+// load sends a datagram every few milliseconds until the end, which says how many were not answered.
+func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
+	p.t.Helper()
+	c := p.dial(to)
+	roomy(c)
+	answered := map[uint32]bool{}
+	var both sync.WaitGroup
+	both.Go(func() {
+		for b := make([]byte, 2000); ; {
+			n, err := c.Read(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if n > 4 {
+				answered[binary.BigEndian.Uint32(b)] = true
+			}
+		}
+	})
+	stop := make(chan bool)
+	sent := uint32(0)
+	both.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				time.Sleep(time.Second) // for what is under way
+				c.Close()
+				return
+			case <-tick.C:
+			}
+			_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, sent), secret...))
+			sent++
+		}
+	})
+	return func() (int, int) {
+		close(stop)
+		both.Wait()
+		return int(sent), int(sent) - len(answered)
+	}
+}
+
+// TestEncryptedPods has whole agents of two Nodes, with their switches, whose Pods talk over a wire on which nobody can read: on the
+// kernel's datapath through the kernel's WireGuard where it has one.
+func TestEncryptedPods(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the switches end with the thread
+	s := &rotatingSides{t: t, whole: true}
+	var dirs []string
+	for i := range 2 {
+		dir, err := os.MkdirTemp("", "pods") // t.TempDir's names are too long for sockets
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		dirs = append(dirs, dir)
+		s.all = append(s.all, startRotating(t, sideName(i), sideSpec{Dir: dir, Nodes: true, Self: i, Whole: true}))
+	}
+	a, b := s.all[0], s.all[1]
+	a.sh(fmt.Sprintf("ip link add wire type veth peer name wire netns %d", b.cmd.Process.Pid))
+	for i, side := range s.all {
+		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up", sideAddress(i)))
+		if err := netns.Set(placeOf(t, side.cmd.Process.Pid).ns); err != nil {
+			t.Fatal(err)
+		}
+		ovs := ovstest.Start(t, ovstest.Userspace)
+		s.set(func() {
+			side.order.Switch = ovs.RunDir()
+			s.deliver(side)
+		})
+	}
+	s.announce()
+	node := placeOf(t, a.cmd.Process.Pid)
+	end := node.capture("wire")
+	for _, side := range s.all {
+		side.until("it is ready, and knows the other Node", long, func(r sideReport) bool { return r.Ready && r.Peers == 1 })
+		side.kernels()
+	}
+	one, other := a.attach(dirs[0], "one"), b.attach(dirs[1], "other")
+	const largest = 1390 - 28 // what remains of the wire's 1500 bytes for Pods
+	answered := func(what string) {
+		t.Helper()
+		ovstest.Eventually(t, what, func() error {
+			return errors.Join(one.ask(other, 100, time.Second), other.ask(one, largest, time.Second))
+		})
+		for range 10 {
+			if err := errors.Join(one.ask(other, largest, ovstest.Timeout()), other.ask(one, 100, ovstest.Timeout())); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	answered("Pods of two Nodes talk")
+
+	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and what comes meanwhile may be
+	// dropped; a way that does not carry would lose all for seconds.
+	few := 0
+	if !ovstest.System() {
+		few = 60 // 0.3 s
+	}
+	loads := []func() (int, int){one.load(other), other.load(one)}
+	s.change(a, b)
+	for _, end := range loads {
+		sent, lost := end()
+		t.Logf("%d datagrams were sent, and %d of them lost", sent, lost)
+		if sent < 100 || lost > few {
+			t.Errorf("%d of %d datagrams were lost", lost, sent)
+		}
+	}
+
+	// Without device and agent nothing goes in plain text, and all goes on afterwards.
+	if ovstest.System() { // a userspace switch keeps its device; see TestNode/encrypted
+		s.order(a, sideOrder{Away: true})
+		a.sh("ip link delete " + betweenNodes.name)
+		for range 5 {
+			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
+				t.Error("there is an answer while nothing encrypts")
+			}
+		}
+		s.order(a, sideOrder{Restart: true})
+		answered("Pods talk again with another device")
+	}
+	if encrypted, clear := end(); encrypted < 100 || clear != 0 {
+		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)
+	}
+}
