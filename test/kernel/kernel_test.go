@@ -39,13 +39,13 @@ func chosen() []packageTests {
 }
 
 // suites are the tests that meet the kernel: its datapath, its connection tracker, its tunnels,
-// its netlink. The same code runs on the userspace or the dummy datapath in its own package.
+// its netlink, its WireGuard. The same code runs on the userspace or the dummy datapath in its own package.
 // They run one after the other: two at a time are no faster on two CPUs.
 var suites = []packageTests{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
 	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFailover)$"},
-	{pkg: "pkg/agent", run: "^TestWalk$", args: []string{"-walk.seed=1", "-walk.steps=30"}},
+	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods)$", args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
 	{pkg: "pkg/cni", run: "."},
 	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},
 }
