@@ -251,11 +251,15 @@ func (a *Agent) debugPeers(*http.Request) (any, error) {
 	peering, _ := a.tables.peering.Get(self)
 	ways := a.ways()
 	for _, p := range peering.Peers {
+		gateways := slices.Clone(p.Gateways) // as people know them, also where they have other addresses inside WireGuard
+		for i, end := range gateways {
+			gateways[i] = p.Outside(end)
+		}
 		peer := api.Peer{
-			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(p.Gateways), Role: peering.Role.String(), Ways: ways[p.ClusterID],
+			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(gateways), Role: peering.Role.String(), Ways: ways[p.ClusterID],
 		}
 		if len(p.Ways) > 0 {
-			peer.Via = p.Ways[0].String()
+			peer.Via = p.Outside(p.Ways[0]).String()
 		}
 		list.Peers = append(list.Peers, peer)
 	}
