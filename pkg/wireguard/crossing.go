@@ -2,6 +2,7 @@ package wireguard
 
 import (
 	"encoding/binary"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ type crossing struct {
 // crossingWay is a way on which this end has begun a handshake.
 type crossingWay struct {
 	begun     uint32        // the number of this end's initiation
+	sent      time.Time     // when it was sent
 	received  time.Time     // when an initiation came
 	answered  chan struct{} // closed when it is answered
 	responded time.Time     // when a response came
@@ -102,11 +104,13 @@ func (c *crossing) Send(packets [][]byte, to conn.Endpoint) error {
 			c.mu.Lock()
 			w := c.ways[to.DstToString()]
 			if w == nil && c.ways != nil {
+				// A peer behind NAT may come from one port after the other.
+				maps.DeleteFunc(c.ways, func(_ string, w *crossingWay) bool { return time.Since(w.sent) > wgdevice.RekeyAttemptTime })
 				w = &crossingWay{}
 				c.ways[to.DstToString()] = w
 			}
 			if w != nil {
-				w.begun = binary.LittleEndian.Uint32(p[4:])
+				w.begun, w.sent = binary.LittleEndian.Uint32(p[4:]), time.Now()
 			}
 			c.mu.Unlock()
 		case wgdevice.MessageResponseType:

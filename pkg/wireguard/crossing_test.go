@@ -43,6 +43,32 @@ func handshakeMessage(kind uint32, number uint32) []byte {
 	return p
 }
 
+// TestCrossingForgets: an end that nothing was begun with for a while is not kept.
+func TestCrossingForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossing(&wire{in: make(chan lateMessage)})
+		if _, _, err := c.Open(0); err != nil {
+			t.Fatal(err)
+		}
+		for port := range 10 {
+			end, err := conn.NewStdNetBind().ParseEndpoint(fmt.Sprintf("192.0.2.1:%d", 40000+port))
+			if err == nil {
+				err = c.Send([][]byte{handshakeMessage(wgdevice.MessageInitiationType, uint32(port))}, end)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := len(c.ways); n != 2 {
+			t.Errorf("%d ends are known, want the last two", n)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestCrossing: the device has one message of crossing handshakes with a peer at a time, and nobody else's waits.
 func TestCrossing(t *testing.T) {
 	const initiation, response = wgdevice.MessageInitiationType, wgdevice.MessageResponseType
