@@ -14,7 +14,7 @@ import (
 )
 
 // testAntctl sets a ClusterSet up and takes it down by the documented commands: with a join configuration that has the
-// token, with files, and with flags alone.
+// token, with files, and with flags alone. All of it is encrypted, between clusters and between Nodes; in the end between Nodes alone.
 func testAntctl(t *testing.T) {
 	ctx := testContext(t)
 	run := func(cluster string, args ...string) string {
@@ -79,6 +79,8 @@ func testAntctl(t *testing.T) {
 		}
 		return err
 	})
+	installWireGuard(t)
+	configure(t, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard", nodesInPlain, nodesEncrypted)
 	antctlExports(t, func(args ...string) string { return run("north", append(args, "-n", area)...) })
 
 	for _, cluster := range world.Members() {
@@ -87,9 +89,54 @@ func testAntctl(t *testing.T) {
 	kubectl(t, "west", "delete", "secret", "antctl-west", "-n", "kube-system")
 	has(run("north", "destroy", "--clusterset", set, "-n", area), `ClusterSet "antctl-clusterset" deleted`, `ServiceAccount "antctl-east" deleted`)
 	has(run("north", "get", "membertokens", "-n", area), "No membertoken found in Namespace antrea-multicluster")
+
+	configure(t, "      trafficEncryptionMode: wireGuard", "      trafficEncryptionMode: none") // of multicluster alone
+	nodesTalkIn(t, "WireGuard")
+	configure(t, nodesEncrypted, nodesInPlain)
+	removeWireGuard(t)
+	nodesTalkIn(t, "Geneve")
 }
 
-// antctlExports goes on with the guide: Gateways, and an export, until requests are answered; the export's end, and that of Gateways.
+// A text of the agents' configuration, with and without the line that encrypts what goes from Node to Node.
+const (
+	nodesInPlain   = "    # What Pods send to other Nodes is encrypted"
+	nodesEncrypted = "    trafficEncryptionMode: wireGuard\n" + nodesInPlain
+)
+
+// nodesTalkIn has Pods of west's two Nodes talk, and checks that packets of one kind alone go between Nodes then.
+func nodesTalkIn(t *testing.T, kind string) {
+	t.Helper()
+	ips := podsOf(t, "nginx")
+	talk := func(ctx context.Context) error {
+		for _, ip := range ips {
+			if a, err := get(ctx, "west", "client-1", "http://"+ip+":8080/", 20, "--timeout", "2s"); err != nil || a.ok != 20 {
+				return fmt.Errorf("%d of 20 answered by %s: %w", a.ok, ip, err)
+			}
+		}
+		return nil
+	}
+	eventually(t, time.Minute, talk)
+	end := capture(t)
+	must(t, talk(testContext(t)))
+	have := end().within
+	t.Logf("between Nodes have passed packets %v", have)
+	if have[kind] < 20 || len(have) != 1 {
+		t.Errorf("between Nodes packets %v have passed, want those of %s alone", have, kind)
+	}
+}
+
+// podsOf are the addresses of west's Pods of an app.
+func podsOf(t *testing.T, app string) []string {
+	t.Helper()
+	ips := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app="+app, "-o", "jsonpath={.items[*].status.podIP}"))
+	if len(ips) != 2 {
+		t.Fatalf("%s has Pod addresses %v, want 2", app, ips)
+	}
+	return ips
+}
+
+// antctlExports goes on with the guide: Gateways, and an export, until requests are answered, and Pods that reach each other; the export's
+// end, and that of Gateways. Nothing goes in plain text, neither between clusters nor between Nodes.
 func antctlExports(t *testing.T, antctl func(args ...string) string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -104,6 +151,24 @@ func antctlExports(t *testing.T, antctl func(args ...string) string) {
 	if a := ask(t, "east", "client", "http://"+ip+"/", 20); a.share("test-cluster-west/") != 20 {
 		t.Errorf("answers come from %v, want west", a.by)
 	}
+	encrypted := func(url string) {
+		t.Helper()
+		if within := passesIn(t, url, "WireGuard"); within["WireGuard"] == 0 || len(within) != 1 {
+			t.Errorf("between Nodes packets %v have passed, want those of WireGuard alone", within)
+		}
+	}
+	encrypted("http://" + ip)
+	for _, pod := range podsOf(t, "nginx") {
+		url := "http://" + pod + ":8080"
+		encrypted(url)
+		seen(t, "east", "client", url+"/", func(saw string) error {
+			if own := kubectl(t, "east", "get", "pod", "client", "-n", "default", "-o", "jsonpath={.status.podIP}"); saw != own {
+				return fmt.Errorf("the server saw %s, want the client's %s", saw, own)
+			}
+			return nil
+		})
+	}
+	nodesTalkIn(t, "WireGuard")
 	for _, row := range []struct{ list, want string }{
 		{"resourceexports", "antctl-west-default-nginx-service"}, {"resourceexports", "antctl-west-default-nginx-endpoints"},
 		{"resourceimports", "default-nginx-service"}, {"resourceimports", "default-nginx-endpoints"},

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,11 +24,7 @@ import (
 // Then it has the clusters take other tunnels; the last ones stay for the steps that follow.
 func testEncryption(t *testing.T) {
 	url := serviceURL(t)
-	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
-	must(t, err)
-	for _, c := range world.Lab.Clusters() {
-		must(t, world.Apply(testContext(t), c.Name(), lab.WireGuardOf(string(manifest))))
-	}
+	installWireGuard(t)
 	configure(t, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
 	passesIn(t, url, "WireGuard")
 	everyNode(func(_ string, n *lab.Node) {
@@ -50,17 +48,32 @@ func testEncryption(t *testing.T) {
 	secondGateway(t, url)
 	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway-")
 	gatewaysAre(t, url, "node-1 ,")
-	if have := end(); have["WireGuard"] == 0 || len(have) != 1 {
+	if have := end().between; have["WireGuard"] == 0 || len(have) != 1 {
 		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone", have)
 	}
 
 	configure(t, "trafficEncryptionMode: wireGuard", "trafficEncryptionMode: none", "tunnelType: geneve", "tunnelType: gre")
 	passesIn(t, url, "GRE")
+	removeWireGuard(t)
+	configure(t, "tunnelType: gre", "tunnelType: vxlan")
+	passesIn(t, url, "VXLAN")
+}
+
+// installWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
+func installWireGuard(t *testing.T) {
+	t.Helper()
+	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
+	must(t, err)
+	for _, c := range world.Lab.Clusters() {
+		must(t, world.Apply(testContext(t), c.Name(), lab.WireGuardOf(string(manifest))))
+	}
+}
+
+func removeWireGuard(t *testing.T) {
+	t.Helper()
 	for _, c := range world.Lab.Clusters() {
 		kubectl(t, c.Name(), "delete", "daemonset", "tombolo-wireguard", "-n", "kube-system")
 	}
-	configure(t, "tunnelType: gre", "tunnelType: vxlan")
-	passesIn(t, url, "VXLAN")
 }
 
 // keyChanges has west's Gateway take another key, under requests.
@@ -86,17 +99,20 @@ func keyChanges(t *testing.T, url string) {
 	requests()
 }
 
-// passesIn waits until requests are answered, and checks that what goes between the clusters then does in packets of one kind alone.
-func passesIn(t *testing.T, url, kind string) {
+// passesIn waits until requests are answered, and checks that what goes between the clusters then does in packets of one kind alone. It
+// returns what has passed from Node to Node of one cluster.
+func passesIn(t *testing.T, url, kind string) map[string]int {
 	t.Helper()
 	answered(t, url)
 	end := capture(t)
 	ask(t, "east", "client", url, 50)
-	have := end()
-	t.Logf("between the clusters have passed packets %v", have)
+	passed := end()
+	have := passed.between
+	t.Logf("between the clusters have passed packets %v, between Nodes %v", have, passed.within)
 	if have[kind] < 50 || len(have) != 1 {
 		t.Errorf("packets %v have passed, want those of %s alone", have, kind)
 	}
+	return passed.within
 }
 
 // answered waits until all requests are answered.
@@ -143,8 +159,11 @@ func restartAgents(t *testing.T, clusters ...string) {
 	all.Wait()
 }
 
-// capture counts the packets of WireGuard and of tunnels that the router between the clusters sees, by kind.
-func capture(t *testing.T) func() map[string]int {
+// packets are what has passed, by kind, from cluster to cluster and from Node to Node of one cluster. One may be counted twice.
+type packets struct{ between, within map[string]int }
+
+// capture counts the packets of WireGuard and of tunnels that the router of the lab sees, which is the switch of each cluster's Nodes too.
+func capture(t *testing.T) func() packets {
 	t.Helper()
 	opened := make(chan error)
 	fd := -1
@@ -156,8 +175,8 @@ func capture(t *testing.T) func() map[string]int {
 			ns.Close()
 		}
 		if err == nil {
-			const ip = 0x0008 // ETH_P_IP in network order
-			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, ip)
+			const all = 0x0300 // ETH_P_ALL in network order; a socket for IP alone would not hear what bridges forward
+			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, all)
 		}
 		if err == nil {
 			err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
@@ -165,13 +184,13 @@ func capture(t *testing.T) func() map[string]int {
 		opened <- err
 	}()
 	must(t, <-opened)
-	have := map[string]int{}
+	have := packets{map[string]int{}, map[string]int{}}
 	stop, done := make(chan bool), make(chan bool)
 	go func() {
 		defer close(done)
 		b := make([]byte, 2048)
 		for {
-			n, _, err := unix.Recvfrom(fd, b, 0)
+			n, from, err := unix.Recvfrom(fd, b, 0)
 			if err != nil { // nothing came
 				select {
 				case <-stop:
@@ -180,23 +199,35 @@ func capture(t *testing.T) func() map[string]int {
 					continue
 				}
 			}
-			header := int(b[0]&0xf) * 4
-			kind := ""
-			switch {
-			case n >= header+8 && b[9] == unix.IPPROTO_UDP:
-				kind = map[int]string{51821: "WireGuard", 6081: "Geneve", 4789: "VXLAN"}[int(b[header+2])<<8|int(b[header+3])]
-			case b[9] == unix.IPPROTO_GRE:
-				kind = "GRE"
+			const ip = 0x0008 // ETH_P_IP in network order
+			if a, ok := from.(*unix.SockaddrLinklayer); !ok || a.Protocol != ip || a.Pkttype == unix.PACKET_OUTGOING {
+				continue
 			}
-			if kind != "" {
-				have[kind]++
+			where := have.between
+			if bytes.Equal(b[12:15], b[16:19]) { // a cluster's Nodes are in one range of 24 bits
+				where = have.within
+			}
+			if kind := kindOf(b[:n]); kind != "" {
+				where[kind]++
 			}
 		}
 	}()
-	return func() map[string]int {
+	return func() packets {
 		close(stop)
 		<-done
 		unix.Close(fd)
 		return have
 	}
+}
+
+// kindOf says what an IPv4 packet carries others in; "" for all else.
+func kindOf(packet []byte) string {
+	header := int(packet[0]&0xf) * 4
+	if packet[9] == unix.IPPROTO_GRE {
+		return "GRE"
+	}
+	if packet[9] != unix.IPPROTO_UDP || len(packet) < header+8 {
+		return ""
+	}
+	return map[uint16]string{51820: "WireGuard", 51821: "WireGuard", 51822: "WireGuard", 51823: "WireGuard", 6081: "Geneve", 4789: "VXLAN"}[binary.BigEndian.Uint16(packet[header+2:])]
 }

@@ -19,11 +19,7 @@ func testInCluster(t *testing.T) {
 	must(t, world.ClientPod(ctx, "west", "client-2", "node-2"))
 
 	t.Run("Pod to Pod", func(t *testing.T) {
-		ips := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[*].status.podIP}"))
-		if len(ips) != 2 {
-			t.Fatalf("nginx has Pod addresses %v, want 2", ips)
-		}
-		for _, ip := range ips {
+		for _, ip := range podsOf(t, "nginx") {
 			for _, client := range []string{"client-1", "client-2"} {
 				ask(t, "west", client, "http://"+ip+":8080/", 3)
 			}

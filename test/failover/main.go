@@ -1,7 +1,7 @@
 // Command failover measures, in a lab of three clusters with three Nodes each, what clients of one cluster notice when Gateways
 // fail, come and go on their way to a server of another. It prints a row for each kind of event:
 //
-//	failover [--runs N] [--wireguard] [--only TEXT]
+//	failover [--runs N] [--wireguard] [--bfd D] [--only TEXT] [--how kept|translated]
 //
 // The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Nothing here fails by time:
 // machines differ.
@@ -28,6 +28,7 @@ func main() {
 	runs := flag.Int("runs", 10, "how often each failure is made")
 	encrypted := flag.Bool("wireguard", false, "encrypt between the clusters")
 	only := flag.String("only", "", "only events whose name has this in it")
+	how := flag.String("how", "", "kept or translated: only with clients' addresses kept, or translated")
 	bfd := flag.Duration("bfd", 100*time.Millisecond, "interval of BFD; a way is down after three")
 	flag.Parse()
 	setup := scenario.Setup{
@@ -38,7 +39,7 @@ func main() {
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		if err := run(ctx, s, *runs, *only); err != nil {
+		if err := run(ctx, s, *runs, *only, *how); err != nil {
 			fmt.Fprintln(os.Stderr, "failover:", err)
 			return 1
 		}
@@ -54,7 +55,7 @@ type event struct {
 	lasting time.Duration // how long clients are watched after it
 }
 
-func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error {
+func run(ctx context.Context, s *scenario.Scenario, runs int, only, which string) error {
 	if err := s.Pair(ctx, "node-3", "node-1", "node-2"); err != nil {
 		return err
 	}
@@ -63,6 +64,9 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only string) error
 		how, endpoints := "addresses kept", "PodIP"
 		if translated {
 			how, endpoints = "translated", "ClusterIP"
+		}
+		if !strings.Contains(how, which) {
+			continue
 		}
 		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), s.PairSettled(ctx)); err != nil {
 			return err
