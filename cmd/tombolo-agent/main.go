@@ -157,18 +157,19 @@ func serve(ctx context.Context, f flags) error {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	log.Info("starting", "version", version.String(), "node", node, "datapath", conf.OVSDatapathType)
 	return agent.Run(ctx, agent.Options{
-		Config:     conf,
-		Warnings:   warnings,
-		NodeName:   node,
-		REST:       rc,
-		Namespace:  namespace,
-		OVSRunDir:  f.ovsRunDir,
-		RunDir:     f.runDir,
-		StateDir:   f.stateDir,
-		LogDir:     f.logDir,
-		Logger:     log,
-		Registerer: registry,
-		Gatherer:   registry,
+		Config:        conf,
+		Warnings:      warnings,
+		NodeName:      node,
+		REST:          rc,
+		Namespace:     namespace,
+		OVSRunDir:     f.ovsRunDir,
+		RunDir:        f.runDir,
+		StateDir:      f.stateDir,
+		LogDir:        f.logDir,
+		HealthAddress: agent.HealthAddress(conf.APIPort),
+		Logger:        log,
+		Registerer:    registry,
+		Gatherer:      registry,
 	})
 }
 

@@ -140,8 +140,13 @@ func (c *checker) workload(kind, name string, selector *metav1.LabelSelector, te
 	}
 	for _, x := range pod.Containers {
 		c.container(where, x)
-		if x.LivenessProbe == nil || x.ReadinessProbe == nil {
-			c.failf("%s, container %s: want a livenessProbe and a readinessProbe", where, x.Name)
+		if x.LivenessProbe == nil || x.ReadinessProbe == nil && x.StartupProbe == nil {
+			c.failf("%s, container %s: want a livenessProbe, and a readinessProbe or a startupProbe", where, x.Name)
+		}
+		for _, p := range []*corev1.Probe{x.LivenessProbe, x.ReadinessProbe} {
+			if p != nil && p.Exec != nil && p.PeriodSeconds < 20 {
+				c.failf("%s, container %s: a probe runs a program every %d seconds, which costs each Node: want httpGet, or periodSeconds 20", where, x.Name, p.PeriodSeconds)
+			}
 		}
 	}
 }

@@ -51,8 +51,8 @@ spec:
           imagePullPolicy: IfNotPresent
           securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
           resources: {requests: {cpu: 1m, memory: 1Mi}}
-          livenessProbe: {exec: {command: [x]}}
-          readinessProbe: {exec: {command: [x]}}
+          livenessProbe: {exec: {command: [x]}, periodSeconds: 20}
+          readinessProbe: {httpGet: {port: 80}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -79,7 +79,9 @@ func TestRules(t *testing.T) {
 		{"default account", "serviceAccountName: x", "dnsPolicy: Default", "default ServiceAccount"},
 		{"no priority", "priorityClassName: system-cluster-critical", "dnsPolicy: Default", "priorityClassName"},
 		{"Node's directory", "      containers:", "      volumes: [{name: x, hostPath: {path: /etc}}]\n      containers:", "the Node's /etc"},
-		{"no liveness", "livenessProbe: {exec: {command: [x]}}", "args: []", "livenessProbe"},
+		{"no liveness", "livenessProbe: {exec: {command: [x]}, periodSeconds: 20}", "args: []", "livenessProbe"},
+		{"neither ready nor started", "readinessProbe: {httpGet: {port: 80}}", "args: []", "startupProbe"},
+		{"programs often", "periodSeconds: 20", "periodSeconds: 10", "every 10 seconds"},
 		{"no requests", "resources: {requests: {cpu: 1m, memory: 1Mi}}", "args: []", "requests no memory"},
 		{"CPU limit", "memory: 1Mi}}", "memory: 1Mi}, limits: {cpu: 1}}", "CPU limit"},
 		{"latest", "image: x:1", "image: x", "image with a tag"},

@@ -43,18 +43,20 @@ import (
 
 // Options is what the agent's process was started with.
 type Options struct {
-	Config     config.Config
-	Warnings   []config.Warning // about the configuration, for `tombolo get status`
-	NodeName   string
-	REST       *rest.Config
-	Namespace  string // the agent's own
-	OVSRunDir  string // "/var/run/openvswitch"
-	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
-	StateDir   string // of the IPAM record, "/var/lib/tombolo"
-	LogDir     string // of the log of policies, "/var/log/tombolo"
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
-	Gatherer   prometheus.Gatherer
+	Config    config.Config
+	Warnings  []config.Warning // about the configuration, for `tombolo get status`
+	NodeName  string
+	REST      *rest.Config
+	Namespace string // the agent's own
+	OVSRunDir string // "/var/run/openvswitch"
+	RunDir    string // of the agent's own sockets, "/var/run/tombolo"
+	StateDir  string // of the IPAM record, "/var/lib/tombolo"
+	LogDir    string // of the log of policies, "/var/log/tombolo"
+	// HealthAddress is where the kubelet's probes are answered, see HealthAddress; nowhere when it is the zero value.
+	HealthAddress netip.AddrPort
+	Logger        *slog.Logger
+	Registerer    prometheus.Registerer
+	Gatherer      prometheus.Gatherer
 }
 
 // Agent is the daemon of one Node.
@@ -135,6 +137,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.audit.run(ctx) })
 		g.Go(func() error { return a.names.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
+		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
 		return g.Wait()
 	}, writers...)

@@ -46,13 +46,7 @@ func (a *Agent) serveDebug(ctx context.Context) error {
 	if err := errors.Join(os.Chmod(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
 		return fmt.Errorf("serve the debug API: %w", err)
 	}
-	server := &http.Server{Handler: a.debugHandler(), ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve the debug API: %w", err)
-	}
-	return nil
+	return serveHTTP(ctx, listener, a.debugHandler())
 }
 
 func (a *Agent) debugHandler() http.Handler {
@@ -277,7 +271,9 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-func (a *Agent) debugStatus(*http.Request) (any, error) {
+func (a *Agent) debugStatus(*http.Request) (any, error) { return a.status(), nil }
+
+func (a *Agent) status() api.Status {
 	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems())
 	for _, e := range a.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
@@ -339,7 +335,7 @@ func (a *Agent) debugStatus(*http.Request) (any, error) {
 	for _, p := range problems {
 		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
 	}
-	return s, nil
+	return s
 }
 
 func (a *Agent) debugTrace(r *http.Request) (any, error) {

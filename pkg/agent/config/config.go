@@ -51,7 +51,7 @@ type Config struct {
 	DNSServerOverride     string `key:"dnsServerOverride" effect:"none" why:"the agent asks no DNS server: it learns from answers to Pods"`
 	FQDNCacheMinTTL       int    `key:"fqdnCacheMinTTL" min:"0"` // seconds for which addresses of names are kept at least
 
-	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535" effect:"none" why:"the agent serves its API on a unix socket"`
+	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535"` // of 127.0.0.1, where probes are answered; the API is on a unix socket
 	ClusterPort             int    `key:"clusterPort" default:"10351" min:"1" max:"65535" effect:"none" why:"Nodes need no membership protocol in this version"`
 	EnablePrometheusMetrics bool   `key:"enablePrometheusMetrics" default:"true"`
 	PacketInRate            int    `key:"packetInRate" default:"5000" min:"0" max:"1000000"` // packets a second of each kind from the switch to the agent; 0: none

@@ -61,7 +61,7 @@ apiPort: 10360
 		t.Fatal(err)
 	}
 	if c.OVSDatapathType != "netdev" || c.TransportInterface != "eth1" || c.TunnelType != "vxlan" || c.KubeAPIServerOverride != "https://172.30.0.10:6443" ||
-		!c.MulticlusterGateway() || !c.StretchedPolicies() || c.Multicluster.Namespace != "kube-system" {
+		c.APIPort != 10360 || !c.MulticlusterGateway() || !c.StretchedPolicies() || c.Multicluster.Namespace != "kube-system" {
 		t.Errorf("got %+v", c)
 	}
 	var got []string
@@ -72,7 +72,6 @@ apiPort: 10360
 		"line 3: featureGates.L7NetworkPolicy: what asks for it is NOT enforced by this version (docs/policy.md)",
 		"line 9: multicluster.enable: is the old name of multicluster.enableGateway; rename it",
 		"line 13: nodePortLocal.enable: has no effect: NodePortLocal is not in this version",
-		"line 14: apiPort: has no effect: the agent serves its API on a unix socket",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

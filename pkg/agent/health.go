@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// serveHealth answers the kubelet's probes by HTTP, at an address of localhost: a probe that runs a program in the container costs the
+// Node some 50 ms of a processor each time. /livez is 200 while the agent answers, /readyz while the Node's network is ready, and else
+// 503 with what it waits for. With no address it serves nothing. Where the port is taken it tries again: all else goes on.
+func (a *Agent) serveHealth(ctx context.Context) error {
+	address := a.options.HealthAddress
+	if !address.IsValid() {
+		return nil
+	}
+	for told := false; ; told = true {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
+		if err == nil {
+			return serveHTTP(ctx, listener, a.healthHandler())
+		}
+		if !told {
+			a.log.Error("cannot answer the kubelet's probes; trying again", "error", err,
+				"remedy", "free the port, or give another as apiPort in antrea-agent.conf and in the probes of the DaemonSet tombolo-agent")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// serveHTTP serves until ctx ends.
+func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve at %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+func (a *Agent) healthHandler() http.Handler {
+	mux := http.NewServeMux()
+	probe := func(path string, failing func(api.Status) bool) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			s := a.status() // also for /livez: it asks every part of the agent
+			text := "ok"
+			if failing(s) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				text = strings.Join(append([]string{"the Node's network is not ready"}, s.Waiting...), "; ")
+			}
+			if _, err := io.WriteString(w, text+"\n"); err != nil {
+				a.log.Debug("answer a probe", "path", path, "error", err)
+			}
+		})
+	}
+	probe("/livez", func(api.Status) bool { return false })
+	probe("/readyz", func(s api.Status) bool { return !s.Ready })
+	return mux
+}
+
+// HealthAddress is where an agent answers probes on a port.
+func HealthAddress(port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)) //nolint:gosec // the configuration's bounds
+}
