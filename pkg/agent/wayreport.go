@@ -47,7 +47,7 @@ func (a *Agent) watchedWays() map[string]wayNow {
 	out := map[string]wayNow{}
 	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
 	for _, peer := range p.Peers {
-		for _, end := range peer.Ways {
+		for _, end := range p.Ends(peer) { // also of one that does not send by them yet
 			if port := ports[wayPort(end)]; port.BFD != "" {
 				out[peer.ClusterID+"/"+peer.Outside(end).String()] = wayNow{up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp}
 			}

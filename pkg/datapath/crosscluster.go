@@ -205,7 +205,34 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 		}
 		return flows
 	}
-	return c.ways.send(sentRequest, 0, flow.IPDst(cidr))
+	return append(c.ways.send(sentRequest, 0, flow.IPDst(cidr)), c.untilTheyEnd(peer, cidr)...)
+}
+
+// untilTheyEnd has a Gateway that sends by others, since it comes or goes, carry on the connections that are on ways of its own.
+func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
+	if !c.takes(peer) {
+		return nil
+	}
+	own := ways{Node: c.Node}
+	own.TunnelSource = own.PeerSource
+	if peer.Base.IsValid() {
+		own.TunnelSource = peer.Base
+	}
+	ends := peer.Gateways
+	if !peer.Active {
+		ends = ends[:min(1, len(ends))]
+	}
+	for _, end := range ends {
+		port := c.portOf(end)
+		if port == 0 {
+			continue
+		}
+		own.list = []wayTo{{end: end, port: port}}
+		old := own.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(uint64(port)))
+		old[0].Priority = differ
+		flows = append(flows, old...)
+	}
+	return flows
 }
 
 // before is the way of connections that have none, from before this Node was a Gateway: the oldest Gateway, which was the

@@ -348,12 +348,12 @@ func (t *Tables) refused(r *derive.Reader, who claimant, object problem.Object, 
 // role is this Node's part in traffic between clusters, without the peers.
 type role struct {
 	peering.Role
-	own        netip.Addr            // where the tunnels of peers end, on a Gateway
-	others     []peering.GatewayNode // Gateways of this cluster but this Node
-	used       []peering.GatewayNode // those of them that this Node sends by
-	sends      bool                  // a Gateway, and sends its own itself
-	later      bool                  // a Gateway, and others[0] is the oldest
-	exportsAll bool                  // other clusters may reach every Pod through this Node
+	own         netip.Addr            // where the tunnels of peers end, on a Gateway
+	others      []peering.GatewayNode // Gateways of this cluster but this Node
+	ways, going []netip.Addr          // to those of them that this Node's connections may be on, and those of these that new ones do not take
+	sends       bool                  // a Gateway, and sends its own itself
+	later       bool                  // a Gateway, and others[0] is the oldest
+	exportsAll  bool                  // other clusters may reach every Pod through this Node
 }
 
 func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Problem) {
@@ -361,7 +361,8 @@ func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Proble
 	if p.Role == peering.None || t.self(r).TunnelPort == 0 {
 		return role{}, nil
 	}
-	at := role{Role: p.Role, others: p.Others(), used: p.Used(), sends: p.Direct(peering.Peer{}), exportsAll: t.PodToPod && p.Role == peering.Gateway}
+	at := role{Role: p.Role, others: p.Others(), sends: p.Direct(peering.Peer{}), exportsAll: t.PodToPod && p.Role == peering.Gateway}
+	at.ways, at.going = p.OwnWays()
 	if at.isGateway() {
 		at.own, at.later = p.GatewayIP, p.Gateways[0].Name != p.Name
 	}

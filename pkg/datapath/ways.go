@@ -31,6 +31,8 @@ type wayTo struct {
 	end  netip.Addr
 	port ofp.Port
 	lost bool // it has been down for a while
+	// going says that its far end is about to go: it carries the connections that it has, and no new ones.
+	going bool
 }
 
 // ways are the ways that packets to a destination may take, the oldest first.
@@ -70,30 +72,26 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 		if peer.Base.IsValid() {
 			node.TunnelSource = peer.Base
 		}
-		return t.waysOver(r, node, peer.ClusterID, peer.Ways)
+		return t.waysOver(r, node, peer.ClusterID, peer.Ways, peer.Going)
 	case peer.Active:
 		return t.ownWays(r, at)
 	}
-	return t.waysOver(r, node, "", peer.Ways[:1])
+	return t.waysOver(r, node, "", peer.Ways[:1], nil)
 }
 
 // ownWays are the ways to this cluster's Gateways.
 func (t *Tables) ownWays(r *derive.Reader, at role) ways {
-	var ends []netip.Addr
-	for _, g := range at.used {
-		ends = append(ends, g.InternalIP)
-	}
-	return t.waysOver(r, t.self(r), ownGateways, ends)
+	return t.waysOver(r, t.self(r), ownGateways, at.ways, at.going)
 }
 
 // ownGateways is the name of the ways to this cluster's Gateways. No cluster is called so.
 const ownGateways = "own gateways"
 
-// waysOver are the ways to some ends. The name is that of their groups.
-func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []netip.Addr) ways {
+// waysOver are the ways to some ends, of which some are going, behind the others. The name is that of their groups.
+func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends, going []netip.Addr) ways {
 	w := ways{Node: node}
 	for _, end := range ends {
-		w.list = append(w.list, wayTo{end, t.wayPort(r, end), t.lostWay(r, end)})
+		w.list = append(w.list, wayTo{end, t.wayPort(r, end), t.lostWay(r, end), slices.Contains(going, end)})
 	}
 	if len(ends) < 2 {
 		return w
@@ -131,10 +129,7 @@ func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []prob
 		}
 	}
 	if p.Role != peering.None && !p.Direct(peering.Peer{}) {
-		var ends []netip.Addr
-		for _, g := range p.Used() {
-			ends = append(ends, g.InternalIP)
-		}
+		ends, _ := p.OwnWays()
 		add(ownGateways, ends)
 	}
 	for _, peer := range p.Peers {
@@ -223,7 +218,7 @@ func (w ways) groups() []flow.Group {
 		return flow.Bucket{ID: uint32(id), WatchPort: w.TunnelPort, Actions: w.take(w.list[0])}
 	}
 	live := flow.Group{ID: w.live, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash", Param: wayHash}}
-	for i, at := range spread(len(w.list)) {
+	for i, at := range spread(w.staying()) {
 		b := watched(i+1, w.list[at])
 		b.Weight = 1
 		live.Buckets = append(live.Buckets, b)
@@ -234,12 +229,22 @@ func (w ways) groups() []flow.Group {
 	for i, group := range w.pinned {
 		g := flow.Group{ID: group, Type: flow.FastFailover}
 		for j := range w.list {
-			g.Buckets = append(g.Buckets, watched(j+1, w.list[(i+j)%len(w.list)]))
+			if one := w.list[(i+j)%len(w.list)]; j == 0 || !one.going {
+				g.Buckets = append(g.Buckets, watched(j+1, one))
+			}
 		}
 		g.Buckets = append(g.Buckets, first(len(w.list)+1))
 		out = append(out, g)
 	}
 	return out
+}
+
+// staying is how many of the ways new connections take.
+func (w ways) staying() int {
+	if i := slices.IndexFunc(w.list, func(one wayTo) bool { return one.going }); i > 0 {
+		return i
+	}
+	return len(w.list)
 }
 
 // beginAgain gives a connection of TCP the way of its first packet when that is sent again: it is sent by another one when the

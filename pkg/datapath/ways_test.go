@@ -33,6 +33,7 @@ type activeClusters struct {
 	keep     map[string]bool   // clusters whose new connections to Pods keep the client's address
 	lost     []netip.Addr      // ends of ways that have been down for a while
 	phases   map[string]string // of Gateways, by Node
+	leaving  map[string][]int  // Gateways of each cluster that others know as ones that go
 }
 
 const activeNodes = 4 // of each cluster
@@ -109,7 +110,11 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 		ci.Spec.PodCIDRs = []string{activeRange(net.other).String()}
 	}
 	for _, g := range a.gateways[net.other] {
-		ci.Spec.GatewayInfos = append(ci.Spec.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(net.other, g).String()})
+		list := &ci.Spec.GatewayInfos
+		if slices.Contains(a.leaving[net.other], g) {
+			list = &ci.Spec.LeavingGateways
+		}
+		*list = append(*list, mcv1alpha1.GatewayInfo{GatewayIP: activeAddr(net.other, g).String()})
 	}
 	v.ClusterInfoImports = append(v.ClusterInfoImports, ci)
 	p, problems := peering.Plan(v)
@@ -460,7 +465,8 @@ func TestWaysOfTCP(t *testing.T) {
 }
 
 // TestWaysInPhases takes east2 through the phases of a Gateway that comes and goes. All take what it sends and send it what it has asked for,
-// whoever has heard of the change; established connections go on, between Pods that keep the client's address also by the Gateway that goes.
+// whoever has heard of the change; established connections go on, also by the Gateway that goes, and between Pods that keep the client's
+// address when it has gone, too.
 func TestWaysInPhases(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		a := active()
@@ -502,53 +508,63 @@ func TestWaysInPhases(t *testing.T) {
 				t.Errorf("kept %v, %s: its answer goes %s", kept, step, r)
 			}
 		}
-		before := map[string]oftest.Packet{}
-		for _, from := range []string{"east1", "east2", "east3"} {
-			before[from], _ = connect(from, to, map[string]string{from: "east4"})
+		type one struct {
+			from string
+			p    oftest.Packet
+			by   bool // east2, which translates it
 		}
-		theirs, _ := connect("west3", back, map[string]string{"west3": "west1", "west1": "east4"})
+		var before []one
+		remember := func(from string, p oftest.Packet, by bool) { before = append(before, one{from, p, by && !kept}) }
+		for _, from := range []string{"east1", "east2", "east3"} {
+			p, _ := connect(from, to, map[string]string{from: "east4"})
+			remember(from, p, false)
+		}
+		p, _ := connect("west3", back, map[string]string{"west3": "west1", "west1": "east4"})
+		remember("west3", p, false)
 
 		a.gateways = map[string][]int{"east": {3, 4, 2}, "west": {1, 2}}
 		for _, phase := range []struct {
 			name  string
 			used  bool // by others
 			sends bool // itself
+			known bool // by other clusters, as one that goes
 		}{
-			{multicluster.PhaseJoining, false, false},
-			{"", true, true},
-			{multicluster.PhaseLeaving, false, true},
-			{multicluster.PhaseLeft, false, false}, // of which other clusters have not heard yet
+			{multicluster.PhaseJoining, false, false, false},
+			{"", true, true, false},
+			{multicluster.PhaseLeaving, false, true, false},
+			{multicluster.PhaseLeft, false, false, false}, // of which other clusters have not heard yet
+			{multicluster.PhaseLeft, false, false, true},
 		} {
-			a.phases = map[string]string{"east2": phase.name}
-			c.become(a)
-			for from, p := range before {
-				goesOn(phase.name, from, p)
+			if a.phases = map[string]string{"east2": phase.name}; phase.known {
+				a.leaving = map[string][]int{"east": {2}}
 			}
-			goesOn(phase.name, "west3", theirs)
+			c.become(a)
+			for _, x := range before {
+				goesOn(phase.name, x.from, x.p)
+			}
 			p, places := connect("east1", to, map[string]string{"east1": "east2", "east2": "west2"})
 			if strings.Contains(places, "east2") != phase.used {
 				t.Errorf("kept %v, phase %q: east1 sends %s", kept, phase.name, places)
 			}
-			if !phase.used || kept {
-				before["east1"] = p
-			}
+			remember("east1", p, phase.used)
 			p, places = connect("east2", to, map[string]string{"east2": "west2"})
 			if strings.HasPrefix(places, "east2 west2") != phase.sends {
 				t.Errorf("kept %v, phase %q: east2 sends %s", kept, phase.name, places)
 			}
-			if !phase.sends || kept {
-				before["east2"] = p
+			remember("east2", p, phase.sends)
+			p, places = connect("west3", back, map[string]string{"west3": "west1", "west1": "east2"})
+			if strings.HasPrefix(places, "west3 west1 east2") == phase.known {
+				t.Errorf("kept %v, phase %q, known %v: west sends %s", kept, phase.name, phase.known, places)
 			}
-			if _, places = connect("west3", back, map[string]string{"west3": "west1", "west1": "east2"}); !strings.HasPrefix(places, "west3 west1 east2") {
-				t.Errorf("kept %v, phase %q: west sends %s", kept, phase.name, places)
-			}
+			remember("west3", p, !phase.known)
 		}
-		a.gateways, a.phases = active().gateways, nil
+		a.gateways, a.phases, a.leaving = active().gateways, nil, nil
 		c.become(a)
-		for from, p := range before {
-			goesOn("gone", from, p)
+		for _, x := range before {
+			if !x.by {
+				goesOn("gone", x.from, x.p)
+			}
 		}
-		goesOn("gone", "west3", theirs)
 	}
 }
 

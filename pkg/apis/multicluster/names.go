@@ -210,5 +210,5 @@ func LabelHash(normalized string) string {
 const (
 	PhaseJoining = "joining" // others send nothing by it, and it sends its own by others, until other clusters take what it sends
 	PhaseLeaving = "leaving" // others send nothing by it
-	PhaseLeft    = "left"    // it sends its own by others, too; other clusters are told that it is gone
+	PhaseLeft    = "left"    // it sends its own by others, too; other clusters are told that it goes
 )

@@ -109,8 +109,10 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), MaxPodRanges)] {
 		_ = t.takeRange(cluster, podRange, text)
 	}
-	for _, g := range info.GatewayInfos[:min(len(info.GatewayInfos), MaxGateways)] {
-		_ = t.takeGateway(cluster, g.GatewayIP)
+	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
+		for _, g := range list[:min(len(list), MaxGateways)] {
+			_ = t.takeGateway(cluster, g.GatewayIP)
+		}
 	}
 }
 
@@ -137,7 +139,7 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, MaxPodRanges))
 		return nil, faults, false
 	}
-	if n := len(want.GatewayInfos); n > MaxGateways {
+	if n := max(len(want.GatewayInfos), len(want.LeavingGateways)); n > MaxGateways {
 		fault("gatewayInfos", fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
 		return nil, faults, false
 	}
@@ -153,19 +155,24 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 			info.PodCIDRs[i] = ""
 		}
 	}
-	seen := map[string]int{}
-	for i, g := range want.GatewayInfos {
-		err := t.takeGateway(cluster, g.GatewayIP)
-		if first, twice := seen[g.GatewayIP]; twice && err == nil {
-			err = fmt.Errorf("gateway %s of cluster %s is given twice, at index %d too: give each gateway an address of its own", g.GatewayIP, cluster, first)
+	seen := map[string]string{}
+	gateways := func(list string, infos []mcv1alpha1.GatewayInfo) {
+		for i, g := range infos {
+			err := t.takeGateway(cluster, g.GatewayIP)
+			if first, twice := seen[g.GatewayIP]; twice && err == nil {
+				err = fmt.Errorf("gateway %s of cluster %s is given twice, at %s too: give each gateway an address of its own", g.GatewayIP, cluster, first)
+			}
+			field := fmt.Sprintf("%s[%d]", list, i)
+			if err != nil {
+				fault(field+".gatewayIP", err)
+				infos[i].GatewayIP = ""
+				continue
+			}
+			seen[g.GatewayIP] = field
 		}
-		if err != nil {
-			fault(fmt.Sprintf("gatewayInfos[%d].gatewayIP", i), err)
-			info.GatewayInfos[i].GatewayIP = ""
-			continue
-		}
-		seen[g.GatewayIP] = i
 	}
+	gateways("gatewayInfos", info.GatewayInfos)
+	gateways("leavingGateways", info.LeavingGateways)
 	var err error
 	if info.Features, err = features(want.Features); err != nil {
 		fault("features", err)
@@ -189,9 +196,11 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 			info.PodCIDRs[i] = ""
 		}
 	}
-	for i, g := range info.GatewayInfos {
-		if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) {
-			info.GatewayInfos[i].GatewayIP = ""
+	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
+		for i, g := range list {
+			if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) {
+				list[i].GatewayIP = ""
+			}
 		}
 	}
 	compact(info)
@@ -201,7 +210,9 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 // compact removes what was emptied.
 func compact(info *mcv1alpha1.ClusterInfo) {
 	info.PodCIDRs = slices.DeleteFunc(info.PodCIDRs, func(s string) bool { return s == "" })
-	info.GatewayInfos = slices.DeleteFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == "" })
+	for _, list := range []*[]mcv1alpha1.GatewayInfo{&info.GatewayInfos, &info.LeavingGateways} {
+		*list = slices.DeleteFunc(*list, func(g mcv1alpha1.GatewayInfo) bool { return g.GatewayIP == "" })
+	}
 }
 
 // features are those that an API server takes, each once: what one of another version is called nobody here needs to know.

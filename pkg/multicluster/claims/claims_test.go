@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
 			{id: "west", wanted: "10.97.0.0/16 192.0.2.0/24 > 198.51.100.1", want: "10.97.0.0/16 > 198.51.100.1", fault: "podCIDRs[0]: Pod range 192.0.2.0/24 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
 		{name: "a gateway twice", clusters: []cluster{
-			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at index 0 too: give each gateway an address of its own"}}},
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", fault: "gatewayInfos[2].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too: give each gateway an address of its own"}}},
 		{name: "a second gateway that is another cluster's", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.1 192.0.2.2"},
 			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 192.0.2.2", want: "10.97.0.0/16 > 192.0.2.3", fault: "gatewayInfos[1].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of cluster east"}}},

@@ -68,8 +68,8 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	candidates = t.phased(candidates, t.going(nodes, candidates, present), present, r)
 	kept, known := t.keptPods(m, candidates, r)
 	for _, g := range candidates {
-		if have := present[g.Name]; !known && have != nil {
-			kept = have.Annotations[multicluster.AnnotationKeptPods]
+		if !known { // also for one that comes meanwhile
+			kept = keptBefore(g.Name, present)
 		}
 		if kept != "" {
 			metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationKeptPods, kept)
@@ -86,6 +86,19 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 		}
 	}
 	return candidates, ps
+}
+
+// keptBefore are the ranges that a Gateway has had, or that others have where there is none of the name.
+func keptBefore(name string, present map[string]*mcv1alpha1.Gateway) (kept string) {
+	if g := present[name]; g != nil {
+		return g.Annotations[multicluster.AnnotationKeptPods]
+	}
+	for _, g := range present {
+		if phaseOf(g) == "" {
+			kept = max(kept, g.Annotations[multicluster.AnnotationKeptPods])
+		}
+	}
+	return kept
 }
 
 // byAge compares Gateways that are there, or nil for those that are not: these, and those that are being deleted, have no age
@@ -202,9 +215,6 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 		t.tunnelMismatch(tunnel, r, (*faults)(&ps))
 	}
 	for i, g := range gateways {
-		if phaseOf(g) == multicluster.PhaseLeft {
-			continue
-		}
 		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
 		have, _ := derive.Get(r, t.gateways, keyOf(g))
 		key := have != nil && have.WireGuard != nil // the agent on the Gateway's Node writes it there
@@ -217,6 +227,10 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 			gatewayInfo.WireGuard = have.WireGuard.DeepCopy()
 		case info.Inside():
 			continue // until its agent has announced its key
+		}
+		if phaseOf(g) == multicluster.PhaseLeft {
+			info.LeavingGateways = append(info.LeavingGateways, gatewayInfo)
+			continue
 		}
 		info.GatewayInfos = append(info.GatewayInfos, gatewayInfo)
 	}

@@ -30,7 +30,7 @@ func TestPlanPhases(t *testing.T) {
 		way       string // of node-2 to west, if it reports one
 		over      string // Gateways whose phase is over
 		want      string
-		announced int // gateways, of which other clusters are told
+		announced int // gateways, of which other clusters are told as ones to send by; of those that have left as ones that go
 	}{
 		{"the first ones are used at once", "", "node-1 node-2", nil, "", "", "node-1, node-2", 2},
 		{"the second joins", "node-1", "node-1 node-2", nil, "", "", "node-1, node-2 joining", 2},
@@ -108,6 +108,9 @@ func TestPlanPhases(t *testing.T) {
 			for _, re := range d.ResourceExports {
 				if re != nil && re.Spec.ClusterInfo != nil {
 					announced = len(re.Spec.ClusterInfo.GatewayInfos)
+					if have, want := len(re.Spec.ClusterInfo.LeavingGateways), strings.Count(row.want, " left"); have != want {
+						t.Errorf("%d gateways are announced as ones that go, want %d", have, want)
+					}
 				}
 			}
 			if announced != row.announced {

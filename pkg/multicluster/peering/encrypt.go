@@ -54,12 +54,19 @@ func inside(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// knownInside says whether this Node, where it is a Gateway, and all Gateways that others send by have addresses of their own inside.
+// knownInside says whether all Gateways that others send by have addresses of their own inside.
 func (p Peering) knownInside() bool {
-	if p.Role == Gateway && !p.InsideIP.IsValid() {
-		return false
-	}
 	return !slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && !g.InsideIP.IsValid() })
+}
+
+// withoutEnds leaves out the Gateways that come and have no address inside yet, at which they could take something: such a Node is like
+// those that are no Gateways, or the connections of its Pods would change their ways for that moment.
+func (p Peering) withoutEnds() Peering {
+	p.Gateways = slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return !g.Used() && !g.InsideIP.IsValid() })
+	if p.Role == Gateway && !p.Used() && !p.InsideIP.IsValid() {
+		p.Role, p.GatewayNode = Regular, p.Gateways[0]
+	}
+	return p
 }
 
 // ownBase is this cluster's address inside; false where it cannot be known.
@@ -97,12 +104,12 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 		return p.keys(object, "spec.wireGuard", ci.Spec.WireGuard, peer, w)
 	}
 	usable, at := peer.Gateways, []netip.Addr{}
-	for i, info := range ci.Spec.GatewayInfos {
+	for field, info := range announced(ci) {
 		outside, err := claims.Address(info.GatewayIP)
 		if err != nil || !slices.Contains(usable, outside) || slices.Contains(at, outside) || info.WireGuard == nil || info.WireGuard.InsideIP == "" {
 			continue // it has been said why, or the Gateway's agent is about to announce its key
 		}
-		field := fmt.Sprintf("spec.gatewayInfos[%d].wireGuard", i)
+		field += ".wireGuard"
 		end, err := inside(info.WireGuard.InsideIP)
 		if err != nil {
 			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and in the leader's", outside, peer.ClusterID, err)
@@ -117,7 +124,7 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 		}
 	}
 	peer.Gateways = at
-	return len(at) > 0
+	return slices.ContainsFunc(at, func(a netip.Addr) bool { return !slices.Contains(peer.Leaving, a) })
 }
 
 // keys adds an end with the keys that are announced for it; false where they cannot be used.
@@ -219,8 +226,12 @@ func (p *planner) keyOwner(key publickey.Key, peer Peer) string {
 
 // goInside makes the peer's tunnels end inside.
 func (peer *Peer) goInside() {
-	peer.Gateways = nil
+	leaving := peer.Leaving
+	peer.Gateways, peer.Leaving = nil, nil
 	for _, w := range peer.WireGuard {
 		peer.Gateways = append(peer.Gateways, w.Inside)
+		if slices.Contains(leaving, w.Endpoint) {
+			peer.Leaving = append(peer.Leaving, w.Inside)
+		}
 	}
 }

@@ -151,6 +151,9 @@ func TestPlanEncryptedGateways(t *testing.T) {
 	}
 	north := imported("north", "10.98.0.0/16", "192.168.79.101")
 	north.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: key(7)}
+	leaves := func(info *mcv1alpha1.ClusterInfo) {
+		info.GatewayInfos, info.LeavingGateways = info.GatewayInfos[:1], info.GatewayInfos[1:]
+	}
 	gatewayOf := func(node, inside, address string) string { return "gateway of " + node + " " + inside + " " + address }
 	direct := "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 255.87.178.154 255.87.178.153"
 	ends := []string{"gateway 192.168.77.101 of cluster west is at 192.168.77.101 with " + key(9), "gateway 192.168.77.102 of cluster west is at 192.168.77.102 with " + key(10)}
@@ -182,11 +185,27 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		{"a Gateway that comes has none yet", "node-1", own(func(_, second *mcv1alpha1.Gateway) {
 			second.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
 		}), []*mcv1alpha1.ClusterInfoImport{west()},
-			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
-		{"and it sends by the first", "node-2", own(func(_, second *mcv1alpha1.Gateway) {
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...), "[255.87.178.154 255.87.178.153]", ""},
+		{"and it is like a Node that is none", "node-2", own(func(_, second *mcv1alpha1.Gateway) {
 			second.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
 		}), []*mcv1alpha1.ClusterInfoImport{west()},
-			append([]string{gatewayOf("node-2", "10.97.0.0", "192.168.78.102")}, oneWay("192.168.78.101")...), "[192.168.78.101]", ""},
+			append([]string{"regular of node-1 255.87.177.154 192.168.78.101", "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.101"}, ends...), "[]", ""},
+		{"a gateway of the peer goes", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(leaves)},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct + " going 255.87.178.153"}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
+		{"and the other is none", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(leaves, func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[0].WireGuard.PublicKey = "none" })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101")}, "[192.168.78.102]",
+			`spec.gatewayInfos[0].wireGuard.publicKey: gateway 192.168.77.101 of cluster west ignored: `},
+		{"one that goes has the address of another", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(leaves, func(info *mcv1alpha1.ClusterInfo) { info.LeavingGateways[0].GatewayIP = "192.168.78.102" })},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			`spec.leavingGateways[0].gatewayIP: gateway of cluster west ignored: 192.168.78.102 is the gateway of this cluster too`},
+		{"this Gateway goes", "node-2", own(func(_, second *mcv1alpha1.Gateway) {
+			second.Annotations[multicluster.AnnotationPhase] = multicluster.PhaseLeft
+		}), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-2", "255.87.177.153", "192.168.78.102"), "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.101"}, ends...), "[192.168.78.101 255.87.178.154 255.87.178.153]", ""},
+		{"a Gateway goes, and connections on it stay", "node-3", own(func(_, second *mcv1alpha1.Gateway) {
+			second.Annotations[multicluster.AnnotationPhase] = multicluster.PhaseLeaving
+		}), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{"regular of node-1 255.87.177.154 192.168.78.101", "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.101 192.168.78.102 going 192.168.78.102"}, ends...), "[192.168.78.101 192.168.78.102]", ""},
 		{"a gateway of the peer has none yet", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard = nil })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]", ""},
 		{"an address that is none", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "10.0.0.1" })},

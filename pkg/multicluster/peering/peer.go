@@ -2,8 +2,10 @@ package peering
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
@@ -64,8 +66,9 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 		p.report(object, "spec.gatewayInfos", "NoGateway", "cluster %s ignored: it has no gateway: annotate one of its Nodes with multicluster.antrea.io/gateway=true", peer.ClusterID)
 		return false
 	}
-	for i, info := range ci.Spec.GatewayInfos {
-		field := fmt.Sprintf("spec.gatewayInfos[%d].gatewayIP", i)
+	for field, info := range announced(ci) {
+		leaving := strings.HasPrefix(field, leavingGateways)
+		field += ".gatewayIP"
 		ip, err := claims.Address(info.GatewayIP)
 		if err != nil {
 			p.report(object, field, "InvalidGatewayIP", "gateway of cluster %s ignored: %v: correct the address of that cluster's gateway Node or its annotation multicluster.antrea.io/gateway-ip", peer.ClusterID, err)
@@ -76,10 +79,34 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			continue
 		}
 		if !slices.Contains(peer.Gateways, ip) {
-			peer.Gateways = append(peer.Gateways, ip)
+			if peer.Gateways = append(peer.Gateways, ip); leaving {
+				peer.Leaving = append(peer.Leaving, ip)
+			}
 		}
 	}
-	return len(peer.Gateways) > 0
+	return len(peer.Gateways) > len(peer.Leaving)
+}
+
+// leavingGateways is the field of Gateways that are about to go.
+const leavingGateways = "spec.leavingGateways"
+
+// announced are the gateways of a cluster by their fields, those that are about to go behind the others.
+func announced(ci *mcv1alpha1.ClusterInfoImport) iter.Seq2[string, mcv1alpha1.GatewayInfo] {
+	return func(yield func(string, mcv1alpha1.GatewayInfo) bool) {
+		for i, info := range ci.Spec.GatewayInfos {
+			if !yield(fmt.Sprintf("spec.gatewayInfos[%d]", i), info) {
+				return
+			}
+		}
+		if len(ci.Spec.GatewayInfos) == 0 {
+			return
+		}
+		for i, info := range ci.Spec.LeavingGateways {
+			if !yield(fmt.Sprintf("%s[%d]", leavingGateways, i), info) {
+				return
+			}
+		}
+	}
 }
 
 // gatewayOwner says whose a gateway address is already, "" when nobody's.

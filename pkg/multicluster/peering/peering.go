@@ -82,6 +82,8 @@ type Peer struct {
 	// Gateways are the peer's gateway addresses, the oldest first. Requests from the
 	// peer come from one of them.
 	Gateways []netip.Addr
+	// Leaving are those of them that are about to go, and carry what they carry alone.
+	Leaving []netip.Addr
 	// Active says that all of the peer's gateways are in use, and that it takes requests from all Gateways of
 	// this cluster (FeatureActiveGateways). Else the first of each cluster tunnel to one another.
 	Active bool
@@ -93,6 +95,8 @@ type Peer struct {
 	// Ways are where this Node's tunnels to the peer end, the oldest first: the internal addresses of this
 	// cluster's Gateways on a regular Node, the peer's gateways on a Gateway.
 	Ways []netip.Addr
+	// Going are those of the ways that new connections do not take.
+	Going []netip.Addr
 	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
 	// NAT, which the receiving cluster's administrator has written down.
 	Sources []netip.Prefix
@@ -165,9 +169,19 @@ func (p Peering) Others() []GatewayNode {
 	return slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return p.Role == Gateway && g.Name == p.Name })
 }
 
-// Used are those of the others that this Node may send by.
-func (p Peering) Used() []GatewayNode {
-	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return !g.Used() })
+// Carriers are those of the others that this Node's connections may be on: the ones that new connections take, and those that go.
+func (p Peering) Carriers() []GatewayNode {
+	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return g.Phase == multicluster.PhaseJoining })
+}
+
+// OwnWays are the ends of the ways to the carriers, the oldest first, and which of them are going.
+func (p Peering) OwnWays() (ends, going []netip.Addr) {
+	for _, g := range p.Carriers() {
+		if ends = append(ends, g.InternalIP); !g.Used() {
+			going = append(going, g.InternalIP)
+		}
+	}
+	return ends, going
 }
 
 // Direct says whether this Node tunnels to the peer itself.
@@ -206,15 +220,12 @@ func (p *Peering) ways() {
 	for i := range p.Peers {
 		peer := &p.Peers[i]
 		peer.Relayed = p.Role == Gateway && !peer.Active && p.Gateways[0].Name != p.Name
-		if peer.Ways = nil; p.Direct(*peer) {
-			peer.Ways = slices.Clone(p.Ends(*peer))
+		if p.Direct(*peer) {
+			peer.Ways, peer.Going = slices.Clone(p.Ends(*peer)), peer.Leaving
 			continue
 		}
-		for _, g := range p.Used() {
-			peer.Ways = append(peer.Ways, g.InternalIP)
-		}
-		if !peer.Active {
-			peer.Ways = peer.Ways[:1]
+		if peer.Ways, peer.Going = p.OwnWays(); !peer.Active {
+			peer.Ways, peer.Going = peer.Ways[:1], nil
 		}
 	}
 }
@@ -259,7 +270,7 @@ func Plan(v View) (Peering, []problem.Problem) {
 		if p.base, ok = p.ownBase(out.Gateways[0].Name); !ok {
 			return Peering{}, p.problems
 		}
-		p.inside = out.knownInside()
+		out, p.inside = out.withoutEnds(), out.knownInside()
 		if out.GatewayIP = p.base; out.InsideIP.IsValid() {
 			out.GatewayIP = out.InsideIP
 		}

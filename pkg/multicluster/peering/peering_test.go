@@ -55,6 +55,9 @@ func text(p Peering) []string {
 	out := []string{fmt.Sprintf("%s of %s %s %s", p.Role, p.Name, p.GatewayIP, p.InternalIP)}
 	for _, peer := range p.Peers {
 		out = append(out, fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, peer.Gateways, strings.Trim(fmt.Sprint(peer.Ways), "[]")))
+		if len(peer.Going) > 0 {
+			out[len(out)-1] += " going " + strings.Trim(fmt.Sprint(peer.Going), "[]")
+		}
 	}
 	return out
 }

@@ -61,6 +61,9 @@ type ClusterInfo struct {
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 	// GatewayInfos are its Gateways.
 	GatewayInfos []GatewayInfo `json:"gatewayInfos,omitempty"`
+	// LeavingGateways are about to go: they carry the connections that they have, for some seconds, and no new ones.
+	// +optional
+	LeavingGateways []GatewayInfo `json:"leavingGateways,omitempty"`
 	// WireGuard is set where cross-cluster traffic is encrypted.
 	WireGuard *WireGuardInfo `json:"wireGuard,omitempty"`
 	// Features are what the cluster's gateways can do beyond what Antrea's can, such as ActiveGateways. Those that a

@@ -82,6 +82,13 @@ func (in *ClusterInfo) DeepCopyInto(out *ClusterInfo) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.LeavingGateways != nil {
+		in, out := &in.LeavingGateways, &out.LeavingGateways
+		*out = make([]GatewayInfo, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.WireGuard != nil {
 		in, out := &in.WireGuard, &out.WireGuard
 		*out = new(WireGuardInfo)
