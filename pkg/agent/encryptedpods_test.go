@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -114,7 +115,7 @@ func (p place) capture(link string) (end func() (encrypted, clear int)) {
 	}
 }
 
-// encryptedPod is a Pod that answers all datagrams.
+// encryptedPod is a Pod that answers all datagrams, and sends back what it reads from connections.
 type encryptedPod struct {
 	place
 	ip netip.Addr
@@ -145,10 +146,26 @@ func (s *rotating) attach(dir, name string) *encryptedPod {
 	ip, _ := netip.AddrFromSlice(result.IPs[0].Address.IP)
 	p := &encryptedPod{placeOf(s.t, holder.Process.Pid), ip.Unmap()}
 	var c *net.UDPConn
+	var l net.Listener
 	p.do(func() (err error) {
-		c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.ip, 7)))
+		if c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.ip, 7))); err == nil {
+			l, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.ip, 7)))
+		}
 		return err
 	})
+	s.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
 	roomy(c)
 	done := make(chan bool)
 	go func() {
@@ -232,12 +249,12 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 	}
 }
 
-// TestEncryptedPods has whole agents of two Nodes, with their switches, whose Pods talk over a wire on which nobody can read: on the
-// kernel's datapath through the kernel's WireGuard where it has one.
-func TestEncryptedPods(t *testing.T) {
+// wholeNodes are whole agents of two Nodes with their switches, on a wire on which nobody can read: on the kernel's datapath by the kernel's
+// WireGuard where it has one.
+func wholeNodes(t *testing.T) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
+	t.Helper()
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
-	s := &rotatingSides{t: t, whole: true}
-	var dirs []string
+	s = &rotatingSides{t: t, whole: true}
 	for i := range 2 {
 		dir, err := os.MkdirTemp("", "pods") // t.TempDir's names are too long for sockets
 		if err != nil {
@@ -255,18 +272,25 @@ func TestEncryptedPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		ovs := ovstest.Start(t, ovstest.Userspace)
+		switches = append(switches, ovs)
 		s.set(func() {
 			side.order.Switch = ovs.RunDir()
 			s.deliver(side)
 		})
 	}
 	s.announce()
-	node := placeOf(t, a.cmd.Process.Pid)
-	end := node.capture("wire")
 	for _, side := range s.all {
 		side.until("it is ready, and knows the other Node", long, func(r sideReport) bool { return r.Ready && r.Peers == 1 })
 		side.kernels()
 	}
+	return s, dirs, switches
+}
+
+// TestEncryptedPods has Pods of two Nodes talk, and reads along.
+func TestEncryptedPods(t *testing.T) {
+	s, dirs, _ := wholeNodes(t)
+	a, b := s.all[0], s.all[1]
+	end := placeOf(t, a.cmd.Process.Pid).capture("wire")
 	one, other := a.attach(dirs[0], "one"), b.attach(dirs[1], "other")
 	const largest = 1390 - 28 // what remains of the wire's 1500 bytes for Pods
 	answered := func(what string) {

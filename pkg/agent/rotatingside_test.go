@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -73,6 +74,8 @@ type sideOrder struct {
 	// Of a whole agent.
 	Switch string // the run directory of its Open vSwitch; it begins when there is one
 	Away   bool   // it stops, until Restart
+	// Endpoints are where connections to port 7 of echoService go.
+	Endpoints []string
 }
 
 // sideReport is what a side says, on a line.
@@ -86,6 +89,9 @@ type sideReport struct {
 	Kind           string // of the first device
 	Ready          bool   // a whole agent is
 }
+
+// echoService is the ClusterIP of a Service of Nodes.
+const echoService = "10.97.0.10"
 
 func (s sideSpec) view(order sideOrder) View {
 	conf := config.Default()
@@ -120,6 +126,23 @@ func (s sideSpec) view(order sideOrder) View {
 			}
 		}
 		v.Config = conf
+		if len(order.Endpoints) > 0 {
+			v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(0)}}}}
+			v.Services = []*corev1.Service{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "echo"},
+				Spec: corev1.ServiceSpec{
+					Type: corev1.ServiceTypeClusterIP, ClusterIP: echoService, ClusterIPs: []string{echoService}, Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 7}},
+				},
+			}}
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{{
+				ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "echo-1", Labels: map[string]string{discoveryv1.LabelServiceName: "echo"}},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Ports:       []discoveryv1.EndpointPort{{Name: new(""), Protocol: new(corev1.ProtocolTCP), Port: new(int32(7))}},
+			}}
+			for _, ip := range order.Endpoints {
+				v.EndpointSlices[0].Endpoints = append(v.EndpointSlices[0].Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+			}
+		}
 		return v
 	}
 	conf.FeatureGates = map[string]bool{"Multicluster": true}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+)
+
+// conversation is a connection that is used all the time.
+type conversation struct {
+	stop    chan struct{}
+	done    sync.WaitGroup
+	turns   int
+	longest time.Duration
+	err     error
+}
+
+// converse opens a connection to port 7 of an address and says something every 20 ms, once it was answered.
+func (p *encryptedPod) converse(address string) (*conversation, error) {
+	var conn net.Conn
+	var err error
+	p.do(func() error {
+		conn, err = net.DialTimeout("tcp4", net.JoinHostPort(address, "7"), 3*time.Second)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &conversation{stop: make(chan struct{})}
+	c.done.Go(func() {
+		defer conn.Close()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		heard := make([]byte, len(secret))
+		for {
+			select {
+			case <-c.stop:
+				return
+			case <-tick.C:
+			}
+			start := time.Now()
+			_ = conn.SetDeadline(start.Add(long))
+			if _, c.err = conn.Write([]byte(secret)); c.err == nil {
+				_, c.err = io.ReadFull(conn, heard)
+			}
+			if c.err == nil && string(heard) != secret {
+				c.err = fmt.Errorf("heard %q", heard)
+			}
+			if c.err != nil {
+				return
+			}
+			c.longest = max(c.longest, time.Since(start))
+			c.turns++
+		}
+	})
+	return c, nil
+}
+
+func (c *conversation) end() error {
+	close(c.stop)
+	c.done.Wait()
+	return c.err
+}
+
+// TestSwitchUpgraded has each of two Nodes get another ovs-vswitchd under connections, as an upgrade does: it starts with its flows to be
+// restored. Connections from Pod to Pod go on. So do those by a Service on the kernel's datapath, which remembers where each goes; the
+// userspace datapath forgets that with its process, and those that it chooses another endpoint for break.
+func TestSwitchUpgraded(t *testing.T) {
+	s, dirs, switches := wholeNodes(t)
+	one, other, another := s.all[0].attach(dirs[0], "one"), s.all[1].attach(dirs[1], "other"), s.all[1].attach(dirs[1], "another")
+	s.set(func() {
+		for _, side := range s.all {
+			side.order.Endpoints = []string{other.ip.String(), another.ip.String()}
+			s.deliver(side)
+		}
+	})
+	direct := map[string]*conversation{}
+	open := func(name string, from *encryptedPod, address string, into map[string]*conversation) {
+		t.Helper()
+		ovstest.Eventually(t, name, func() error {
+			c, err := from.converse(address)
+			if err == nil {
+				into[name] = c
+			}
+			return err
+		})
+	}
+	translated := map[string]*conversation{}
+	for i := range 6 {
+		open(fmt.Sprintf("from Pod to Pod, %d", i), one, other.ip.String(), direct)
+		open(fmt.Sprintf("back, %d", i), other, one.ip.String(), direct)
+		open(fmt.Sprintf("by a Service, %d", i), one, echoService, translated)
+	}
+	time.Sleep(time.Second) // all of them are used
+	for i, ovs := range switches {
+		ovs.StopDaemon()
+		time.Sleep(500 * time.Millisecond) // what pulling up a container takes
+		ovs.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+		if err := netns.Set(placeOf(t, s.all[i].cmd.Process.Pid).ns); err != nil { // of this thread, which the switches are started from
+			t.Fatal(err)
+		}
+		ovs.StartDaemon()
+		s.all[i].until("it is ready", long, func(r sideReport) bool { return r.Ready })
+		ovs.Eventually("the switch forwards by its flows", func() error {
+			if c, err := one.converse(echoService); err != nil {
+				return err
+			} else if err := c.end(); err != nil {
+				return err
+			}
+			return nil
+		})
+	}
+	time.Sleep(time.Second)
+	said := func(all map[string]*conversation) (errs error) {
+		for name, c := range all {
+			if err := c.end(); err != nil || c.turns < 10 {
+				errs = errors.Join(errs, fmt.Errorf("%s: %d turns, %w", name, c.turns, err))
+				continue
+			}
+			t.Logf("%s: %d turns, the longest %d ms", name, c.turns, c.longest.Milliseconds())
+		}
+		return errs
+	}
+	if err := said(direct); err != nil {
+		t.Errorf("connections from Pod to Pod broke:\n%v", err)
+	}
+	if err := said(translated); ovstest.System() && err != nil {
+		t.Errorf("connections by the Service broke:\n%v", err)
+	}
+}
