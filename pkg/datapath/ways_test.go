@@ -499,22 +499,26 @@ func TestWaysInPhases(t *testing.T) {
 			}
 			return p, places
 		}
-		goesOn := func(step, from string, p oftest.Packet) {
-			t.Helper()
-			w := c.send(from+" pod1", p)
-			if n := len(w.places); n < 2 || w.places[n-1] != "pod1" {
-				t.Errorf("kept %v, %s: the connection of %s goes %s", kept, step, from, w)
-			} else if r := c.send(w.places[n-2]+" pod1", w.packet.Reply()); r.places[len(r.places)-2] != from {
-				t.Errorf("kept %v, %s: its answer goes %s", kept, step, r)
-			}
-		}
 		type one struct {
 			from string
 			p    oftest.Packet
-			by   bool // east2, which translates it
+			by   bool   // east2, which translates it
+			seen string // as the server does
 		}
 		var before []one
-		remember := func(from string, p oftest.Packet, by bool) { before = append(before, one{from, p, by && !kept}) }
+		seen := func(w travel) string { return fmt.Sprint(w.packet.IPSrc, ":", w.packet.SrcPort) }
+		remember := func(from string, p oftest.Packet, by bool) {
+			before = append(before, one{from, p, by && !kept, seen(c.send(from+" pod1", p))})
+		}
+		goesOn := func(step string, x one) {
+			t.Helper()
+			w := c.send(x.from+" pod1", x.p)
+			if n := len(w.places); n < 2 || w.places[n-1] != "pod1" || seen(w) != x.seen {
+				t.Errorf("kept %v, %s: the connection of %s, which the server has seen as %s, goes %s", kept, step, x.from, x.seen, w)
+			} else if r := c.send(w.places[n-2]+" pod1", w.packet.Reply()); r.places[len(r.places)-2] != x.from {
+				t.Errorf("kept %v, %s: its answer goes %s", kept, step, r)
+			}
+		}
 		for _, from := range []string{"east1", "east2", "east3"} {
 			p, _ := connect(from, to, map[string]string{from: "east4"})
 			remember(from, p, false)
@@ -540,7 +544,7 @@ func TestWaysInPhases(t *testing.T) {
 			}
 			c.become(a)
 			for _, x := range before {
-				goesOn(phase.name, x.from, x.p)
+				goesOn(phase.name, x)
 			}
 			p, places := connect("east1", to, map[string]string{"east1": "east2", "east2": "west2"})
 			if strings.Contains(places, "east2") != phase.used {
@@ -562,7 +566,7 @@ func TestWaysInPhases(t *testing.T) {
 		c.become(a)
 		for _, x := range before {
 			if !x.by {
-				goesOn("gone", x.from, x.p)
+				goesOn("gone", x)
 			}
 		}
 	}
