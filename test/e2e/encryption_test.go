@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tombolo-net/tombolo/test/lab"
+	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
 // testEncryption turns encryption between clusters on, and off again: nothing goes in plain text meanwhile, also while another Gateway comes
@@ -45,9 +46,14 @@ func testEncryption(t *testing.T) {
 	keyChanges(t, url)
 
 	end := capture(t)
+	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector", "spec.nodeName=node-2", "-o", "jsonpath={.items[0].status.podIP}")
+	stay := world.LongConnections(testContext(t), "http://"+server+":8080/")
 	secondGateway(t, url)
 	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway-")
 	gatewaysAre(t, url, "node-1 ,")
+	if broken, requests := stay(); broken > 0 || requests < 20*scenario.LongOnes {
+		t.Errorf("%d of %d connections between Pods broke while a Gateway came, failed, and went, after %d requests", broken, scenario.LongOnes, requests)
+	}
 	if have := end().between; have["WireGuard"] == 0 || len(have) != 1 {
 		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone", have)
 	}

@@ -37,40 +37,62 @@ type request struct {
 // on 20 that stay. The function that is returned ends it.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	start := func(args ...string) func() []byte {
-		var out bytes.Buffer
-		cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
-		cmd.Stdout = &out
-		stdin, err := cmd.StdinPipe() // the client ends when this does
-		if err == nil {
-			err = cmd.Start()
-		}
-		return func() []byte {
-			if err != nil {
-				return nil
-			}
-			_ = stdin.Close()
-			_ = cmd.Wait() // one whose connection broke failed, and is counted below
-			return out.Bytes()
-		}
-	}
-	fresh := start("--fresh", "--interval", "5ms", "--timeout", giveUp.String())
-	kept := start("--streams", strconv.Itoa(LongOnes), "--interval", "200ms")
+	fresh := s.watch(ctx, url, "--fresh", "--interval", "5ms", "--timeout", giveUp.String())
+	kept := s.watch(ctx, url, keptArgs...)
 	return func() (Observed, error) {
 		defer cancel()
 		time.Sleep(giveUp)
 		defer time.AfterFunc(20*time.Second, cancel).Stop() // what does not end is ended
 		o := Observed{fresh: parse(fresh()), kept: parse(kept())}
-		for _, r := range o.kept {
-			if r.failed {
-				o.Broken++
-			}
-		}
+		o.Broken = failed(o.kept)
 		if len(o.fresh) < 2*calm || len(o.kept) < LongOnes {
 			return o, errors.New("the clients did not run")
 		}
 		return o, nil
 	}
+}
+
+// LongConnections has Pod client of east ask on the 20 connections that stay alone. The function that is returned ends it, and says how many
+// have broken, and of how many requests.
+func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int) {
+	ctx, cancel := context.WithCancel(ctx)
+	kept := s.watch(ctx, url, keptArgs...)
+	return func() (broken, requests int) {
+		defer cancel()
+		defer time.AfterFunc(20*time.Second, cancel).Stop()
+		all := parse(kept())
+		return failed(all), len(all)
+	}
+}
+
+var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "200ms"}
+
+// watch has Pod client of east ask a URL until the function that is returned is called, which returns what it has printed.
+func (s *Scenario) watch(ctx context.Context, url string, args ...string) func() []byte {
+	var out bytes.Buffer
+	cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
+	cmd.Stdout = &out
+	stdin, err := cmd.StdinPipe() // the client ends when this does
+	if err == nil {
+		err = cmd.Start()
+	}
+	return func() []byte {
+		if err != nil {
+			return nil
+		}
+		_ = stdin.Close()
+		_ = cmd.Wait() // one whose connection broke failed, and is counted
+		return out.Bytes()
+	}
+}
+
+func failed(all []request) (n int) {
+	for _, r := range all {
+		if r.failed {
+			n++
+		}
+	}
+	return n
 }
 
 // parse reads what `echo watch` prints. A last line that is cut off is left out.
