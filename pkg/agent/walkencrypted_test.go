@@ -62,14 +62,12 @@ func (w *world) encryptGateway(r *rand.Rand, g *mcv1alpha1.Gateway) string {
 	if r.IntN(24) == 0 {
 		g.ServiceCIDR = oneOf(r, "", "x")
 	}
-	phase := oneOf(r, "", "", "", "", multicluster.PhaseJoining, multicluster.PhaseLeaving, multicluster.PhaseLeft)
+	phase := oneOf(r, "", "", "", multicluster.PhaseJoining, multicluster.PhaseLeaving, multicluster.PhaseLeft)
 	at := insideOf(g.GatewayIP)
-	switch r.IntN(16) {
+	switch r.IntN(24) {
 	case 0:
-		at = oneOf(r, "here", "10.1.2.3")
-	case 1:
-		at = ""
-	case 2, 3, 4:
+		at = oneOf(r, "", "here", "10.1.2.3")
+	case 1, 2, 3, 4:
 		if phase == multicluster.PhaseJoining {
 			at = ""
 		}
@@ -91,10 +89,10 @@ func (w *world) encryptImport(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport) st
 		return ""
 	}
 	s := &ci.Spec
-	oneKey := r.IntN(3) == 0
+	oneKey := r.IntN(4) == 0
 	for i := range s.GatewayInfos {
 		g := &s.GatewayInfos[i]
-		if oneKey || r.IntN(10) == 0 { // its agent is about to announce a key
+		if oneKey || r.IntN(16) == 0 { // its agent is about to announce a key
 			continue
 		}
 		g.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: keyNamed(s.ClusterID + " " + g.GatewayIP), InsideIP: insideOf(g.GatewayIP)}
@@ -113,7 +111,7 @@ func (w *world) encryptImport(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport) st
 		}
 	}
 	switch {
-	case r.IntN(6) == 0:
+	case r.IntN(8) == 0:
 		s.WireGuard = nil
 	case oneKey && r.IntN(8) == 0:
 		s.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: oneOf(r, "", badKey)}
@@ -124,7 +122,7 @@ func (w *world) encryptImport(r *rand.Rand, ci *mcv1alpha1.ClusterInfoImport) st
 			s.Features = append(s.Features, mcv1alpha1.FeatureSingleWays)
 		}
 	}
-	if n := len(s.GatewayInfos); n > 1 && r.IntN(3) == 0 {
+	if n := len(s.GatewayInfos); n > 1 && r.IntN(2) == 0 {
 		s.GatewayInfos, s.LeavingGateways = s.GatewayInfos[:n-1], s.GatewayInfos[n-1:]
 	}
 	text := " with " + strings.Join(s.Features, " ")
@@ -319,8 +317,9 @@ func (w *walk) askEncrypted(t *traffic) {
 			w.kinds[kind]++
 		}
 	}
-	here := sender{name: "host", port: gatewayOFPort, mac: w.gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
-	if pod := anyOf(r, t.pods); pod != "" && r.IntN(3) > 0 {
+	host := sender{name: "host", port: gatewayOFPort, mac: w.gatewayMAC, ip: netip.MustParseAddr(selfGateway)}
+	here := host
+	if pod := anyOf(r, t.pods); pod != "" {
 		p := t.pods[pod]
 		here = sender{name: "Pod default/" + p.PodName, port: t.numbers[pod], mac: p.MAC, ip: p.IPs[0].Addr()}
 	}
@@ -339,23 +338,25 @@ func (w *walk) askEncrypted(t *traffic) {
 	}
 	if len(t.peers) > 0 {
 		p := oneOf(r, t.peers...)
-		q := to(here, oneOf(r, p.ranges...).Addr().Next().Next())
-		var kinds []string
-		if strings.Contains(q.want[0], "(cross-cluster)") {
-			kinds = p.kinds()
+		for _, from := range []sender{here, host} {
+			q := to(from, oneOf(r, p.ranges...).Addr().Next().Next())
+			var kinds []string
+			if strings.Contains(q.want[0], "(cross-cluster)") { // no policy of the Pod keeps it
+				kinds = p.kinds()
+			}
+			if p.direct {
+				q.source = p.own
+			}
+			ask(q, kinds...)
 		}
-		if p.direct {
-			q.source = p.own
-		}
-		ask(q, kinds...)
 		end := oneOf(r, p.gateways...)
 		if here.name != "host" {
-			q = question{from: here, protocol: corev1.ProtocolTCP, to: netip.AddrPortFrom(end, 40001), reply: true}
+			q := question{from: here, protocol: corev1.ProtocolTCP, to: netip.AddrPortFrom(end, 40001), reply: true}
 			q.want = []string{t.answers(here, q.to)}
 			ask(q, answersWay)
 		}
 		if p.takes {
-			if q = to(tunnel(end, p.own, end), server); q.want[0] != "dropped in Classify" {
+			if q := to(tunnel(end, p.own, end), server); q.want[0] != "dropped in Classify" {
 				ask(q, fromInside)
 			}
 			ask(dropped(to(tunnel(end, netip.MustParseAddr(selfAddress), end), server)), insideToHere)
