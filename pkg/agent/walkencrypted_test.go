@@ -145,7 +145,7 @@ func (w *world) changeWay(r *rand.Rand) string {
 		if r.IntN(3) == 0 {
 			end = netip.MustParseAddr(fmt.Sprint("192.168.78.10", 1+r.IntN(3)))
 		}
-		w.up[end] = r.IntN(3) > 0
+		w.up[end] = r.IntN(4) > 0
 		text += fmt.Sprint(" ", end, " ", w.up[end])
 	}
 	return text
@@ -338,7 +338,7 @@ func (w *walk) askEncrypted(t *traffic) {
 	}
 	if len(t.peers) > 0 {
 		p := oneOf(r, t.peers...)
-		for _, from := range []sender{here, host} {
+		for _, from := range []sender{here, host, host, host} { // each has a hash of its own, by which ways are chosen
 			q := to(from, oneOf(r, p.ranges...).Addr().Next().Next())
 			var kinds []string
 			if strings.Contains(q.want[0], "(cross-cluster)") { // no policy of the Pod keeps it
@@ -384,7 +384,7 @@ func (w *walk) askEncrypted(t *traffic) {
 		}
 		ask(dropped(to(tunnel(far, at, ip), server)), inClear)
 	}
-	if services, err := netip.ParsePrefix(spec.ServiceCIDR); err == nil && services.Addr().Is4() && (spec.WireGuard == nil || spec.WireGuard.PublicKey == "") {
+	if services, err := netip.ParsePrefix(spec.ServiceCIDR); err == nil && services.Addr().Is4() && services.Bits() > 0 && (spec.WireGuard == nil || spec.WireGuard.PublicKey == "") {
 		q := to(here, services.Masked().Addr().Next().Next())
 		kinds := []string{withoutKey}
 		if slices.ContainsFunc(q.want, func(text string) bool { return strings.Contains(text, "(cross-cluster)") }) {
