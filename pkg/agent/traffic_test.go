@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -31,6 +32,7 @@ type sender struct {
 	ip   netip.Addr
 
 	far string // for a tunnel: the address of its far end
+	at  string // and that of its near end, selfAddress where empty
 	to  string // destination MAC, virtualMAC where empty
 }
 
@@ -41,6 +43,8 @@ type question struct {
 	to       netip.AddrPort
 	reply    bool
 	want     []string
+
+	source netip.Addr // that the tunnel has to come from by which it leaves; any where it is not valid
 }
 
 func (q question) String() string {
@@ -60,9 +64,29 @@ type traffic struct {
 
 	services []serving
 	peers    []peer
-	gateway  string // the Node's name, "" where there is none
-	gwIP     netip.Addr
-	internal netip.Addr
+	gateways []ownGateway // of this cluster, the oldest first, and those that come and go behind the others
+
+	// Where traffic between clusters is encrypted.
+	base   netip.Addr // this cluster's address inside, for clusters that know one
+	inside bool       // its Gateways have addresses of their own there
+}
+
+// ownGateway is a Gateway of this cluster.
+type ownGateway struct {
+	name              string
+	outside, internal netip.Addr
+	since             int64
+
+	// Where traffic is encrypted.
+	inside   netip.Addr // not valid while it has none
+	phase    string
+	services string // the cluster's Service range
+}
+
+// way is a way to a peer, by its far end.
+type way struct {
+	end       netip.Addr
+	up, going bool
 }
 
 // serving is a virtual address with what stands behind it in the objects.
@@ -76,8 +100,39 @@ type serving struct {
 type peer struct {
 	id       string
 	ranges   []netip.Prefix
-	gateways []netip.Addr
-	far      []netip.Prefix // where its tunnels end
+	gateways []netip.Addr   // where its tunnels end
+	far      []netip.Prefix // where they come from
+
+	takes, direct bool           // this Node is a Gateway that takes what the peer sends, and sends to it itself
+	own           netip.Addr     // what this Node is to the peer then
+	ways          []way          // of this Node
+	relays        []netip.Prefix // where the tunnels of this cluster's Gateways come from that may hand on its packets
+	active        bool           // all gateways are in use
+	oneKey        bool           // with encryption: for all of the cluster
+}
+
+// fresh are the ends of the ways that a new connection may take.
+func (p peer) fresh() []netip.Addr {
+	var out []netip.Addr
+	for _, w := range p.ways {
+		if w.up && !w.going {
+			out = append(out, w.end)
+		}
+	}
+	if len(out) == 0 {
+		return []netip.Addr{p.ways[0].end}
+	}
+	return out
+}
+
+// first is the end of the way that a connection takes from before there were several.
+func (p peer) first() netip.Addr {
+	for i, w := range p.ways {
+		if w.up && (i == 0 || !w.going) {
+			return w.end
+		}
+	}
+	return p.ways[0].end
 }
 
 func newTraffic(w *world, a *Agent) *traffic {
@@ -215,16 +270,27 @@ func (t *traffic) readPeers() {
 		ip, err := netip.ParseAddr(text)
 		return ip, err == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsMulticast()
 	}
-	oldest := int64(0)
-	for _, name := range slices.Sorted(maps.Keys(t.gateways)) {
-		g := t.gateways[name]
-		gw, ok1 := usable(g.GatewayIP)
+	for _, name := range slices.Sorted(maps.Keys(t.world.gateways)) {
+		g := t.world.gateways[name]
+		outside, ok1 := usable(g.GatewayIP)
 		internal, ok2 := usable(g.InternalIP)
-		if since := g.CreationTimestamp.Unix(); ok1 && ok2 && (t.gateway == "" || since < oldest) {
-			t.gateway, t.gwIP, t.internal, oldest = name, gw, internal, since
+		if ok1 && ok2 {
+			own := ownGateway{name: name, outside: outside, internal: internal, since: g.CreationTimestamp.Unix(), phase: g.Annotations[multicluster.AnnotationPhase], services: g.ServiceCIDR}
+			own.inside, _ = inside(g.Annotations[multicluster.AnnotationInsideIP])
+			t.gateways = append(t.gateways, own)
 		}
 	}
-	if t.gateway == "" {
+	slices.SortStableFunc(t.gateways, func(a, b ownGateway) int { return cmp.Compare(a.since, b.since) })
+	used := map[netip.Addr]bool{} // by this cluster or another
+	for _, g := range t.gateways {
+		used[g.outside], used[g.inside] = true, true
+	}
+	for _, n := range t.nodes {
+		for _, a := range n.Status.Addresses {
+			used[netip.MustParseAddr(a.Address)] = true
+		}
+	}
+	if t.encrypts && !t.goInside() || len(t.gateways) == 0 {
 		return
 	}
 	var taken []netip.Prefix // ranges that others have
@@ -239,7 +305,6 @@ func (t *traffic) readPeers() {
 		ok := err == nil && p.Addr().Is4() && p.Bits() > 0 && !slices.ContainsFunc(taken, p.Overlaps)
 		return p.Masked(), ok
 	}
-	gateways := map[netip.Addr]bool{t.gwIP: true}
 	names := slices.SortedFunc(maps.Keys(t.imports), func(a, b string) int {
 		return strings.Compare(t.imports[a].Spec.ClusterID+" "+a, t.imports[b].Spec.ClusterID+" "+b)
 	})
@@ -251,15 +316,22 @@ func (t *traffic) readPeers() {
 			continue
 		}
 		for _, info := range spec.GatewayInfos {
-			if ip, ok := usable(info.GatewayIP); ok && !gateways[ip] && !slices.Contains(p.gateways, ip) {
+			if ip, ok := usable(info.GatewayIP); ok && !used[ip] && !slices.Contains(p.gateways, ip) {
 				p.gateways = append(p.gateways, ip)
 			}
 		}
 		if len(p.gateways) == 0 {
 			continue
 		}
-		for _, ip := range p.gateways {
-			gateways[ip] = true
+		var going []netip.Addr
+		outside := p.gateways
+		if t.encrypts {
+			if outside, going, ok = t.encrypted(&p, spec, r.Addr(), used); !ok {
+				continue
+			}
+		}
+		for _, ip := range append(slices.Clone(outside), p.gateways...) {
+			used[ip] = true
 		}
 		p.ranges, taken = []netip.Prefix{r}, append(taken, r)
 		for _, text := range spec.PodCIDRs {
@@ -270,7 +342,8 @@ func (t *traffic) readPeers() {
 		for _, ip := range p.gateways {
 			p.far = append(p.far, netip.PrefixFrom(ip, 32))
 		}
-		if cs := t.sets["set"]; cs != nil {
+		t.lay(&p, going)
+		if cs := t.sets["set"]; cs != nil && !t.encrypts {
 			for _, text := range strings.Split(cs.Annotations["tunnel-sources.multicluster.antrea.io/"+p.id], ",") {
 				text = strings.TrimSpace(text)
 				if ip, err := netip.ParseAddr(text); err == nil {
@@ -282,6 +355,39 @@ func (t *traffic) readPeers() {
 			}
 		}
 		t.peers = append(t.peers, p)
+	}
+}
+
+// lay decides which ways this Node has to a peer, of whose gateways some are going.
+func (t *traffic) lay(p *peer, going []netip.Addr) {
+	me := slices.IndexFunc(t.gateways, func(g ownGateway) bool { return g.name == ownName })
+	p.takes = me >= 0 && (p.active || me == 0)
+	p.direct = p.takes && (t.gateways[me].phase == "" || t.gateways[me].phase == multicluster.PhaseLeaving)
+	if p.takes && !p.own.IsValid() {
+		if p.own = t.gateways[me].outside; t.encrypts {
+			p.own = t.gateways[me].inside
+		}
+	}
+	if p.direct {
+		ends := p.gateways
+		if !p.active {
+			ends = ends[:1]
+		}
+		for _, end := range ends {
+			p.ways = append(p.ways, way{end: end, up: t.up[end], going: slices.Contains(going, end)})
+		}
+	}
+	for i, g := range t.gateways {
+		if i == me || !p.active && (i > 0 || p.direct) {
+			continue
+		}
+		if !p.direct && g.phase != multicluster.PhaseJoining {
+			p.ways = append(p.ways, way{end: g.internal, up: t.up[g.internal], going: g.phase != ""})
+		}
+		p.relays = append(p.relays, netip.PrefixFrom(g.internal, 32))
+		if n := t.nodes[g.name]; n != nil && t.usable(g.name) && len(podRanges(n)) > 0 {
+			p.relays = append(p.relays, netip.PrefixFrom(netip.MustParseAddr(n.Status.Addresses[0].Address), 32))
+		}
 	}
 }
 
@@ -301,7 +407,8 @@ func (t *traffic) holder(ip netip.Addr) string {
 	return ""
 }
 
-// admitted says who sent what comes by the tunnel: "node", "peer", or "" for what must not come.
+// admitted says who sent what comes by the tunnel: "node", "peer", "gateway" for a Gateway here that hands on what a peer has sent, or ""
+// for what must not come.
 func (t *traffic) admitted(from sender) string {
 	far := netip.MustParseAddr(from.far)
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
@@ -325,16 +432,14 @@ func (t *traffic) admitted(from sender) string {
 		if !slices.Contains(p.gateways, from.ip) && !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(from.ip) }) {
 			continue
 		}
-		ends := p.far
-		if t.gateway != ownName {
-			ends = []netip.Prefix{netip.PrefixFrom(t.internal, 32)}
-			if n := t.nodes[t.gateway]; n != nil && t.usable(t.gateway) && len(podRanges(n)) > 0 {
-				ends = append(ends, netip.PrefixFrom(netip.MustParseAddr(n.Status.Addresses[0].Address), 32))
-			}
+		comes := func(ends []netip.Prefix) bool {
+			return slices.ContainsFunc(ends, func(r netip.Prefix) bool { return r.Contains(far) })
 		}
-		ours := t.gateway == ownName && from.to != CrossClusterMAC
-		if !ours && slices.ContainsFunc(ends, func(r netip.Prefix) bool { return r.Contains(far) }) {
+		switch {
+		case p.takes && from.to == CrossClusterMAC && comes(p.far) && (!t.encrypts || from.at == p.own.String()):
 			return "peer"
+		case comes(p.relays):
+			return "gateway"
 		}
 	}
 	return ""
@@ -415,17 +520,17 @@ func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort)
 		if who = t.admitted(from); who == "" {
 			return []string{"dropped in Classify"}
 		}
-		if who == "peer" && t.gateway == ownName && !t.exported(protocol, to) {
+		if who == "peer" && !t.exported(protocol, to) {
 			return []string{"dropped in Exports"}
 		}
 	}
 	s := t.serves(protocol, to)
 	if s == nil {
-		return []string{t.judged(from, protocol, to, false)}
+		return t.judged(from, protocol, to, false)
 	}
 	var out []string
 	for _, e := range t.behind(s) {
-		out = append(out, t.judged(from, protocol, e, true))
+		out = append(out, t.judged(from, protocol, e, true)...)
 	}
 	if len(out) == 0 {
 		return []string{"to the agent from Service"}
@@ -475,26 +580,26 @@ func (t *traffic) allowsItself(p cni.Attachment) bool {
 }
 
 // judged is where policies end a connection whose destination is settled, or else its route.
-func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPort, service bool) string {
+func (t *traffic) judged(from sender, protocol corev1.Protocol, to netip.AddrPort, service bool) []string {
 	if denied := t.egress(from, protocol, to); denied != "" {
-		return denied
+		return []string{denied}
 	}
 	if p, ok := t.attached(to.Addr()); ok && from.port != gatewayOFPort && t.numbers[p.PortName] != from.port {
 		if denied := t.denies(p, false, policytest.Connection{From: from.ip, To: to.Addr(), Protocol: protocol, Port: to.Port()}); denied != "" {
-			return denied
+			return []string{denied}
 		}
 	}
 	return t.route(from, to, service)
 }
 
 // route says where a packet goes whose destination is settled.
-func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
-	leaves := func(port uint32, src netip.Addr, tunnel string) string {
+func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
+	leaves := func(port uint32, src netip.Addr, tunnel string) []string {
 		text := fmt.Sprint("to port ", port)
 		if port == from.port {
 			text = "back"
 		}
-		return fmt.Sprintf("%s%s: %s > %s", text, tunnel, src, to)
+		return []string{fmt.Sprintf("%s%s: %s > %s", text, tunnel, src, to)}
 	}
 	for name, p := range t.pods {
 		if p.IPs[0].Addr() == to.Addr() {
@@ -511,7 +616,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
 		return leaves(gatewayOFPort, from.ip, "")
 	}
 	if slices.ContainsFunc(podRanges(t.nodes[ownName]), func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
-		return "dropped in Route"
+		return []string{"dropped in Route"}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		n := t.nodes[name]
@@ -528,30 +633,42 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) string {
 		if !slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Contains(to.Addr()) }) {
 			continue
 		}
-		if t.gateway == ownName {
-			return leaves(tunnelOFPort, t.gwIP, fmt.Sprintf(" %s (cross-cluster)", p.gateways[0]))
+		src := from.ip
+		if p.direct {
+			src = p.own
 		}
-		return leaves(tunnelOFPort, from.ip, fmt.Sprintf(" %s (cross-cluster)", t.internal))
+		var out []string
+		for _, end := range p.fresh() {
+			out = append(out, leaves(tunnelOFPort, src, fmt.Sprintf(" %s (cross-cluster)", end))...)
+		}
+		return out
 	}
 	switch {
+	case insideRange.Contains(to.Addr()):
 	case from.port != gatewayOFPort && from.port != tunnelOFPort:
 		return leaves(gatewayOFPort, from.ip, "")
-	case service && (from.far == "" || t.admitted(from) == "peer"):
+	case service && (from.far == "" || t.admitted(from) != "node"):
 		return leaves(gatewayOFPort, hairpin, "")
 	}
-	return "dropped in Route"
+	return []string{"dropped in Route"}
 }
 
 // answers says where a Pod's reply goes that is for a gateway of another cluster.
 func (t *traffic) answers(from sender, to netip.AddrPort) string {
 	for _, p := range t.peers {
 		if slices.Contains(p.gateways, to.Addr()) {
-			via := t.internal
-			if t.gateway == ownName {
+			via := p.first()
+			if p.takes {
 				via = to.Addr()
+				if t.gateways[0].name != ownName { // from before this Node was a Gateway
+					via = t.gateways[0].internal
+				}
 			}
 			return fmt.Sprintf("to port %d %s (cross-cluster): %s > %s", tunnelOFPort, via, from.ip, to)
 		}
+	}
+	if insideRange.Contains(to.Addr()) {
+		return "dropped in Route"
 	}
 	return fmt.Sprintf("to port %d: %s > %s", gatewayOFPort, from.ip, to)
 }
@@ -622,8 +739,11 @@ func (t *traffic) fromTunnel(r *rand.Rand, mac string) sender {
 	if len(t.peers) > 0 && r.IntN(2) == 0 {
 		p, other := oneOf(r, t.peers...), oneOf(r, t.peers...)
 		s.far, s.to = oneOf(r, p.far...).Addr().String(), oneOf(r, CrossClusterMAC, CrossClusterMAC, CrossClusterMAC, virtualMAC)
-		if t.gateway != ownName && r.IntN(4) > 0 {
-			s.far = t.internal.String()
+		if s.at = p.own.String(); !t.encrypts || !p.takes {
+			s.at = ""
+		}
+		if t.gateways[0].name != ownName && r.IntN(4) > 0 {
+			s.far, s.at = t.gateways[0].internal.String(), ""
 		}
 		inside = oneOf(r, p.gateways[0], p.ranges[0].Addr().Next(), other.gateways[0]).String()
 	}
@@ -646,7 +766,7 @@ func (q question) put(ctx context.Context, a *Agent, r *rand.Rand) error {
 	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
 		1+r.IntN(1<<30), q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
 	if q.from.far != "" {
-		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, selfAddress)
+		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, cmp.Or(q.from.at, selfAddress))
 	}
 	state := "trk,new"
 	if q.reply {
@@ -683,6 +803,9 @@ func (q question) put(ctx context.Context, a *Agent, r *rand.Rand) error {
 			have += " (cross-cluster)"
 		}
 		have += fmt.Sprintf(": %s > %s:%s", o.Fields["nw_src"], o.Fields["nw_dst"], o.Fields["tp_dst"])
+	}
+	if from := o.Fields["tun_src"]; q.source.IsValid() && strings.HasSuffix(strings.SplitN(have, ":", 2)[0], "(cross-cluster)") && from != q.source.String() {
+		have += " by a tunnel from " + from
 	}
 	if !slices.Contains(q.want, have) {
 		return fmt.Errorf("%s\nthe switch:  %s\nthe cluster: %s\n%s\n%s", q, have, strings.Join(q.want, "\n          or "), text, trace)

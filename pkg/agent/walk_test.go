@@ -41,21 +41,30 @@ var (
 // connection, has been sent no more than what the step changed, and packets go where the
 // cluster's objects say.
 //
+// In walks whose seed ends with 5 or more, traffic between clusters is encrypted; walkencrypted_test.go.
+//
 // One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
-	seeds := []uint64{1, 2, 3, 4}
+	seeds := []uint64{1, 2, 3, 4, 5, 6}
+	var covered coverage
 	if *walkSeed != 0 {
 		seeds = []uint64{*walkSeed}
+	} else {
+		t.Cleanup(func() { covered.check(t) }) // after all of them
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWalk(t, seed)
+			t.Cleanup(func() { covered.add(w.kinds) })
 			for w.number = 1; w.number <= *walkSteps; w.number++ {
 				w.step()
 			}
 			if w.proved < *walkSteps/10 {
 				t.Errorf("the switch proved %d answers in %d steps: too few", w.proved, *walkSteps)
+			}
+			if w.world.encrypts {
+				t.Logf("asked of encryption: %v", w.kinds)
 			}
 			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.proved, w.most)
 		})
@@ -93,17 +102,21 @@ type walk struct {
 	asked    int
 	proved   int // halves of connections that the switch proved
 	most     int
+	kinds    map[string]int // questions about encryption that were answered
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
-		world: newWorld(), log: &logTail{}, config: config.Default(), desired: flow.NewSet(),
+		world: newWorld(), log: &logTail{}, config: config.Default(), desired: flow.NewSet(), kinds: map[string]int{},
 	}
 	w.config.FeatureGates = map[string]bool{"Multicluster": true}
 	w.config.Multicluster.EnableGateway = true
 	w.config.Multicluster.EnablePodToPodConnectivity = seed%2 == 0
 	w.config.Multicluster.EnableStretchedNetworkPolicy = seed%3 != 0
+	if w.world.encrypts = seed%10 >= 5; w.world.encrypts {
+		w.config.Multicluster.TrafficEncryptionMode = "wireGuard"
+	}
 	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
 	w.startAgent()
 	w.connect()
@@ -154,7 +167,11 @@ func (w *walk) startAgent() {
 	a.tables.loaded(false)
 	w.world.version++
 	w.world.tell(a.tables, version)
-	for _, run := range []func(context.Context){a.followSwitch, a.followUnderlay, a.tables.engine.Run} {
+	followSwitch := a.followSwitch
+	if w.world.encrypts {
+		followSwitch = a.followPorts
+	}
+	for _, run := range []func(context.Context){followSwitch, a.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
 }
@@ -223,12 +240,25 @@ func (w *walk) step() {
 	}
 	truth := newTraffic(w.world, w.agent)
 	for range questions {
-		w.asked++
-		if err := truth.ask(w.r, w.gatewayMAC).put(w.t.Context(), w.agent, w.r); err != nil {
-			w.fail("%v", err)
-		}
+		w.put(truth.ask(w.r, w.gatewayMAC), w.r)
+	}
+	if w.world.encrypts {
+		w.askEncrypted(truth)
 	}
 	w.askWhy()
+}
+
+// put asks the switch.
+func (w *walk) put(q question, r *rand.Rand) {
+	w.t.Helper()
+	w.asked++
+	err := q.put(w.t.Context(), w.agent, r)
+	for deadline := time.Now().Add(time.Second); err != nil && w.world.encrypts && time.Now().Before(deadline); { // ways go up and down a moment later
+		err = q.put(w.t.Context(), w.agent, r)
+	}
+	if err != nil {
+		w.fail("%v", err)
+	}
 }
 
 // mark begins to count what is sent.
@@ -277,6 +307,9 @@ func (w *walk) settle() {
 	if err := w.agent.flows.Synced(ctx); err != nil {
 		w.fail("%v", err)
 	}
+	if w.world.encrypts {
+		w.layWays(ctx)
+	}
 }
 
 // compare fails the walk when the switch does not hold what is desired.
@@ -289,6 +322,9 @@ func (w *walk) compare() {
 		w.fail("the switch refuses %q", refused)
 	}
 	w.most = max(w.most, w.desired.Len())
+	if w.world.encrypts {
+		w.nothingInClear()
+	}
 }
 
 // differs reads the switch and compares it with what the agent has to want, which becomes

@@ -20,6 +20,7 @@ type Outcome struct {
 var (
 	traceTable  = regexp.MustCompile(`(?m)^ *(\d+)\. .*(?:priority \d+|No match)`)
 	traceOutput = regexp.MustCompile(`output port is (\d+)`)
+	traceTunnel = regexp.MustCompile(`set_field:([0-9.]+)->(tun_src|tun_dst)`)
 	traceFlow   = regexp.MustCompile(`(?m)^(?:Final flow|Flow): (.*,.*)$`)
 )
 
@@ -39,6 +40,9 @@ func ParseTrace(text string) (Outcome, error) {
 	for _, f := range strings.Split(flows[len(flows)-1][1], ",") {
 		k, v, _ := strings.Cut(f, "=")
 		o.Fields[k] = v
+	}
+	for _, m := range traceTunnel.FindAllStringSubmatch(text, -1) { // what a group's bucket sets is in no flow that is shown, without recirculation
+		o.Fields[m[2]] = m[1]
 	}
 	switch ports := traceOutput.FindAllStringSubmatch(text, -1); {
 	case strings.Contains(text, "IN_PORT"):
