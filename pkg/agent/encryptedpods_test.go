@@ -153,19 +153,26 @@ func (s *rotating) attach(dir, name string) *encryptedPod {
 		}
 		return err
 	})
-	s.t.Cleanup(func() { l.Close() })
-	go func() {
+	var accepting, answering sync.WaitGroup
+	var open []net.Conn // their other ends may be gone without a word
+	accepting.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
+			open = append(open, c)
+			answering.Go(func() { _, _ = io.Copy(c, c) })
 		}
-	}()
+	})
+	s.t.Cleanup(func() {
+		l.Close()
+		accepting.Wait()
+		for _, c := range open {
+			c.Close()
+		}
+		answering.Wait()
+	})
 	roomy(c)
 	done := make(chan bool)
 	go func() {
