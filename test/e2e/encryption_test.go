@@ -82,7 +82,8 @@ func removeWireGuard(t *testing.T) {
 	}
 }
 
-// keyChanges has west's Gateway take another key, under requests.
+// keyChanges has west's Gateway take another key, under requests. The userspace datapath may lose a packet while it takes the bridge of the
+// second device, so a request has time for another one; TestRotation counts packets.
 func keyChanges(t *testing.T, url string) {
 	t.Helper()
 	keys := func(ctx context.Context) ([]string, error) { // that it has, and that it is to have
@@ -92,7 +93,7 @@ func keyChanges(t *testing.T, url string) {
 	before, err := keys(testContext(t))
 	must(t, err)
 	start := time.Now()
-	requests := background(t, "/echo", "get", url+"/", "--count", "400", "--interval", "50ms", "--timeout", "900ms")
+	requests := background(t, "/echo", "get", url+"/", "--count", "400", "--interval", "50ms", "--timeout", "3s")
 	kubectl(t, "west", "annotate", "node", "node-1", "multicluster.tombolo.io/wireguard-key-not-before="+start.UTC().Format(time.RFC3339))
 	eventually(t, 2*time.Minute, func(ctx context.Context) error {
 		now, err := keys(ctx)

@@ -102,8 +102,9 @@ type Answer struct {
 }
 
 const (
-	requests  = 20 // after the first answer
-	tryLimit  = 2 * time.Second
+	tryLimit  = 2 * time.Second // until the first answer
+	requests  = 20              // after it
+	askLimit  = 4 * time.Second // of each: TCP sends a lost first packet again after one second, and after two more
 	bulkLimit = 10 * time.Second
 )
 
@@ -134,7 +135,7 @@ func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 	}
 	for range requests {
 		start := time.Now()
-		if _, err := get(ctx, q, nil, tryLimit); err != nil {
+		if _, err := get(ctx, q, nil, askLimit); err != nil {
 			a.Failed, a.Error = a.Failed+1, err.Error()
 			continue
 		}
