@@ -139,9 +139,11 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, MaxPodRanges))
 		return nil, faults, false
 	}
-	if n := max(len(want.GatewayInfos), len(want.LeavingGateways)); n > MaxGateways {
-		fault("gatewayInfos", fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
-		return nil, faults, false
+	for i, list := range [][]mcv1alpha1.GatewayInfo{want.GatewayInfos, want.LeavingGateways} {
+		if n := len(list); n > MaxGateways {
+			fault([]string{"gatewayInfos", "leavingGateways"}[i], fmt.Errorf("has %d gateways: expected at most %d; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster", n, MaxGateways))
+			return nil, faults, false
+		}
 	}
 	usable = true
 	if err := t.takeRange(cluster, serviceRange, want.ServiceCIDR); err != nil {

@@ -13,8 +13,9 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...]".
+// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...] | GATEWAY ...", of which the last are about to go.
 func info(id, text string) *mcv1alpha1.ClusterInfo {
+	text, leaving, _ := strings.Cut(text, "|")
 	ranges, gateways, _ := strings.Cut(text, ">")
 	out := &mcv1alpha1.ClusterInfo{ClusterID: id}
 	for i, word := range strings.Fields(ranges) {
@@ -26,6 +27,9 @@ func info(id, text string) *mcv1alpha1.ClusterInfo {
 	}
 	for _, word := range strings.Fields(gateways) {
 		out.GatewayInfos = append(out.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: word})
+	}
+	for _, word := range strings.Fields(leaving) {
+		out.LeavingGateways = append(out.LeavingGateways, mcv1alpha1.GatewayInfo{GatewayIP: word})
 	}
 	return out
 }
@@ -40,6 +44,12 @@ func text(info *mcv1alpha1.ClusterInfo) string {
 		words = append(words, ">")
 	}
 	for _, g := range info.GatewayInfos {
+		words = append(words, g.GatewayIP)
+	}
+	if len(info.LeavingGateways) > 0 {
+		words = append(words, "|")
+	}
+	for _, g := range info.LeavingGateways {
 		words = append(words, g.GatewayIP)
 	}
 	return strings.Join(words, " ")
@@ -82,6 +92,20 @@ func TestDecide(t *testing.T) {
 		{name: "more gateways than a cluster may have", clusters: []cluster{
 			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 >" + strings.Repeat(" 192.0.2.1", MaxGateways+1), want: "10.96.0.0/16 > 192.0.2.1",
 				fault: "gatewayInfos: has 17 gateways: expected at most 16; remove the annotation multicluster.antrea.io/gateway from Nodes of the cluster"}}},
+		{name: "a gateway that goes", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2", want: "-", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster west overlaps the gateway 192.0.2.2 of cluster east"}}},
+		{name: "one that goes has another cluster's address", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.3 | 192.0.2.1 192.0.2.4", want: "10.97.0.0/16 > 192.0.2.3 | 192.0.2.4",
+				fault: "leavingGateways[0].gatewayIP: gateway 192.0.2.1 of cluster west overlaps the gateway 192.0.2.1 of cluster east"}}},
+		{name: "one that goes and stays", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1",
+				fault: "leavingGateways[0].gatewayIP: gateway 192.0.2.1 of cluster east is given twice, at gatewayInfos[0] too"}}},
+		{name: "one that goes is held", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", wanted: "10.0.0.0/7", want: "10.96.0.0/16 > 192.0.2.1 | 192.0.2.2", fault: "serviceCIDR: "}}},
+		{name: "more that go than a cluster may have", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 |" + strings.Repeat(" 192.0.2.2", MaxGateways+1), want: "-", fault: "leavingGateways: has 17 gateways: expected at most 16"}}},
 		{name: "one of two gateways at fault", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
 		{name: "what is held is released when it is wanted no more", clusters: []cluster{
@@ -201,7 +225,7 @@ func overlap(held map[string]*mcv1alpha1.ClusterInfo) (string, string) {
 		for _, r := range append([]string{info.ServiceCIDR}, info.PodCIDRs...) {
 			out = append(out, netip.MustParsePrefix(r))
 		}
-		for _, g := range info.GatewayInfos {
+		for _, g := range slices.Concat(info.GatewayInfos, info.LeavingGateways) {
 			out = append(out, single(netip.MustParseAddr(g.GatewayIP)))
 		}
 		return out
