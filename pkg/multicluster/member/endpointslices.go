@@ -57,12 +57,21 @@ func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 	return out, nil
 }
 
-// bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges.
+// bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges. What may not be imported
+// is left out of them as it is of all together, where it is reported.
 func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[string]exportcheck.Part {
-	all := ri.Spec.Endpoints.Subsets
-	if out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], all); ok {
-		return out
+	out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets)
+	if !ok {
+		out = t.byRange(ri.Spec.Endpoints.Subsets, r)
 	}
+	for id, part := range out {
+		part.Subsets, _ = exportcheck.Subsets("", part.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
+		out[id] = part
+	}
+	return out
+}
+
+func (t *tables) byRange(all []subset, r *derive.Reader) map[string]exportcheck.Part {
 	ranges, _ := derive.Get(r, t.sources, here)
 	out := map[string]exportcheck.Part{}
 	for _, s := range all {
@@ -91,12 +100,11 @@ func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Pa
 	var out []*discoveryv1.EndpointSlice
 	for _, id := range slices.Sorted(maps.Keys(sources)) {
 		label := sourceLabel(id)
-		subsets, _ := exportcheck.Subsets("", sources[id].Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints) // what is wrong is reported of all together
 		var annotations map[string]string
 		if n := sources[id].Ready; n > 0 {
 			annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(n)}
 		}
-		for i, s := range subsets {
+		for i, s := range sources[id].Subsets {
 			for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 				for bucket, endpoints := range buckets(s, family, !away(id, s)) {
 					if len(endpoints) == 0 {

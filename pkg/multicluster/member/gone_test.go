@@ -80,6 +80,24 @@ func readyIn(list []*discoveryv1.EndpointSlice) string {
 	return strings.Join(out, " ")
 }
 
+// readyAddresses are the same of an Endpoints object.
+func readyAddresses(list []*Endpoints) string {
+	clusters := map[string]string{"10.97.0.7": "east", "10.98.0.7": "west", "10.99.0.7": "south", "10.100.0.7": "north"}
+	var out []string
+	for _, e := range list {
+		for _, s := range e.Subsets {
+			for _, a := range s.Addresses {
+				out = append(out, clusters[a.IP])
+			}
+			for _, a := range s.NotReadyAddresses {
+				out = append(out, "-"+clusters[a.IP])
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b string) int { return strings.Compare(strings.TrimPrefix(a, "-"), strings.TrimPrefix(b, "-")) })
+	return strings.Join(out, " ")
+}
+
 // TestPlanGone takes requests from clusters that are gone, and from no others.
 func TestPlanGone(t *testing.T) {
 	was := func(v *View) {
@@ -139,6 +157,7 @@ func TestPlanGone(t *testing.T) {
 			d, _ := Plan(v)
 			want, kept := strings.CutSuffix(row.want, " (gone)")
 			expect(t, "endpoints", readyIn(d.EndpointSlices), want)
+			expect(t, "Endpoints", readyAddresses(d.Endpoints), want)
 			expect(t, "condition", strings.HasPrefix(reachableIn(d.ClusterSet)["west"], "False "+reasonGone), kept || strings.Contains(want, "-west"))
 
 			// What is written says the same again.

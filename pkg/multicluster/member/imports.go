@@ -117,10 +117,11 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			// Kubernetes makes no EndpointSlices of them: those below say in addition whose an endpoint is.
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-			Subsets: subsets,
 		}
 		sources := t.bySource(endpoints, r)
-		out.Slices = endpointSlices(of, k, sources, t.away(of, sources, r))
+		away := t.away(of, sources, r)
+		out.Endpoints.Subsets = withoutAway(subsets, sources, away)
+		out.Slices = endpointSlices(of, k, sources, away)
 		out.Slices = slices.DeleteFunc(out.Slices, func(s *discoveryv1.EndpointSlice) bool {
 			other, _ := derive.Get(r, t.slices, keyOf(s))
 			if other == nil || importedSlice(other) {

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // The documented API is made of core/v1 Endpoints and their subsets, which Kubernetes mirrors
@@ -49,11 +51,7 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 			ps = append(ps, one)
 		}
 		slices.SortFunc(ps, func(a, b port) int { return cmp.Compare(portText(a), portText(b)) })
-		texts := make([]string, len(ps))
-		for i, p := range ps {
-			texts[i] = portText(p)
-		}
-		id := strings.Join(texts, ",")
+		id := portsText(ps)
 		for _, e := range s.Endpoints {
 			if !ready(e) {
 				continue
@@ -82,6 +80,42 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 
 func portText(p port) string {
 	return fmt.Sprintf("%s/%s/%d", p.Name, cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port)
+}
+
+// portsText tells sets of ports apart. Ports are in the order in which they are given.
+func portsText(ps []port) string {
+	texts := make([]string, len(ps))
+	for i, p := range ps {
+		texts[i] = portText(p)
+	}
+	return strings.Join(texts, ",")
+}
+
+// withoutAway moves the addresses of clusters that are away to those that are not ready. The subsets are those of all sources together; an
+// address that a cluster offers which is not away stays ready.
+func withoutAway(subsets []subset, sources map[string]exportcheck.Part, away func(id string, s subset) bool) []subset {
+	lost := map[string]bool{}
+	for id, part := range sources {
+		for _, s := range part.Subsets {
+			for _, a := range s.Addresses {
+				key := portsText(s.Ports) + " " + a.IP
+				gone, known := lost[key]
+				lost[key] = away(id, s) && (gone || !known)
+			}
+		}
+	}
+	out := make([]subset, len(subsets))
+	for i, s := range subsets {
+		out[i] = subset{Ports: s.Ports, NotReadyAddresses: slices.Clone(s.NotReadyAddresses)}
+		for _, a := range s.Addresses {
+			if lost[portsText(s.Ports)+" "+a.IP] {
+				out[i].NotReadyAddresses = append(out[i].NotReadyAddresses, a)
+			} else {
+				out[i].Addresses = append(out[i].Addresses, a)
+			}
+		}
+	}
+	return out
 }
 
 // sameSubsets says whether two lists of subsets mean the same endpoints. API servers may
