@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
@@ -175,7 +176,8 @@ func nodeExec(t *testing.T, cluster, node string, args ...string) string {
 	return out
 }
 
-// diagnose prints what to look at first, shortly: the log of a failed run may be cut.
+// diagnose prints what to look at first, shortly, and not among the test's own messages, which come after it: the beginning of a long log
+// may be cut off.
 func diagnose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
@@ -183,13 +185,14 @@ func diagnose(t *testing.T) {
 		if err != nil {
 			out += "\n" + err.Error()
 		}
-		t.Logf("%s\n%s", what, tail(out, lines))
+		fmt.Printf("%s\n%s\n", what, tail(out, lines))
 	}
 	for _, cluster := range world.Members() {
 		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A", "--no-headers")
 		say(cluster+": what the ClusterSet consists of", out, err, 12)
 		for _, args := range [][]string{
 			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
+			{"get", "gateway,clusterinfoimport", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.wireGuard} {.spec.wireGuard} {.spec.gatewayInfos}{"\n"}{end}`},
 			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=4"},
 			{"logs", "-n", "kube-system", "deployment/tombolo-policy-controller", "--tail=10"},
 			{"get", "nodepolicyreports", "--no-headers"},
@@ -199,18 +202,24 @@ func diagnose(t *testing.T) {
 		}
 		for _, node := range world.Lab.Cluster(cluster).Nodes() {
 			s, err := status(ctx, node)
-			say(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), fmt.Sprintf("%+v", s), err, 2)
+			out := fmt.Sprintf("%s, ready %t, waits for %v, since %s", s.Role, s.Ready, s.Waiting, s.Started.Format(time.RFC3339))
+			for _, p := range s.Problems {
+				out += fmt.Sprintf("\n%s %s: %s", p.Object, p.Reason, p.Message)
+			}
+			say(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), out, err, 5)
+			out, err = node.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathPeers)
+			say("its peers", out, err, 1)
 		}
 	}
 }
 
-// tail is the last lines of a text, each cut after 200 characters.
+// tail is the last lines of a text, each cut after 600 characters.
 func tail(text string, lines int) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	all = all[max(0, len(all)-lines):]
 	for i, line := range all {
-		if len(line) > 200 {
-			all[i] = line[:200] + "…"
+		if len(line) > 600 {
+			all[i] = line[:600] + "…"
 		}
 	}
 	return strings.Join(all, "\n")
