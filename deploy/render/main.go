@@ -70,7 +70,7 @@ func main() {
 	flag.Parse()
 	err := r.write(*out)
 	if err == nil && *out == "deploy" && r == (renderer{}) {
-		err = derived()
+		err = derived(*out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "render:", err)
@@ -154,8 +154,9 @@ func (r renderer) text(p part) (string, error) {
 	return charts.Manifest(files, func(string) bool { return true }), err
 }
 
-// derived writes what the charts have of other sources: definitions, schemas and the names of feature gates.
-func derived() error {
+// derived writes what the charts have of other sources, below a folder: definitions, schemas and the names of feature gates.
+func derived(out string) error {
+	to := filepath.Join(out, "charts")
 	for name, patterns := range map[string][]string{
 		charts.Agent + "/crds/policies.yaml":            policyCRDs,
 		charts.Multicluster + "/crds/multicluster.yaml": multicluster(both(leaderCRDs, memberCRDs)),
@@ -164,7 +165,7 @@ func derived() error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(chartsDir, name), mark+text); err != nil {
+		if err := writeFile(filepath.Join(to, name), mark+text); err != nil {
 			return err
 		}
 	}
@@ -180,11 +181,11 @@ func derived() error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(chartsDir, name, "values.schema.json"), string(text)+"\n"); err != nil {
+		if err := writeFile(filepath.Join(to, name, "values.schema.json"), string(text)+"\n"); err != nil {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(chartsDir, charts.Agent, "feature-gates.txt"), strings.Join(agentconfig.Gates(), "\n")+"\n")
+	return writeFile(filepath.Join(to, charts.Agent, "feature-gates.txt"), strings.Join(agentconfig.Gates(), "\n")+"\n")
 }
 
 var imagesSchema = map[string]any{
