@@ -30,12 +30,18 @@ import (
 
 func all(string) bool { return true }
 
-// TestLint is `helm lint`: nothing worse than a missing icon.
+// TestLint is `helm lint` with the values that install something else: nothing worse than a missing icon.
 func TestLint(t *testing.T) {
-	for _, chart := range []string{Agent, Multicluster} {
-		for _, m := range lint.All(chart, nil, "kube-system", true).Messages {
+	for _, row := range []struct{ name, chart, namespace, values string }{
+		{"agent", Agent, "kube-system", ""},
+		{"agent, encrypted between Nodes", Agent, "kube-system", "trafficEncryptionMode: wireGuard"},
+		{"agent, encrypted between clusters", Agent, "kube-system", "multicluster: {trafficEncryptionMode: wireGuard}"},
+		{"leader", Multicluster, "antrea-multicluster", "role: leader"},
+		{"member", Multicluster, "kube-system", "role: member"},
+	} {
+		for _, m := range lint.All(row.chart, readValues(t, row.values), row.namespace, true).Messages {
 			if m.Severity > support.InfoSev {
-				t.Errorf("%s: %s", chart, m)
+				t.Errorf("%s: %s", row.name, m)
 			}
 		}
 	}
@@ -197,6 +203,74 @@ func TestDocumentedValues(t *testing.T) {
 		return
 	}
 	t.Error("there are no notes")
+}
+
+// workloads are the DaemonSets and Deployments of a manifest, with the arguments of their containers.
+func workloads(t *testing.T, manifest string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, o := range objects(t, manifest) {
+		u := unstructured.Unstructured{Object: o.(map[string]any)}
+		if kind := u.GetKind(); kind != "DaemonSet" && kind != "Deployment" {
+			continue
+		}
+		containers, _, err := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var args []string
+		for _, c := range containers {
+			words, _, err := unstructured.NestedStringSlice(c.(map[string]any), "args")
+			if err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, strings.Join(words, " "))
+		}
+		found[u.GetKind()+" "+u.GetName()] = strings.Join(args, "; ")
+	}
+	return found
+}
+
+// TestWorkloads says what runs with which values: WireGuard in userspace exactly where something is encrypted, with the devices of
+// the datapath.
+func TestWorkloads(t *testing.T) {
+	const kernel, userspace = "wireguard --device antrea-mc-wg0,antrea-mc-wg1,antrea-wg0,antrea-wg1", "wireguard --device antrea-mc-tap0,antrea-mc-tap1,antrea-tap0,antrea-tap1"
+	documented, err := os.ReadFile("testdata/three-clusters.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct{ name, values, wireGuard string }{
+		{"by default", "", ""},
+		{"the walk-through's values", string(documented), ""},
+		{"the walk-through's values, encrypted", string(documented) + "trafficEncryptionMode: wireGuard\n", kernel},
+		{"between Nodes", "trafficEncryptionMode: wireGuard", kernel},
+		{"between clusters", "multicluster: {trafficEncryptionMode: wireGuard}", kernel},
+		{"both", "trafficEncryptionMode: wireGuard\nmulticluster: {trafficEncryptionMode: wireGuard}", kernel},
+		{"another spelling", "trafficEncryptionMode: WireGuard", kernel},
+		{"none", "trafficEncryptionMode: none\nmulticluster: {trafficEncryptionMode: none}", ""},
+		{"userspace datapath", "ovsDatapathType: netdev\ntransportInterface: eth1", ""},
+		{"userspace datapath, between Nodes", "ovsDatapathType: netdev\ntransportInterface: eth1\ntrafficEncryptionMode: wireGuard", userspace},
+		{"userspace datapath, between clusters", "ovsDatapathType: netdev\ntransportInterface: eth1\nmulticluster: {trafficEncryptionMode: wireGuard}", userspace},
+	} {
+		want := map[string]string{
+			"DaemonSet tombolo-agent": "--config /etc/tombolo/antrea-agent.conf", "DaemonSet tombolo-ovs": "ovsdb-server; ovs-vswitchd",
+			"Deployment tombolo-controller": "cluster", "Deployment tombolo-policy-controller": "policy",
+		}
+		if row.wireGuard != "" {
+			want["DaemonSet tombolo-wireguard"] = row.wireGuard
+		}
+		_, manifest := rendered(t, Agent, "kube-system", readValues(t, row.values))
+		if diff := cmp.Diff(want, workloads(t, manifest)); diff != "" {
+			t.Errorf("%s: -want +have:\n%s", row.name, diff)
+		}
+	}
+	for _, role := range []string{"leader", "member"} {
+		_, manifest := rendered(t, Multicluster, "kube-system", map[string]any{"role": role})
+		want := map[string]string{"Deployment antrea-mc-controller": role + " --config=/etc/antrea-mc-controller/controller_manager_config.yaml"}
+		if diff := cmp.Diff(want, workloads(t, manifest)); diff != "" {
+			t.Errorf("%s: -want +have:\n%s", role, diff)
+		}
+	}
 }
 
 func TestValues(t *testing.T) {
