@@ -27,6 +27,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/member"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
+	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
 func main() { os.Exit(run()) }
@@ -37,7 +38,7 @@ func run() int {
 	var file string
 	var verbosity int
 	root := &cobra.Command{
-		Use: "tombolo-controller", Short: "Join Kubernetes clusters into a ClusterSet",
+		Use: "tombolo-controller", Short: "Join Kubernetes clusters into a ClusterSet", Version: version.String(),
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file of kind MultiClusterConfig")
@@ -130,7 +131,7 @@ func start(ctx context.Context, mgr ctrl.Manager, role, namespace string) error 
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
 		return err
 	}
-	slog.Info("starting", "role", role, "namespace", namespace)
+	slog.Info("starting", "version", version.String(), "role", role, "namespace", namespace)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run the %s controller: %w", role, err)
 	}
