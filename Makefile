@@ -14,7 +14,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images push manifests lab-binaries packages modules demo demo-down check test test-product test-whole chaos agnhost coredns conformance netpol mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-product test-whole chaos agnhost coredns conformance netpol mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -24,6 +24,10 @@ build: ## compile the programs into bin/
 
 images: build ## make the container images, bin/images/*.tar, without a registry
 	@$(STAGE) "container images" go run ./build/images $(BIN) $(BIN)/images
+
+next: images # agent and controller under another tag and version, for tests of upgrades: only linked again
+	@build/programs $(BIN)/next next ./cmd/tombolo-agent ./cmd/tombolo ./plugins/tombolo-cni ./cmd/tombolo-controller
+	@$(STAGE) "images of the version next" go run ./build/images -tag next $(BIN)/next $(BIN)/next tombolo-agent tombolo-controller
 
 TAG ?= dev
 push: images ## publish the images, to REGISTRY=host/path, with TAG (dev); INSECURE=1 for a registry without TLS
@@ -53,7 +57,7 @@ check: packages ## format, vet, lint and unit tests: under a minute
 modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
-test: packages lab-binaries images modules agnhost coredns ## all tests, the lab's included
+test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@$(MAKE) --no-print-directory -j2 test-product test-whole # beside each other: the lab waits much
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
 	go test -count=1 -timeout 20m ./test/chaos

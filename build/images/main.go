@@ -2,15 +2,16 @@
 // engine: archives that `ctr images import` and `docker load` read. Programs that are not
 // ours come from the Debian packages of this machine, with the libraries that they link.
 //
-//	images BIN OUTPUT [NAME...]
+//	images [-tag TAG] BIN OUTPUT [NAME...]
 //
-// BIN holds our compiled programs. build/*/Dockerfile say the same for users of a
+// BIN holds our compiled programs. TAG is that of our images, dev by default. build/*/Dockerfile say the same for users of a
 // registry. Images of other people's suites are made when they are named.
 package main
 
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +23,9 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	tag := flag.String("tag", "dev", "tag of the images")
+	flag.Parse()
+	if err := run(*tag, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
@@ -100,9 +103,9 @@ var images = []image{
 	},
 }
 
-func run(args []string) error {
+func run(tag string, args []string) error {
 	if len(args) < 2 {
-		return errors.New("want BIN OUTPUT [NAME...]")
+		return errors.New("want [-tag TAG] BIN OUTPUT [NAME...]")
 	}
 	bin, out, names := args[0], args[1], args[2:]
 	if err := os.MkdirAll(out, 0o755); err != nil {
@@ -116,14 +119,14 @@ func run(args []string) error {
 		if len(names) > 0 && !slices.Contains(names, img.name) || len(names) == 0 && img.suite != "" {
 			continue
 		}
-		if err := write(img, base, bin, out); err != nil {
+		if err := write(img, tag, base, bin, out); err != nil {
 			return fmt.Errorf("%s: %w", img.name, err)
 		}
 	}
 	return nil
 }
 
-func write(img image, base []imagetar.File, bin, out string) error {
+func write(img image, tag string, base []imagetar.File, bin, out string) error {
 	var layers [][]imagetar.File
 	if img.base {
 		layers = append(layers, base)
@@ -149,7 +152,7 @@ func write(img image, base []imagetar.File, bin, out string) error {
 		layers = append(layers, files)
 	}
 	return imagetar.Write(filepath.Join(out, img.name+".tar"), imagetar.Image{
-		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":dev"), Layers: append(layers, own), Entrypoint: img.entry,
+		Reference: cmp.Or(img.suite, "tombolo/"+img.name+":"+tag), Layers: append(layers, own), Entrypoint: img.entry,
 	})
 }
 
