@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
@@ -257,18 +258,16 @@ func (c *cluster) createToken() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			token, err := k.CreateToken(cmd.Context(), namespace, args[0], clusterID)
-			if err != nil {
-				return err
-			}
-			if file == "" {
-				return nil
-			}
-			text, err := setup.WriteSecret(token)
-			if err != nil {
-				return err
-			}
-			return writeSecretly(cmd, file, string(text), "member token")
+			return k.CreateToken(cmd.Context(), namespace, args[0], clusterID, func(token *corev1.Secret) error {
+				if file == "" {
+					return nil
+				}
+				text, err := setup.WriteSecret(token)
+				if err != nil {
+					return err
+				}
+				return writeSecretly(cmd, file, string(text), "member token")
+			})
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the leader's ClusterSet (required)")

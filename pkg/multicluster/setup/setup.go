@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,10 +49,10 @@ func (c Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n
 // undoLimit is how long what was made may take to be taken away again, also after an interrupt.
 const undoLimit = 10 * time.Second
 
-// made are objects that a command has created, in their order.
+// made is what a command has changed, as the steps that take it back, in the order of the changes.
 type made struct {
 	Cluster
-	objects []client.Object
+	back []func(context.Context) error
 }
 
 // create makes an object and remembers it. It leaves one that is there already, and says so.
@@ -62,24 +63,25 @@ func (m *made) create(ctx context.Context, kind string, o client.Object) (existe
 	case err != nil:
 		return false, explain("create", kind, o, err)
 	}
-	m.objects = append(m.objects, o)
+	m.back = append(m.back, func(ctx context.Context) error {
+		if err := m.Client.Delete(ctx, o); apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return explain("delete", kind, o, err)
+		}
+		m.say("%s %q deleted again", kind, o.GetName())
+		return nil
+	})
 	m.say("%s %q created in Namespace %s", kind, o.GetName(), o.GetNamespace())
 	return false, nil
 }
 
-// undo takes away what was made, the latest first, and returns the error that it is done for with what else failed.
+// undo takes back what was changed, the latest first, and returns the error that it is done for with what else failed.
 func (m *made) undo(ctx context.Context, failed error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
-	for i := len(m.objects) - 1; i >= 0; i-- {
-		o := m.objects[i]
-		switch err := m.Client.Delete(ctx, o); {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			failed = errors.Join(failed, explain("delete", kindOf(o), o, err))
-		default:
-			m.say("%s %q deleted again", kindOf(o), o.GetName())
-		}
+	for _, back := range slices.Backward(m.back) {
+		failed = errors.Join(failed, back(ctx))
 	}
 	return failed
 }

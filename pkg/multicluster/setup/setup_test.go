@@ -86,11 +86,12 @@ func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	w.tokenLimit = 400 * time.Millisecond
 	w.create(&corev1.Namespace{ObjectMeta: named("", area)})
-	_, err := w.CreateToken(t.Context(), area, "east-token", "east")
+	never := func(*corev1.Secret) error { t.Error("a token that failed was given on"); return nil }
+	err := w.CreateToken(t.Context(), area, "east-token", "east", never)
 	w.wants(err, "there is no Role antrea-mc-member-cluster-role in Namespace antrea-multicluster")
 	w.create(&rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)})
 
-	_, err = w.CreateToken(t.Context(), area, "east-token", "east")
+	err = w.CreateToken(t.Context(), area, "east-token", "east", never)
 	w.wants(err, "Secret antrea-multicluster/east-token gets no token")
 	for _, o := range []client.Object{&corev1.ServiceAccount{}, &rbacv1.RoleBinding{}, &corev1.Secret{}} {
 		if w.has(o, area, "east-token") {
@@ -108,19 +109,16 @@ func TestTokens(t *testing.T) {
 		{multicluster.ControllerName, "south", "is not a member's"},
 		{"default", "south", "is not a member's"},
 	} {
-		_, err := w.CreateToken(t.Context(), area, row.name, row.id)
+		err := w.CreateToken(t.Context(), area, row.name, row.id, never)
 		w.wants(err, row.want)
 	}
 
-	// An account that is there is bound anew, and what others have made stays.
-	_, err = w.CreateToken(t.Context(), area, "west-token", "west-1")
-	w.wants(err, "gets no token")
+	// An account of others stays, bound as it was: a live member may use it.
+	w.said.Reset()
+	w.wants(w.CreateToken(t.Context(), area, "west-token", "west-1", never), "gets no token")
 	account := &corev1.ServiceAccount{}
-	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west-1" || ours(account) {
-		t.Errorf("ServiceAccount is %v, want it bound to west-1", account.ObjectMeta)
-	}
-	if want := `"west-token" already exists; re-bound it to ClusterID "west-1"`; !strings.Contains(w.said.String(), want) {
-		t.Errorf("said %q, want %q", w.said.String(), want)
+	if !w.has(account, area, "west-token") || account.Annotations[multicluster.AnnotationClusterID] != "west" || ours(account) || strings.Contains(w.said.String(), "re-bound") {
+		t.Errorf("ServiceAccount is %v, want it bound to west as before; said:\n%s", account.ObjectMeta, w.said.String())
 	}
 	if err := w.DeleteToken(t.Context(), area, "west-token"); err != nil || !w.has(account, area, "west-token") {
 		t.Errorf("%v, or an account of others was deleted", err)
@@ -129,13 +127,78 @@ func TestTokens(t *testing.T) {
 
 	// Things of that name that are for something else.
 	w.create(&rbacv1.RoleBinding{ObjectMeta: named(area, "rights"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "other"}})
-	_, err = w.CreateToken(t.Context(), area, "rights", "south")
-	w.wants(err, "RoleBinding antrea-multicluster/rights exists and does not bind")
+	w.wants(w.CreateToken(t.Context(), area, "rights", "south", never), "RoleBinding antrea-multicluster/rights exists and does not bind")
 	w.create(&corev1.Secret{ObjectMeta: named(area, "secret")})
-	_, err = w.CreateToken(t.Context(), area, "secret", "south")
-	w.wants(err, "Secret antrea-multicluster/secret exists and is not for tokens")
+	w.wants(w.CreateToken(t.Context(), area, "secret", "south", never), "Secret antrea-multicluster/secret exists and is not for tokens")
 	if w.has(account, area, "rights") || w.has(account, area, "secret") {
 		t.Error("accounts are left of tokens that failed")
+	}
+}
+
+// TestTokenUndone has the last step of a token fail, and finds everything as it was before.
+func TestTokenUndone(t *testing.T) {
+	w := newWorld(t)
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)}, &rbacv1.Role{ObjectMeta: named(area, multicluster.MemberRole)},
+		&corev1.ServiceAccount{ObjectMeta: named(area, "bound", multicluster.AnnotationClusterID, "west")},
+		&corev1.ServiceAccount{ObjectMeta: named(area, "unbound")})
+	apiserver.FillTokens(t, w.config)
+	for _, row := range []struct{ name, was, said string }{
+		{"new", "none", ""},
+		{"bound", "west", `ServiceAccount "bound" bound to ClusterID "west" again`},
+		{"unbound", "", `ServiceAccount "unbound" bound to no ClusterID again`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w.t = t
+			w.said.Reset()
+			bound := func() string {
+				account := &corev1.ServiceAccount{}
+				if !w.has(account, area, row.name) {
+					return "none"
+				}
+				return account.Annotations[multicluster.AnnotationClusterID]
+			}
+			w.wants(w.CreateToken(t.Context(), area, row.name, "south", func(s *corev1.Secret) error {
+				if have := bound(); have != "south" || s.Name != row.name || string(s.Data["token"]) != w.config.BearerToken {
+					t.Errorf("when the token is given on its account is bound to %s, and it is %v", have, s)
+				}
+				return errors.New("disk full")
+			}), "disk full")
+			if have := bound(); have != row.was {
+				t.Errorf("the ServiceAccount is bound to %q, want %q as before", have, row.was)
+			}
+			if w.has(&rbacv1.RoleBinding{}, area, row.name) || w.has(&corev1.Secret{}, area, row.name) {
+				t.Error("a RoleBinding or Secret is left of a token that failed")
+			}
+			if !strings.Contains(w.said.String(), row.said) {
+				t.Errorf("said, without %q:\n%s", row.said, w.said.String())
+			}
+		})
+	}
+	w.t = t
+
+	// What others have done to it meanwhile stays.
+	account := &corev1.ServiceAccount{}
+	w.wants(w.CreateToken(t.Context(), area, "bound", "south", func(*corev1.Secret) error {
+		w.has(account, area, "bound")
+		account.Annotations[multicluster.AnnotationClusterID] = "north"
+		if err := w.Client.Update(t.Context(), account); err != nil {
+			t.Error(err)
+		}
+		return errors.New("disk full")
+	}), "disk full")
+	if w.has(account, area, "bound"); account.Annotations[multicluster.AnnotationClusterID] != "north" {
+		t.Errorf("an account that was bound by hand meanwhile is bound to %q", account.Annotations[multicluster.AnnotationClusterID])
+	}
+
+	// And when nothing fails it stays bound anew.
+	if err := w.CreateToken(t.Context(), area, "unbound", "east", func(*corev1.Secret) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if w.has(account, area, "unbound"); account.Annotations[multicluster.AnnotationClusterID] != "east" || ours(account) {
+		t.Errorf("ServiceAccount is %v, want it bound to east", account.ObjectMeta)
+	}
+	if want := `ServiceAccount "unbound" already exists; re-bound it to ClusterID "east"`; !strings.Contains(w.said.String(), want) {
+		t.Errorf("said, without %q:\n%s", want, w.said.String())
 	}
 }
 

@@ -24,18 +24,25 @@ import (
 const tokenLimit = 20 * time.Second
 
 // CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the member's
-// cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. It returns the Secret for the
-// member, as it is to be created there.
-func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string) (*corev1.Secret, error) {
+// cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. An account that is there already is bound
+// anew. then is what else belongs to it, given the Secret for the member, as it is to be created there: if it fails, what was
+// made goes again, and the account is bound as before.
+func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string, then func(*corev1.Secret) error) error {
+	if err := CheckClusterID(clusterID); err != nil {
+		return err
+	}
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
-		return nil, err
+		return err
 	}
 	m := &made{Cluster: c}
 	token, err := m.token(ctx, namespace, name, clusterID)
-	if err != nil {
-		return nil, m.undo(ctx, err)
+	if err == nil {
+		err = then(token)
 	}
-	return token, nil
+	if err != nil {
+		return m.undo(ctx, err)
+	}
+	return nil
 }
 
 // CheckClusterID says what is wrong with a cluster ID: it becomes part of names, and the value of labels.
@@ -51,9 +58,6 @@ func CheckClusterID(id string) error {
 }
 
 func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
-	if err := CheckClusterID(clusterID); err != nil {
-		return err
-	}
 	if name == multicluster.ControllerName || name == "default" {
 		return fmt.Errorf("ServiceAccount %s/%s is not a member's; choose another name for the token", namespace, name)
 	}
@@ -81,28 +85,18 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: object()}
 	account.Annotations[multicluster.AnnotationClusterID] = clusterID
-	existed, err := m.create(ctx, "ServiceAccount", account)
+	accountExisted, err := m.create(ctx, "ServiceAccount", account)
 	if err != nil {
 		return nil, err
 	}
-	if id, bound := binding.Bound(account); existed && bound && id == clusterID {
-		m.say("ServiceAccount %q already exists", name)
-	} else if existed {
-		before := account.DeepCopy()
-		metav1.SetMetaDataAnnotation(&account.ObjectMeta, multicluster.AnnotationClusterID, clusterID)
-		if err := m.Client.Patch(ctx, account, client.MergeFrom(before)); err != nil {
-			return nil, explain("update", "ServiceAccount", account, err)
-		}
-		m.say("ServiceAccount %q already exists; re-bound it to ClusterID %q", name, clusterID)
-	}
-
 	rights := &rbacv1.RoleBinding{
 		ObjectMeta: object(),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: multicluster.MemberRole},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
 	}
 	want := rights.DeepCopy()
-	if existed, err = m.create(ctx, "RoleBinding", rights); err != nil {
+	existed, err := m.create(ctx, "RoleBinding", rights)
+	if err != nil {
 		return nil, err
 	}
 	if existed {
@@ -123,7 +117,57 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 		}
 		m.say("Secret %q already exists", name)
 	}
-	return m.memberSecret(ctx, namespace, name)
+	token, err := m.memberSecret(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if accountExisted { // last: it may be that of a member that uses it
+		if err := m.bind(ctx, account, clusterID); err != nil {
+			return nil, err
+		}
+	}
+	return token, nil
+}
+
+// bind has an account that is there act for a cluster ID.
+func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, clusterID string) error {
+	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(account), account); err != nil {
+		return explain("read", "ServiceAccount", account, err)
+	}
+	was, bound := binding.Bound(account)
+	if bound && was == clusterID {
+		m.say("ServiceAccount %q already exists", account.Name)
+		return nil
+	}
+	before := account.DeepCopy()
+	metav1.SetMetaDataAnnotation(&account.ObjectMeta, multicluster.AnnotationClusterID, clusterID)
+	if err := m.Client.Patch(ctx, account, client.MergeFrom(before)); err != nil {
+		return explain("update", "ServiceAccount", account, err)
+	}
+	m.back = append(m.back, func(ctx context.Context) error {
+		to := "bound to no ClusterID"
+		if bound {
+			to = fmt.Sprintf("bound to ClusterID %q", was)
+		}
+		err := m.Client.Get(ctx, client.ObjectKeyFromObject(account), account)
+		if id, _ := binding.Bound(account); apierrors.IsNotFound(err) || err == nil && id != clusterID {
+			return nil // others have changed it meanwhile
+		}
+		if err == nil {
+			now := account.DeepCopy()
+			if account.Annotations[multicluster.AnnotationClusterID] = was; !bound {
+				delete(account.Annotations, multicluster.AnnotationClusterID)
+			}
+			err = m.Client.Patch(ctx, account, client.MergeFrom(now))
+		}
+		if err != nil {
+			return fmt.Errorf("%w; restore its annotation %s by hand: it was %s", explain("update", "ServiceAccount", account, err), multicluster.AnnotationClusterID, to)
+		}
+		m.say("ServiceAccount %q %s again", account.Name, to)
+		return nil
+	})
+	m.say("ServiceAccount %q already exists; re-bound it to ClusterID %q", account.Name, clusterID)
+	return nil
 }
 
 // TokenOf returns the Secret for a member, as it is to be created there, of a token that was made before.
