@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -135,15 +137,67 @@ func writeJoinConfig(cmd *cobra.Command, file string, join *setup.JoinConfig) er
 	return writeSecretly(cmd, file, b.String(), "join configuration")
 }
 
+// writeSecretly writes a file for its owner alone. What is no regular file, such as /dev/stdout, is written as it is.
 func writeSecretly(cmd *cobra.Command, file, text, what string) error {
-	// A file that is there keeps its mode when it is written.
-	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+	done, err := saveSecretly(cmd.OutOrStdout(), file, text)
+	var path *os.PathError // it may name a file that is to take the place of the one asked for
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	if err != nil {
+		return fmt.Errorf("save the %s to %s: %w; name a file that can be written", what, file, err)
+	}
+	if done {
+		fmt.Fprintf(cmd.OutOrStdout(), "Saved the %s to %s\n", what, file)
+	}
+	return nil
+}
+
+// saveSecretly says whether it wrote to something else than the standard output.
+func saveSecretly(stdout io.Writer, file, text string) (elsewhere bool, _ error) {
+	itself, err := os.Lstat(file)
+	if errors.Is(err, os.ErrNotExist) || err == nil && itself.Mode().IsRegular() {
+		return true, replace(file, text)
+	}
+	target, err := os.Stat(file) // a link's target
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	if out, is := stdout.(*os.File); is && err == nil {
+		// Opened again, a file that the standard output was redirected to would be written from its beginning.
+		if info, err := out.Stat(); err == nil && os.SameFile(info, target) {
+			_, err := out.WriteString(text)
+			return false, err
+		}
+	}
+	w, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return false, err
+	}
+	if target != nil && target.Mode().IsRegular() {
+		if err = w.Chmod(0o600); err == nil {
+			err = w.Truncate(0)
+		}
+	}
+	if err == nil {
+		_, err = w.WriteString(text)
+	}
+	return true, errors.Join(err, w.Close())
+}
+
+// replace makes a file that its owner alone may read, or leaves what was there.
+func replace(file, text string) error {
+	w, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // with mode 0600
+	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
+	_, err = w.WriteString(text)
+	if err = errors.Join(err, w.Close()); err == nil {
+		err = os.Rename(w.Name(), file)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "Saved the %s to %s\n", what, file)
+	if err != nil {
+		os.Remove(w.Name())
+	}
 	return err
 }
 

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestSetupErrors: what is missing or has no effect is said before anything is asked of a cluster, in the documented words.
@@ -73,5 +79,95 @@ func TestResources(t *testing.T) {
 		if have := strings.Join(lines, "\n"); code != 0 || have != row.want {
 			t.Errorf("%s: code %d, %s%s\nwant %s", row.words, code, stderr, have, row.want)
 		}
+	}
+}
+
+// TestSavedFiles: files with tokens are their owner's alone, and what is no regular file is not replaced.
+func TestSavedFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	mode := func(name string) os.FileMode {
+		t.Helper()
+		info, err := os.Lstat(path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	save := func(name string) (string, error) {
+		t.Helper()
+		var said bytes.Buffer
+		cmd := &cobra.Command{}
+		cmd.SetOut(&said)
+		err := writeSecretly(cmd, path(name), "secret", "member token")
+		return said.String(), err
+	}
+	if err := errors.Join(os.WriteFile(path("old"), []byte("what was there before"), 0o644), os.WriteFile(path("target"), []byte("what was there before"), 0o644),
+		os.Symlink("target", path("link")), os.Symlink("made", path("dangling")), syscall.Mkfifo(path("pipe"), 0o600), os.Mkdir(path("folder"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name, file string      // the file that has the text then
+		mode       os.FileMode // of what is named
+	}{
+		{"new", "new", 0o600},
+		{"old", "old", 0o600},
+		{"link", "target", os.ModeSymlink | 0o777},
+		{"dangling", "made", os.ModeSymlink | 0o777},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			said, err := save(row.name)
+			if want := "Saved the member token to " + path(row.name) + "\n"; err != nil || said != want {
+				t.Fatalf("%v, said %q, want %q", err, said, want)
+			}
+			if text, err := os.ReadFile(path(row.file)); err != nil || string(text) != "secret" {
+				t.Errorf("%s has %q, %v", row.file, text, err)
+			}
+			if mode(row.name) != row.mode || mode(row.file) != 0o600 {
+				t.Errorf("modes are %v and %v, want %v and -rw-------", mode(row.name), mode(row.file), row.mode)
+			}
+		})
+	}
+	t.Run("pipe", func(t *testing.T) {
+		read := make(chan string, 1)
+		go func() {
+			text, err := os.ReadFile(path("pipe"))
+			read <- fmt.Sprint(string(text), err)
+		}()
+		if _, err := save("pipe"); err != nil {
+			t.Fatal(err)
+		}
+		if have := <-read; have != "secret<nil>" || mode("pipe") != os.ModeNamedPipe|0o600 {
+			t.Errorf("read %s from the pipe, which is now %v", have, mode("pipe"))
+		}
+	})
+	t.Run("standard output", func(t *testing.T) { // as with -o /dev/stdout > redirected
+		out, err := os.Create(path("redirected"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if err := os.Symlink(path("redirected"), path("stdout")); err != nil {
+			t.Fatal(err)
+		}
+		cmd := &cobra.Command{}
+		cmd.SetOut(out)
+		fmt.Fprintln(out, "before")
+		if err := writeSecretly(cmd, path("stdout"), "secret\n", "member token"); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(out, "after")
+		if text, err := os.ReadFile(path("redirected")); err != nil || string(text) != "before\nsecret\nafter\n" {
+			t.Errorf("the output is %q, %v", text, err)
+		}
+	})
+	for name, why := range map[string]string{"folder": "is a directory", "none/file": "no such file or directory", "new/file": "not a directory"} {
+		_, err := save(name)
+		if want := "save the member token to " + path(name) + ": " + why + "; name a file that can be written"; err == nil || err.Error() != want {
+			t.Errorf("have error %v\nwant %s", err, want)
+		}
+	}
+	if left, err := filepath.Glob(path(".*")); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v are left", err, left)
 	}
 }
