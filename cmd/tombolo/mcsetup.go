@@ -90,11 +90,13 @@ func (c *cluster) deploy(role string) *cobra.Command {
 
 func (c *cluster) init() *cobra.Command {
 	var namespace, clusterSet, clusterID, file string
+	var withToken bool
 	cmd := &cobra.Command{
-		Use:     "init",
-		Short:   "Create a ClusterSet in the leader cluster",
-		Example: "  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader -j join-config.yml",
-		Args:    cobra.NoArgs,
+		Use:   "init",
+		Short: "Create a ClusterSet in the leader cluster",
+		Example: "  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader -j join-config.yml\n" +
+			"  tombolo mc init -n antrea-multicluster --clusterset my-clusterset --clusterid leader --create-token -j join-config.yml",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needs(namespace, needNamespace, clusterSet, needClusterSet, clusterID, needClusterID); err != nil {
 				return err
@@ -107,7 +109,7 @@ func (c *cluster) init() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return k.Init(cmd.Context(), namespace, clusterSet, clusterID, func() error {
+			save := func(token *corev1.Secret) error {
 				if file == "" {
 					return nil
 				}
@@ -115,13 +117,25 @@ func (c *cluster) init() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				join.Secret = token
 				return writeJoinConfig(cmd, file, join)
+			}
+			err = k.Init(cmd.Context(), namespace, clusterSet, clusterID, func() error {
+				if !withToken {
+					return save(nil)
+				}
+				return k.CreateToken(cmd.Context(), namespace, setup.DefaultToken, "", save)
 			})
+			if err == nil && withToken {
+				fmt.Fprintf(cmd.OutOrStdout(), "Token %s is good for the first cluster ID that joins with it, and for no other from then on: `mc create membertoken` makes one for each further member\n", setup.DefaultToken)
+			}
+			return err
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterSet, "clusterset", "", "name of the ClusterSet (required)")
 	cmd.Flags().StringVar(&clusterID, "clusterid", "", "cluster ID of the leader (required)")
+	cmd.Flags().BoolVar(&withToken, "create-token", false, "create the token "+setup.DefaultToken+" as well, for the first member that joins with it, and write its Secret into the join configuration")
 	cmd.Flags().StringVarP(&file, "join-config-file", "j", "", "file to write what members need to join")
 	cmd.Flags().StringVarP(&file, "output-file", "o", "", "the name of --join-config-file in older versions")
 	_ = cmd.Flags().MarkHidden("output-file")

@@ -2,15 +2,32 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcapi "github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
+	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
 // TestSetupErrors: what is missing or has no effect is said before anything is asked of a cluster, in the documented words.
@@ -169,5 +186,142 @@ func TestSavedFiles(t *testing.T) {
 	}
 	if left, err := filepath.Glob(path(".*")); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v are left", err, left)
+	}
+}
+
+// leaderCluster is an API server that is the leader, or may be: the definitions, and the Role in a Namespace.
+type leaderCluster struct {
+	client     kubeclient.Client
+	kubeconfig string
+}
+
+func newLeaderCluster(t *testing.T) leaderCluster {
+	t.Helper()
+	config := apiserver.Start(t, "../../deploy/crds")
+	apiserver.FillTokens(t, config)
+	c, err := kubeclient.New(config, kubeclient.Options{Scheme: setup.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []kubeclient.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "area"}},
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: mcapi.MemberRole}}} {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(api.Config{
+		CurrentContext: "c", Contexts: map[string]*api.Context{"c": {Cluster: "c", AuthInfo: "u"}},
+		Clusters:  map[string]*api.Cluster{"c": {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos: map[string]*api.AuthInfo{"u": {Token: config.BearerToken}},
+	}, path); err != nil {
+		t.Fatal(err)
+	}
+	return leaderCluster{c, path}
+}
+
+// made lists what commands have made in the Namespace.
+func (l leaderCluster) made(t *testing.T) string {
+	t.Helper()
+	var all []string
+	for kind, list := range map[string]kubeclient.ObjectList{"ClusterSet": &mcv1alpha2.ClusterSetList{}, "Secret": &corev1.SecretList{}, "ServiceAccount": &corev1.ServiceAccountList{}, "RoleBinding": &rbacv1.RoleBindingList{}} {
+		if err := l.client.List(t.Context(), list, kubeclient.InNamespace("area")); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			all = append(all, kind+" "+o.(kubeclient.Object).GetName())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// TestLeaderFiles writes what members need to files, and finds nothing in the cluster when a file cannot be written.
+func TestLeaderFiles(t *testing.T) {
+	l := newLeaderCluster(t)
+	dir := t.TempDir()
+	mc := func(words ...string) (string, string, int) {
+		t.Helper()
+		return tombolo(t, append([]string{"antctl", "mc", "-k", l.kubeconfig}, words...)...)
+	}
+	for _, words := range []string{
+		"init -n area --clusterset set --clusterid leader -j FILE",
+		"init -n area --clusterset set --clusterid leader --create-token -j FILE",
+		"create membertoken east-token -n area --cluster-id east -o FILE",
+	} {
+		file := filepath.Join(dir, "none", "file")
+		out, stderr, code := mc(strings.Fields(strings.Replace(words, "FILE", file, 1))...)
+		if want := "to " + file + ": no such file or directory; name a file that can be written\n"; code != 1 || !strings.HasSuffix(stderr, want) || !strings.Contains(out, "deleted again") {
+			t.Errorf("%s: code %d, %s%s\nwant %s", words, code, out, stderr, want)
+		}
+		if made := l.made(t); made != "" {
+			t.Errorf("%s: %s are left", words, made)
+		}
+	}
+
+	file := filepath.Join(dir, "join.yml")
+	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code := mc("init", "-n", "area", "--clusterset", "set", "--clusterid", "leader", "--create-token", "-j", file)
+	want := `ClusterSet "set" created in Namespace area
+ServiceAccount "default-member-token" created in Namespace area
+RoleBinding "default-member-token" created in Namespace area
+Secret "default-member-token" created in Namespace area
+Saved the join configuration to ` + file + `
+Successfully initialized ClusterSet set
+Token default-member-token is good for the first cluster ID that joins with it, and for no other from then on: ` + "`mc create membertoken`" + ` makes one for each further member
+`
+	if code != 0 || out != want {
+		t.Fatalf("code %d, %s%s\nwant %s", code, stderr, out, want)
+	}
+	account := &corev1.ServiceAccount{}
+	if err := l.client.Get(t.Context(), kubeclient.ObjectKey{Namespace: "area", Name: "default-member-token"}, account); err != nil {
+		t.Fatal(err)
+	}
+	if id, bound := account.Annotations[mcapi.AnnotationClusterID]; bound {
+		t.Errorf("the default token is bound to %q before any member has joined", id)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the join configuration has mode %v, %v", info.Mode(), err)
+	}
+	r, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	join, err := setup.ReadJoinConfig(r)
+	if err != nil || join.Secret == nil || join.Secret.Name != "default-member-token" || join.Secret.Type != corev1.SecretTypeOpaque || len(join.Secret.Data["token"]) == 0 || join.ClusterSetID != "set" || join.LeaderNamespace != "area" {
+		t.Fatalf("%v: the join configuration is %+v", err, join)
+	}
+
+	if _, stderr, code = mc("create", "membertoken", "east-token", "-n", "area", "--cluster-id", "east", "-o", file); code != 0 {
+		t.Fatal(stderr)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the token's file has mode %v, %v", info.Mode(), err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "east-token"}}
+	if err := l.client.Patch(t.Context(), secret, kubeclient.RawPatch(types.MergePatchType, // as kubectl apply leaves it
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, corev1.LastAppliedConfigAnnotation, `{"stringData":{"token":"`+string(join.Secret.Data["token"])+`"}}`))); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"table", "json", "yaml"} {
+		out, stderr, code := mc("get", "membertoken", "-n", "area", "-o", format)
+		if code != 0 || !strings.Contains(out, "east-token") || !strings.Contains(out, "default-member-token") {
+			t.Errorf("-o %s: code %d, %s%s", format, code, stderr, out)
+		}
+		for key, value := range join.Secret.Data {
+			if strings.Contains(out, base64.StdEncoding.EncodeToString(value)) || strings.Contains(out, string(value)) || regexp.MustCompile(`\bdata\b`).MatchString(out) {
+				t.Errorf("-o %s prints the token's %s:\n%s", format, key, out)
+			}
+		}
+	}
+	if out, stderr, code := mc("destroy", "--clusterset", "set", "-n", "area"); code != 0 || l.made(t) != "" {
+		t.Errorf("destroy: code %d, %s%s\n%s are left", code, stderr, out, l.made(t))
 	}
 }

@@ -145,7 +145,10 @@ func (c *cluster) memberTokens() *cobra.Command {
 		rows: func(s corev1.Secret) rows {
 			return rows{{s.Namespace, s.Name}}
 		},
-		hide: func(s *corev1.Secret) { s.Data = nil },
+		hide: func(s *corev1.Secret) {
+			s.Data = nil
+			delete(s.Annotations, corev1.LastAppliedConfigAnnotation) // it may have the data, too
+		},
 	}.command(c)
 }
 

@@ -23,14 +23,15 @@ import (
 // tokenLimit is how long the leader's cluster may take to write a token.
 const tokenLimit = 20 * time.Second
 
+// DefaultToken is the documented name of the token that is made with a ClusterSet.
+const DefaultToken = "default-member-token"
+
 // CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the member's
 // cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. An account that is there already is bound
-// anew. then is what else belongs to it, given the Secret for the member, as it is to be created there: if it fails, what was
-// made goes again, and the account is bound as before.
+// anew. Without a cluster ID the account is not bound: the leader binds it to the first that announces itself with it. then is
+// what else belongs to it, given the Secret for the member, as it is to be created there: if it fails, what was made goes again,
+// and the account is bound as before.
 func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string, then func(*corev1.Secret) error) error {
-	if err := CheckClusterID(clusterID); err != nil {
-		return err
-	}
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
 		return err
 	}
@@ -58,6 +59,11 @@ func CheckClusterID(id string) error {
 }
 
 func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
+	if clusterID != "" {
+		if err := CheckClusterID(clusterID); err != nil {
+			return err
+		}
+	}
 	if name == multicluster.ControllerName || name == "default" {
 		return fmt.Errorf("ServiceAccount %s/%s is not a member's; choose another name for the token", namespace, name)
 	}
@@ -72,7 +78,7 @@ func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID stri
 		return fmt.Errorf("list ServiceAccounts of Namespace %s: %w", namespace, err)
 	}
 	for _, a := range accounts.Items {
-		if id, bound := binding.Bound(&a); bound && a.Name != name && multicluster.IDsConflict(id, clusterID) {
+		if id, bound := binding.Bound(&a); bound && clusterID != "" && a.Name != name && multicluster.IDsConflict(id, clusterID) {
 			return fmt.Errorf("ClusterID %q conflicts with %q of ServiceAccount %s: one continues the other after a dash, and names made of them would be ambiguous; choose another", clusterID, id, a.Name)
 		}
 	}
@@ -84,7 +90,9 @@ func (m *made) token(ctx context.Context, namespace, name, clusterID string) (*c
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: meAsMaker()}
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: object()}
-	account.Annotations[multicluster.AnnotationClusterID] = clusterID
+	if clusterID != "" {
+		account.Annotations[multicluster.AnnotationClusterID] = clusterID
+	}
 	accountExisted, err := m.create(ctx, "ServiceAccount", account)
 	if err != nil {
 		return nil, err
@@ -135,7 +143,11 @@ func (m *made) bind(ctx context.Context, account *corev1.ServiceAccount, cluster
 		return explain("read", "ServiceAccount", account, err)
 	}
 	was, bound := binding.Bound(account)
-	if bound && was == clusterID {
+	switch {
+	case bound && clusterID == "":
+		m.say("ServiceAccount %q already exists; its token is good for ClusterID %q alone", account.Name, was)
+		return nil
+	case was == clusterID:
 		m.say("ServiceAccount %q already exists", account.Name)
 		return nil
 	}
