@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		args = args[1:]
 	}
 	root := command(name)
-	root.SetArgs(args)
+	root.SetArgs(asDocumented(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -48,6 +49,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// asDocumented rewrites the one option of mc commands that documents print with one dash: -clusterid.
+func asDocumented(args []string) []string {
+	if len(args) == 0 || args[0] != "mc" && args[0] != "multicluster" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if arg == "-clusterid" || strings.HasPrefix(arg, "-clusterid=") {
+			args[i] = "-" + arg
+		}
+	}
+	return args
 }
 
 // exitCode ends the program without a word more: all has been said.

@@ -56,6 +56,8 @@ func TestSetupErrors(t *testing.T) {
 		{"delete membertoken", []string{"token name must be specified", "Namespace must be specified"}},
 		{"get joinconfig", []string{"Namespace must be specified"}},
 		{"get membertoken", []string{"Namespace must be specified"}},
+		{"get resourceexport -cluster-id x", []string{"unknown shorthand flag: 'c' in -cluster-id"}},
+		{"get resourceexport -- -clusterid x", []string{"accepts at most 1 arg"}},
 		{"get resourceexport x -A", []string{"a resource cannot be retrieved by name across all Namespaces"}},
 	} {
 		t.Run(row.words, func(t *testing.T) {
@@ -85,6 +87,8 @@ func TestResources(t *testing.T) {
 	for _, row := range []struct{ words, want string }{
 		{"re -n area", "CLUSTER-ID NAMESPACE NAME KIND\neast area east-web Service\nwest area west-web Service"},
 		{"resourceexports -n area --cluster-id east", "CLUSTER-ID NAMESPACE NAME KIND\neast area east-web Service"},
+		{"resourceexport -n area -clusterid east", "CLUSTER-ID NAMESPACE NAME KIND\neast area east-web Service"},
+		{"resourceexport -n area -clusterid=west", "CLUSTER-ID NAMESPACE NAME KIND\nwest area west-web Service"},
 		{"resourceexport -n area --clusterid none", "No ResourceExport found in Namespace area"},
 		{"ri -A", "NAMESPACE NAME KIND\narea default-web-service ServiceImport"},
 	} {
@@ -321,7 +325,11 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 			}
 		}
 	}
-	if out, stderr, code := mc("destroy", "--clusterset", "set", "-n", "area"); code != 0 || l.made(t) != "" {
+	out, stderr, code = mc("destroy", "--clusterset", "set", "-n", "area", "-v")
+	if code != 0 || l.made(t) != "" {
 		t.Errorf("destroy: code %d, %s%s\n%s are left", code, stderr, out, l.made(t))
+	}
+	if !regexp.MustCompile(`(?m)^DELETE https://127.0.0.1:\d+/apis/multicluster.crd.antrea.io/v1alpha2/namespaces/area/clustersets/set\?timeout=30s: 200 OK in \S+s$`).MatchString(stderr) {
+		t.Errorf("-v does not print what is asked and answered:\n%s", stderr)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,21 +33,25 @@ type cluster struct {
 	kubeconfig string
 	server     string
 	timeout    time.Duration
+	verbose    bool
+	log        *log.Logger // of verbose
 }
 
 // multicluster is the group `mc`: the documented commands, or our own as well.
 func multicluster(own bool) *cobra.Command {
 	c := &cluster{}
 	mc := &cobra.Command{
-		Use:     "mc",
-		Aliases: []string{"multicluster"},
-		Short:   "ClusterSets, from a cluster's API server",
-		Args:    noCommand,
-		RunE:    help,
+		Use:              "mc",
+		Aliases:          []string{"multicluster"},
+		Short:            "ClusterSets, from a cluster's API server",
+		Args:             noCommand,
+		RunE:             help,
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) { c.log = log.New(cmd.ErrOrStderr(), "", 0) },
 	}
 	mc.PersistentFlags().StringVarP(&c.kubeconfig, "kubeconfig", "k", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 	mc.PersistentFlags().StringVarP(&c.server, "server", "s", "", "address of the API server, instead of the kubeconfig's")
 	mc.PersistentFlags().DurationVarP(&c.timeout, "timeout", "t", 30*time.Second, "how long to wait for the API server")
+	mc.PersistentFlags().BoolVarP(&c.verbose, "verbose", "v", false, "print each request to an API server, and how it was answered")
 	get := &cobra.Command{Use: "get", Short: "Show multi-cluster objects", Args: noCommand, RunE: help}
 	get.AddCommand(c.clusterSets(), c.resourceImports(), c.resourceExports(), c.memberTokens(), c.joinConfig())
 	create := &cobra.Command{Use: "create", Short: "Make multi-cluster objects", Args: noCommand, RunE: help}
@@ -71,9 +77,35 @@ func (c *cluster) config() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w; name one with --kubeconfig or $KUBECONFIG", err)
 	}
-	config.Timeout = c.timeout
+	c.configure(config)
 	return config, nil
 }
+
+// configure applies the flags to a client's configuration.
+func (c *cluster) configure(config *rest.Config) {
+	config.Timeout = c.timeout
+	if c.verbose {
+		config.Wrap(c.logged)
+	}
+}
+
+// logged prints each request of a client. It is what --verbose does.
+func (c *cluster) logged(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		start := time.Now()
+		answer, err := next.RoundTrip(r)
+		var said any = err
+		if err == nil {
+			said = answer.Status
+		}
+		c.log.Printf("%s %s: %v in %s", r.Method, r.URL, said, time.Since(start).Round(time.Millisecond))
+		return answer, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // client is for objects of any kind.
 func (c *cluster) client() (dynamic.Interface, error) {
@@ -94,7 +126,11 @@ func (c *cluster) setup(cmd *cobra.Command) (setup.Cluster, error) {
 	if err != nil {
 		return setup.Cluster{}, fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
 	}
-	return setup.Cluster{Client: k, Out: cmd.OutOrStdout()}, nil
+	to := setup.Cluster{Client: k, Out: cmd.OutOrStdout()}
+	if c.verbose {
+		to.WrapLeader = c.logged
+	}
+	return to, nil
 }
 
 func (c *cluster) clusterSets() *cobra.Command {

@@ -107,7 +107,7 @@ func (c *cluster) member(name string) (verify.Cluster, error) {
 	if err != nil {
 		return verify.Cluster{}, fmt.Errorf("%s is neither a context of the kubeconfig nor a kubeconfig file: %w; `kubectl config get-contexts` lists the contexts", name, err)
 	}
-	config.Timeout = c.timeout
+	c.configure(config)
 	k, err := kubeclient.New(config, kubeclient.Options{Scheme: verify.Scheme()})
 	if err != nil {
 		return verify.Cluster{}, fmt.Errorf("reach the API server of %s: %w", name, err)

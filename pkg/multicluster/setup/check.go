@@ -51,7 +51,7 @@ func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	if err := l.checkToken(time.Now()); err != nil {
 		return err
 	}
-	config := &rest.Config{Host: j.LeaderAPIServer, BearerToken: l.token, Timeout: reachLimit, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	config := &rest.Config{Host: j.LeaderAPIServer, BearerToken: l.token, Timeout: reachLimit, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}, WrapTransport: c.WrapLeader}
 	if err := l.checkServer(config); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -40,6 +41,8 @@ func Scheme() *runtime.Scheme {
 type Cluster struct {
 	Client client.Client
 	Out    io.Writer // where they say what they did, a line each
+	// WrapLeader, where it is set, wraps the transport of requests that a member asks the leader with.
+	WrapLeader transport.WrapperFunc
 
 	tokenLimit time.Duration // how long Kubernetes may take to write a token; 0 means 20 s
 }
