@@ -47,7 +47,7 @@ func TestSetupErrors(t *testing.T) {
 		{"deploy followercluster", []string{"it knows leadercluster, membercluster"}},
 		{"init", []string{"Namespace must be specified", "ClusterSet must be provided", "ClusterID must be provided"}},
 		{"join", []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "a token must be provided"}},
-		{"join -f " + file, []string{"read join configuration " + file, `unknown field "clusterset"`}},
+		{"join -f " + file, []string{"antctl: read join configuration " + file + `: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile` + "\n"}},
 		{"join -f /none", []string{"open /none: no such file"}},
 		{"join --token-secret-file " + file, []string{"read token " + file, "want a Secret of v1"}},
 		{"leave", []string{"ClusterSet must be provided"}},

@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,6 +90,9 @@ func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 		switch {
 		case head.APIVersion == JoinConfigVersion && head.Kind == JoinConfigKind && out == nil:
 			out = &JoinConfig{}
+			if err := knownKeys(text); err != nil {
+				return err
+			}
 			return yaml.UnmarshalStrict(text, out)
 		case head.APIVersion == "v1" && head.Kind == "Secret" && out != nil && out.Secret == nil:
 			secret, err := secretOf(text)
@@ -98,6 +105,29 @@ func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 		err = fmt.Errorf("it is empty: want a %s of %s", JoinConfigKind, JoinConfigVersion)
 	}
 	return out, err
+}
+
+// knownKeys refuses keys that a join configuration does not have.
+func knownKeys(text []byte) error {
+	var has map[string]any
+	if err := yaml.Unmarshal(text, &has); err != nil {
+		return err
+	}
+	var known, unknown []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[JoinConfig]()) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "-" {
+			known = append(known, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(has)) {
+		if !slices.Contains(known, key) {
+			unknown = append(unknown, strconv.Quote(key))
+		}
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("unknown key %s: correct or remove it; a %s has the keys %s", strings.Join(unknown, ", "), JoinConfigKind, strings.Join(known, ", "))
+	}
+	return nil
 }
 
 // ReadTokenSecret reads the manifest of a token's Secret.
@@ -172,7 +202,7 @@ func (j *JoinConfig) Missing() error {
 		}
 	}
 	if j.TokenSecretName == "" && j.TokenSecretFile == "" && j.Secret == nil {
-		missing = append(missing, errors.New("a token must be provided: the name of a Secret, its manifest in a file, or in the join configuration"))
+		missing = append(missing, errors.New("a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or --token-secret-name), its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after the join configuration"))
 	}
 	return errors.Join(missing...)
 }
@@ -275,11 +305,15 @@ func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string)
 	}
 	switch {
 	case len(sets.Items) == 0:
-		return nil, fmt.Errorf("no ClusterSet found in Namespace %s", namespace)
+		return nil, fmt.Errorf("no ClusterSet found in Namespace %s: `mc get clusterset -A` lists them, `mc init` makes one", namespace)
 	case len(sets.Items) > 1:
-		return nil, fmt.Errorf("more than one ClusterSet found in Namespace %s", namespace)
+		var names []string
+		for _, set := range sets.Items {
+			names = append(names, set.Name)
+		}
+		return nil, fmt.Errorf("more than one ClusterSet found in Namespace %s: %s; a leader serves one a Namespace: delete the others", namespace, strings.Join(names, ", "))
 	case len(sets.Items[0].Spec.Leaders) == 0:
-		return nil, fmt.Errorf("invalid ClusterSet %s: no leader cluster", sets.Items[0].Name)
+		return nil, fmt.Errorf("invalid ClusterSet %s: no leader cluster; name it in spec.leaders of ClusterSet %s/%s", sets.Items[0].Name, namespace, sets.Items[0].Name)
 	}
 	set := sets.Items[0]
 	return &JoinConfig{

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/tombolo-net/tombolo/deploy"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -41,6 +42,16 @@ func newWorld(t *testing.T) *world {
 	}
 	w.Cluster = Cluster{Client: c, Out: &w.said}
 	return w
+}
+
+// intercepted is the same API server, of which some answers are others.
+func (w *world) intercepted(f interceptor.Funcs) Cluster {
+	w.t.Helper()
+	c, err := client.NewWithWatch(w.config, client.Options{Scheme: Scheme()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return Cluster{Client: interceptor.NewClient(c, f), Out: &w.said}
 }
 
 func (w *world) create(objects ...client.Object) {
@@ -239,7 +250,19 @@ func TestClusterSet(t *testing.T) {
 	}
 	w.create(&corev1.Namespace{ObjectMeta: named("", "empty")})
 	_, err = w.LeaderJoinConfig(ctx, "empty", "")
-	w.wants(err, "no ClusterSet found in Namespace empty")
+	w.wants(err, "no ClusterSet found in Namespace empty: `mc get clusterset -A` lists them")
+	for _, name := range []string{"other", "another"} {
+		w.create(&mcv1alpha2.ClusterSet{ObjectMeta: named("empty", name), Spec: set.Spec})
+	}
+	_, err = w.LeaderJoinConfig(ctx, "empty", "")
+	w.wants(err, "more than one ClusterSet found in Namespace empty: another, other; a leader serves one a Namespace: delete the others")
+	// The definition requires a leader; that of other versions may not.
+	_, err = w.intercepted(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+		err := c.List(ctx, list, o...)
+		list.(*mcv1alpha2.ClusterSetList).Items[0].Spec.Leaders = nil
+		return err
+	}}).LeaderJoinConfig(ctx, area, "")
+	w.wants(err, "invalid ClusterSet set: no leader cluster; name it in spec.leaders of ClusterSet antrea-multicluster/set")
 
 	// The member's controller does not run, so that joining fails and everything goes again.
 	soon, cancel := context.WithTimeout(ctx, time.Second)
@@ -301,7 +324,10 @@ func TestReadJoinConfig(t *testing.T) {
 	const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {ca.crt: a, token: b}\n"
 	for _, row := range []struct{ name, text, want string }{
 		{"as documented", "---\n# comment\n" + head + "clusterSetID: a\nclusterID: b\nnamespace: c\nleaderClusterID: d\nleaderNamespace: e\nleaderAPIServer: https://f\ntokenSecretName: g\ntokenSecretFile: h\n---\n" + secret + "---\n", ""},
-		{"unknown key", head + "clusterSet: a\n", `unknown field "clusterSet"`},
+		{"unknown keys", head + "tokenSecret: b\nclusterSetID: c\nclusterset: a\n", `unknown key "clusterset", "tokenSecret": correct or remove it; a ClusterSetJoinConfig has the keys ` +
+			"apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile"},
+		{"a key twice", head + "clusterSetID: a\nclusterSetID: b\n", `key "clusterSetID" already set`},
+		{"a list", head + "clusterSetID: [a]\n", "JoinConfig.clusterSetID of type string"},
 		{"another version", "apiVersion: v2\nkind: ClusterSetJoinConfig\n", "unknown apiVersion or kind in config"},
 		{"two of them", head + "---\n" + head, "unknown apiVersion or kind in config"},
 		{"two Secrets", head + "---\n" + secret + "---\n" + secret, "unknown apiVersion or kind in config"},
@@ -316,12 +342,15 @@ func TestReadJoinConfig(t *testing.T) {
 			}
 		})
 	}
-	err := (&JoinConfig{}).Missing()
-	for _, want := range []string{"ClusterSet must be provided: clusterSetID in the join configuration, or --clusterset", "ClusterID of leader cluster must be provided", "ClusterID of member cluster must be provided",
-		"Namespace of leader cluster must be provided", "API server of leader cluster must be provided", "a token must be provided"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("have %v, want %q in it", err, want)
-		}
+	want := `ClusterSet must be provided: clusterSetID in the join configuration, or --clusterset
+ClusterID of member cluster must be provided: clusterID in the join configuration, or --clusterid
+ClusterID of leader cluster must be provided: leaderClusterID in the join configuration, or --leader-clusterid
+Namespace of leader cluster must be provided: leaderNamespace in the join configuration, or --leader-namespace
+API server of leader cluster must be provided: leaderAPIServer in the join configuration, or --leader-apiserver
+Namespace of member cluster must be provided: namespace in the join configuration, or --namespace
+a token must be provided: the name of a Secret (tokenSecretName in the join configuration, or --token-secret-name), its manifest in a file (tokenSecretFile, or --token-secret-file), or its manifest after the join configuration`
+	if err := (&JoinConfig{}).Missing(); err == nil || err.Error() != want {
+		t.Errorf("have %v\nwant %s", err, want)
 	}
 }
 
