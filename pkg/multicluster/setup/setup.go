@@ -126,7 +126,8 @@ func meAsMaker() map[string]string {
 }
 
 // Remove undoes Init in the leader and Join in a member: it deletes the ClusterSet, and the Secrets, RoleBindings and
-// ServiceAccounts of the Namespace that commands of this package made.
+// ServiceAccounts of the Namespace that commands of this package made. Where the ClusterSet is gone already it deletes what is
+// left, unless that may be of another ClusterSet.
 func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: clusterSet}}
 	var err error
@@ -145,7 +146,12 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 	}
 	switch {
 	case apierrors.IsNotFound(err):
+		if err := c.noOther(ctx, namespace, clusterSet); err != nil {
+			return err
+		}
 		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
+	case isMembersLeft(err): // the webhook says what to do
+		return fmt.Errorf("delete ClusterSet %s/%s: %w", namespace, clusterSet, err)
 	case err != nil:
 		return explain("delete", "ClusterSet", set, err)
 	default:
@@ -171,6 +177,22 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 		}
 	}
 	return failed
+}
+
+// noOther fails where a Namespace has other ClusterSets than the one that is not there.
+func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
+	var sets mcv1alpha2.ClusterSetList
+	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("list ClusterSets of Namespace %s: %w", namespace, err)
+	}
+	if len(sets.Items) == 0 {
+		return nil
+	}
+	var names []string
+	for _, set := range sets.Items {
+		names = append(names, set.Name)
+	}
+	return fmt.Errorf("there is no ClusterSet %s in Namespace %s, but %s: give the name of the one to delete; nothing was deleted", missing, namespace, strings.Join(names, ", "))
 }
 
 // membersLimit is how long members may take to say good-bye to the leader, after their ClusterSets were deleted.

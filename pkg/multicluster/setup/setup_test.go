@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -306,6 +308,62 @@ func TestClusterSet(t *testing.T) {
 	}
 	if w.has(member, "kube-system", "set") || w.has(&corev1.Secret{}, "kube-system", "east-token") || !w.has(&corev1.Secret{}, "kube-system", "mine") {
 		t.Errorf("wrong things were deleted:\n%s", w.said.String())
+	}
+}
+
+// TestDestroy waits for members that have just left, and deletes nothing but the ClusterSet that it is told to, with its tokens.
+func TestDestroy(t *testing.T) {
+	w := newWorld(t)
+	spec := mcv1alpha2.ClusterSetSpec{ClusterID: "leader", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "leader"}}}
+	w.create(&corev1.Namespace{ObjectMeta: named("", area)}, &mcv1alpha2.ClusterSet{ObjectMeta: named(area, "set"), Spec: spec},
+		&corev1.ServiceAccount{ObjectMeta: named(area, "east-token", multicluster.AnnotationCreatedByAntctl, "true")})
+	left := func() string {
+		var is []string
+		for name, o := range map[string]client.Object{"set": &mcv1alpha2.ClusterSet{}, "east-token": &corev1.ServiceAccount{}} {
+			if w.has(o, area, name) {
+				is = append(is, name)
+			}
+		}
+		slices.Sort(is)
+		return strings.Join(is, " ")
+	}
+	w.wants(w.Remove(t.Context(), area, "sett"), "there is no ClusterSet sett in Namespace antrea-multicluster, but set: give the name of the one to delete; nothing was deleted")
+	if have := left(); have != "east-token set" {
+		t.Errorf("%q are left after a wrong name", have)
+	}
+
+	// refuse has the leader's webhook count its members for the first deletions of the ClusterSet.
+	refuse := func(times int) interceptor.Funcs {
+		return interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			if _, is := o.(*mcv1alpha2.ClusterSet); is && times > 0 {
+				times--
+				return apierrors.NewForbidden(mcv1alpha2.GroupVersion.WithResource("clustersets").GroupResource(), o.GetName(),
+					errors.New("there are still member clusters connecting, such as east; delete the ClusterSet in the members first"))
+			}
+			return c.Delete(ctx, o, options...)
+		}}
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := w.intercepted(refuse(1000)).Remove(soon, area, "set")
+	w.wants(err, "delete ClusterSet antrea-multicluster/set: ")
+	if !strings.HasSuffix(fmt.Sprint(err), "such as east; delete the ClusterSet in the members first") {
+		t.Errorf("the remedy is not what the webhook says: %v", err)
+	}
+	if have := left(); have != "east-token set" {
+		t.Errorf("%q are left while members are connected", have)
+	}
+	w.said.Reset()
+	if err := w.intercepted(refuse(2)).Remove(t.Context(), area, "set"); err != nil || left() != "" {
+		t.Errorf("after members have left: %v, %q are left", err, left())
+	}
+	if said := w.said.String(); strings.Count(said, "Waiting for members: ") != 1 || !strings.Contains(said, "such as east") || !strings.Contains(said, `ClusterSet "set" deleted`) {
+		t.Errorf("said\n%s", said)
+	}
+	// A second time, what a first one left is deleted.
+	w.create(&corev1.ServiceAccount{ObjectMeta: named(area, "east-token", multicluster.AnnotationCreatedByAntctl, "true")})
+	if err := w.Remove(t.Context(), area, "set"); err != nil || left() != "" {
+		t.Errorf("again: %v, %q are left", err, left())
 	}
 }
 
