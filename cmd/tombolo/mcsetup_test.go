@@ -79,11 +79,29 @@ func TestResources(t *testing.T) {
 	export := func(cluster, name string) string {
 		return `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExport","metadata":{"namespace":"area","name":"` + cluster + "-" + name + `"},"spec":{"clusterID":"` + cluster + `","name":"` + name + `","namespace":"default","kind":"Service"}}`
 	}
+	const web = `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport","metadata":{"namespace":"area","name":"default-web-service","managedFields":[{"manager":"x"}]},` +
+		`"spec":{"kind":"ServiceImport","name":"web","namespace":"default","serviceImport":{"spec":{"type":"ClusterSetIP","ports":[{"port":80,"protocol":"TCP"}]}}}}`
 	kubeconfig := apiServer(t, map[string]string{
-		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports": `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExportList","metadata":{},"items":[` + export("west", "web") + "," + export("east", "web") + `]}`,
-		"/apis/multicluster.crd.antrea.io/v1alpha1/resourceimports": `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImportList","metadata":{},"items":[
-			{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImport","metadata":{"namespace":"area","name":"default-web-service"},"spec":{"kind":"ServiceImport"}}]}`,
+		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports/east-web":            export("east", "web"),
+		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceimports/default-web-service": web,
+		"/apis/multicluster.crd.antrea.io/v1alpha1/namespaces/area/resourceexports":                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceExportList","metadata":{},"items":[` + export("west", "web") + "," + export("east", "web") + `]}`,
+		"/apis/multicluster.crd.antrea.io/v1alpha1/resourceimports":                                     `{"apiVersion":"multicluster.crd.antrea.io/v1alpha1","kind":"ResourceImportList","metadata":{},"items":[` + web + `]}`,
 	})
+	for _, row := range []struct{ golden, words string }{
+		{"resourceexport.json", "resourceexport -n area -o json"},
+		{"resourceexport.yaml", "resourceexport east-web -n area -o yaml"},
+		{"resourceexport-one.yaml", "re -n area --cluster-id west -o yaml"},
+		{"resourceimport.json", "resourceimport default-web-service -n area -o json"},
+		{"resourceimport.yaml", "resourceimports -A -o yaml"},
+	} {
+		t.Run(row.golden, func(t *testing.T) {
+			out, stderr, code := tombolo(t, append([]string{"antctl", "mc", "get", "-k", kubeconfig}, strings.Fields(row.words)...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			golden(t, row.golden, out)
+		})
+	}
 	for _, row := range []struct{ words, want string }{
 		{"re -n area", "CLUSTER-ID NAMESPACE NAME KIND\neast area east-web Service\nwest area west-web Service"},
 		{"resourceexports -n area --cluster-id east", "CLUSTER-ID NAMESPACE NAME KIND\neast area east-web Service"},
