@@ -145,7 +145,9 @@ func (l leader) checkServer(config *rest.Config) error {
 			continue
 		}
 		has := "no version of that group"
-		if groups, err := d.ServerGroups(); err == nil {
+		if len(served) > 0 {
+			has = "that version without this kind"
+		} else if groups, err := d.ServerGroups(); err == nil {
 			for _, g := range groups.Groups {
 				if g.Name == version.Group {
 					var versions []string
@@ -208,7 +210,7 @@ func (l leader) explain(err error) error {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("leaderNamespace %s: %w in the leader at %s; correct it: it is the Namespace of the leader's ClusterSet", l.join.LeaderNamespace, err, l.join.LeaderAPIServer)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s, key token: it may not be used in leaderNamespace %s: correct that, or %s: %w", l.secret, l.join.LeaderNamespace, renew, err)
+		return fmt.Errorf("%s, key token: it may not be used in leaderNamespace %s: %w; correct leaderNamespace, or %s", l.secret, l.join.LeaderNamespace, err, renew)
 	}
 	return fmt.Errorf("ask the leader at %s: %w", l.join.LeaderAPIServer, err)
 }
