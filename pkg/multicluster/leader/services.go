@@ -220,16 +220,17 @@ func (m *merged) add(reason mcsv1beta1.ServiceExportConditionReason, field, valu
 		field, cmp.Or(value, "that"), oldest.ClusterID, other.ClusterID, has)})
 }
 
-// told is one conflict for all: the reason of the first, and what is to be said of each.
+// told is one conflict for all: the reason and the message of each, in the order in which they were found. The API lets reasons be
+// combined using commas, which a condition's reason may contain; all that there are together are far below its 1024 characters.
 func (m *merged) told() *conflict {
 	if len(m.conflicts) == 0 {
 		return nil
 	}
-	texts := make([]string, len(m.conflicts))
+	reasons, texts := make([]string, len(m.conflicts)), make([]string, len(m.conflicts))
 	for i, c := range m.conflicts {
-		texts[i] = c.Message
+		reasons[i], texts[i] = c.Reason, c.Message
 	}
-	return &conflict{m.conflicts[0].Reason, strings.Join(texts, "; ")}
+	return &conflict{strings.Join(reasons, ","), strings.Join(texts, "; ")}
 }
 
 func first(exports []*export, is func(*export) bool) *export {

@@ -18,6 +18,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
+// everyConflict are the reasons of exports that differ in everything.
+const everyConflict = "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict," +
+	"TrafficDistributionConflict,IPFamilyConflict,RequestsConflict,LabelsConflict,AnnotationsConflict"
+
 // TestConflicts has the rows of the Multi-Cluster Services API: what the exports of a Service become, and what their exporters are told.
 func TestConflicts(t *testing.T) {
 	type exports = []*mcv1alpha1.ResourceExport
@@ -105,7 +109,7 @@ func TestConflicts(t *testing.T) {
 				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(60))
 			}), http),
 			export("west", since(2, func(f *facts) { f.SessionAffinity = corev1.ServiceAffinityNone }), http)}, append([]string{
-			"default-web-service of default/web [http:TCP/80] ClientIP 60s +east +west"}, all("SessionAffinityConflict", "east", "west")...)},
+			"default-web-service of default/web [http:TCP/80] ClientIP 60s +east +west"}, all("SessionAffinityConflict,SessionAffinityConfigConflict", "east", "west")...)},
 		{"the timeout alone", exports{
 			export("east", since(2, func(f *facts) {
 				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(60))
@@ -134,6 +138,17 @@ func TestConflicts(t *testing.T) {
 			export("south", since(3, func(f *facts) { f.Annotations = map[string]string{"a": "c"} }), http),
 			export("west", since(1, func(f *facts) { f.Annotations = map[string]string{"a": "c"} }), http)}, append([]string{
 			`default-web-service of default/web [http:TCP/80]{"annotations":{"a":"c"}} +east +south +west`}, all("AnnotationsConflict", "east", "south", "west")...)},
+		{"everything differs: all reasons, in one order", exports{
+			export("east", since(1, func(f *facts) {
+				f.SessionAffinity, f.AffinityTimeout = corev1.ServiceAffinityClientIP, ptr.To(int32(60))
+				f.InternalTrafficPolicy, f.TrafficDistribution = corev1.ServiceInternalTrafficPolicyLocal, "PreferClose"
+				f.IPFamilies, f.Requests = []corev1.IPFamily{"IPv4"}, &requests.Rule{To: requests.Spread}
+				f.Labels, f.Annotations = map[string]string{"a": "b"}, map[string]string{"a": "b"}
+			}), http),
+			export("south", since(3, func(f *facts) { f.Headless = true }), http),
+			export("west", since(2, func(f *facts) { f.Requests = &requests.Rule{To: requests.Local, Minimum: 1} }), ports("tcp", 42))}, append([]string{
+			`default-web-service of default/web [http:TCP/80 tcp:TCP/42] ClientIP 60s Local PreferClose [IPv4] goes spread{"labels":{"a":"b"},"annotations":{"a":"b"}} +east +west`},
+			all(everyConflict, "east", "south", "west")...)},
 		{"a member of another implementation says nothing but ports", exports{
 			export("east", nil, http), export("west", since(1, func(f *facts) { f.SessionAffinity = corev1.ServiceAffinityClientIP }), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] ClientIP +east +west"}},

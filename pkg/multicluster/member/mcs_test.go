@@ -422,7 +422,7 @@ func TestMultiClusterServices(t *testing.T) {
 			s.export(id, ns, map[string]string{"from": id}, map[string]string{"from": id})
 			s.later()
 		}
-		s.conflict(ns, "LabelsConflict", both...)
+		s.conflict(ns, "LabelsConflict,AnnotationsConflict", both...)
 		s.imported(ns, "the older export's", func(si *mcsv1beta1.ServiceImport) error {
 			return errors.Join(sameJSON("labels", si.Labels["from"], "west"), sameJSON("annotations", si.Annotations["from"], "west"))
 		})
