@@ -2,17 +2,21 @@ package member
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,7 +49,7 @@ type commonArea struct {
 	announcement Announcement
 }
 
-// newArea prepares a connection to an area. One that cannot even be tried, as when the CA is not PEM, says so in its
+// newArea prepares a connection to an area. One that cannot even be tried says so in its
 // announcement, and is never synced.
 func newArea(area Area, number int, c *controller) *commonArea {
 	a := &commonArea{area: area, number: number, cancel: func() {}, http: &http.Client{}}
@@ -160,14 +164,52 @@ func (a *commonArea) announce(ctx context.Context, want *mcv1alpha1.MemberCluste
 	a.announcement.Tried, a.announcement.Error = now, ""
 	if err != nil {
 		text := fmt.Sprintf("announce cluster %s to %s: %v", a.area.ClusterID, a.area, err)
-		if rejected := apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err); rejected {
-			text += "; check that ca.crt and token of the ClusterSet's Secret are those of a ServiceAccount with the member role there"
+		if remedy := a.area.remedy(err); remedy != "" {
+			text += "; " + remedy
 		}
 		a.announcement.Error = steady(before.Error, text)
 	} else {
 		a.announcement.Done, a.announcement.Found = now, found
 	}
 	return before, a.announcement
+}
+
+// remedy is what to do about an announcement that failed, with the object and the field; "" where nobody has to do anything.
+func (a Area) remedy(err error) string {
+	const copied = "copy ca.crt and token from the Secret of a ServiceAccount in the leader that is for this cluster (`mc create membertoken` makes one)"
+	secret, set := "Secret "+a.Secret+", key ", " of ClusterSet "+a.ClusterSet
+	var (
+		authority   x509.UnknownAuthorityError
+		host        x509.HostnameError
+		invalid     x509.CertificateInvalidError
+		unreachable *url.Error
+		status      apierrors.APIStatus
+	)
+	switch {
+	case errors.As(err, &authority):
+		return secret + "ca.crt: it is not the CA of that API server: " + copied + ", or correct spec.leaders[0].server" + set
+	case errors.As(err, &host):
+		return "correct spec.leaders[0].server" + set + ": it has to be a name or an address that the certificate of the leader's API server is for"
+	case errors.As(err, &invalid):
+		return secret + "ca.crt, and the certificate of the leader's API server: renew the one that is not valid, or correct the clock of this cluster's Nodes"
+	case errors.As(err, &unreachable):
+		return "check that the API server runs and is reached from this cluster, and spec.leaders[0].server" + set
+	case apierrors.IsUnauthorized(err):
+		return secret + "token: the leader does not know it: it is of another cluster, has expired, or its ServiceAccount was deleted: " + copied
+	case strings.Contains(err.Error(), "failed calling webhook"), apierrors.IsServiceUnavailable(err):
+		return "check that Deployment antrea-mc-controller runs in Namespace " + a.Namespace + " of the leader"
+	case strings.Contains(err.Error(), "admission webhook"):
+		return "spec.clusterID and spec.leaders[0].clusterID" + set + ", and " + secret + "token, have to be those that the leader has for this cluster (an ID does not change: delete the ClusterSet, and create it with the other one)"
+	case apierrors.IsForbidden(err):
+		return secret + "token: it may not be used in Namespace " + a.Namespace + " of the leader: correct spec.namespace" + set + ", or " + copied
+	case !apierrors.IsNotFound(err):
+	case apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // of a path that the API server does not serve
+		return "the API server does not serve MemberClusterAnnounces of " + mcv1alpha1.GroupVersion.String() +
+			": apply the leader's manifest of this version there (`mc deploy leadercluster`), or correct spec.leaders[0].server" + set + " if it is not the leader"
+	case errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
+		return "Namespace " + a.Namespace + " does not exist in the leader: correct spec.namespace" + set + ": it is that of the leader's ClusterSet"
+	}
+	return ""
 }
 
 var (

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/url"
 	"strings"
@@ -162,9 +163,12 @@ func commonAreaOf(set *mcv1alpha2.ClusterSet, id string, secret func(derive.Obje
 			return Area{}, "spec.leaders[0].secret", fmt.Sprintf("Secret %s has no key %s; copy ca.crt and token from the ServiceAccount's Secret in the leader", where, k.key)
 		}
 	}
+	if !x509.NewCertPool().AppendCertsFromPEM([]byte(has.CA)) {
+		return Area{}, "spec.leaders[0].secret", fmt.Sprintf("Secret %s, key %s: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader", where, corev1.ServiceAccountRootCAKey)
+	}
 	return Area{
 		ClusterSet: set.Name, ClusterID: id,
-		LeaderID: leader.ClusterID, Server: leader.Server, Namespace: set.Spec.Namespace,
+		LeaderID: leader.ClusterID, Server: leader.Server, Namespace: set.Spec.Namespace, Secret: where.String(),
 		Token: strings.TrimSpace(has.Token), CA: has.CA,
 	}, "", ""
 }

@@ -268,6 +268,10 @@ overall False//Disconnected from leader`},
 Ready False/Disconnected/Secret kube-system/token has no key token; copy ca.crt and token from the ServiceAccount's Secret in the leader
 IsLeader False//
 overall False//Disconnected from leader`},
+		{name: "the Secret's CA is none", change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("-----BEGIN CERTIFICATE-----\n") }, leader: `
+Ready False/Disconnected/Secret kube-system/token, key ca.crt: it has no certificate in PEM; copy ca.crt and token from the ServiceAccount's Secret in the leader
+IsLeader False//
+overall False//Disconnected from leader`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()
@@ -334,6 +338,8 @@ func TestPlanClusterID(t *testing.T) {
 		{name: "no server", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "" }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "a server that would read the token in the clear", change: func(v *View) { v.ClusterSets[0].Spec.Leaders[0].Server = "http://10.0.0.1:8080" }, want: "east",
+			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
+		{name: "a Secret whose CA is none", change: func(v *View) { v.Secrets[0].Data["ca.crt"] = []byte("x") }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},
 		{name: "no Secret", change: func(v *View) { v.Secrets = nil }, want: "east",
 			problems: []string{"ClusterSet kube-system/set: LeaderNotConfigured"}},

@@ -31,6 +31,19 @@ func marked(ns, name string) metav1.ObjectMeta {
 	return m
 }
 
+// testCA is the certificate of an API server that does not exist.
+const testCA = `-----BEGIN CERTIFICATE-----
+MIIBeTCCAR+gAwIBAgIUd6/k5gi22rZPeTstdWAczXdRHiUwCgYIKoZIzj0EAwIw
+ETEPMA0GA1UEAwwGbGVhZGVyMCAXDTI2MTEyNDA1NTYxOFoYDzIxMjYxMDMxMDU1
+NjE4WjARMQ8wDQYDVQQDDAZsZWFkZXIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AAS8lBH4hKqSsg4bTqCd822EOIRSyqVN9XOrohuu7kh6MWJPamn71WOkZ69GIyU/
+KQO8uwHLxxpgd6t2fBlmg7v2o1MwUTAdBgNVHQ4EFgQUXBrOFeC3gAhuO2hcYyqH
+CskeJ2AwHwYDVR0jBBgwFoAUXBrOFeC3gAhuO2hcYyqHCskeJ2AwDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiEA0o04h2hdZ0HZYyG6lOxqss1kkiHf
+EaqXgHoGHHEViNkCIEdIEcFbh/EzpxHaQQdANePv1lCb8Ok68qM/RKdgLD1Q
+-----END CERTIFICATE-----
+`
+
 // joinedView is the view of cluster east, which has joined and has nothing else.
 func joinedView() View {
 	v := View{
@@ -48,14 +61,14 @@ func joinedView() View {
 		}},
 		Secrets: []*corev1.Secret{{
 			ObjectMeta: meta("kube-system", "token"),
-			Data:       map[string][]byte{"ca.crt": []byte("CA"), "token": []byte("abc\n")},
+			Data:       map[string][]byte{"ca.crt": []byte(testCA), "token": []byte("abc\n")},
 		}},
 		Namespaces: []*corev1.Namespace{{ObjectMeta: meta("", "default")}},
 	}
 	v.Leader = Leader{
 		Area: Area{
 			ClusterSet: "set", ClusterID: "east", LeaderID: "north", Server: "https://172.30.0.10:6443",
-			Namespace: "antrea-multicluster", Token: "abc", CA: "CA",
+			Namespace: "antrea-multicluster", Secret: "kube-system/token", Token: "abc", CA: testCA,
 		},
 		Announcement: Announcement{Tried: now.Add(-time.Second), Done: now.Add(-time.Second), Found: true},
 		Synced:       true,

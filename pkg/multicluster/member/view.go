@@ -75,6 +75,7 @@ type Area struct {
 	LeaderID   string // the leader's cluster ID
 	Server     string // URL of the leader's API server
 	Namespace  string // in the leader
+	Secret     string // where Token and CA are from, in this cluster: namespace/name
 	Token      string // of the ServiceAccount to act as
 	CA         string // PEM
 }
