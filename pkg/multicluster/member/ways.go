@@ -26,6 +26,10 @@ const (
 	maxWaysInConditions = 10 // that are named in a message
 )
 
+// remedyOfDown is what to look at where ways are down.
+const remedyOfDown = "Check that these are addresses at which the other cluster's Gateways are reached, that their Nodes run, and that firewalls let tunnels through both ways " +
+	"(by default UDP port 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on the Gateways' Nodes shows each way"
+
 // wayLost is what agents report of a way that is down and was up before (pkg/agent/wayreport.go).
 const wayLost = "lost"
 
@@ -124,8 +128,8 @@ func (t *tables) reached(r *derive.Reader) map[string]condition {
 			c.status, c.reason = corev1.ConditionFalse, reasonAllWaysDown
 		}
 		c.message += named("; down: ", down) + named("; unknown, since the Node is not Ready: ", unknown)
-		if len(up) == 0 && len(down) > 0 {
-			c.message += ". Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"
+		if len(down) > 0 {
+			c.message += ". " + remedyOfDown
 		}
 		out[cluster] = c
 	}

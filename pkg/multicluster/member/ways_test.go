@@ -22,6 +22,8 @@ import (
 // TestPlanWays makes the status of Gateways, and of other clusters in the ClusterSet's, of what agents report.
 func TestPlanWays(t *testing.T) {
 	type ways = map[string]string
+	const remedy = "Check that these are addresses at which the other cluster's Gateways are reached, that their Nodes run, and that firewalls let tunnels through both ways " +
+		"(by default UDP port 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on the Gateways' Nodes shows each way"
 	for _, row := range []struct {
 		name      string
 		reports   map[string]ways // by Node
@@ -36,16 +38,14 @@ func TestPlanWays(t *testing.T) {
 			reachable: map[string]string{"west": "True AllWaysUp 3 of 3 ways are up"}},
 		{name: "one is down", reports: map[string]ways{"node-1": {"west/192.0.2.2": "down", "west/192.0.2.1": "up"}},
 			gateways:  map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down"},
-			reachable: map[string]string{"west": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.2"}},
+			reachable: map[string]string{"west": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.2. " + remedy}},
 		{name: "a cluster is lost", reports: map[string]ways{"node-1": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"}, "node-2": {"west/192.0.2.1": "down", "south/192.0.2.3": "up"}},
 			gateways: map[string]string{"node-1": "south 192.0.2.3 Up, west 192.0.2.1 Down", "node-2": "south 192.0.2.3 Up, west 192.0.2.1 Down"},
 			reachable: map[string]string{"south": "True AllWaysUp 2 of 2 ways are up",
-				"west": "False AllWaysDown 0 of 2 ways are up; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " +
-					"Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"}},
+				"west": "False AllWaysDown 0 of 2 ways are up; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
 		{name: "a cluster is gone", reports: map[string]ways{"node-1": {"west/192.0.2.1": "lost"}, "node-2": {"west/192.0.2.1": "down"}},
-			gateways: map[string]string{"node-1": "west 192.0.2.1 Down", "node-2": "west 192.0.2.1 Down"},
-			reachable: map[string]string{"west": "False ClusterGone 0 of 2 ways are up; requests to Services go to other clusters that have them; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " +
-				"Let tunnels through between the clusters' Gateways, both ways; `tombolo get peers` on their Nodes shows each way"}},
+			gateways:  map[string]string{"node-1": "west 192.0.2.1 Down", "node-2": "west 192.0.2.1 Down"},
+			reachable: map[string]string{"west": "False ClusterGone 0 of 2 ways are up; requests to Services go to other clusters that have them; down: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1. " + remedy}},
 		{name: "no Node is Ready", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}, "node-2": {"west/192.0.2.1": "down"}},
 			change: func(v *View) {
 				for _, n := range v.Nodes {
@@ -54,11 +54,15 @@ func TestPlanWays(t *testing.T) {
 			},
 			gateways:  map[string]string{"node-1": "west 192.0.2.1 Unknown", "node-2": "west 192.0.2.1 Unknown"},
 			reachable: map[string]string{"west": "Unknown WaysUnknown 0 of 2 ways are up; unknown, since the Node is not Ready: from Gateway node-1 to 192.0.2.1, from Gateway node-2 to 192.0.2.1"}},
+		{name: "some of each Gateway's are down", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up", "west/192.0.2.2": "down", "west/192.0.2.3": "lost"}, "node-2": {"west/192.0.2.1": "down", "west/192.0.2.2": "down", "west/192.0.2.3": "up"}},
+			gateways: map[string]string{"node-1": "west 192.0.2.1 Up, west 192.0.2.2 Down, west 192.0.2.3 Down", "node-2": "west 192.0.2.1 Down, west 192.0.2.2 Down, west 192.0.2.3 Up"},
+			reachable: map[string]string{"west": "True SomeWaysDown 2 of 6 ways are up; down: from Gateway node-1 to 192.0.2.2, from Gateway node-1 to 192.0.2.3, " +
+				"from Gateway node-2 to 192.0.2.1, from Gateway node-2 to 192.0.2.2. " + remedy}},
 		{name: "what is no way", reports: map[string]ways{"node-1": {"west": "up", "west/x": "up", "nobody/192.0.2.1": "up", "": "up"}}},
 		{name: "a Node that is no Gateway", reports: map[string]ways{"node-9": {"west/192.0.2.1": "up"}}},
 		{name: "the leader is a member, too", reports: map[string]ways{"node-1": {"north/192.0.2.5": "down"}, "node-2": {"north/192.0.2.5": "up"}},
 			gateways:  map[string]string{"node-1": "north 192.0.2.5 Down", "node-2": "north 192.0.2.5 Up"},
-			reachable: map[string]string{"north": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.5"}},
+			reachable: map[string]string{"north": "True SomeWaysDown 1 of 2 ways are up; down: from Gateway node-1 to 192.0.2.5. " + remedy}},
 		{name: "the leader is away", reports: map[string]ways{"node-1": {"west/192.0.2.1": "up"}},
 			change:    func(v *View) { v.Leader.Announcement.Error = "refused" },
 			gateways:  map[string]string{"node-1": "west 192.0.2.1 Up"},
@@ -247,7 +251,7 @@ func (w *world) waysAreReported() {
 	both := []mcv1alpha1.WayStatus{way(one, mcv1alpha1.WayUp), way(other, mcv1alpha1.WayUp)}
 	are(map[string]string{"west": "True AllWaysUp 4 of 4 ways are up"}, map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": both})
 	report("node-2", map[string]string{"west/" + one: "down", "west/" + other: "up"})
-	are(map[string]string{"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one},
+	are(map[string]string{"west": "True SomeWaysDown 3 of 4 ways are up; down: from Gateway node-2 to " + one + ". " + remedyOfDown},
 		map[string][]mcv1alpha1.WayStatus{"node-1": both, "node-2": {way(one, mcv1alpha1.WayDown), way(other, mcv1alpha1.WayUp)}})
 	report("node-1", nil)
 	report("node-2", nil)
