@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -98,6 +100,26 @@ func TestPlanEncrypted(t *testing.T) {
 				t.Errorf("what comes from the peer is taken at another address: %s", line)
 			}
 		}
+	}
+}
+
+// TestEncryptedPort: the port that is configured is that on which the device listens and at which others are, and the one above it is beside.
+func TestEncryptedPort(t *testing.T) {
+	v := encryptedView()
+	v.Config.Multicluster.WireGuard.Port = 4000
+	v.ClusterInfoImports[0].Spec.WireGuard.NextPort = 4001
+	have := encryptionOf(v)
+	if len(have.Peers) != 1 || have.Peers[0].Endpoint.String() != "192.168.79.101:4000" {
+		t.Errorf("peers %+v, want one at 192.168.79.101:4000", have.Peers)
+	}
+	ports := map[string]int{}
+	for _, e := range newEncryptions(Options{Config: v.Config, StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}) {
+		if e.wanted {
+			ports[e.name] = e.port
+		}
+	}
+	if want := map[string]int{betweenClusters.name: 4000, besideClusters.name: 4001}; !maps.Equal(ports, want) {
+		t.Errorf("devices listen on %v, want %v", ports, want)
 	}
 }
 

@@ -227,3 +227,41 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestBFD holds values of multicluster.bfd to their ranges: one out of range is a warning, and the default is used.
+func TestBFD(t *testing.T) {
+	for _, row := range []struct {
+		text       string
+		interval   time.Duration
+		multiplier int
+		warnings   []string // key and message
+	}{
+		{"interval: 10ms, multiplier: 2", 10 * time.Millisecond, 2, nil},
+		{"interval: 10s, multiplier: 50", 10 * time.Second, 50, nil},
+		{"interval: 5ms", 100 * time.Millisecond, 3, []string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+		{"interval: 11s", 100 * time.Millisecond, 3, []string{"multicluster.bfd.interval: has 11s, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+		{"multiplier: 1", 100 * time.Millisecond, 3, []string{"multicluster.bfd.multiplier: has 1, want 2 to 50: 3 is used; correct it, or remove it"}},
+		{"multiplier: 51", 100 * time.Millisecond, 3, []string{"multicluster.bfd.multiplier: has 51, want 2 to 50: 3 is used; correct it, or remove it"}},
+		{"interval: 5ms, multiplier: 10", 100 * time.Millisecond, 10, []string{"multicluster.bfd.interval: has 5ms, want 10ms to 10s: 100ms is used; correct it, or remove it"}},
+	} {
+		t.Run(row.text, func(t *testing.T) {
+			c, warnings, err := Parse([]byte("featureGates: {Multicluster: true}\nmulticluster:\n  enableGateway: true\n  bfd: {" + row.text + "}\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var have []string
+			for _, w := range warnings {
+				have = append(have, w.Key+": "+w.Message)
+				if w.Line != 4 {
+					t.Errorf("%s is said of line %d, want 4", w.Key, w.Line)
+				}
+			}
+			if diff := cmp.Diff(row.warnings, have); diff != "" {
+				t.Errorf("warnings (-want +have):\n%s", diff)
+			}
+			if b := c.Multicluster.BFD; b.Interval != row.interval || b.Multiplier != row.multiplier {
+				t.Errorf("used are %s and %d, want %s and %d", b.Interval, b.Multiplier, row.interval, row.multiplier)
+			}
+		})
+	}
+}

@@ -78,6 +78,10 @@ func TestDecide(t *testing.T) {
 		{name: "an old member takes another's Pod range besides", clusters: []cluster{
 			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.95.0.0/16 > 192.0.2.1", fault: "podCIDRs[0]: Pod range 10.10.0.0/16 of cluster old overlaps the Pod range 10.10.128.0/17 of cluster new"},
 			{id: "new", held: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", wanted: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2", want: "10.96.0.0/16 10.10.128.0/17 > 192.0.2.2"}}},
+		{name: "two members with one Pod range", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1", want: "10.96.0.0/16 10.10.0.0/16 > 192.0.2.1"},
+			{id: "west", wanted: "10.97.0.0/16 10.11.0.0/16 10.10.0.0/16 > 192.0.2.2", want: "10.97.0.0/16 10.11.0.0/16 > 192.0.2.2",
+				fault: "podCIDRs[1]: Pod range 10.10.0.0/16 of cluster west overlaps the Pod range 10.10.0.0/16 of cluster east, which has it already: use other addresses, or release it there first"}}},
 		{name: "another's gateway address", clusters: []cluster{
 			{id: "old", held: "10.95.0.0/16 > 192.0.2.1", wanted: "10.95.0.0/16 > 192.0.2.2", want: "10.95.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: gateway 192.0.2.2 of cluster old overlaps the gateway 192.0.2.2 of cluster new"},
 			{id: "new", held: "10.96.0.0/16 > 192.0.2.2", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},

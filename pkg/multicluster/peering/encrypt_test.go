@@ -58,30 +58,39 @@ func TestPlanEncrypted(t *testing.T) {
 			[]string{"regular of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 192.168.78.101", "cluster west is at 192.168.77.101 with " + key(9)}, nil},
 		{"a peer without a key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{imported("north", "10.98.0.0/16", "192.168.79.101"), west},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)},
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: it announces no WireGuard key"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: PeerWithoutEncryption cluster north ignored: it announces no WireGuard key, and nothing is sent to it in plain text: " +
+				"set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then"}},
 		{"what is no key", "node-3", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), "k")},
 			[]string{"regular of node-1 10.97.0.0 192.168.78.101"},
-			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: "k" is not a WireGuard key`}},
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: InvalidWireGuardKey cluster north ignored: "k" is not a WireGuard key: want 32 bytes in base64: remove wireGuard from that cluster's Gateway object, and its agent writes its key again`}},
 		{"another cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{aged(with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(9)), time.Hour), west},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)},
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: cluster west has the same WireGuard key"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: DuplicateWireGuardKey cluster north ignored: cluster west has the same WireGuard key" +
+				": remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents"}},
 		{"this cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(2))},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101"},
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: cluster north ignored: Gateway node-2 of this cluster has the same WireGuard key"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: DuplicateWireGuardKey cluster north ignored: Gateway node-2 of this cluster has the same WireGuard key" +
+				": remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents"}},
 		{"keys that change", "node-1", own(), north(key(8), 51823), both(", next " + key(8) + " at 51823"), nil},
 		{"a key that has changed", "node-1", own(), north(key(7), 51823), both(", next " + key(7) + " at 51823"), nil},
 		{"a next key that is none", "node-1", own(), north("k", 51823), both(", next  at 51823"),
-			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: packets of cluster north will be lost when it changes its WireGuard key: "k" is not a WireGuard key`}},
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: InvalidWireGuardKey packets of cluster north will be lost when it changes its WireGuard key: "k" is not a WireGuard key: want 32 bytes in base64: ` +
+				"remove wireGuard from that cluster's Gateway object, and its agent writes its keys again"}},
 		{"a next key that is another's next", "node-1", own(), north(key(10), 51823), both(", next  at 51823"),
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: cluster north cannot change to its next WireGuard key: cluster west has the same"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: DuplicateWireGuardKey cluster north cannot change to its next WireGuard key: cluster west has the same" +
+				": remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent"}},
 		{"a next key that is this cluster's", "node-1", own(), north(key(1), 51823), both(", next  at 51823"),
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: cluster north cannot change to its next WireGuard key: Gateway node-1 of this cluster has the same"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: DuplicateWireGuardKey cluster north cannot change to its next WireGuard key: Gateway node-1 of this cluster has the same" +
+				": remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent"}},
 		{"a next port that is none", "node-1", own(), north(key(8), 70000), both(""),
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: packets of cluster north will be lost when it changes its WireGuard key: 70000 is not a port"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: InvalidWireGuardPort packets of cluster north will be lost when it changes its WireGuard key: 70000 is not a port: " +
+				"apply the manifests of this release in that cluster and in the leader's"}},
 		{"no next port", "node-1", own(), north(key(8), 0), both(""),
-			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: packets of cluster north will be lost when it changes its WireGuard key: 0 is not a port"}},
+			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPort: InvalidWireGuardPort packets of cluster north will be lost when it changes its WireGuard key: 0 is not a port: " +
+				"apply the manifests of this release in that cluster and in the leader's"}},
 		{"no Service range", "node-1", []*mcv1alpha1.Gateway{gateway("node-1", "172.30.1.11", "192.168.78.101", time.Hour)}, []*mcv1alpha1.ClusterInfoImport{west},
-			[]string{"none"}, []string{"Gateway kube-system/node-1 serviceCIDR: no cluster is reached"}},
+			[]string{"none"}, []string{"Gateway kube-system/node-1 serviceCIDR: InvalidServiceCIDR no cluster is reached, since encrypted tunnels end at the first address of the Service range: the range is missing: " +
+				"set serviceCIDR in the configuration of the member controller"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p, problems := Plan(View{NodeName: test.node, Gateways: test.gateways, ClusterInfoImports: test.imports, Encrypt: true, AllowUnencryptedPeers: true})
@@ -94,8 +103,8 @@ func TestPlanEncrypted(t *testing.T) {
 				t.Fatalf("problems %v, want %v", problems, test.problems)
 			}
 			for i, p := range problems {
-				if line := p.Object.String() + " " + p.Field + ": " + p.Message; !strings.HasPrefix(line, test.problems[i]) {
-					t.Errorf("problem %q, want %q", line, test.problems[i])
+				if diff := cmp.Diff(test.problems[i], p.Object.String()+" "+p.Field+": "+p.Reason+" "+p.Message); diff != "" {
+					t.Errorf("problem (-want +have):\n%s", diff)
 				}
 			}
 			if ends, _ := p.Watched(); test.node == "node-1" && len(ends) > 1 {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 func gateway(name, gatewayIP, internalIP string, age time.Duration) *mcv1alpha1.Gateway {
@@ -237,5 +238,24 @@ func TestPlan(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPlanOverlappingPods: of two clusters with one Pod range the older has it, and the other's Services and other ranges are reached.
+func TestPlanOverlappingPods(t *testing.T) {
+	p, problems := Plan(View{NodeName: "node-1", PodToPod: true, Gateways: []*mcv1alpha1.Gateway{gateway("node-2", "172.30.1.22", "192.168.78.102", time.Hour)},
+		ClusterInfoImports: []*mcv1alpha1.ClusterInfoImport{
+			aged(pods(imported("north", "10.98.0.0/16", "192.168.79.101"), "10.12.0.0/16", "10.10.128.0/17"), time.Minute),
+			pods(imported("west", "10.96.0.0/16", "192.168.77.101"), "10.10.0.0/16"),
+		}})
+	want := []string{"regular of node-2 172.30.1.22 192.168.78.102", "north [10.98.0.0/16 10.12.0.0/16] [192.168.79.101] via 192.168.78.102", "west [10.96.0.0/16 10.10.0.0/16] [192.168.77.101] via 192.168.78.102"}
+	if diff := cmp.Diff(want, text(p)); diff != "" {
+		t.Errorf("peering (-want +have):\n%s", diff)
+	}
+	if diff := cmp.Diff([]problem.Problem{{
+		Object: problem.Object{Kind: "ClusterInfoImport", Namespace: "kube-system", Name: "north-clusterinfo"}, Field: "spec.podCIDRs[1]", Reason: "OverlappingPodCIDR",
+		Message: "Pod range 10.10.128.0/17 of cluster north ignored: it overlaps cluster west: use Pod ranges that do not overlap, or turn enablePodToPodConnectivity off",
+	}}, problems); diff != "" {
+		t.Errorf("problems (-want +have):\n%s", diff)
 	}
 }
