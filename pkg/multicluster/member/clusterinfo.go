@@ -204,7 +204,7 @@ func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImp
 func (t *tables) configured(m membership, r *derive.Reader) []problem.Problem {
 	var ps faults
 	if why, ok := derive.Get(r, t.refused, here); ok {
-		ps.add(m.set(), "", reasonConfigInvalid, "the controller goes on with the configuration that it had: "+why)
+		ps.add(m.set(), "", reasonConfigInvalid, "the controller goes on with the configuration that it had: "+why+"; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart")
 	}
 	if t.config.EndpointIPType == config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0 {
 		ps.add(m.set(), "", reasonPodCIDRsMissing,

@@ -229,6 +229,27 @@ func (w *world) eventIs(object, reason string) {
 	})
 }
 
+// eventSays waits for an Event on an object, with a reason and the whole text.
+func (w *world) eventSays(kind, namespace, name, reason, text string) {
+	w.t.Helper()
+	w.eventually("Event "+reason+" on "+kind+" "+name, func(ctx context.Context) error {
+		events := &corev1.EventList{}
+		if err := w.member.List(ctx, events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		var have []string
+		for _, e := range events.Items {
+			if o := e.InvolvedObject; o.Kind == kind && o.Name == name && e.Reason == reason {
+				if e.Message == text {
+					return nil
+				}
+				have = append(have, e.Message)
+			}
+		}
+		return fmt.Errorf("have %q, want %q", have, text)
+	})
+}
+
 // memberRole is the documented Role of members in the leader.
 func memberRole() *rbacv1.Role {
 	group := []string{"multicluster.crd.antrea.io"}

@@ -183,7 +183,7 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	// Gateways, one that is lost, and an unusable address.
 	first := w.gatewayNode("node-1", "192.168.78.101")
 	gatewaysAre("node-1")
-	w.gatewayNode("node-2", "192.168.78.102")
+	second := w.gatewayNode("node-2", "192.168.78.102")
 	gatewaysAre("node-1", "node-2")
 	w.waysAreReported()
 	w.eventually("node-1 is NotReady", func(ctx context.Context) error {
@@ -222,12 +222,52 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 	clusterIP, podIP := service.Spec.ClusterIP, "10.11.0.1"
 	configure("activeGateways: 2\npodCIDRs: [10.11.0.0/16]\nendpointIPType: PodIP\n")
 	exportsAre("Pod ranges and Pods' addresses", []string{"10.11.0.0/16"}, podIP)
-	configure("endpointIPType: Pod\n")
-	w.eventIs("set", "ConfigurationInvalid")
+	file := configure("endpointIPType: Pod\n")
+	w.eventSays("ClusterSet", "kube-system", "set", "ConfigurationInvalid", "the controller goes on with the configuration that it had: configuration "+file+": "+
+		`endpointIPType: "Pod" is not one of ClusterIP, PodIP; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart`)
 	exportsAre("as before", []string{"10.11.0.0/16"}, podIP)
 	configure("activeGateways: 2\n")
 	exportsAre("as at first", nil, clusterIP)
 	gatewaysAre("node-2")
+
+	// So do the Gateway and what is announced of it: the same objects have another address, and another Service range.
+	second.Status.Addresses = append(second.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.2"})
+	w.eventually("node-2 has a public address", func(ctx context.Context) error {
+		have := second.DeepCopy()
+		if err := w.member.Get(ctx, client.ObjectKeyFromObject(have), have); err != nil {
+			return err
+		}
+		have.Status.Addresses = second.Status.Addresses
+		return w.member.Status().Update(ctx, have)
+	})
+	present := &mcv1alpha1.Gateway{}
+	if err := w.member.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "node-2"}, present); err != nil {
+		t.Fatal(err)
+	}
+	gatewayIs := func(ip, services string) {
+		t.Helper()
+		w.eventually("the Gateway is at "+ip+", with Service range "+services, func(ctx context.Context) error {
+			g, info := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", "node-2")}, export("east-clusterinfo")
+			if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(g), g), w.leader.Get(ctx, client.ObjectKeyFromObject(info), info)); err != nil {
+				return err
+			}
+			if g.GatewayIP != ip || g.InternalIP != "192.168.78.102" || g.ServiceCIDR != services || g.UID != present.UID {
+				return fmt.Errorf("have Gateway %s (was %s) at %s and %s with %s", g.UID, present.UID, g.GatewayIP, g.InternalIP, g.ServiceCIDR)
+			}
+			have := info.Spec.ClusterInfo
+			if !slices.Equal(have.GatewayInfos, []mcv1alpha1.GatewayInfo{{GatewayIP: ip}}) || have.ServiceCIDR != services || info.UID != announced.UID {
+				return fmt.Errorf("the leader has ResourceExport %s (was %s) with gateways %v and %s", info.UID, announced.UID, have.GatewayInfos, have.ServiceCIDR)
+			}
+			return nil
+		})
+	}
+	gatewayIs("192.168.78.102", "10.97.0.0/16")
+	configure("activeGateways: 2\ngatewayIPPrecedence: public\n")
+	gatewayIs("203.0.113.2", "10.97.0.0/16")
+	configure("activeGateways: 2\ngatewayIPPrecedence: public\nserviceCIDR: 10.96.0.0/15\n")
+	gatewayIs("203.0.113.2", "10.96.0.0/15")
+	configure("activeGateways: 2\n")
+	gatewayIs("192.168.78.102", "10.97.0.0/16")
 
 	// The leader is away: what is imported stays, also over a restart of the controller; the
 	// local Gateways still change. When it is back, what was missed arrives.
