@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -507,10 +512,13 @@ func TestMultiClusterServices(t *testing.T) {
 			})
 		}
 		imported(1000)
+		wrote := s.writesBy()
 		start := time.Now()
 		s.update(s.members["east"].member, list[4], func() { list[4].Endpoints = list[4].Endpoints[1:] })
 		imported(999)
 		t.Logf("one of 1,000 endpoints is gone everywhere after %s", time.Since(start).Round(time.Millisecond))
+		s.wrote(wrote, map[string]int{"leader resourceexports": 1, "leader resourceimports": 1,
+			"east endpointslices": 1 + 1, "east endpoints": 1, "west endpointslices": 1, "west endpoints": 1}) // one is the test's
 		for _, id := range both {
 			have, _, err := versions(t.Context(), s.members[id].member)
 			if err != nil {
@@ -527,4 +535,106 @@ func TestMultiClusterServices(t *testing.T) {
 			}
 		}
 	})
+	run("ready_endpoints of a ClusterIP Service, of which one goes: one write an object", func(t *testing.T, ns string) {
+		s.hello("east", ns, nil)
+		s.export("east", ns, nil, nil)
+		ready := func(want string) {
+			s.everywhere(want+" ready endpoints", func(ctx context.Context, in client.Client) error {
+				l := &discoveryv1.EndpointSliceList{}
+				if err := in.List(ctx, l, client.InNamespace(ns), client.MatchingLabels{mcsv1beta1.LabelServiceName: "hello"}); err != nil {
+					return err
+				}
+				var have []string
+				for _, o := range l.Items {
+					have = append(have, o.Annotations[multicluster.AnnotationReady])
+				}
+				return sameJSON("ready endpoints of EndpointSlices", have, []string{want})
+			})
+		}
+		ready("2")
+		s.condition("east", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+		wrote := s.writesBy()
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
+		s.update(s.members["east"].member, slice, func() { slice.Endpoints = slice.Endpoints[1:] })
+		ready("1")
+		s.wrote(wrote, map[string]int{"leader resourceexports": 1, "leader resourceimports": 1, "east endpointslices": 1 + 1, "west endpointslices": 1}) // one is the test's
+	})
+}
+
+// writesBy are the writes that each API server has served, by kind of object, also those that changed nothing or were refused, once there
+// were none for a second. The controllers' own counters would not do: of several controllers in one process one is registered. Left out
+// are announcements, Leases and Events, which go on all the time, and the access that a test makes for a controller when it starts it.
+func (s *services) writesBy() map[string]int {
+	s.t.Helper()
+	beside := []string{"memberclusterannounces", "leases", "events", "serviceaccounts", "roles", "rolebindings", "clusterroles", "clusterrolebindings"}
+	servers := map[string]*rest.Config{"leader": s.leaderConfig}
+	for id, m := range s.members {
+		servers[id] = m.memberConfig
+	}
+	count := func() map[string]int {
+		out := map[string]int{}
+		for name, config := range servers {
+			for resource, n := range writesServed(s.t, config) {
+				if !slices.Contains(beside, resource) {
+					out[name+" "+resource] = n
+				}
+			}
+		}
+		return out
+	}
+	last, since := count(), time.Now()
+	s.eventually("nobody writes", func(context.Context) error {
+		if now := count(); !maps.Equal(now, last) {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < time.Second {
+			return errors.New("somebody writes")
+		}
+		return nil
+	})
+	return last
+}
+
+// wrote compares the writes since writesBy.
+func (s *services) wrote(before, want map[string]int) {
+	s.t.Helper()
+	have := s.writesBy()
+	for key := range have {
+		if have[key] -= before[key]; have[key] == 0 {
+			delete(have, key)
+		}
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		s.t.Errorf("writes (-want +have):\n%s", diff)
+	}
+}
+
+var servedRequest = regexp.MustCompile(`(?m)^apiserver_request_total\{.*\bresource="([^"]*)".*\bverb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$`)
+
+// writesServed are the writes that an API server has counted, by resource.
+func writesServed(t *testing.T, config *rest.Config) map[string]int {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get(config.Host + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("metrics of the API server: %s: %v", answer.Status, err)
+	}
+	out := map[string]int{}
+	for _, found := range servedRequest.FindAllStringSubmatch(string(text), -1) {
+		n, err := strconv.ParseFloat(found[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[found[1]] += int(n)
+	}
+	return out
 }
