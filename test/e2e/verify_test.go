@@ -38,7 +38,7 @@ func testVerify(t *testing.T) {
 		t.Errorf("%v after %s", err, time.Since(start))
 	}
 	t.Logf("%s in all\n%s", time.Since(start).Round(time.Second), out)
-	for _, check := range []string{"Services", "MTU", "policy"} {
+	for _, check := range []string{"ways", "Services", "MTU", "policy"} {
 		if n := strings.Count(out, " "+check+" "); n < 2 {
 			t.Errorf("%s is checked %d times, want both ways", check, n)
 		}

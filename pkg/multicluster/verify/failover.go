@@ -102,17 +102,20 @@ func (r *run) failover(ctx context.Context, from int, address, gateway string) (
 	if a.err != nil {
 		return "", a.err
 	}
+	return r.lost(gateway, a.answers[0])
+}
+
+// lost says how requests went while the switch of a Gateway was away.
+func (r *run) lost(gateway string, a probe.Answer) (string, error) {
 	const remedy = "see `tombolo get peers` on the Gateways' Nodes: each way has to be up, and BFD has to be able to pass between all of them"
-	switch answer := a.answers[0]; {
-	case answer.Answered == 0:
-		return "", &wrong{what: "no answer: " + answer.Error, remedy: remedy}
-	case answer.Away > r.awayMost():
-		return "", &wrong{what: fmt.Sprintf("while Open vSwitch of Gateway %s was away new connections were lost for %s, %d of %d, the last: %s",
-			gateway, answer.Away.Round(time.Millisecond), answer.Failed, answer.Failed+answer.Answered, answer.Error), remedy: remedy}
-	default:
-		return fmt.Sprintf("Open vSwitch of Gateway %s was away: new connections were lost for %s, %d of %d",
-			gateway, answer.Away.Round(time.Millisecond), answer.Failed, answer.Failed+answer.Answered), nil
+	if a.Answered == 0 {
+		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
 	}
+	lost := fmt.Sprintf("new connections were lost for %s, %d of %d", a.Away.Round(time.Millisecond), a.Failed, a.Failed+a.Answered)
+	if most := r.awayMost(); a.Away > most {
+		return "", &wrong{what: fmt.Sprintf("while Open vSwitch of Gateway %s was away %s, expected at most %s; the last: %s", gateway, lost, most, a.Error), remedy: remedy}
+	}
+	return fmt.Sprintf("Open vSwitch of Gateway %s was away: %s", gateway, lost), nil
 }
 
 // lose deletes a Pod of Open vSwitch while a client asks, and waits until there is another.

@@ -26,7 +26,7 @@ func pair(t *testing.T) (a, b state) {
 		own := agent
 		return state{
 			Name: name, Agent: &own, Sets: []mcv1alpha2.ClusterSet{set},
-			Gateways: []mcv1alpha1.Gateway{{GatewayIP: gateway}},
+			Gateways: []mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Name: name + "-1"}, GatewayIP: gateway}},
 			Imports:  []mcv1alpha1.ClusterInfoImport{{ObjectMeta: metav1.ObjectMeta{Name: other.ClusterID + "-clusterinfo"}, Spec: other}},
 		}
 	}

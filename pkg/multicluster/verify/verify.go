@@ -172,8 +172,14 @@ func (r *run) objects(ctx context.Context) bool {
 	}
 	if !good {
 		r.skip("packets", "not tried: mend the above first")
+		return false
 	}
-	return good
+	for from, o := range both(func(from int) outcome {
+		return timed(func() (string, error) { return r.ways(ctx, from) })
+	}) {
+		r.done(r.way("ways", from), o)
+	}
+	return true
 }
 
 // packets sends some both ways.
@@ -247,10 +253,13 @@ func endpoint(address string) string { return net.JoinHostPort(address, strconv.
 // service is the name of the Service of one of the two, and of its server.
 func service(i int) string { return "verify-" + string(rune('a'+i)) }
 
+// tunnelPorts are what firewalls have to let through, by default.
+const tunnelPorts = "UDP 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47"
+
 // judge says how requests went.
 func (r *run) judge(from int, a probe.Answer) (string, error) {
-	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (UDP 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
-		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "))
+	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (%s); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
+		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "), tunnelPorts)
 	switch {
 	case a.Answered == 0:
 		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
