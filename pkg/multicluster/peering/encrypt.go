@@ -84,16 +84,28 @@ func (p *planner) ownBase(gateway string) (netip.Addr, bool) {
 
 // agreed decides whether both sides ask for the same.
 func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport) bool {
-	id, announced := ci.Spec.ClusterID, ci.Spec.WireGuard != nil && ci.Spec.WireGuard.PublicKey != ""
-	switch {
-	case p.view.Encrypt && !announced:
+	id := ci.Spec.ClusterID
+	switch key := hasKey(ci.Spec.WireGuard); {
+	case p.view.Encrypt && !key:
 		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption", "cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then", id)
 		return false
-	case !p.view.Encrypt && announced && !p.view.AllowUnencryptedPeers:
+	case !p.view.Encrypt && (key || gatewayHasKey(ci)) && !p.view.AllowUnencryptedPeers:
 		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
 		return false
 	}
 	return true
+}
+
+func hasKey(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
+
+// gatewayHasKey says whether one of a cluster's gateways announces a key.
+func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
+	for _, info := range announced(ci) {
+		if hasKey(info.WireGuard) {
+			return true
+		}
+	}
+	return false
 }
 
 // encryption adds the ends of encrypted ways to the peer's usable gateways; false where there is none.

@@ -43,6 +43,12 @@ func keyed(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
 	return ci
 }
 
+// keyedGateway gives one gateway alone a key.
+func keyedGateway(ci *mcv1alpha1.ClusterInfoImport, gateway int) *mcv1alpha1.ClusterInfoImport {
+	ci.Spec.GatewayInfos[gateway].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "k"}
+	return ci
+}
+
 func pods(ci *mcv1alpha1.ClusterInfoImport, cidrs ...string) *mcv1alpha1.ClusterInfoImport {
 	ci.Spec.PodCIDRs = cidrs
 	return ci
@@ -166,6 +172,12 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "a peer that expects encryption", gateways: own, imports: []*mcv1alpha1.ClusterInfoImport{keyed(imported("north", "10.98.0.0/16", "192.168.79.101")), west},
+			want:     []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
+			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this cluster would send it plain text"},
+		},
+		{
+			name: "a peer with keys of its gateways alone expects encryption", gateways: own,
+			imports:  []*mcv1alpha1.ClusterInfoImport{keyedGateway(imported("north", "10.98.0.0/16", "192.168.79.101", "192.168.79.102"), 1), west},
 			want:     []string{"regular of node-2 172.30.1.22 192.168.78.102", "west [10.96.0.0/16] [192.168.77.101] via 192.168.78.102"},
 			problems: []string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard: cluster north ignored: it announces a WireGuard key, and this cluster would send it plain text"},
 		},
