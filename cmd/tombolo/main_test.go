@@ -112,6 +112,10 @@ func TestNodeCommands(t *testing.T) {
 		}},
 		"/v1/peers": api.PeerList{Peers: []api.Peer{
 			{Kind: "Node", Name: "node-2", CIDRs: []string{"10.10.2.0/24"}, Via: "192.168.77.102"},
+			{
+				Kind: "Cluster", Name: "test-cluster-north", CIDRs: []string{"10.98.0.0/16", "10.20.0.0/16"}, Gateways: []string{"192.168.79.101", "192.168.79.102", "192.168.79.103"},
+				Via: "192.168.79.101", Ways: []api.Way{{To: "192.168.79.101", State: "up"}, {To: "192.168.79.102", State: "down"}, {To: "192.168.79.103"}}, Role: "Gateway",
+			},
 			{Kind: "Cluster", Name: "test-cluster-west", CIDRs: []string{"10.97.0.0/16"}, Gateways: []string{"192.168.78.101"}, Via: "192.168.77.102", Role: "Regular"},
 		}},
 		"/v1/status": status,
