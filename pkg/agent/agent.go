@@ -332,7 +332,7 @@ func (a *Agent) followSwitch(ctx context.Context) {
 		if changed {
 			a.reports.changed()
 		}
-		lost, waiting := a.downWays.lost(now, a.ends())
+		lost, waiting := a.downWays.lost(now, a.tables.endsUp(a.switchPortsNow()))
 		a.tables.lost.Replace(lost)
 		if unsteady || waiting {
 			again = time.After(wayLook)

@@ -2,18 +2,26 @@ package agent
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/tombolo-net/tombolo/pkg/datapath"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
 var wayUp = prometheus.NewDesc("tombolo_multicluster_way_up",
 	"Whether BFD finds a way from this Node to another cluster up: 1 or 0.", []string{"cluster", "to"}, nil)
 
+// switchPortsNow are the ports of the Node's switch.
+func (a *Agent) switchPortsNow() map[string]bridge.PortState {
+	return a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+}
+
 // ways are the ways to peers by cluster ID, with the state that the switch's BFD gives each.
-func (a *Agent) ways() map[string][]api.Way {
-	p, _ := a.tables.peering.Get(self)
-	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+func (a *Agent) ways() map[string][]api.Way { return a.tables.peerWays(a.switchPortsNow()) }
+
+// peerWays are those ways, with what ports of the switch say.
+func (t *tables) peerWays(ports map[string]bridge.PortState) map[string][]api.Way {
+	p, _ := t.peering.Get(self)
 	out := map[string][]api.Way{}
 	for _, peer := range p.Peers {
 		ends := p.Ends(peer)
@@ -27,10 +35,9 @@ func (a *Agent) ways() map[string][]api.Way {
 	return out
 }
 
-// ends are the far ends of all ways that BFD watches, with whether they are up.
-func (a *Agent) ends() map[datapath.WayEnd]bool {
-	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
-	watched, _ := a.tables.watched.Get(self)
+// endsUp are the far ends of all ways that BFD watches, with whether they are up.
+func (t *tables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEnd]bool {
+	watched, _ := t.watched.Get(self)
 	out := make(map[datapath.WayEnd]bool, len(watched))
 	for _, end := range watched {
 		if state := ports[wayPort(end.Addr)].BFD; state != "" {
@@ -56,7 +63,7 @@ func (m wayMetrics) Collect(to chan<- prometheus.Metric) {
 				continue
 			}
 			up := 0.
-			if w.State == "up" {
+			if w.State == wayIsUp {
 				up = 1
 			}
 			to <- prometheus.MustNewConstMetric(wayUp, prometheus.GaugeValue, up, cluster, w.To)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
 const (
@@ -39,13 +40,16 @@ type wayNow struct {
 // watchedWays are this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS. What the OVSDB says of a switch that
 // does not answer is old: nothing goes by it, which is not for the far end's sake.
 func (a *Agent) watchedWays() map[string]wayNow {
-	p, _ := a.tables.peering.Get(self)
+	return a.tables.watchedWays(a.switchPortsNow(), a.flows.Stats().Connected)
+}
+
+// watchedWays are those ways, with what ports of a switch say that answers, or does not.
+func (t *tables) watchedWays(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
+	p, _ := t.peering.Get(self)
 	if p.Role != peering.Gateway {
 		return nil
 	}
-	connected := a.flows.Stats().Connected
 	out := map[string]wayNow{}
-	ports := a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
 	for _, peer := range p.Peers {
 		for _, end := range p.Ends(peer) { // also of one that does not send by them yet
 			if port := ports[wayPort(end)]; port.BFD != "" {
