@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
@@ -61,6 +62,7 @@ type traffic struct {
 	numbers  map[string]uint32 // of the Pods' ports
 	podToPod bool
 	joined   bool // the agent is told to take part in a ClusterSet
+	allows   bool // and to send plain text also to clusters with keys
 
 	services []serving
 	peers    []peer
@@ -76,11 +78,11 @@ type ownGateway struct {
 	name              string
 	outside, internal netip.Addr
 	since             int64
+	phase             string
 
 	// Where traffic is encrypted.
 	inside   netip.Addr // not valid while it has none
-	phase    string
-	services string // the cluster's Service range
+	services string     // the cluster's Service range
 }
 
 // way is a way to a peer, by its far end.
@@ -109,6 +111,7 @@ type peer struct {
 	relays        []netip.Prefix // where the tunnels of this cluster's Gateways come from that may hand on its packets
 	active        bool           // all gateways are in use
 	oneKey        bool           // with encryption: for all of the cluster
+	keyed         bool           // it announces a key
 }
 
 // fresh are the ends of the ways that a new connection may take.
@@ -135,8 +138,14 @@ func (p peer) first() netip.Addr {
 	return p.ways[0].end
 }
 
+// watched says whether all that the peer's tunnels come from has a way, by which its connections are known.
+func (p peer) watched() bool {
+	return !slices.ContainsFunc(p.far, func(r netip.Prefix) bool { return !r.IsSingleIP() || !slices.Contains(p.gateways, r.Addr()) })
+}
+
 func newTraffic(w *world, a *Agent) *traffic {
-	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity, joined: a.config.MulticlusterGateway()}
+	t := &traffic{world: w, numbers: map[string]uint32{}, podToPod: a.config.Multicluster.EnablePodToPodConnectivity, joined: a.config.MulticlusterGateway(),
+		allows: a.config.Multicluster.AllowUnencryptedPeers}
 	for name, p := range a.switchPorts.State().Bridges[a.config.OVSBridge].Ports {
 		t.numbers[name] = p.OFPort
 	}
@@ -281,6 +290,7 @@ func (t *traffic) readPeers() {
 		}
 	}
 	slices.SortStableFunc(t.gateways, func(a, b ownGateway) int { return cmp.Compare(a.since, b.since) })
+	t.settlePhases()
 	used := map[netip.Addr]bool{} // by this cluster or another
 	for _, g := range t.gateways {
 		used[g.outside], used[g.inside] = true, true
@@ -310,20 +320,22 @@ func (t *traffic) readPeers() {
 	})
 	for _, name := range names {
 		spec := t.imports[name].Spec
-		p := peer{id: spec.ClusterID}
+		p := peer{id: spec.ClusterID, keyed: keyed(spec), active: slices.Contains(spec.Features, mcv1alpha1.FeatureActiveGateways)}
 		r, ok := free(spec.ServiceCIDR)
 		if !ok || p.id == "" || slices.ContainsFunc(t.peers, func(o peer) bool { return o.id == p.id }) {
 			continue
 		}
-		for _, info := range spec.GatewayInfos {
+		var going []netip.Addr
+		for i, info := range slices.Concat(spec.GatewayInfos, spec.LeavingGateways) {
 			if ip, ok := usable(info.GatewayIP); ok && !used[ip] && !slices.Contains(p.gateways, ip) {
-				p.gateways = append(p.gateways, ip)
+				if p.gateways = append(p.gateways, ip); i >= len(spec.GatewayInfos) {
+					going = append(going, ip)
+				}
 			}
 		}
-		if len(p.gateways) == 0 {
+		if len(p.gateways) == len(going) || p.keyed && !t.encrypts && !t.allows {
 			continue
 		}
-		var going []netip.Addr
 		outside := p.gateways
 		if t.encrypts {
 			if outside, going, ok = t.encrypted(&p, spec, r.Addr(), used); !ok {
@@ -660,7 +672,7 @@ func (t *traffic) answers(from sender, to netip.AddrPort) string {
 			via := p.first()
 			if p.takes {
 				via = to.Addr()
-				if t.gateways[0].name != ownName { // from before this Node was a Gateway
+				if t.gateways[0].name != ownName && p.watched() { // from before this Node was a Gateway
 					via = t.gateways[0].internal
 				}
 			}
@@ -760,11 +772,11 @@ func w4(r *rand.Rand, address string) string {
 	return address
 }
 
-// put asks the switch, and says what is wrong with its answer.
-func (q question) put(ctx context.Context, a *Agent, r *rand.Rand) error {
+// put asks the switch about a packet with a hash, by which ways are chosen, and says what is wrong with its answer.
+func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	protocol := strings.ToLower(string(q.protocol))
 	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
-		1+r.IntN(1<<30), q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
 	if q.from.far != "" {
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, cmp.Or(q.from.at, selfAddress))
 	}

@@ -41,7 +41,8 @@ var (
 // connection, has been sent no more than what the step changed, and packets go where the
 // cluster's objects say.
 //
-// In walks whose seed ends with 5 or more, traffic between clusters is encrypted; walkencrypted_test.go.
+// Clusters have several gateways, which come and go, and ways that go up and down; walkways_test.go. In walks whose seed ends with 5 or more,
+// traffic between clusters is encrypted; walkencrypted_test.go.
 //
 // One walk again, or a longer one: go test ./pkg/agent -run TestWalk -walk.seed 3 -walk.steps 1000.
 func TestWalk(t *testing.T) {
@@ -56,16 +57,14 @@ func TestWalk(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWalk(t, seed)
-			t.Cleanup(func() { covered.add(w.kinds) })
+			t.Cleanup(func() { covered.add(w) })
 			for w.number = 1; w.number <= *walkSteps; w.number++ {
 				w.step()
 			}
 			if w.proved < *walkSteps/10 {
 				t.Errorf("the switch proved %d answers in %d steps: too few", w.proved, *walkSteps)
 			}
-			if w.world.encrypts {
-				t.Logf("asked of encryption: %v", w.kinds)
-			}
+			t.Logf("asked of other clusters: %v", w.kinds)
 			t.Logf("%d steps, %d flow-mods, %d questions, %d answers proved, at most %d flows and groups", *walkSteps, w.mods, w.asked, w.proved, w.most)
 		})
 	}
@@ -102,7 +101,8 @@ type walk struct {
 	asked    int
 	proved   int // halves of connections that the switch proved
 	most     int
-	kinds    map[string]int // questions about encryption that were answered
+	kinds    map[string]int  // questions about other clusters that were answered
+	keyed    map[string]bool // the ClusterInfoImports after the last step, and whether they have a key
 }
 
 func newWalk(t *testing.T, seed uint64) *walk {
@@ -116,6 +116,8 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	w.config.Multicluster.EnableStretchedNetworkPolicy = seed%3 != 0
 	if w.world.encrypts = seed%10 >= 5; w.world.encrypts {
 		w.config.Multicluster.TrafficEncryptionMode = "wireGuard"
+	} else {
+		w.config.Multicluster.AllowUnencryptedPeers = seed%4 == 3
 	}
 	w.config.TransportInterface = "lo" // where the MTU comes from; no packet leaves
 	w.startAgent()
@@ -167,11 +169,7 @@ func (w *walk) startAgent() {
 	a.tables.loaded(false)
 	w.world.version++
 	w.world.tell(a.tables, version)
-	followSwitch := a.followSwitch
-	if w.world.encrypts {
-		followSwitch = a.followPorts
-	}
-	for _, run := range []func(context.Context){followSwitch, a.followUnderlay, a.tables.engine.Run} {
+	for _, run := range []func(context.Context){a.followPorts, a.followUnderlay, a.tables.engine.Run} {
 		running.Go(func() { run(ctx) })
 	}
 }
@@ -242,9 +240,7 @@ func (w *walk) step() {
 	for range questions {
 		w.put(truth.ask(w.r, w.gatewayMAC), w.r)
 	}
-	if w.world.encrypts {
-		w.askEncrypted(truth)
-	}
+	w.askPeers(truth)
 	w.askWhy()
 }
 
@@ -252,9 +248,10 @@ func (w *walk) step() {
 func (w *walk) put(q question, r *rand.Rand) {
 	w.t.Helper()
 	w.asked++
-	err := q.put(w.t.Context(), w.agent, r)
-	for deadline := time.Now().Add(time.Second); err != nil && w.world.encrypts && time.Now().Before(deadline); { // ways go up and down a moment later
-		err = q.put(w.t.Context(), w.agent, r)
+	hash := 1 + r.IntN(1<<30)
+	err := q.put(w.t.Context(), w.agent, hash)
+	for deadline := time.Now().Add(ovstest.Timeout()); err != nil && time.Now().Before(deadline); { // ways go up and down a moment later
+		err = q.put(w.t.Context(), w.agent, hash)
 	}
 	if err != nil {
 		w.fail("%v", err)
@@ -307,9 +304,7 @@ func (w *walk) settle() {
 	if err := w.agent.flows.Synced(ctx); err != nil {
 		w.fail("%v", err)
 	}
-	if w.world.encrypts {
-		w.layWays(ctx)
-	}
+	w.layWays(ctx)
 }
 
 // compare fails the walk when the switch does not hold what is desired.
@@ -322,9 +317,7 @@ func (w *walk) compare() {
 		w.fail("the switch refuses %q", refused)
 	}
 	w.most = max(w.most, w.desired.Len())
-	if w.world.encrypts {
-		w.nothingInClear()
-	}
+	w.nothingInClear()
 }
 
 // differs reads the switch and compares it with what the agent has to want, which becomes
@@ -577,9 +570,14 @@ func (w *walk) restartAgent() string {
 	w.t.Helper()
 	w.stopAgent()
 	text := "the agent restarts"
-	if w.r.IntN(4) == 0 {
-		w.config.Multicluster.EnablePodToPodConnectivity = !w.config.Multicluster.EnablePodToPodConnectivity
-		text = fmt.Sprintf("the agent restarts with enablePodToPodConnectivity %v", w.config.Multicluster.EnablePodToPodConnectivity)
+	mc := &w.config.Multicluster
+	switch n := w.r.IntN(4); {
+	case n == 0:
+		mc.EnablePodToPodConnectivity = !mc.EnablePodToPodConnectivity
+		text = fmt.Sprintf("the agent restarts with enablePodToPodConnectivity %v", mc.EnablePodToPodConnectivity)
+	case n == 1 && !w.world.encrypts:
+		mc.AllowUnencryptedPeers = !mc.AllowUnencryptedPeers
+		text = fmt.Sprintf("the agent restarts with allowUnencryptedPeers %v", mc.AllowUnencryptedPeers)
 	}
 	w.startAgent()
 	return text

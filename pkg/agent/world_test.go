@@ -48,7 +48,7 @@ type world struct {
 	made     int                       // Pods so far
 
 	encrypts bool                // what goes to other clusters
-	up       map[netip.Addr]bool // with encryption: the far ends of ways that answer
+	up       map[netip.Addr]bool // the far ends of ways that answer
 }
 
 // Addresses of the walk's cluster. Pods of node-N are in 10.11.N.0/24.
@@ -109,9 +109,7 @@ func (w *world) change(r *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.changeNode, w.changeService, w.changeService, w.changeEndpoints, w.changeEndpoints, w.changeEndpoints,
 		w.importService, w.changeGateway, w.changeImport, w.changeRanges, w.changeExport, w.changeSources, w.changePod, w.changePolicy,
-	}
-	if w.encrypts {
-		kinds = append(kinds, w.changeGateway, w.changeGateway, w.changeImport, w.changeImport, w.changeWay, w.changeWay)
+		w.changeGateway, w.changeGateway, w.changeImport, w.changeImport, w.changeWay, w.changeWay, w.changeKeys,
 	}
 	text := kinds[r.IntN(len(kinds))](r)
 	if w.version%4 == 0 {
@@ -445,7 +443,7 @@ func (w *world) changeGateway(r *rand.Rand) string {
 		delete(w.gateways, name)
 		return "Gateway " + name + " goes"
 	}
-	if r.IntN(2) == 0 && (!w.encrypts || r.IntN(8) == 0) {
+	if r.IntN(16) == 0 {
 		clear(w.gateways) // it moves
 	}
 	ip := "192.168.78.10" + name[5:]
@@ -460,7 +458,7 @@ func (w *world) changeGateway(r *rand.Rand) string {
 		g.GatewayIP = "172.30.1.2" + name[5:]
 	}
 	w.gateways[name] = g
-	return fmt.Sprintf("Gateway %s is %q %q since %d%s", name, g.GatewayIP, g.InternalIP, g.CreationTimestamp.Unix(), w.encryptGateway(r, g))
+	return fmt.Sprintf("Gateway %s is %q %q since %d%s%s", name, g.GatewayIP, g.InternalIP, g.CreationTimestamp.Unix(), w.phase(r, g), w.encryptGateway(r, g))
 }
 
 // changeImport tells of another cluster, rightly or wrongly.
@@ -490,8 +488,12 @@ func (w *world) changeImport(r *rand.Rand) string {
 		ci.Spec.ClusterID = ""
 	}
 	w.imports[name] = ci
-	keys := w.encryptImport(r, ci)
-	return fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v behind %v%s", name, ci.Spec.ClusterID, ci.Spec.ServiceCIDR, ci.Spec.PodCIDRs, ci.Spec.GatewayInfos, keys)
+	oneKey := r.IntN(4) == 0 // with keys: for all of the cluster
+	if w.encrypts && r.IntN(8) > 0 || !w.encrypts && r.IntN(4) == 0 {
+		giveKeys(r, ci, oneKey)
+	}
+	giveFeatures(r, ci, oneKey)
+	return importText(ci)
 }
 
 // changeExport exports one of the Services, or a Service that is not there, or ends an export.
