@@ -1,7 +1,7 @@
 // Command failover measures, in a lab of three clusters with three Nodes each, what clients of one cluster notice when Gateways
 // fail, come and go on their way to a server of another. It prints a row for each kind of event:
 //
-//	failover [--runs N] [--wireguard] [--bfd D] [--only TEXT] [--how kept|translated]
+//	failover [--runs N] [--wireguard] [--bfd D] [--away D] [--only TEXT] [--how kept|translated]
 //
 // The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Nothing here fails by time:
 // machines differ.
@@ -30,6 +30,7 @@ func main() {
 	only := flag.String("only", "", "only events whose name has this in it")
 	how := flag.String("how", "", "kept or translated: only with clients' addresses kept, or translated")
 	bfd := flag.Duration("bfd", 100*time.Millisecond, "interval of BFD; a way is down after three")
+	away := flag.Duration("away", time.Minute, "how long the leader is away when a Gateway fails without it")
 	flag.Parse()
 	setup := scenario.Setup{
 		Name: "failover", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted, ActiveGateways: 3,
@@ -39,7 +40,7 @@ func main() {
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		if err := run(ctx, s, *runs, *only, *how); err != nil {
+		if err := run(ctx, s, *runs, *away, *only, *how); err != nil {
 			fmt.Fprintln(os.Stderr, "failover:", err)
 			return 1
 		}
@@ -47,15 +48,17 @@ func main() {
 	}))
 }
 
-// event is something that happens to Gateways. heal, if any, undoes it; both may take their time.
+// event is something that happens to Gateways.
 type event struct {
 	name    string
-	repeat  bool // it is made as often as --runs says, else once
-	inject  func(ctx context.Context, run int) (heal func(context.Context) error, err error)
-	lasting time.Duration // how long clients are watched after it
+	repeat  bool                                     // it is made as often as --runs says, else once
+	prepare func(context.Context) error              // what is done before the event, under load; may be nil
+	inject  func(ctx context.Context, run int) error // may take its time
+	heal    func(ctx context.Context, run int) error // undoes both; may be nil
+	lasting time.Duration                            // how long clients are watched after it
 }
 
-func run(ctx context.Context, s *scenario.Scenario, runs int, only, which string) error {
+func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration, only, which string) error {
 	if err := s.Pair(ctx, "node-3", "node-1", "node-2"); err != nil {
 		return err
 	}
@@ -71,8 +74,8 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only, which string
 		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), s.PairSettled(ctx)); err != nil {
 			return err
 		}
-		fmt.Printf("\n%s\n%-46s %4s  %-24s  %-24s  %-15s  %-18s  %s\n", how, "event", "runs", "new ones lost during", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
-		for _, e := range events(s) {
+		fmt.Printf("\n%s\n"+columns, how, "event", "runs", "new ones lost during", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
+		for _, e := range events(s, away) {
 			if !strings.Contains(e.name, only) || translated && !e.repeat { // translated ones may break then
 				continue
 			}
@@ -89,53 +92,56 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, only, which string
 	return errors.Join(failed...)
 }
 
+// columns are those of the table.
+const columns = "%-46s %4v  %-24s  %-24s  %-15s  %-18s  %s\n"
+
 // events are what happens to the Gateways node-1 and node-2 of both clusters.
-func events(s *scenario.Scenario) []event {
+func events(s *scenario.Scenario, away time.Duration) []event {
 	node := func(run int) *lab.Node {
 		cluster := []string{"west", "east"}[run%2]
 		return s.Lab.Cluster(cluster).Node(fmt.Sprintf("node-%d", 1+run/2%2))
 	}
-	annotate := func(ctx context.Context, cluster, value string) error {
-		out, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-3", "multicluster.antrea.io/gateway"+value)
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	}
-	both := func(f func(cluster string) error) error { return errors.Join(f("east"), f("west")) }
-	kill := func(run int) error { return node(run).Signal("ovs-vswitchd", syscall.SIGKILL) }
-	return []event{
-		{"a Gateway's ovs-vswitchd killed", true, func(_ context.Context, run int) (func(context.Context) error, error) {
-			return nil, kill(run)
-		}, 8 * time.Second},
-		{"a Gateway's Node cut off", true, func(_ context.Context, run int) (func(context.Context) error, error) {
-			n := node(run)
-			return func(context.Context) error { return n.Heal() }, n.Cut()
-		}, 8 * time.Second},
-		{"leader away, a Gateway's ovs-vswitchd killed", false, func(ctx context.Context, run int) (func(context.Context) error, error) {
-			leader := s.Lab.Cluster(scenario.Leader)
-			if err := leader.StopAPIServer(ctx); err != nil {
-				return nil, err
+	annotate := func(value string) func(context.Context, int) error {
+		return func(ctx context.Context, _ int) error {
+			var failed []error
+			for _, cluster := range members {
+				if out, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-3", "multicluster.antrea.io/gateway"+value); err != nil {
+					failed = append(failed, fmt.Errorf("%w\n%s", err, out))
+				}
 			}
-			return leader.StartAPIServer, kill(run)
-		}, time.Minute},
-		{"a third Gateway in both clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "=true") })
-		}, 20 * time.Second},
-		{"and it goes again", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			return nil, both(func(cluster string) error { return annotate(ctx, cluster, "-") })
-		}, 30 * time.Second},
-		{"new agents on all Nodes, one after the other", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			return nil, renew(ctx, s, []string{"east", "west"}, "kube-system/daemonset/tombolo-agent")
-		}, 5 * time.Second},
-		{"new controllers in all clusters", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			return nil, errors.Join(renew(ctx, s, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
-				renew(ctx, s, []string{"east", "west"}, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
-		}, 5 * time.Second},
-		{"new Open vSwitch on all Nodes, one after the other", false, func(ctx context.Context, _ int) (func(context.Context) error, error) {
-			return nil, renewSwitches(ctx, s)
-		}, 12 * time.Second},
+			return errors.Join(failed...)
+		}
 	}
+	kill := func(_ context.Context, run int) error { return node(run).Signal("ovs-vswitchd", syscall.SIGKILL) }
+	leader := s.Lab.Cluster(scenario.Leader)
+	return []event{
+		{name: "a Gateway's ovs-vswitchd killed", repeat: true, inject: kill, lasting: 8 * time.Second},
+		{name: "a Gateway's Node cut off", repeat: true, lasting: 8 * time.Second,
+			inject: func(_ context.Context, run int) error { return node(run).Cut() },
+			heal:   func(_ context.Context, run int) error { return node(run).Heal() }},
+		{name: "leader away, a Gateway's ovs-vswitchd killed", prepare: leader.StopAPIServer, inject: kill, lasting: away,
+			heal: func(ctx context.Context, _ int) error { return leader.StartAPIServer(ctx) }},
+		{name: "a third Gateway in both clusters", inject: annotate("=true"), lasting: 20 * time.Second},
+		{name: "and it goes again", inject: annotate("-"), lasting: 30 * time.Second},
+		{name: "new agents on all Nodes, one after the other", lasting: 5 * time.Second,
+			inject: func(ctx context.Context, _ int) error { return renewAgents(ctx, s) }},
+		{name: "new controllers in all clusters", lasting: 5 * time.Second,
+			inject: func(ctx context.Context, _ int) error { return renewControllers(ctx, s) }},
+		{name: "new Open vSwitch on all Nodes, one after the other", lasting: 12 * time.Second,
+			inject: func(ctx context.Context, _ int) error { return renewSwitches(ctx, s) }},
+	}
+}
+
+// members are the clusters whose Gateways fail, come and go.
+var members = []string{"east", "west"}
+
+func renewAgents(ctx context.Context, s *scenario.Scenario) error {
+	return renew(ctx, s, members, "kube-system/daemonset/tombolo-agent")
+}
+
+func renewControllers(ctx context.Context, s *scenario.Scenario) error {
+	return errors.Join(renew(ctx, s, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
+		renew(ctx, s, members, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
 }
 
 // renew replaces the Pods of workloads, each named with its Namespace and kind, as an upgrade does; all clusters at once.
@@ -162,7 +168,7 @@ func renew(ctx context.Context, s *scenario.Scenario, clusters []string, workloa
 
 // renewSwitches does so with Open vSwitch, whose DaemonSet leaves it to the administrator when a Node has a new one.
 func renewSwitches(ctx context.Context, s *scenario.Scenario) error {
-	for _, cluster := range []string{"east", "west"} {
+	for _, cluster := range members {
 		for _, n := range s.Lab.Cluster(cluster).Nodes() {
 			pod := []string{"-n", "kube-system", "-l", "component=tombolo-ovs", "--field-selector", "spec.nodeName=" + n.Name()}
 			if out, err := s.Kubectl(ctx, cluster, append([]string{"delete", "pod"}, pod...)...); err != nil {
@@ -188,41 +194,68 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 	if !e.repeat {
 		runs = 1
 	}
-	var away, long []time.Duration
-	var broken, lost, of, lostBefore, before int
+	var r row
 	for i := range runs {
-		if err := s.PairSettled(ctx); err != nil {
+		if err := r.add(ctx, s, e, i); err != nil {
 			return err
 		}
-		u, err := s.PairURL(ctx)
-		if err != nil {
-			return err
-		}
-		load := s.Load(ctx, u)
-		time.Sleep(4 * time.Second) // all of it runs
-		start := time.Now()
-		heal, err := e.inject(ctx, i)
-		if err == nil {
-			time.Sleep(e.lasting)
-		}
-		seen, loadErr := load()
-		if heal != nil {
-			err = errors.Join(err, heal(ctx))
-		}
-		if err := errors.Join(err, loadErr); err != nil {
-			return err
-		}
-		n, all := seen.Before(start)
-		lostBefore, before = lostBefore+n, before+all
-		m, all := seen.After(start)
-		lost, of = lost+m, of+all
-		away = append(away, seen.Away(start))
-		long = append(long, seen.Longest(start))
-		broken += seen.Broken
 	}
-	fmt.Printf("%-46s %4d  %-24s  %-24s  %-15s  %-18s  %d, %d\n", e.name, runs, spread(away), spread(long), fmt.Sprintf("%d of %d", broken, runs*scenario.LongOnes),
-		fmt.Sprintf("%d, %d", lost, of), lostBefore, before)
+	fmt.Printf(columns, e.name, runs, spread(r.away), spread(r.long), fmt.Sprintf("%d of %d", r.broken, runs*scenario.LongOnes),
+		fmt.Sprintf("%d, %d", r.lost, r.of), fmt.Sprintf("%d, %d", r.lostBefore, r.before))
 	return nil
+}
+
+// row is what clients noticed of the runs of an event.
+type row struct {
+	away, long                           []time.Duration
+	broken, lost, of, lostBefore, before int
+}
+
+// add makes an event once.
+func (r *row) add(ctx context.Context, s *scenario.Scenario, e event, run int) error {
+	if err := s.PairSettled(ctx); err != nil {
+		return err
+	}
+	u, err := s.PairURL(ctx)
+	if err != nil {
+		return err
+	}
+	load := s.Load(ctx, u)
+	time.Sleep(4 * time.Second) // all of it runs
+	start, err := e.happen(ctx, run)
+	seen, loadErr := load()
+	if e.heal != nil {
+		err = errors.Join(err, e.heal(ctx, run))
+	}
+	if err := errors.Join(err, loadErr); err != nil {
+		return err
+	}
+	n, all := seen.Before(start)
+	r.lostBefore, r.before = r.lostBefore+n, r.before+all
+	n, all = seen.After(start)
+	r.lost, r.of = r.lost+n, r.of+all
+	r.away = append(r.away, seen.Away(start))
+	r.long = append(r.long, seen.Longest(start))
+	r.broken += seen.Broken
+	return nil
+}
+
+// happen makes the event and waits as long as clients are watched. It returns when the event began.
+func (e event) happen(ctx context.Context, run int) (start time.Time, err error) {
+	if e.prepare != nil {
+		if err := e.prepare(ctx); err != nil {
+			return time.Now(), err
+		}
+	}
+	start = time.Now()
+	if err := e.inject(ctx, run); err != nil {
+		return start, err
+	}
+	select {
+	case <-time.After(e.lasting):
+	case <-ctx.Done():
+	}
+	return start, ctx.Err()
 }
 
 // spread is the median and the longest.
