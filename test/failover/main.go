@@ -3,8 +3,8 @@
 //
 //	failover [--runs N] [--wireguard] [--bfd D] [--away D] [--only TEXT] [--how kept|translated]
 //
-// The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Nothing here fails by time:
-// machines differ.
+// The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Beside what clients lose stands how long the
+// switches of other Nodes took to find the Gateway down (detect.go). Nothing here fails by time: machines differ.
 package main
 
 import (
@@ -55,6 +55,7 @@ type event struct {
 	prepare func(context.Context) error              // what is done before the event, under load; may be nil
 	inject  func(ctx context.Context, run int) error // may take its time
 	heal    func(ctx context.Context, run int) error // undoes both; may be nil
+	fails   func(run int) *lab.Node                  // the Gateway that others find down; nil when none is
 	lasting time.Duration                            // how long clients are watched after it
 }
 
@@ -74,7 +75,7 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration
 		if err := errors.Join(s.MemberConfig(ctx, "west", map[string]string{"endpointIPType": endpoints}), s.PairSettled(ctx)); err != nil {
 			return err
 		}
-		fmt.Printf("\n%s\n"+columns, how, "event", "runs", "new ones lost during", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
+		fmt.Printf("\n%s\n"+columns, how, "event", "runs", "new ones lost during", "first Node finds it down", "last Node finds it down", "long ones wait", "broken of them", "new ones lost, of", "lost before, of")
 		for _, e := range events(s, away) {
 			if !strings.Contains(e.name, only) || translated && !e.repeat { // translated ones may break then
 				continue
@@ -93,7 +94,7 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration
 }
 
 // columns are those of the table.
-const columns = "%-46s %4v  %-24s  %-24s  %-15s  %-18s  %s\n"
+const columns = "%-46s %4v  %-24s  %-24s  %-24s  %-24s  %-15s  %-18s  %s\n"
 
 // events are what happens to the Gateways node-1 and node-2 of both clusters.
 func events(s *scenario.Scenario, away time.Duration) []event {
@@ -115,11 +116,11 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 	kill := func(_ context.Context, run int) error { return node(run).Signal("ovs-vswitchd", syscall.SIGKILL) }
 	leader := s.Lab.Cluster(scenario.Leader)
 	return []event{
-		{name: "a Gateway's ovs-vswitchd killed", repeat: true, inject: kill, lasting: 8 * time.Second},
-		{name: "a Gateway's Node cut off", repeat: true, lasting: 8 * time.Second,
+		{name: "a Gateway's ovs-vswitchd killed", repeat: true, inject: kill, fails: node, lasting: 8 * time.Second},
+		{name: "a Gateway's Node cut off", repeat: true, fails: node, lasting: 8 * time.Second,
 			inject: func(_ context.Context, run int) error { return node(run).Cut() },
 			heal:   func(_ context.Context, run int) error { return node(run).Heal() }},
-		{name: "leader away, a Gateway's ovs-vswitchd killed", prepare: leader.StopAPIServer, inject: kill, lasting: away,
+		{name: "leader away, a Gateway's ovs-vswitchd killed", prepare: leader.StopAPIServer, inject: kill, fails: node, lasting: away,
 			heal: func(ctx context.Context, _ int) error { return leader.StartAPIServer(ctx) }},
 		{name: "a third Gateway in both clusters", inject: annotate("=true"), lasting: 20 * time.Second},
 		{name: "and it goes again", inject: annotate("-"), lasting: 30 * time.Second},
@@ -200,13 +201,18 @@ func measure(ctx context.Context, s *scenario.Scenario, e event, runs int) error
 			return err
 		}
 	}
-	fmt.Printf(columns, e.name, runs, spread(r.away), spread(r.long), fmt.Sprintf("%d of %d", r.broken, runs*scenario.LongOnes),
+	first, last := "", ""
+	if e.fails != nil {
+		first, last = detected(r.first, runs), detected(r.last, runs)
+	}
+	fmt.Printf(columns, e.name, runs, spread(r.away), first, last, spread(r.long), fmt.Sprintf("%d of %d", r.broken, runs*scenario.LongOnes),
 		fmt.Sprintf("%d, %d", r.lost, r.of), fmt.Sprintf("%d, %d", r.lostBefore, r.before))
 	return nil
 }
 
-// row is what clients noticed of the runs of an event.
+// row is what clients and switches noticed of the runs of an event.
 type row struct {
+	first, last                          []time.Duration // until the Gateway was down for one other Node, and for all
 	away, long                           []time.Duration
 	broken, lost, of, lostBefore, before int
 }
@@ -220,15 +226,28 @@ func (r *row) add(ctx context.Context, s *scenario.Scenario, e event, run int) e
 	if err != nil {
 		return err
 	}
+	watched := func(time.Time) ([]time.Duration, error) { return nil, nil }
+	if e.fails != nil {
+		if watched, err = detect(ctx, s, e.fails(run)); err != nil {
+			return err
+		}
+	}
 	load := s.Load(ctx, u)
 	time.Sleep(4 * time.Second) // all of it runs
 	start, err := e.happen(ctx, run)
 	seen, loadErr := load()
+	took, watchErr := watched(start)
 	if e.heal != nil {
 		err = errors.Join(err, e.heal(ctx, run))
 	}
 	if err := errors.Join(err, loadErr); err != nil {
 		return err
+	}
+	if watchErr != nil { // what clients noticed is a figure without it
+		fmt.Println(watchErr)
+	}
+	if len(took) > 0 {
+		r.first, r.last = append(r.first, took[0]), append(r.last, took[len(took)-1])
 	}
 	n, all := seen.Before(start)
 	r.lostBefore, r.before = r.lostBefore+n, r.before+all
