@@ -114,6 +114,17 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 		}
 	}
 	kill := func(_ context.Context, run int) error { return node(run).Signal("ovs-vswitchd", syscall.SIGKILL) }
+	agents := func(how string) func(context.Context, int) error {
+		return func(ctx context.Context, _ int) error {
+			return rollout(ctx, s, how, members, "kube-system/daemonset/tombolo-agent")
+		}
+	}
+	controllers := func(how string) func(context.Context, int) error {
+		return func(ctx context.Context, _ int) error {
+			return errors.Join(rollout(ctx, s, how, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
+				rollout(ctx, s, how, members, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
+		}
+	}
 	leader := s.Lab.Cluster(scenario.Leader)
 	return []event{
 		{name: "a Gateway's ovs-vswitchd killed", repeat: true, inject: kill, fails: node, lasting: 8 * time.Second},
@@ -124,10 +135,10 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 			heal: func(ctx context.Context, _ int) error { return leader.StartAPIServer(ctx) }},
 		{name: "a third Gateway in both clusters", inject: annotate("=true"), lasting: 20 * time.Second},
 		{name: "and it goes again", inject: annotate("-"), lasting: 30 * time.Second},
-		{name: "new agents on all Nodes, one after the other", lasting: 5 * time.Second,
-			inject: func(ctx context.Context, _ int) error { return renewAgents(ctx, s) }},
-		{name: "new controllers in all clusters", lasting: 5 * time.Second,
-			inject: func(ctx context.Context, _ int) error { return renewControllers(ctx, s) }},
+		{name: "new agents on all Nodes, one after the other", inject: agents("restart"), lasting: 5 * time.Second},
+		{name: "and back to the agents of before", inject: agents("undo"), lasting: 5 * time.Second},
+		{name: "new controllers in all clusters", inject: controllers("restart"), lasting: 5 * time.Second},
+		{name: "and back to the controllers of before", inject: controllers("undo"), lasting: 5 * time.Second},
 		{name: "new Open vSwitch on all Nodes, one after the other", lasting: 12 * time.Second,
 			inject: func(ctx context.Context, _ int) error { return renewSwitches(ctx, s) }},
 	}
@@ -136,24 +147,16 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 // members are the clusters whose Gateways fail, come and go.
 var members = []string{"east", "west"}
 
-func renewAgents(ctx context.Context, s *scenario.Scenario) error {
-	return renew(ctx, s, members, "kube-system/daemonset/tombolo-agent")
-}
-
-func renewControllers(ctx context.Context, s *scenario.Scenario) error {
-	return errors.Join(renew(ctx, s, []string{scenario.Leader}, scenario.LeaderNamespace+"/deployment/antrea-mc-controller"),
-		renew(ctx, s, members, "kube-system/deployment/antrea-mc-controller", "kube-system/deployment/tombolo-controller", "kube-system/deployment/tombolo-policy-controller"))
-}
-
-// renew replaces the Pods of workloads, each named with its Namespace and kind, as an upgrade does; all clusters at once.
-func renew(ctx context.Context, s *scenario.Scenario, clusters []string, workloads ...string) error {
+// rollout replaces the Pods of workloads, each named with its Namespace and kind, all clusters at once: by kubectl rollout restart as an
+// upgrade does, or by kubectl rollout undo, which brings back the template of before.
+func rollout(ctx context.Context, s *scenario.Scenario, how string, clusters []string, workloads ...string) error {
 	each := make([]error, len(clusters))
 	var all sync.WaitGroup
 	for i, cluster := range clusters {
 		all.Go(func() {
 			for _, workload := range workloads {
 				namespace, name, _ := strings.Cut(workload, "/")
-				for _, args := range [][]string{{"restart"}, {"status", "--timeout=5m"}} {
+				for _, args := range [][]string{{how}, {"status", "--timeout=5m"}} {
 					out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], name, "-n", namespace}, args[1:]...)...)
 					if err != nil {
 						each[i] = fmt.Errorf("%w\n%s", err, out)
@@ -167,7 +170,7 @@ func renew(ctx context.Context, s *scenario.Scenario, clusters []string, workloa
 	return errors.Join(each...)
 }
 
-// renewSwitches does so with Open vSwitch, whose DaemonSet leaves it to the administrator when a Node has a new one.
+// renewSwitches replaces Open vSwitch, whose DaemonSet leaves it to the administrator when a Node has a new one.
 func renewSwitches(ctx context.Context, s *scenario.Scenario) error {
 	for _, cluster := range members {
 		for _, n := range s.Lab.Cluster(cluster).Nodes() {
