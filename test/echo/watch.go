@@ -21,10 +21,10 @@ import (
 // connection there is no time limit, since TCP sends again what was lost, and the first failure
 // ends it: the connection is broken. With fresh set each request has a connection of
 // its own, is sent at its time whatever became of those before, and the program goes on after a failure. There are as many
-// such streams as it is told.
+// such streams as it is told. With servers set a fourth column says which server has answered.
 type watcher struct {
 	interval, timeout time.Duration
-	fresh             bool
+	fresh, servers    bool
 	streams           int
 }
 
@@ -61,11 +61,11 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 	defer tick.Stop()
 	for {
 		start := time.Now()
-		err := kept.request(u.RequestURI())
+		server, err := kept.request(u.RequestURI())
 		if ctx.Err() != nil {
 			return nil
 		}
-		told(start, err)
+		w.told(start, server, err)
 		if err != nil {
 			return errSaid
 		}
@@ -86,8 +86,8 @@ func (w *watcher) anew(ctx context.Context, address, path string) error {
 	for {
 		all.Go(func() {
 			start := time.Now()
-			if err := once(ctx, address, path, w.timeout); ctx.Err() == nil {
-				told(start, err)
+			if server, err := once(ctx, address, path, w.timeout); ctx.Err() == nil {
+				w.told(start, server, err)
 			}
 		})
 		select {
@@ -99,23 +99,26 @@ func (w *watcher) anew(ctx context.Context, address, path string) error {
 }
 
 // told prints the line of one request.
-func told(start time.Time, err error) {
+func (w *watcher) told(start time.Time, server string, err error) {
 	how := "ok"
-	if err != nil {
+	switch {
+	case err != nil:
 		how = "failed: " + err.Error()
+	case w.servers:
+		how += " " + server
 	}
 	fmt.Printf("%s %.3f %s\n", start.UTC().Format(time.RFC3339Nano), time.Since(start).Seconds(), how)
 }
 
-// once sends one request on a connection of its own, within the time limit.
-func once(ctx context.Context, address, path string, limit time.Duration) error {
+// once sends one request on a connection of its own, within the time limit, and returns which server has answered.
+func once(ctx context.Context, address, path string, limit time.Duration) (server string, err error) {
 	c, err := dial(ctx, address, limit)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
-		return err
+		return "", err
 	}
 	return c.request(path)
 }
@@ -135,26 +138,27 @@ func dial(ctx context.Context, address string, limit time.Duration) (*connection
 	return &connection{conn, bufio.NewReader(conn)}, nil
 }
 
-func (c *connection) request(path string) error {
+// request sends a request and returns which server has answered.
+func (c *connection) request(path string) (server string, err error) {
 	req, err := http.NewRequest(http.MethodGet, "http://"+c.RemoteAddr().String()+path, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := req.Write(c); err != nil {
-		return err
+		return "", err
 	}
 	resp, err := http.ReadResponse(c.in, req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s", resp.Status)
+		return "", fmt.Errorf("%s", resp.Status)
 	}
 	for { // the whole body, so that the next answer begins where it should
 		if _, err := resp.Body.Read(make([]byte, 1024)); err != nil {
 			break
 		}
 	}
-	return nil
+	return resp.Header.Get("X-Server"), nil
 }

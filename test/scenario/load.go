@@ -31,13 +31,14 @@ type request struct {
 	at     time.Time
 	took   time.Duration
 	failed bool
+	server string // who has answered, "cluster/node/pod"; of new connections
 }
 
 // Load has Pod client of east ask: 200 times a second on a new connection, each started at its time whatever became of those before, and
 // on 20 that stay. The function that is returned ends it.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	fresh := s.watch(ctx, url, "--fresh", "--interval", "5ms", "--timeout", giveUp.String())
+	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", giveUp.String())
 	kept := s.watch(ctx, url, keptArgs...)
 	return func() (Observed, error) {
 		defer cancel()
@@ -109,7 +110,11 @@ func parse(out []byte) []request {
 			fmt.Printf("not a request: %s", line)
 			continue
 		}
-		all = append(all, request{at, time.Duration(seconds * float64(time.Second)), fields[2] != "ok"})
+		r := request{at: at, took: time.Duration(seconds * float64(time.Second)), failed: fields[2] != "ok"}
+		if !r.failed && len(fields) > 3 {
+			r.server = fields[3]
+		}
+		all = append(all, r)
 	}
 	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
 	return all
@@ -150,6 +155,36 @@ func (o Observed) Before(since time.Time) (lost, of int) {
 
 func (o Observed) After(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-giveUp)) })
+}
+
+// Between counts the new connections of a time, and those lost of them.
+func (o Observed) Between(from, to time.Time) (lost, of int) {
+	return o.count(func(at time.Time) bool { return !at.Before(from) && at.Before(to) })
+}
+
+// Answers says how long after an event the first new connection was answered by a server whose name begins so, and from which one on such
+// servers answered at least some of a hundred; it is not ok where they did not.
+func (o Observed) Answers(server string, least int, since time.Time) (first, share time.Duration, ok bool) {
+	by := func(r request) bool { return strings.HasPrefix(r.server, server) }
+	first = -1
+	for i, r := range o.fresh {
+		if r.at.Before(since) || !by(r) {
+			continue
+		}
+		if first < 0 {
+			first = r.at.Sub(since)
+		}
+		n := 0
+		for _, next := range o.fresh[i:min(i+calm, len(o.fresh))] {
+			if by(next) {
+				n++
+			}
+		}
+		if n >= least {
+			return first, r.at.Sub(since), true
+		}
+	}
+	return first, 0, false
 }
 
 func (o Observed) count(in func(at time.Time) bool) (lost, of int) {

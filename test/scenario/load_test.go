@@ -1,0 +1,41 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAnswers has west answer every second new connection until it is gone, and again later, at first one of ten.
+func TestAnswers(t *testing.T) {
+	start := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	var out strings.Builder
+	for i := range 2000 { // 200 a second
+		how := "ok test-cluster-north/node-1/nginx-a"
+		switch {
+		case i >= 400 && i < 800 && i%2 == 0: // until it is found gone, from 2 s to 4 s
+			how = "failed: i/o timeout"
+		case i < 400 && i%2 == 0 || i >= 1200 && i < 1400 && i%10 == 0 || i >= 1400 && i%2 == 0:
+			how = "ok test-cluster-west/node-1/nginx-b"
+		}
+		fmt.Fprintf(&out, "%s 0.002 %s\n", start.Add(time.Duration(i)*5*time.Millisecond).Format(time.RFC3339Nano), how)
+	}
+	o := Observed{fresh: parse([]byte(out.String()))}
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+
+	if have := o.Away(at(2)); have != 1990*time.Millisecond {
+		t.Errorf("requests go to west for %s, want 1.99 s", have)
+	}
+	if lost, of := o.Between(at(2), at(5)); lost != 200 || of != 600 {
+		t.Errorf("from 2 s to 5 s %d of %d are lost, want 200 of 600", lost, of)
+	}
+	// It is plugged in after 5 s. From 6.6 s on a hundred have 8 of 80 and 10 of 20.
+	first, share, ok := o.Answers("test-cluster-west/", 33, at(5))
+	if !ok || first != time.Second || share < 1700*time.Millisecond || share > 2*time.Second {
+		t.Errorf("west answers after %s, and has its share after %s (%t); want 1 s, 1.7 to 2 s", first, share, ok)
+	}
+	if first, _, ok := o.Answers("test-cluster-east/", 1, at(0)); ok || first >= 0 {
+		t.Errorf("east, which does not serve, answers after %s", first)
+	}
+}
