@@ -89,6 +89,13 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration
 				return ctx.Err()
 			}
 		}
+		if translated && strings.Contains(unplugged, only) { // once, with what west and north export by default
+			if err := unplug(ctx, s); err != nil {
+				err = fmt.Errorf("%s: %w", unplugged, err)
+				fmt.Println(err)
+				failed = append(failed, err)
+			}
+		}
 	}
 	return errors.Join(failed...)
 }
