@@ -5,11 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -65,14 +62,9 @@ func testEncryption(t *testing.T) {
 	passesIn(t, url, "VXLAN")
 }
 
-// installWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
 func installWireGuard(t *testing.T) {
 	t.Helper()
-	manifest, err := os.ReadFile(filepath.Join(world.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
-	must(t, err)
-	for _, c := range world.Lab.Clusters() {
-		must(t, world.Apply(testContext(t), c.Name(), lab.WireGuardOf(string(manifest))))
-	}
+	must(t, world.InstallWireGuard(testContext(t)))
 }
 
 func removeWireGuard(t *testing.T) {
@@ -133,37 +125,15 @@ func answered(t *testing.T, url string) {
 	})
 }
 
-// configure edits the agents' configuration, each text with the one that follows it, and restarts them, as a user does.
+// configure edits the agents' configuration, each text with the one that follows it, and restarts them.
 func configure(t *testing.T, texts ...string) {
 	t.Helper()
-	var names []string
-	for _, c := range world.Lab.Clusters() {
-		config := kubectl(t, c.Name(), "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
-		for i := 0; i < len(texts); i += 2 {
-			if !strings.Contains(config, texts[i]) {
-				t.Fatalf("the configuration of %s has no %s", c.Name(), texts[i])
-			}
-			config = strings.ReplaceAll(config, texts[i], texts[i+1])
-		}
-		must(t, world.Apply(testContext(t), c.Name(), config))
-		names = append(names, c.Name())
-	}
-	restartAgents(t, names...)
+	must(t, world.ConfigureAgents(testContext(t), texts...))
 }
 
 func restartAgents(t *testing.T, clusters ...string) {
 	t.Helper()
-	var all sync.WaitGroup
-	for _, c := range clusters {
-		all.Go(func() {
-			for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
-				if _, err := world.Kubectl(testContext(t), c, append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...); err != nil {
-					t.Errorf("%s: %v", c, err)
-				}
-			}
-		})
-	}
-	all.Wait()
+	must(t, world.RestartAgents(testContext(t), clusters...))
 }
 
 // packets are what has passed, by kind, from cluster to cluster and from Node to Node of one cluster. One may be counted twice.

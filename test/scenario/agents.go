@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/tombolo-net/tombolo/test/lab"
+)
+
+// InstallWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
+func (s *Scenario) InstallWireGuard(ctx context.Context) error {
+	manifest, err := os.ReadFile(filepath.Join(s.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
+	if err != nil {
+		return err
+	}
+	for _, cluster := range s.Members() {
+		if err := s.Apply(ctx, cluster, lab.WireGuardOf(string(manifest))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ConfigureAgents edits the agents' configuration in all clusters, each text with the one that follows it, and restarts them, as a user does.
+func (s *Scenario) ConfigureAgents(ctx context.Context, texts ...string) error {
+	for _, cluster := range s.Members() {
+		config, err := s.Kubectl(ctx, cluster, "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, config)
+		}
+		for i := 0; i < len(texts); i += 2 {
+			if !strings.Contains(config, texts[i]) {
+				return fmt.Errorf("the configuration of %s has no %s", cluster, texts[i])
+			}
+			config = strings.ReplaceAll(config, texts[i], texts[i+1])
+		}
+		if err := s.Apply(ctx, cluster, config); err != nil {
+			return err
+		}
+	}
+	return s.RestartAgents(ctx, s.Members()...)
+}
+
+// RestartAgents replaces the agents of clusters, all clusters at once and one Node of each after the other.
+func (s *Scenario) RestartAgents(ctx context.Context, clusters ...string) error {
+	failed := make([]error, len(clusters))
+	var all sync.WaitGroup
+	for i, cluster := range clusters {
+		all.Go(func() {
+			for _, args := range [][]string{{"restart"}, {"status", "--timeout=3m"}} {
+				out, err := s.Kubectl(ctx, cluster, append([]string{"rollout", args[0], "daemonset/tombolo-agent", "-n", "kube-system"}, args[1:]...)...)
+				if err != nil {
+					failed[i] = fmt.Errorf("%w\n%s", err, out)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
