@@ -99,11 +99,12 @@ mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=confor
 failover: packages lab-binaries images ## measure in a lab what clients notice of Gateways that fail, RUNS (10) times each; ARGS, such as --wireguard
 	@go run ./test/failover --runs $(or $(RUNS),10) $(ARGS)
 
-between: packages lab-binaries images ## measure in a lab what the way to another cluster carries; ARGS, such as --wireguard
+between: packages lab-binaries images ## measure in a lab what the way to another cluster carries, in plain text and encrypted; ARGS, such as --plain
 	@go run ./test/between $(ARGS)
 
-bench: packages ## measure the OpenFlow library against ovs-ofctl on the same switch
+bench: packages lab-binaries images ## measure what flows and changes cost, and in a lab what the way to another cluster carries
 	@go test -count=1 -run '^$$' -bench Table -benchtime 1x -timeout 60m ./test/bench ./test/node | grep -vE '^(goos|goarch|pkg|cpu|PASS|ok|Benchmark)'
+	@go run ./test/between
 
 generate: ## write generated files anew
 	go generate ./...

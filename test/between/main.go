@@ -1,7 +1,8 @@
 // Command between measures, in a lab of clusters with three Nodes each, what the way from a Pod to a Pod of another cluster carries, beside
-// what the Nodes carry themselves and what the way to another Node of the cluster does. It prints a row for each way:
+// what the Nodes carry themselves and what the way to another Node of the cluster does. It prints a row for each way, then switches encryption
+// between the clusters on and prints all rows again:
 //
-//	between [--time D] [--wireguard]
+//	between [--time D] [--plain]
 //
 // Client and server are on Nodes that are no Gateways. Figures are to be compared within one run: machines differ.
 package main
@@ -28,14 +29,14 @@ import (
 
 func main() {
 	lasts := flag.Duration("time", 5*time.Second, "how long each figure is measured")
-	encrypted := flag.Bool("wireguard", false, "encrypt between the clusters")
+	plain := flag.Bool("plain", false, "in plain text alone, without the rows of encrypted ways")
 	flag.Parse()
-	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, Encrypted: *encrypted, ActiveGateways: 2}
+	setup := scenario.Setup{Name: "between", Clusters: []string{scenario.Leader, "east", "west"}, Nodes: 3, ActiveGateways: 2}
 	os.Exit(setup.Run(func(s *scenario.Scenario) int {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		b := bench{s, *lasts, filepath.Join(s.Lab.Repo(), "bin", "echo")}
-		if err := b.run(ctx, *encrypted); err != nil {
+		if err := b.run(ctx, *plain); err != nil {
 			fmt.Fprintln(os.Stderr, "between:", err)
 			return 1
 		}
@@ -49,10 +50,51 @@ type bench struct {
 	echo  string // on Nodes
 }
 
-func (b bench) run(ctx context.Context, encrypted bool) error {
+func (b bench) run(ctx context.Context, plain bool) error {
 	if err := errors.Join(b.Pair(ctx, "node-3", "node-1"), b.ClientPod(ctx, "east", "near", "node-2"), b.PairSettled(ctx)); err != nil {
 		return err
 	}
+	if err := b.table(ctx, "in plain text"); err != nil || plain {
+		return err
+	}
+	if err := b.gateways(ctx, "node-1"); err != nil {
+		return err
+	}
+	if err := b.encrypt(ctx); err != nil {
+		return fmt.Errorf("encrypt between the clusters: %w", err)
+	}
+	return b.table(ctx, "encrypted")
+}
+
+// encrypt has traffic between the clusters encrypted from now on, and waits until it passes.
+func (b bench) encrypt(ctx context.Context) error {
+	if err := b.InstallWireGuard(ctx); err != nil {
+		return err
+	}
+	if err := b.ConfigureAgents(ctx, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard"); err != nil {
+		return err
+	}
+	return errors.Join(b.keys(ctx), b.PairSettled(ctx))
+}
+
+// keys waits until all Gateways have one of WireGuard.
+func (b bench) keys(ctx context.Context) error {
+	return scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+		for _, cluster := range b.Members() {
+			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name}={.wireGuard.publicKey},{end}`)
+			if err == nil && (out == "" || strings.Contains(out, "=,")) {
+				err = fmt.Errorf("%s's Gateways and their keys are %q, want a key for each", cluster, out)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// table measures all ways, to other clusters by one Gateway, and then by two, which stay.
+func (b bench) table(ctx context.Context, how string) error {
 	url, err := b.PairURL(ctx)
 	if err != nil {
 		return err
@@ -61,11 +103,7 @@ func (b bench) run(ctx context.Context, encrypted bool) error {
 	if err != nil {
 		return err
 	}
-	how := "in plain text"
-	if encrypted {
-		how = "encrypted"
-	}
-	fmt.Printf("\nbetween clusters %s\n%-34s %12s %10s %12s %12s %20s %14s  %s\n", how, "way", "1 stream", "CPU", "4 streams", "requests", "p50, p99", "connections", "megaflows")
+	fmt.Printf("\nbetween clusters %s\n"+columns, how, "way", "1 stream", "CPU", "4 streams", "requests", "p50, p99", "connections", "p50, p99", "megaflows")
 	if err := b.underlay(ctx); err != nil {
 		return err
 	}
@@ -78,11 +116,14 @@ func (b bench) run(ctx context.Context, encrypted bool) error {
 	if err := b.row(ctx, "to another cluster, one Gateway", url, inPod, "east/node-3", "east/node-1", "west/node-1", "west/node-3"); err != nil {
 		return err
 	}
-	if err := b.secondGateways(ctx); err != nil {
+	if err := b.gateways(ctx, "node-1", "node-2"); err != nil {
 		return err
 	}
 	return b.row(ctx, "to another cluster, two Gateways", url, inPod, "east/node-3", "east/node-1", "east/node-2", "west/node-1", "west/node-2", "west/node-3")
 }
+
+// columns are those of the tables.
+const columns = "%-34s %12s %10s %12s %12s %20s %14s %20s  %s\n"
 
 // underlay measures the way between the two Nodes without Tombolo.
 func (b bench) underlay(ctx context.Context) error {
@@ -94,6 +135,8 @@ func (b bench) underlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // nsenter forks: both are to end, the port is used again
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -163,8 +206,9 @@ func (b bench) row(ctx context.Context, name, url string, echo func(context.Cont
 	}
 	megabits := func(r loaded.Result) string { return fmt.Sprintf("%.0f Mb/s", float64(r.Bytes)*8/1e6/r.Seconds) }
 	rate := func(r loaded.Result) string { return fmt.Sprintf("%.0f/s", float64(r.Requests)/r.Seconds) }
-	fmt.Printf("%-34s %12s %10s %12s %12s %20s %14s  %s\n", name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)), megabits(four), rate(kept),
-		fmt.Sprintf("%.2f, %.2f ms", kept.P50*1e3, kept.P99*1e3), rate(fresh), strings.Join(megaflows, ", "))
+	times := func(r loaded.Result) string { return fmt.Sprintf("%.2f, %.2f ms", r.P50*1e3, r.P99*1e3) }
+	fmt.Printf(columns, name, megabits(one), fmt.Sprintf("%.1f s/GB", (after-before).Seconds()/(float64(one.Bytes)/1e9)), megabits(four), rate(kept), times(kept),
+		rate(fresh), times(fresh), strings.Join(megaflows, ", "))
 	return nil
 }
 
@@ -208,18 +252,23 @@ func ticksOf(p lab.Process) (int, error) {
 	return user + system, errors.Join(err, err2)
 }
 
-// secondGateways has node-2 of both clusters carry, too, and waits until they do.
-func (b bench) secondGateways(ctx context.Context) error {
+// gateways has these Nodes of node-1 and node-2, of both clusters, carry what goes to other clusters, and waits until they alone do.
+func (b bench) gateways(ctx context.Context, want ...string) error {
+	phases := strings.Join(want, " ,") + " ," // a Gateway that comes or goes has one
 	for _, cluster := range []string{"east", "west"} {
-		if err := b.ChooseGateway(ctx, cluster, "node-2"); err != nil {
-			return err
+		value := "-"
+		if slices.Contains(want, "node-2") {
+			value = "=true"
+		}
+		if out, err := b.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", "node-2", "multicluster.antrea.io/gateway"+value); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
 	err := scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 		for _, cluster := range []string{"east", "west"} {
 			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.annotations.multicluster\.tombolo\.io/phase},{end}`)
-			if want := "node-1 ,node-2 ,"; err == nil && out != want {
-				err = fmt.Errorf("%s's Gateways and their phases are %q, want %q", cluster, out, want)
+			if err == nil && out != phases {
+				err = fmt.Errorf("%s's Gateways and their phases are %q, want %q", cluster, out, phases)
 			}
 			if err != nil {
 				return err
