@@ -71,7 +71,7 @@ func (b bench) encrypt(ctx context.Context) error {
 	if err := b.InstallWireGuard(ctx); err != nil {
 		return err
 	}
-	if err := b.ConfigureAgents(ctx, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard"); err != nil {
+	if err := b.ConfigureAgents(ctx, b.Members(), "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard"); err != nil {
 		return err
 	}
 	return errors.Join(b.keys(ctx), b.PairSettled(ctx))

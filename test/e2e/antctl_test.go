@@ -40,14 +40,14 @@ func testAntctl(t *testing.T) {
 	has(run("north", "deploy", "leadercluster", "-n", area), "Deployment/antrea-mc-controller ", "Antrea Multi-cluster successfully deployed")
 	has(run("north", "init", "-n", area, "--clusterset", set, "--clusterid", "antctl-north", "-j", file("join.yml")),
 		`ClusterSet "antctl-clusterset" created in Namespace antrea-multicluster`, "Successfully initialized ClusterSet antctl-clusterset")
-	for _, cluster := range world.Members() {
+	for _, cluster := range []string{"east", "west"} { // north joins with the leader's own token
 		has(run("north", "create", "membertoken", "antctl-"+cluster, "-n", area, "--cluster-id", "antctl-"+cluster, "-o", file(cluster+".yml")),
 			`ServiceAccount "antctl-`+cluster+`" created`, `RoleBinding "antctl-`+cluster+`" created`, `Secret "antctl-`+cluster+`" created`)
 		if info, err := os.Stat(file(cluster + ".yml")); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("the token's file: %v, %v, want mode 0600", info, err)
 		}
 	}
-	has(run("north", "get", "membertoken", "-n", area), "antctl-north", "antctl-east", "antctl-west")
+	has(run("north", "get", "membertoken", "-n", area), "antctl-east", "antctl-west")
 	has(run("north", "create", "membertoken", "antctl-west", "-n", area, "--cluster-id", "antctl-west"), `ServiceAccount "antctl-west" already exists`)
 	run("north", "create", "membertoken", "antctl-spare", "-n", area, "--cluster-id", "antctl-spare")
 	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`, `RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
@@ -63,8 +63,13 @@ func testAntctl(t *testing.T) {
 	}
 
 	const joined = "Member cluster joined successfully"
-	must(t, os.WriteFile(file("north-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antctl-north")), 0o600))
-	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("north-join.yml")), joined)
+	// The leader's own token is good for one member; the next one is told so.
+	must(t, os.WriteFile(file("default-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antrea-mc-member-access-token")), 0o600))
+	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("default-join.yml")), joined)
+	if out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", "antctl-east", "-f", file("default-join.yml")); err == nil || strings.Contains(out, "created") ||
+		!strings.Contains(out+fmt.Sprint(err), `is bound to cluster ID "antctl-north"`) || !strings.Contains(out+fmt.Sprint(err), "use another ServiceAccount for each member") {
+		t.Errorf("east joins with the token of north: %v\n%s\nwant a refusal with the remedy, and nothing made", err, out)
+	}
 	has(run("east", "join", "--clusterid", "antctl-east", "-f", file("join.yml"), "--token-secret-file", file("east.yml")), joined)
 	must(t, world.Apply(ctx, "west", strings.Replace(readFile(t, file("west.yml")), "name: antctl-west", "name: antctl-west\n  namespace: kube-system", 1)))
 

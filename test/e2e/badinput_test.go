@@ -134,13 +134,33 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 		must(t, world.ChooseGateway(ctx, "north", "node-1"))
 	})
 
+	t.Run("a Gateway address that nobody reaches", func(t *testing.T) {
+		const dead = "192.0.2.77"
+		kubectl(t, "north", "annotate", "--overwrite", "node", "node-1", "multicluster.antrea.io/gateway-ip="+dead)
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, "east", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
+				`jsonpath={.status.clusterStatuses[?(@.clusterID=="test-cluster-north")].conditions[?(@.type=="Reachable")].message}`)
+			for _, want := range []string{"to " + dead, "Let tunnels through"} {
+				if err == nil && !strings.Contains(out, want) {
+					err = fmt.Errorf("east's ClusterSet says of north %q, want %q in it", out, want)
+				}
+			}
+			return err
+		})
+		ask(t, "east", "client", url+"/", 10)
+		kubectl(t, "north", "annotate", "node", "node-1", "multicluster.antrea.io/gateway-ip-")
+		must(t, world.ChooseGateway(ctx, "north", "node-1"))
+	})
+
 	t.Run("a wrong token", func(t *testing.T) {
 		good := kubectl(t, "north", "get", "secret", "member-north-token", "-n", "kube-system", "-o", "jsonpath={.data.token}")
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"bm9uc2Vuc2U="}}`)
 		must(t, world.WaitReady(ctx, "north", "test-clusterset", "False", time.Minute))
 		out := kubectl(t, "north", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o", "jsonpath={.status.clusterStatuses}")
-		if !strings.Contains(out, "Disconnected") {
-			t.Errorf("want the reason Disconnected, got %s", out)
+		for _, want := range []string{"Disconnected", "Secret"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("want %q in the condition, got %s", want, out)
+			}
 		}
 		kubectl(t, "north", "patch", "secret", "member-north-token", "-n", "kube-system", "-p", `{"data":{"token":"`+good+`"}}`)
 		must(t, world.WaitReady(ctx, "north", "test-clusterset", "True", time.Minute))

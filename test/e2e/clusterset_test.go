@@ -2,14 +2,17 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -182,13 +185,51 @@ func testClusterGone(t *testing.T) {
 	eventually(t, 30*time.Second, func(ctx context.Context) error { return state(ctx, true) })
 	found := time.Since(cut)
 	eventually(t, 10*time.Second, func(ctx context.Context) error { return answer(ctx, "east") })
+	waysSeen(t, "down", "0", "Down")
 	t.Logf("west was found gone %.1f s after it was unplugged; 40 of 40 requests answered by %.1f s", found.Seconds(), time.Since(cut).Seconds())
 	for _, n := range nodes {
 		must(t, n.Heal())
 	}
 	back := time.Now()
 	eventually(t, 30*time.Second, func(ctx context.Context) error { return errors.Join(state(ctx, false), answer(ctx, "east", "west")) })
+	waysSeen(t, "up", "1", "Up")
 	t.Logf("west answers again %.1f s after it was plugged in", time.Since(back).Seconds())
+}
+
+// waysSeen checks where the state of north's way to west is shown, in their words: the agent's peers and metric, and the Gateway's status.
+func waysSeen(t *testing.T, peers, metric, gateway string) {
+	t.Helper()
+	n := world.Lab.Cluster("north").Node(gatewayOf(t, "north"))
+	shown := func(ctx context.Context, path string) (string, error) {
+		return n.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+path)
+	}
+	eventually(t, 30*time.Second, func(ctx context.Context) error {
+		out, err := shown(ctx, api.PathPeers)
+		var list api.PeerList
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &list)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		i := slices.IndexFunc(list.Peers, func(p api.Peer) bool { return p.Name == "test-cluster-west" })
+		if i < 0 || len(list.Peers[i].Ways) != 1 || list.Peers[i].Ways[0].State != peers {
+			return fmt.Errorf("want one way to west that is %s: %s", peers, out)
+		}
+		to := list.Peers[i].Ways[0].To
+		out, err = shown(ctx, "/metrics")
+		if line := regexp.MustCompile(`(?m)^tombolo_multicluster_way_up\{cluster="test-cluster-west",[^}]*"` + regexp.QuoteMeta(to) + `"\} ` + metric + `$`); err == nil && !line.MatchString(out) {
+			err = fmt.Errorf("want the metric of the way to %s with value %s: %s", to, metric, regexp.MustCompile(`(?m)^tombolo_multicluster.*$`).FindAllString(out, -1))
+		}
+		if err != nil {
+			return err
+		}
+		out, err = world.Kubectl(ctx, "north", "get", "gateway", "-n", "kube-system", n.Name(), "-o", `jsonpath={.status.ways[?(@.clusterID=="test-cluster-west")].state}`)
+		if err == nil && out != gateway {
+			err = fmt.Errorf("the Gateway's status has west %q, want %q", out, gateway)
+		}
+		return err
+	})
 }
 
 // testWhereRequestsGo has east and west export nginx, and annotations say which of them answers.
@@ -286,22 +327,29 @@ func testUnexport(t *testing.T) {
 // which Nodes of a cluster admit each other's packets.
 var toOtherClusters = regexp.MustCompile(`aa:bb:cc:dd:ee:f0([^/]|$)`)
 
+// testLeave follows the guide's uninstallation: a member that leaves, the others, the leader, and the manifests of both. What goes on in
+// a cluster goes on.
 func testLeave(t *testing.T) {
-	kubectl(t, "east", "delete", "clusterset", "test-clusterset", "-n", "kube-system")
-	eventually(t, time.Minute, func(ctx context.Context) error {
-		out, err := world.Kubectl(ctx, "east", "get", "gateway,clusterinfoimport,serviceimport", "-A", "-o", "name")
-		if err != nil {
+	leave := func(cluster string) {
+		t.Helper()
+		kubectl(t, cluster, "annotate", "node", "--all", "multicluster.antrea.io/gateway-")
+		kubectl(t, cluster, "delete", "clusterset", "test-clusterset", "-n", "kube-system")
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,serviceimport", "-A", "-o", "name")
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				return fmt.Errorf("%s has left and still has %s", cluster, out)
+			}
+			out, err = world.Kubectl(ctx, "north", "get", "memberclusterannounce,resourceexport", "-n", "antrea-multicluster", "-o", "name")
+			if err == nil && strings.Contains(out, cluster) {
+				err = fmt.Errorf("the leader still has %s", out)
+			}
 			return err
-		}
-		if out != "" {
-			return fmt.Errorf("east has left and still has %s", out)
-		}
-		out, err = world.Kubectl(ctx, "north", "get", "memberclusterannounce,resourceexport", "-n", "antrea-multicluster", "-o", "name")
-		if err == nil && strings.Contains(out, "east") {
-			err = fmt.Errorf("the leader still has %s", out)
-		}
-		return err
-	})
+		})
+	}
+	leave("east")
 	eventually(t, 15*time.Second, func(ctx context.Context) error {
 		flows, err := world.Lab.Cluster("east").Node("node-2").Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
 		if err == nil && toOtherClusters.MatchString(flows) {
@@ -309,4 +357,28 @@ func testLeave(t *testing.T) {
 		}
 		return err
 	})
+	leave("west")
+	leave("north")
+	if left := kubectl(t, "north", "get", "memberclusterannounce", "-n", "antrea-multicluster", "-o", "name"); left != "" {
+		t.Errorf("all members have left, and still there is %s", left)
+	}
+	kubectl(t, "north", "delete", "clusterset", "test-clusterset", "-n", "antrea-multicluster")
+	eventually(t, time.Minute, func(ctx context.Context) error {
+		out, err := world.Kubectl(ctx, "north", "get", "resourceexports,resourceimports", "-n", "antrea-multicluster", "-o", "name")
+		if err == nil && out != "" {
+			err = fmt.Errorf("the ClusterSet is deleted, and still there is %s", out)
+		}
+		return err
+	})
+
+	manifests := filepath.Join(world.Lab.Repo(), "deploy", "multicluster")
+	kubectl(t, "east", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-member.yml"), "--timeout=90s")
+	kubectl(t, "north", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-leader.yml"), "--timeout=90s")
+	for _, cluster := range []string{"north", "east"} {
+		if left := kubectl(t, cluster, "get", "crd,validatingwebhookconfiguration,clusterrole", "-o", "name"); strings.Contains(left, ".multicluster.") {
+			t.Errorf("%s still has something of the manifest that was deleted:\n%s", cluster, left)
+		}
+	}
+	ip := kubectl(t, "east", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
+	ask(t, "east", "client", "http://"+ip+"/", 20)
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,17 +15,20 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// testEncryption turns encryption between clusters on, and off again: nothing goes in plain text meanwhile, also while another Gateway comes
-// and goes, and a new agent breaks nothing.
+// testEncryption turns encryption between clusters on, and off again. A cluster that encrypts and one that does not yet send each other
+// nothing. Nothing goes in plain text while a Gateway comes, fails and goes, agents are upgraded and rolled back, and a key changes, and no
+// connection breaks.
 // Then it has the clusters take other tunnels; the last ones stay for the steps that follow.
 func testEncryption(t *testing.T) {
 	url := serviceURL(t)
 	installWireGuard(t)
-	configure(t, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
+	oneSideEncrypts(t, url)
+	configureIn(t, []string{"north", "east"}, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
 	passesIn(t, url, "WireGuard")
 	everyNode(func(_ string, n *lab.Node) {
 		eventually(t, time.Minute, func(ctx context.Context) error {
@@ -37,20 +42,15 @@ func testEncryption(t *testing.T) {
 		})
 	})
 
-	requests := background(t, "/echo", "get", url+"/", "--count", "200", "--interval", "50ms", "--timeout", "3s")
-	restartAgents(t, "east", "west")
-	requests()
-	keyChanges(t, url)
-
 	end := capture(t)
 	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector", "spec.nodeName=node-2", "-o", "jsonpath={.items[0].status.podIP}")
 	stay := world.LongConnections(testContext(t), "http://"+server+":8080/")
 	secondGateway(t, url)
+	upgrades(t, url)
+	keyChanges(t, url)
 	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway-")
 	gatewaysAre(t, url, "node-1 ,")
-	if broken, requests := stay(); broken > 0 || requests < 20*scenario.LongOnes {
-		t.Errorf("%d of %d connections between Pods broke while a Gateway came, failed, and went, after %d requests", broken, scenario.LongOnes, requests)
-	}
+	noneBroke(t, stay)
 	if have := end().between; have["WireGuard"] == 0 || len(have) != 1 {
 		t.Errorf("while there were two Gateways packets %v have passed, want those of WireGuard alone", have)
 	}
@@ -62,6 +62,46 @@ func testEncryption(t *testing.T) {
 	passesIn(t, url, "VXLAN")
 }
 
+// noneBroke ends connections that stay, and fails the test if one of them has not.
+func noneBroke(t *testing.T, stay func() (broken, requests int)) {
+	t.Helper()
+	if broken, requests := stay(); broken > 0 || requests < 20*scenario.LongOnes {
+		t.Errorf("%d of %d connections between Pods broke while Gateways came, failed, and went, after %d requests", broken, scenario.LongOnes, requests)
+	}
+}
+
+// oneSideEncrypts has west encrypt alone: neither side sends the other anything, encrypted or not, and both say why.
+func oneSideEncrypts(t *testing.T, url string) {
+	t.Helper()
+	configureIn(t, []string{"west"}, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
+	for cluster, want := range map[string]string{"east": "PeerExpectsEncryption", "west": "PeerWithoutEncryption"} {
+		n := world.Lab.Cluster(cluster).Node(gatewayOf(t, cluster))
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			s, err := status(ctx, n)
+			if err == nil && !slices.ContainsFunc(s.Problems, func(p api.Problem) bool { return p.Reason == want }) {
+				err = fmt.Errorf("%s has no Problem %s: %+v", n, want, s.Problems)
+			}
+			return err
+		})
+	}
+	end := capture(t)
+	pod := podsOf(t, "nginx")[0]
+	for _, to := range []string{url + "/", "http://" + pod + ":8080/"} {
+		if a, err := get(testContext(t), "east", "client", to, 3, "--timeout", "1s"); err == nil || a.ok > 0 {
+			t.Errorf("%s answers %d of 3 requests although west alone encrypts", to, a.ok)
+		}
+	}
+	passed := end().pairs
+	for _, a := range world.Lab.Cluster("east").Nodes() {
+		for _, b := range world.Lab.Cluster("west").Nodes() {
+			if n := passed[pair{a.InternalIP(), b.InternalIP()}] + passed[pair{b.InternalIP(), a.InternalIP()}]; n > 0 {
+				t.Errorf("%d packets of tunnels have passed between %s and %s although west alone encrypts", n, a, b)
+			}
+		}
+	}
+}
+
+// installWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
 func installWireGuard(t *testing.T) {
 	t.Helper()
 	must(t, world.InstallWireGuard(testContext(t)))
@@ -128,16 +168,63 @@ func answered(t *testing.T, url string) {
 // configure edits the agents' configuration, each text with the one that follows it, and restarts them.
 func configure(t *testing.T, texts ...string) {
 	t.Helper()
-	must(t, world.ConfigureAgents(testContext(t), texts...))
+	configureIn(t, world.Members(), texts...)
 }
 
-func restartAgents(t *testing.T, clusters ...string) {
+// configureIn does that in some clusters.
+func configureIn(t *testing.T, clusters []string, texts ...string) {
 	t.Helper()
-	must(t, world.RestartAgents(testContext(t), clusters...))
+	must(t, world.ConfigureAgents(testContext(t), clusters, texts...))
+}
+
+// upgrades gives east's and west's agents and controllers another version, and the one before again, each under requests.
+func upgrades(t *testing.T, url string) {
+	t.Helper()
+	ctx := testContext(t)
+	must(t, world.LoadNext(ctx))
+	agent, controller := scenario.NextImage("tombolo-agent"), scenario.NextImage("tombolo-controller")
+	before, err := status(ctx, world.Lab.Cluster("east").Node("node-1"))
+	must(t, err)
+	for _, step := range []struct {
+		version       string
+		agents, other []string
+	}{
+		{scenario.Next, []string{"set", "image", "daemonset/tombolo-agent", "tombolo-agent=" + agent, "install-cni=" + agent},
+			[]string{"set", "image", "deployment/antrea-mc-controller", "antrea-mc-controller=" + controller}},
+		{before.Version, []string{"rollout", "undo", "daemonset/tombolo-agent"}, []string{"rollout", "undo", "deployment/antrea-mc-controller"}},
+	} {
+		requests := background(t, "/echo", "get", url+"/", "--count", "300", "--interval", "50ms", "--timeout", "3s")
+		for _, args := range [][]string{step.other, step.agents} {
+			for _, cluster := range []string{"east", "west"} {
+				kubectl(t, cluster, append(args, "-n", "kube-system")...)
+			}
+		}
+		for _, cluster := range []string{"east", "west"} {
+			for _, workload := range []string{"daemonset/tombolo-agent", "deployment/antrea-mc-controller"} {
+				kubectl(t, cluster, "rollout", "status", workload, "-n", "kube-system", "--timeout=3m")
+			}
+			for _, n := range world.Lab.Cluster(cluster).Nodes() {
+				eventually(t, 30*time.Second, func(ctx context.Context) error {
+					s, err := status(ctx, n)
+					if err == nil && (s.Version != step.version || !s.Ready) {
+						err = fmt.Errorf("the agent of %s has version %s, ready %t, want %s", n, s.Version, s.Ready, step.version)
+					}
+					return err
+				})
+			}
+		}
+		requests()
+	}
 }
 
 // packets are what has passed, by kind, from cluster to cluster and from Node to Node of one cluster. One may be counted twice.
-type packets struct{ between, within map[string]int }
+type packets struct {
+	between, within map[string]int
+	pairs           map[pair]int // of any kind
+}
+
+// pair is what a packet goes from and to: addresses of Nodes.
+type pair struct{ from, to string }
 
 // capture counts the packets of WireGuard and of tunnels that the router of the lab sees, which is the switch of each cluster's Nodes too.
 func capture(t *testing.T) func() packets {
@@ -161,7 +248,7 @@ func capture(t *testing.T) func() packets {
 		opened <- err
 	}()
 	must(t, <-opened)
-	have := packets{map[string]int{}, map[string]int{}}
+	have := packets{map[string]int{}, map[string]int{}, map[pair]int{}}
 	stop, done := make(chan bool), make(chan bool)
 	go func() {
 		defer close(done)
@@ -186,6 +273,7 @@ func capture(t *testing.T) func() packets {
 			}
 			if kind := kindOf(b[:n]); kind != "" {
 				where[kind]++
+				have.pairs[pair{net.IP(b[12:16]).String(), net.IP(b[16:20]).String()}]++
 			}
 		}
 	}()

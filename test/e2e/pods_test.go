@@ -66,6 +66,7 @@ func testClientAddresses(t *testing.T) {
 		return nil
 	}
 	pairs(kept)
+	controllers := controllerPods(t, "east")
 	// While one cluster alone announces its Pods, the other's reach them and need not be known.
 	announced := memberSets(t, "east", map[string]string{"podCIDRs": "[]", "publishPodAddresses": "false"})
 	for _, node := range []string{"node-1", "node-2"} {
@@ -81,6 +82,9 @@ func testClientAddresses(t *testing.T) {
 	t.Logf("all pairs of Pods see each other %.1f s after both clusters announce their ranges", time.Since(start).Seconds())
 	download()
 	requests()
+	if now := controllerPods(t, "east"); now != controllers {
+		t.Errorf("the member's controllers are %s after its configuration has changed, want %s: a change needs no restart", now, controllers)
+	}
 	// Gateways may remember connections from before, which they translated, but track no new ones.
 	between := fmt.Sprintf("orig=(src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])
 	tracked := func() map[string][]string { // by "cluster/node"
@@ -114,6 +118,12 @@ func testClientAddresses(t *testing.T) {
 		from := ips["east/"+node]
 		seen(t, "east", "kept-"+node, url+"/", func(saw string) error { return kept(from, saw) })
 	}
+}
+
+// controllerPods are the UIDs of a member's controllers, with how often they were started again.
+func controllerPods(t *testing.T, cluster string) string {
+	t.Helper()
+	return kubectl(t, cluster, "get", "pods", "-n", "kube-system", "-l", "component=antrea-mc-controller", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} {end}")
 }
 
 // gatewayOf is the Node that is a cluster's Gateway.

@@ -26,9 +26,9 @@ func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	return nil
 }
 
-// ConfigureAgents edits the agents' configuration in all clusters, each text with the one that follows it, and restarts them, as a user does.
-func (s *Scenario) ConfigureAgents(ctx context.Context, texts ...string) error {
-	for _, cluster := range s.Members() {
+// ConfigureAgents edits the agents' configuration in some clusters, each text with the one that follows it, and restarts them, as a user does.
+func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts ...string) error {
+	for _, cluster := range clusters {
 		config, err := s.Kubectl(ctx, cluster, "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, config)
@@ -43,11 +43,11 @@ func (s *Scenario) ConfigureAgents(ctx context.Context, texts ...string) error {
 			return err
 		}
 	}
-	return s.RestartAgents(ctx, s.Members()...)
+	return s.restartAgents(ctx, clusters)
 }
 
-// RestartAgents replaces the agents of clusters, all clusters at once and one Node of each after the other.
-func (s *Scenario) RestartAgents(ctx context.Context, clusters ...string) error {
+// restartAgents replaces the agents of clusters, all clusters at once and one Node of each after the other.
+func (s *Scenario) restartAgents(ctx context.Context, clusters []string) error {
 	failed := make([]error, len(clusters))
 	var all sync.WaitGroup
 	for i, cluster := range clusters {

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -10,13 +11,14 @@ import (
 	"time"
 )
 
-// MemberConfig sets top-level keys, of one line each, in the configuration of a cluster's member controller, and restarts it, since a
-// kubelet takes up to a minute to show a change. A key that is not there is added.
+// MemberConfig sets top-level keys, of one line each, in the configuration of a cluster's member controller, and waits until the controller
+// has taken them over, which it does without a restart. A key that is not there is added.
 func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[string]string) error {
-	config, err := s.MemberConfigText(ctx, cluster)
+	before, err := s.MemberConfigText(ctx, cluster)
 	if err != nil {
 		return err
 	}
+	config := before
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		line := regexp.MustCompile(`(?m)^` + key + `:.*$`)
 		if !line.MatchString(config) {
@@ -24,16 +26,24 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 		}
 		config = line.ReplaceAllLiteralString(config, key+": "+keys[key])
 	}
+	if config == before {
+		return nil
+	}
+	since := time.Now().UTC()
 	if err := s.Apply(ctx, cluster, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: antrea-mc-controller-config, namespace: "+MemberNamespace+"}\ndata:\n  controller_manager_config.yaml: |\n"+
 		"    "+strings.ReplaceAll(config, "\n", "\n    ")); err != nil {
 		return err
 	}
-	const controller = "deployment/antrea-mc-controller"
-	if out, err := s.Kubectl(ctx, cluster, "rollout", "restart", controller, "-n", MemberNamespace); err != nil {
+	// A kubelet shows a change within a minute, and at once to a Pod that changes itself.
+	pods := []string{"pods", "-n", MemberNamespace, "-l", "component=antrea-mc-controller"}
+	if out, err := s.Kubectl(ctx, cluster, append([]string{"annotate", "--overwrite", "lab/configured=" + since.Format("150405.000")}, pods...)...); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return Eventually(ctx, time.Minute, func(ctx context.Context) error {
-		out, err := s.Kubectl(ctx, cluster, "rollout", "status", controller, "-n", MemberNamespace, "--timeout=60s")
+	return Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
+		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--since-time", since.Format(time.RFC3339)}, pods[1:]...)...)
+		if err == nil && !strings.Contains(out, "the configuration has changed") {
+			err = errors.New("the member's controller has not taken its configuration over")
+		}
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
