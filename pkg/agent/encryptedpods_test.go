@@ -102,7 +102,7 @@ func (p place) capture(link string) (end func() (encrypted, clear int)) {
 			switch {
 			case bytes.Contains(frame, []byte(secret)), udp && binary.BigEndian.Uint16(frame[36:]) == 6081: // Geneve
 				clear++
-			case udp && slices.Contains([]uint16{51820, 51823}, binary.BigEndian.Uint16(frame[36:])):
+			case udp && slices.Contains([]uint16{51820, 51821, 51822, 51823}, binary.BigEndian.Uint16(frame[36:])):
 				encrypted++
 			}
 		}
@@ -256,9 +256,9 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 	}
 }
 
-// wholeNodes are whole agents of two Nodes with their switches, on a wire on which nobody can read: on the kernel's datapath by the kernel's
-// WireGuard where it has one.
-func wholeNodes(t *testing.T) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
+// wholeSides are whole agents of two Nodes, or of the Gateways of two clusters, with their switches, on a wire on which nobody can read: on the
+// kernel's datapath by the kernel's WireGuard where it has one.
+func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
 	s = &rotatingSides{t: t, whole: true}
@@ -269,7 +269,7 @@ func wholeNodes(t *testing.T) (s *rotatingSides, dirs []string, switches []*ovst
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		dirs = append(dirs, dir)
-		s.all = append(s.all, startRotating(t, sideName(i), sideSpec{Dir: dir, Nodes: true, Self: i, Whole: true}))
+		s.all = append(s.all, startRotating(t, sideName(i), sideSpec{Dir: dir, Nodes: nodes, Self: i, Whole: true}))
 	}
 	a, b := s.all[0], s.all[1]
 	a.sh(fmt.Sprintf("ip link add wire type veth peer name wire netns %d", b.cmd.Process.Pid))
@@ -287,15 +287,20 @@ func wholeNodes(t *testing.T) (s *rotatingSides, dirs []string, switches []*ovst
 	}
 	s.announce()
 	for _, side := range s.all {
-		side.until("it is ready, and knows the other Node", long, func(r sideReport) bool { return r.Ready && r.Peers == 1 })
+		side.until("it is ready, and knows the other", long, func(r sideReport) bool { return r.Ready && r.Peers == 1 })
 		side.kernels()
 	}
 	return s, dirs, switches
 }
 
-// TestEncryptedPods has Pods of two Nodes talk, and reads along.
+// TestEncryptedPods has Pods of two Nodes talk, and Pods of two clusters, and reads along.
 func TestEncryptedPods(t *testing.T) {
-	s, dirs, _ := wholeNodes(t)
+	t.Run("between Nodes", func(t *testing.T) { encryptedPods(t, true) })
+	t.Run("between clusters", func(t *testing.T) { encryptedPods(t, false) })
+}
+
+func encryptedPods(t *testing.T, nodes bool) {
+	s, dirs, switches := wholeSides(t, nodes)
 	a, b := s.all[0], s.all[1]
 	end := placeOf(t, a.cmd.Process.Pid).capture("wire")
 	one, other := a.attach(dirs[0], "one"), b.attach(dirs[1], "other")
@@ -311,7 +316,22 @@ func TestEncryptedPods(t *testing.T) {
 			}
 		}
 	}
-	answered("Pods of two Nodes talk")
+	answered("Pods talk")
+	watched := func() {
+		t.Helper()
+		for i, ovs := range switches {
+			far := netip.MustParseAddr(sideInside(1 - i))
+			ovs.Eventually("BFD goes through WireGuard", func() error {
+				if state := strings.TrimSpace(ovs.Vsctl("--if-exists", "get", "interface", wayPort(far), "bfd_status:state")); state != "up" {
+					return fmt.Errorf("on side %s it is %q", s.all[i].name, state)
+				}
+				return nil
+			})
+		}
+	}
+	if !nodes {
+		watched()
+	}
 
 	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and what comes meanwhile may be
 	// dropped; a way that does not carry would lose all for seconds.
@@ -332,7 +352,8 @@ func TestEncryptedPods(t *testing.T) {
 	// Without device and agent nothing goes in plain text, and all goes on afterwards.
 	if ovstest.System() { // a userspace switch keeps its device; see TestNode/encrypted
 		s.order(a, sideOrder{Away: true})
-		a.sh("ip link delete " + betweenNodes.name)
+		first, _ := sideSpec{Nodes: nodes}.links()
+		a.sh("ip link delete " + first.name)
 		for range 5 {
 			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
 				t.Error("there is an answer while nothing encrypts")
@@ -340,6 +361,9 @@ func TestEncryptedPods(t *testing.T) {
 		}
 		s.order(a, sideOrder{Restart: true})
 		answered("Pods talk again with another device")
+		if !nodes {
+			watched()
+		}
 	}
 	if encrypted, clear := end(); encrypted < 100 || clear != 0 {
 		t.Errorf("%d frames of WireGuard have passed, and %d that one can read", encrypted, clear)

@@ -96,24 +96,24 @@ const echoService = "10.97.0.10"
 func (s sideSpec) view(order sideOrder) View {
 	conf := config.Default()
 	name := sideName(s.Self)
-	node := testNode(name, sideAddress(s.Self), fmt.Sprintf("10.11.%d.0/24", s.Self))
+	node := testNode(name, sideAddress(s.Self), sidePods(s.Self))
 	v := View{
 		NodeName: name, GatewayMAC: "02:00:00:00:00:01", Nodes: []*corev1.Node{node},
 		Underlay: Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr(sideAddress(s.Self))}},
 	}
+	if s.Whole {
+		conf.OVSDatapathType = ovstest.Datapath()
+	}
+	if conf.OVSDatapathType == "netdev" {
+		conf.TransportInterface = "wire" // the switch takes it over
+	}
 	if s.Nodes {
 		conf.TrafficEncryptionMode = "wireGuard"
-		if s.Whole {
-			conf.OVSDatapathType = ovstest.Datapath()
-		}
-		if conf.OVSDatapathType == "netdev" {
-			conf.TransportInterface = "wire" // the switch takes it over
-		}
 		node.Annotations = map[string]string{nodeKeyNotBefore: order.NotBefore}
 		for i, info := range order.Peers {
 			n := node
 			if i != s.Self {
-				n = testNode(sideName(i), sideAddress(i), fmt.Sprintf("10.11.%d.0/24", i))
+				n = testNode(sideName(i), sideAddress(i), sidePods(i))
 				n.Annotations = map[string]string{}
 				v.Nodes = append(v.Nodes, n)
 			}
@@ -148,18 +148,54 @@ func (s sideSpec) view(order sideOrder) View {
 	conf.FeatureGates = map[string]bool{"Multicluster": true}
 	conf.Multicluster.EnableGateway, conf.Multicluster.TrafficEncryptionMode = true, "wireGuard"
 	node.Annotations = map[string]string{multicluster.AnnotationKeyNotBefore: order.NotBefore}
+	if s.Whole {
+		conf.Multicluster.EnablePodToPodConnectivity = true
+		if ovstest.System() {
+			conf.Multicluster.BFD.Interval = time.Second // a guest without hardware acceleration is often short of time
+		}
+	}
 	v.Config = conf
 	v.ServiceCIDRs = []*networkingv1.ServiceCIDR{{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{sideServices(s.Self)}}}}
 	v.Gateways = []*mcv1alpha1.Gateway{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: sideAddress(s.Self), InternalIP: sideAddress(s.Self), ServiceCIDR: sideServices(s.Self),
 	}}
 	for i, info := range order.Peers {
-		v.ClusterInfoImports = append(v.ClusterInfoImports, &mcv1alpha1.ClusterInfoImport{
+		if i == s.Self {
+			s.joined(v.Gateways[0], info)
+			continue
+		}
+		ci := &mcv1alpha1.ClusterInfoImport{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: sideName(i)},
 			Spec:       mcv1alpha1.ClusterInfo{ClusterID: sideName(i), ServiceCIDR: sideServices(i), GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: sideAddress(i)}}, WireGuard: &info},
-		})
+		}
+		if s.Whole {
+			announces(&ci.Spec, i)
+		}
+		v.ClusterInfoImports = append(v.ClusterInfoImports, ci)
 	}
 	return v
+}
+
+// sidePods are the Pods of a side.
+func sidePods(i int) string { return fmt.Sprintf("10.11.%d.0/24", i) }
+
+// sideInside is where tunnels to a whole agent's Gateway end.
+func sideInside(i int) string { return peering.InsideOf(netip.MustParseAddr(sideAddress(i))).String() }
+
+// joined makes a Gateway what it is once its agent has announced a key.
+func (s sideSpec) joined(g *mcv1alpha1.Gateway, info mcv1alpha1.WireGuardInfo) {
+	g.WireGuard = &info
+	g.Annotations = map[string]string{multicluster.AnnotationInsideIP: sideInside(s.Self), multicluster.AnnotationKeptPods: sidePods(s.Self)}
+}
+
+// announces makes of a cluster with one address inside what the member controller makes of it.
+func announces(ci *mcv1alpha1.ClusterInfo, i int) {
+	ci.PodCIDRs = []string{sidePods(i)}
+	ci.Features = []string{mcv1alpha1.FeatureActiveGateways, mcv1alpha1.FeaturePreserveClientIP, mcv1alpha1.FeatureSingleWays}
+	if ci.WireGuard.InsideIP != "" {
+		ci.GatewayInfos[0].WireGuard = ci.WireGuard.DeepCopy()
+		ci.WireGuard.InsideIP = ""
+	}
 }
 
 // rotatingSide is the process of one side, until its standard input ends.

@@ -74,7 +74,7 @@ func (c *conversation) end() error {
 // restored. Connections from Pod to Pod go on. So do those by a Service on the kernel's datapath, which remembers where each goes; the
 // userspace datapath forgets that with its process, and those that it chooses another endpoint for break.
 func TestSwitchUpgraded(t *testing.T) {
-	s, dirs, switches := wholeNodes(t)
+	s, dirs, switches := wholeSides(t, true)
 	one, other, another := s.all[0].attach(dirs[0], "one"), s.all[1].attach(dirs[1], "other"), s.all[1].attach(dirs[1], "another")
 	s.set(func() {
 		for _, side := range s.all {
