@@ -40,7 +40,7 @@ func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[st
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
-		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--since-time", since.Format(time.RFC3339)}, pods[1:]...)...)
+		out, err := s.Kubectl(ctx, cluster, append([]string{"logs", "--tail=-1", "--since-time", since.Format(time.RFC3339)}, pods[1:]...)...)
 		if err == nil && !strings.Contains(out, "the configuration has changed") {
 			err = errors.New("the member's controller has not taken its configuration over")
 		}
