@@ -140,7 +140,7 @@ spec: {clusterID: zz-gateway, serviceCIDR: 10.199.0.0/16, gatewayInfos: [{gatewa
 		eventually(t, time.Minute, func(ctx context.Context) error {
 			out, err := world.Kubectl(ctx, "east", "get", "clusterset", "test-clusterset", "-n", "kube-system", "-o",
 				`jsonpath={.status.clusterStatuses[?(@.clusterID=="test-cluster-north")].conditions[?(@.type=="Reachable")].message}`)
-			for _, want := range []string{"to " + dead, "Let tunnels through"} {
+			for _, want := range []string{"to " + dead, "Check that these are addresses"} {
 				if err == nil && !strings.Contains(out, want) {
 					err = fmt.Errorf("east's ClusterSet says of north %q, want %q in it", out, want)
 				}
