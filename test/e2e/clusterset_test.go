@@ -372,8 +372,9 @@ func testLeave(t *testing.T) {
 	})
 
 	manifests := filepath.Join(world.Lab.Repo(), "deploy", "multicluster")
-	kubectl(t, "east", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-member.yml"), "--timeout=90s")
-	kubectl(t, "north", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-leader.yml"), "--timeout=90s")
+	kubectl(t, "east", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-member.yml"), "--timeout=90s", "--ignore-not-found")
+	// A Secret with a token goes with its ServiceAccount, mostly before kubectl comes to it.
+	kubectl(t, "north", "delete", "-f", filepath.Join(manifests, "antrea-multicluster-leader.yml"), "--timeout=90s", "--ignore-not-found")
 	for cluster, kind := range map[string]string{"north": "resourceexports.multicluster.", "east": ".multicluster."} { // north keeps a member's
 		if left := kubectl(t, cluster, "get", "crd", "-o", "name"); strings.Contains(left, kind) {
 			t.Errorf("%s still has something of the manifest that was deleted:\n%s", cluster, left)
