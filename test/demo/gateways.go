@@ -58,6 +58,9 @@ func (d *demo) gateways(ctx context.Context) error {
 	if err := errors.Join(err, failing.Heal()); err != nil {
 		return err
 	}
+	if lost, of := seen.Between(failed.Add(3*time.Second), failed.Add(4*time.Second)); 2*lost >= of {
+		return fmt.Errorf("3 s after west/node-1 was cut off %d of %d new connections are lost: the way by west/node-2 is not taken", lost, of)
+	}
 	_, before := seen.Before(failed)
 	lost, after := seen.After(failed)
 	fmt.Printf("-- 200 new connections a second and %d that stay, from default/client in east; after %d of them west/node-1 is cut off\n", scenario.LongOnes, before)

@@ -17,17 +17,12 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-const labName = "demo"
-
-// encrypted has the traffic between the clusters encrypted.
-var encrypted = os.Getenv("WIREGUARD") == "1"
-
 func main() { os.Exit(run()) }
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	d := &demo{start: started()}
+	d := &demo{name: "demo", encrypted: os.Getenv("WIREGUARD") == "1", start: started()}
 	err := d.run(ctx)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\nThe lab is left as it is; look into it with bin/tombolo-lab, remove it with: make demo-down\n", err)
@@ -46,8 +41,10 @@ func started() time.Time {
 }
 
 type demo struct {
-	start time.Time
-	world *scenario.Scenario
+	name      string // of the lab
+	encrypted bool   // what goes between the clusters
+	start     time.Time
+	world     *scenario.Scenario
 }
 
 // say prints one line of progress with the time since the start.
@@ -57,7 +54,7 @@ func (d *demo) say(format string, args ...any) {
 
 func (d *demo) run(ctx context.Context) error {
 	// A demo that was stopped half way is no reason to fail.
-	if old, err := lab.Open(labName); err == nil {
+	if old, err := lab.Open(d.name); err == nil {
 		repo, err := lab.Repo()
 		if err != nil {
 			return err
@@ -71,12 +68,12 @@ func (d *demo) run(ctx context.Context) error {
 		}
 	}
 	l, err := lab.Up(ctx, lab.Config{
-		Name:     labName,
+		Name:     d.name,
 		Clusters: []string{"north", "east", "west"},
 		Nodes:    2,
 		Progress: func(s string) { d.say("%s", s) },
 
-		Encrypted:      encrypted,
+		Encrypted:      d.encrypted,
 		ActiveGateways: 2,
 		BFD:            lab.BFD{Interval: 100 * time.Millisecond, Multiplier: 3},
 	})
@@ -169,12 +166,12 @@ func (d *demo) report(ctx context.Context, ip, answers string) error {
 		return err
 	}
 	section("What to try next")
-	fmt.Print(`bin/tombolo-lab --lab demo kubectl east get pods -A -o wide
-bin/tombolo-lab --lab demo kubectl east exec client -- /echo get ` + "http://" + ip + `/ --count 5
-bin/tombolo-lab --lab demo exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
-bin/tombolo-lab --lab demo kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
+	fmt.Printf(`bin/tombolo-lab --lab %[1]s kubectl east get pods -A -o wide
+bin/tombolo-lab --lab %[1]s kubectl east exec client -- /echo get http://%[2]s/ --count 5
+bin/tombolo-lab --lab %[1]s exec east/node-1 -- ovs-ofctl -O OpenFlow15 dump-flows br-int
+bin/tombolo-lab --lab %[1]s kubectl east exec -n kube-system ds/tombolo-agent -- tombolo get peers
 make demo-down
-`)
+`, d.name, ip)
 	return nil
 }
 

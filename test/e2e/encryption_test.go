@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ func testEncryption(t *testing.T) {
 		})
 	})
 
+	oneSideReaches(t, url)
 	end := capture(t)
 	server := kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "--field-selector", "spec.nodeName=node-2", "-o", "jsonpath={.items[0].status.podIP}")
 	stay := world.LongConnections(testContext(t), "http://"+server+":8080/")
@@ -99,6 +101,58 @@ func oneSideEncrypts(t *testing.T, url string) {
 			}
 		}
 	}
+}
+
+// oneSideReaches has a firewall on the router let from west to east nothing but answers, while both Gateways' sessions begin anew: east's opens
+// the way, and what west's Pods begin takes it.
+func oneSideReaches(t *testing.T, url string) {
+	t.Helper()
+	ctx := testContext(t)
+	must(t, world.Nginx(ctx, "east", 2))
+	must(t, world.ClientPod(ctx, "west", "client", "node-2"))
+	gateway := func(cluster string) *lab.Node { return world.Lab.Cluster(cluster).Node(gatewayOf(t, cluster)) }
+	east, west := gateway("east"), gateway("west")
+	var addresses [2][]string
+	for i, cluster := range []string{"west", "east"} {
+		for _, n := range world.Lab.Cluster(cluster).Nodes() {
+			addresses[i] = append(addresses[i], n.InternalIP())
+		}
+	}
+	onRouter(t, fmt.Sprintf(`table ip e2e-firewall {
+	counter refused {}
+	chain forward {
+		type filter hook forward priority filter
+		ip saddr { %s } ip daddr { %s } ct state new counter name refused drop
+	}
+}`, strings.Join(addresses[0], ", "), strings.Join(addresses[1], ", ")), "nft", "-f", "-")
+	defer onRouter(t, "", "nft", "delete", "table", "ip", "e2e-firewall")
+	for _, cluster := range []string{"east", "west"} {
+		kubectl(t, cluster, "delete", "pod", "-n", "kube-system", "-l", "component=tombolo-wireguard") // its DaemonSet makes new ones
+	}
+	answered(t, url)
+	server := kubectl(t, "east", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={.items[0].status.podIP}")
+	waitAnswer(t, "west", "client", "http://"+server+":8080/")
+	ask(t, "west", "client", "http://"+server+":8080/", 20)
+
+	refused := func() string { return onRouter(t, "", "nft", "list", "counter", "ip", "e2e-firewall", "refused") }
+	before := refused()
+	nodeExec(t, "west", west.Name(), "bash", "-c", "echo > /dev/udp/"+east.InternalIP()+"/51821") // from a port of its own
+	if refused() == before {
+		t.Errorf("the firewall lets west's Gateway begin: %s", before)
+	}
+	kubectl(t, "west", "delete", "pod", "client", "-n", "default", "--now")
+}
+
+// onRouter runs a command on the lab's router.
+func onRouter(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(testContext(t), "nsenter", append([]string{"--net=/run/netns/" + world.Lab.Name() + "-router"}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
 }
 
 // installWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.

@@ -35,7 +35,8 @@ type watcher struct {
 
 // detect begins to watch how other Nodes of both clusters find a Gateway down. Those that have no way of their own to it see nothing:
 // regular Nodes of the other cluster, and where traffic is encrypted its Gateways, whose ways end at addresses of their own. The function
-// that is returned ends it, and says how long after a moment each Node found it that did, in their order.
+// that is returned ends it, and says how long after a moment each Node found it that did, in their order. The error names what was not seen, and
+// Nodes that took the Gateway for down before, wrongly.
 func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end func(since time.Time) ([]time.Duration, error), err error) {
 	address, err := netip.ParseAddr(gateway.InternalIP())
 	if err != nil {
@@ -51,6 +52,9 @@ func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end f
 		for _, w := range all {
 			if w.err != nil {
 				err = errors.Join(err, fmt.Errorf("watch the OVSDB of Node %s: %w\n%s", w.node, w.err, w.said.String()))
+			}
+			if w.way.downs != nil && w.way.downs[0].Before(since) {
+				err = errors.Join(err, fmt.Errorf("Node %s took %s for down %s before it was: BFD begins anew, with an interval of a second", w.node, gateway, since.Sub(w.way.downs[0]).Round(time.Millisecond)))
 			}
 			if at, ok := w.way.downAfter(since); ok {
 				took = append(took, at.Sub(since))
