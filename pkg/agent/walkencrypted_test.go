@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -16,12 +17,15 @@ import (
 // insideRange has the addresses inside.
 var insideRange = netip.MustParsePrefix("240.0.0.0/4")
 
-// insideOf is the address inside of a Gateway in these walks.
+// insideOf is the address inside of a Gateway: its last 28 bits, inverted.
 func insideOf(outside string) string {
-	if ip, err := netip.ParseAddr(outside); err != nil || !ip.Is4() {
+	ip, err := netip.ParseAddr(outside)
+	if err != nil || !ip.Is4() {
 		return "nowhere"
 	}
-	return "249" + outside[3:]
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], 0xf<<28|^binary.BigEndian.Uint32(ip.AsSlice()))
+	return netip.AddrFrom4(b).String()
 }
 
 // inside reads an address inside.
@@ -75,14 +79,15 @@ func (t *traffic) goInside() bool {
 	}
 	all := t.gateways
 	services, err := netip.ParsePrefix(all[0].services)
-	t.base, t.inside, t.gateways = services.Addr(), true, nil
+	t.base, t.gateways = services.Addr(), nil
+	t.inside = slices.ContainsFunc(all, func(g ownGateway) bool { return g.phase == "" && g.inside.IsValid() })
 	for _, g := range all {
 		switch {
 		case g.inside.IsValid():
-		case g.phase != "":
+		case t.inside || g.phase != "":
 			continue // like a Node that is no Gateway
 		default:
-			t.inside, g.inside = false, t.base
+			g.inside = t.base
 		}
 		t.gateways = append(t.gateways, g)
 	}
@@ -107,7 +112,7 @@ func (t *traffic) encrypted(p *peer, spec mcv1alpha1.ClusterInfo, first netip.Ad
 			continue
 		}
 		end, ok := inside(g.WireGuard.InsideIP)
-		if !ok || used[end] || g.WireGuard.PublicKey == badKey {
+		if !ok || end.String() != insideOf(g.GatewayIP) || used[end] || g.WireGuard.PublicKey == badKey {
 			continue
 		}
 		outside, p.gateways = append(outside, ip), append(p.gateways, end)

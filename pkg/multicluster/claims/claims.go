@@ -1,4 +1,4 @@
-// Package claims decides which address ranges and gateway addresses belong to which cluster of
+// Package claims decides which address ranges, gateway addresses and WireGuard keys belong to which cluster of
 // a ClusterSet. The leader asks for what it hands on, an importing member for what it takes from
 // a leader, and the agents for what is an address range at all. It is pure: no client, no clock.
 //
@@ -66,7 +66,7 @@ func Decide(candidates []Candidate, pins Pins) []Decision { return DecideUsed(ca
 
 // DecideUsed does the same, and asks used for ranges that are not held yet.
 func DecideUsed(candidates []Candidate, pins Pins, used Used) []Decision {
-	t := &table{pins: reserve(pins)}
+	t := &table{pins: reserve(pins), keys: map[string]string{}}
 	for _, c := range candidates {
 		t.hold(c.ClusterID, c.Held)
 	}
@@ -96,7 +96,10 @@ type table struct {
 	pins  *reserved
 	used  Used
 	taken []claim
-	at    tree // numbers of taken, by range
+	at    tree              // numbers of taken, by range
+	keys  map[string]string // clusters, by the WireGuard keys that they have or are about to have
+	// newKeys are those of keys, in the order in which they were taken.
+	newKeys []string
 }
 
 // hold takes what is in effect. What two clusters hold (from before this was checked) stays with
@@ -112,15 +115,17 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
 		for _, g := range list[:min(len(list), MaxGateways)] {
 			_ = t.takeGateway(cluster, g.GatewayIP)
+			_ = t.takeKeys(cluster, g.WireGuard)
 		}
 	}
+	_ = t.takeKeys(cluster, info.WireGuard)
 }
 
 func (t *table) decide(c Candidate) Decision {
 	if c.Wanted == nil {
 		return Decision{}
 	}
-	before := len(t.taken)
+	before, keys := len(t.taken), len(t.newKeys)
 	info, faults, usable := t.wanted(c.ClusterID, c.Wanted)
 	if usable {
 		return Decision{Info: info, Faults: faults}
@@ -128,7 +133,10 @@ func (t *table) decide(c Candidate) Decision {
 	for i := len(t.taken) - 1; i >= before; i-- {
 		t.at.remove(t.taken[i].prefix)
 	}
-	t.taken = t.taken[:before]
+	for _, key := range t.newKeys[keys:] {
+		delete(t.keys, key)
+	}
+	t.taken, t.newKeys = t.taken[:before], t.newKeys[:keys]
 	return Decision{Info: t.held(c.ClusterID, c.Held), Faults: faults}
 }
 
@@ -171,10 +179,18 @@ func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1
 				continue
 			}
 			seen[g.GatewayIP] = field
+			if err := t.takeKeys(cluster, g.WireGuard); err != nil {
+				fault(field+".wireGuard", err)
+				infos[i].GatewayIP = ""
+			}
 		}
 	}
 	gateways("gatewayInfos", info.GatewayInfos)
 	gateways("leavingGateways", info.LeavingGateways)
+	if err := t.takeKeys(cluster, info.WireGuard); err != nil {
+		fault("wireGuard", err)
+		usable = false
+	}
 	var err error
 	if info.Features, err = features(want.Features); err != nil {
 		fault("features", err)
@@ -200,12 +216,15 @@ func (t *table) held(cluster string, info *mcv1alpha1.ClusterInfo) *mcv1alpha1.C
 	}
 	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
 		for i, g := range list {
-			if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) {
+			if ip, err := Address(g.GatewayIP); err != nil || !t.owns(cluster, single(ip)) || t.takeKeys(cluster, g.WireGuard) != nil {
 				list[i].GatewayIP = ""
 			}
 		}
 	}
 	compact(info)
+	if t.takeKeys(cluster, info.WireGuard) != nil {
+		return nil
+	}
 	return info
 }
 
@@ -247,6 +266,26 @@ func (t *table) takeGateway(cluster, text string) error {
 		return err
 	}
 	return t.take(claim{cluster: cluster, kind: gateway, prefix: single(ip)})
+}
+
+// takeKeys takes a Gateway's keys, unless they are another cluster's: packets to its gateways would be taken for the other's. What is no key
+// is for those who use it.
+func (t *table) takeKeys(cluster string, info *mcv1alpha1.WireGuardInfo) error {
+	if info == nil {
+		return nil
+	}
+	for _, key := range []string{info.PublicKey, info.NextPublicKey} {
+		if owner := t.keys[key]; owner != "" && owner != cluster {
+			return fmt.Errorf("cluster %s has the WireGuard key %.44s already: remove the files wireguard.key and wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster %s, if they are copies of the other's, and restart its agent", owner, key, cluster)
+		}
+	}
+	for _, key := range []string{info.PublicKey, info.NextPublicKey} {
+		if key != "" && t.keys[key] == "" {
+			t.keys[key] = cluster
+			t.newKeys = append(t.newKeys, key)
+		}
+	}
+	return nil
 }
 
 // take adds a claim, unless a pin or a claim of another cluster is against it.

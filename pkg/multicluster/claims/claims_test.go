@@ -13,7 +13,8 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 )
 
-// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...] | GATEWAY ...", of which the last are about to go.
+// info reads "SERVICE-RANGE [POD-RANGE ...] > GATEWAY [GATEWAY ...] | GATEWAY ...", of which the last are about to go. A gateway is
+// ADDRESS[@KEY[,NEXT-KEY]]; the cluster has the keys of the first one.
 func info(id, text string) *mcv1alpha1.ClusterInfo {
 	text, leaving, _ := strings.Cut(text, "|")
 	ranges, gateways, _ := strings.Cut(text, ">")
@@ -26,12 +27,33 @@ func info(id, text string) *mcv1alpha1.ClusterInfo {
 		}
 	}
 	for _, word := range strings.Fields(gateways) {
-		out.GatewayInfos = append(out.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: word})
+		out.GatewayInfos = append(out.GatewayInfos, gatewayInfo(word))
 	}
 	for _, word := range strings.Fields(leaving) {
-		out.LeavingGateways = append(out.LeavingGateways, mcv1alpha1.GatewayInfo{GatewayIP: word})
+		out.LeavingGateways = append(out.LeavingGateways, gatewayInfo(word))
+	}
+	if len(out.GatewayInfos) > 0 {
+		out.WireGuard = out.GatewayInfos[0].WireGuard
 	}
 	return out
+}
+
+func gatewayInfo(word string) mcv1alpha1.GatewayInfo {
+	ip, keys, encrypted := strings.Cut(word, "@")
+	g := mcv1alpha1.GatewayInfo{GatewayIP: ip}
+	if encrypted {
+		g.WireGuard = &mcv1alpha1.WireGuardInfo{}
+		g.WireGuard.PublicKey, g.WireGuard.NextPublicKey, _ = strings.Cut(keys, ",")
+	}
+	return g
+}
+
+// gatewayText is the inverse of gatewayInfo.
+func gatewayText(g mcv1alpha1.GatewayInfo) string {
+	if g.WireGuard == nil {
+		return g.GatewayIP
+	}
+	return strings.TrimSuffix(g.GatewayIP+"@"+g.WireGuard.PublicKey+","+g.WireGuard.NextPublicKey, ",")
 }
 
 // text is the inverse of info; "-" for nothing.
@@ -44,13 +66,13 @@ func text(info *mcv1alpha1.ClusterInfo) string {
 		words = append(words, ">")
 	}
 	for _, g := range info.GatewayInfos {
-		words = append(words, g.GatewayIP)
+		words = append(words, gatewayText(g))
 	}
 	if len(info.LeavingGateways) > 0 {
 		words = append(words, "|")
 	}
 	for _, g := range info.LeavingGateways {
-		words = append(words, g.GatewayIP)
+		words = append(words, gatewayText(g))
 	}
 	return strings.Join(words, " ")
 }
@@ -112,6 +134,23 @@ func TestDecide(t *testing.T) {
 			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1 |" + strings.Repeat(" 192.0.2.2", MaxGateways+1), want: "-", fault: "leavingGateways: has 17 gateways: expected at most 16"}}},
 		{name: "one of two gateways at fault", clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16 > 127.0.0.1 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "gatewayInfos[0].gatewayIP: 127.0.0.1 is not an address that a tunnel can end at"}}},
+		{name: "two clusters with one key", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 > 192.0.2.1@E", want: "10.96.0.0/16 > 192.0.2.1@E"},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2@E", want: "-", fault: "gatewayInfos[0].wireGuard: cluster east has the WireGuard key E already: remove the files wireguard.key and wireguard.key.next below /var/lib/tombolo on the Gateway's Node in cluster west"}}},
+		{name: "an old member takes another's key", clusters: []cluster{
+			{id: "old", held: "10.95.0.0/16 > 192.0.2.1@O", wanted: "10.95.0.0/16 > 192.0.2.1@N", want: "10.95.0.0/16 > 192.0.2.1@O", fault: "gatewayInfos[0].wireGuard: "},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N", wanted: "10.96.0.0/16 > 192.0.2.2@N", want: "10.96.0.0/16 > 192.0.2.2@N"}}},
+		{name: "an old member takes another's next key, for a second gateway", clusters: []cluster{
+			{id: "old", wanted: "10.95.0.0/16 > 192.0.2.1@O 192.0.2.3@M", want: "10.95.0.0/16 > 192.0.2.1@O", fault: "gatewayInfos[1].wireGuard: cluster new has the WireGuard key M already"},
+			{id: "new", held: "10.96.0.0/16 > 192.0.2.2@N,M", wanted: "10.96.0.0/16 > 192.0.2.2@M", want: "10.96.0.0/16 > 192.0.2.2@M"}}},
+		{name: "keys change", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E,F 192.0.2.3@G", wanted: "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I", want: "10.96.0.0/16 > 192.0.2.1@F 192.0.2.3@G,H | 192.0.2.4@I"}}},
+		{name: "two hold one key from before", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 > 192.0.2.1@E", wanted: "10.96.0.0/16 > 192.0.2.1@E", want: "10.96.0.0/16 > 192.0.2.1@E"},
+			{id: "west", held: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W", wanted: "10.97.0.0/16 > 192.0.2.2@E 192.0.2.3@W", want: "-", fault: "gatewayInfos[0].wireGuard: "}}},
+		{name: "keys of what is refused are free", clusters: []cluster{
+			{id: "east", wanted: "10.0.0.0/7 > 192.0.2.1@E", want: "-", fault: "serviceCIDR: "},
+			{id: "west", wanted: "10.97.0.0/16 > 192.0.2.2@E", want: "10.97.0.0/16 > 192.0.2.2@E"}}},
 		{name: "what is held is released when it is wanted no more", clusters: []cluster{
 			{id: "east", held: "10.96.0.0/16", wanted: "10.98.0.0/16", want: "10.98.0.0/16"},
 			{id: "west", wanted: "10.97.0.0/16", want: "10.97.0.0/16"}}},

@@ -23,6 +23,7 @@ const (
 	reasonGatewayIP          = "GatewayIPUnusable"
 	reasonTooManyGateways    = "TooManyGateways"
 	reasonGatewayNotReady    = "GatewayNodeNotReady"
+	reasonGatewayWithoutKey  = "GatewayWithoutKey"
 	reasonServiceCIDRUnknown = "ServiceCIDRUnknown"
 	reasonTunnelMismatch     = "TunnelTypeMismatch"
 )
@@ -46,7 +47,8 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	nodes := values(derive.All(r, t.nodes))
 	var ps faults
 	candidates := t.candidates(nodes, &ps, nodeReady)
-	if len(candidates) == 0 {
+	ready := len(candidates) > 0
+	if !ready {
 		candidates = t.candidates(nodes, &ps, func(node *corev1.Node) bool { return present[node.Name] != nil })
 		for _, g := range candidates {
 			ps.add(object("Node", "", g.Name), "status.conditions", reasonGatewayNotReady,
@@ -58,14 +60,21 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	if most := t.config.ActiveGateways; most > 0 && most < len(candidates) {
 		candidates = candidates[:most]
 	}
+	going := t.going(nodes, candidates, present)
 	if len(candidates) == 0 {
-		return nil, ps
+		if !slices.ContainsFunc(nodes, wantsGateway) || len(going) == 0 {
+			return nil, ps
+		}
+		for _, g := range going { // what is to take over cannot
+			ps.add(object("Node", "", g.Name), "metadata.annotations["+multicluster.AnnotationGateway+"]", reasonGatewayNotReady,
+				"the Node has no annotation any more and stays a Gateway, since of the Nodes with the annotation "+multicluster.AnnotationGateway+" none is Ready and has a usable address: see to one of these, or remove the annotation from all Nodes to have no Gateway")
+		}
 	}
 	if env.ServiceCIDR == "" {
 		ps.add(m.set(), "", reasonServiceCIDRUnknown,
 			"this cluster's Service range could not be discovered; set serviceCIDR in the controller's configuration: "+env.ServiceCIDRError)
 	}
-	candidates = t.phased(candidates, t.going(nodes, candidates, present), present, r)
+	candidates = t.phased(candidates, going, present, ready, r, &ps)
 	kept, known := t.keptPods(m, candidates, r)
 	for _, g := range candidates {
 		if !known { // also for one that comes meanwhile
@@ -139,7 +148,7 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *faults) (out []*mcv1alpha1.G
 func (t *tables) candidates(nodes []*corev1.Node, ps *faults, selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
 	for _, node := range nodes {
-		if _, ok := node.Annotations[multicluster.AnnotationGateway]; !ok || !node.DeletionTimestamp.IsZero() || !selected(node) {
+		if !wantsGateway(node) || !selected(node) {
 			continue
 		}
 		if g := t.candidate(node, ps); g != nil {
@@ -147,6 +156,12 @@ func (t *tables) candidates(nodes []*corev1.Node, ps *faults, selected func(*cor
 		}
 	}
 	return out
+}
+
+// wantsGateway says whether a Node is to be a Gateway, if it can.
+func wantsGateway(node *corev1.Node) bool {
+	_, ok := node.Annotations[multicluster.AnnotationGateway]
+	return ok && node.DeletionTimestamp.IsZero()
 }
 
 // candidate is the Gateway a Node would be, or nil if it has no usable address for it.
@@ -214,19 +229,24 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	if known {
 		t.tunnelMismatch(tunnel, r, (*faults)(&ps))
 	}
+	haves := make([]*mcv1alpha1.Gateway, len(gateways))
+	inside := false // as the agents know it (package peering): there is one that is used and has an address inside
+	for i, g := range gateways {
+		haves[i], _ = derive.Get(r, t.gateways, keyOf(g))
+		inside = inside || phaseOf(g) == "" && hasInside(haves[i])
+	}
 	for i, g := range gateways {
 		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
-		have, _ := derive.Get(r, t.gateways, keyOf(g))
-		key := have != nil && have.WireGuard != nil // the agent on the Gateway's Node writes it there
-		if i == 0 && key {
-			info.WireGuard = have.WireGuard.DeepCopy() // for clusters that know one key, and take the first gateway
-			info.WireGuard.InsideIP = ""
+		key := haves[i] != nil && haves[i].WireGuard != nil // the agent on the Gateway's Node writes it there
+		if inside {
+			if !hasInside(haves[i]) {
+				continue // until its agent has announced its key
+			}
+			gatewayInfo.WireGuard = haves[i].WireGuard.DeepCopy()
 		}
-		switch {
-		case key && have.WireGuard.InsideIP != "" && (i == 0 || info.Inside()):
-			gatewayInfo.WireGuard = have.WireGuard.DeepCopy()
-		case info.Inside():
-			continue // until its agent has announced its key
+		if key && len(info.GatewayInfos)+len(info.LeavingGateways) == 0 {
+			info.WireGuard = haves[i].WireGuard.DeepCopy() // for clusters that know one key, and take the first gateway
+			info.WireGuard.InsideIP = ""
 		}
 		if phaseOf(g) == multicluster.PhaseLeft {
 			info.LeavingGateways = append(info.LeavingGateways, gatewayInfo)
@@ -302,7 +322,11 @@ func (t *tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) 
 		return false
 	}
 	for _, g := range gateways {
-		if report, _ := derive.Get(r, t.reports, derive.Object{Name: g.Name}); !report.KeepsClients {
+		report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name})
+		if !ok && phaseOf(g) == multicluster.PhaseJoining {
+			continue // nobody sends by it yet
+		}
+		if !report.KeepsClients {
 			return false
 		}
 	}
@@ -319,15 +343,12 @@ func (t *tables) keptPods(m membership, gateways []*mcv1alpha1.Gateway, r *deriv
 	case !m.Joined:
 		return "", false
 	}
-	for _, ri := range values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)) {
-		info := ri.Spec.ClusterInfo
-		if info == nil || info.ClusterID != m.ID || !ri.DeletionTimestamp.IsZero() || !slices.Contains(info.Features, mcv1alpha1.FeaturePreserveClientIP) {
-			continue
-		}
-		own := slices.DeleteFunc(slices.Clone(info.PodCIDRs), func(text string) bool { return !slices.Contains(t.config.PodCIDRs, text) })
-		return strings.Join(own, ","), true
+	info, _ := derive.Get(r, t.announced, here)
+	if info == nil || !slices.Contains(info.Features, mcv1alpha1.FeaturePreserveClientIP) {
+		return "", true
 	}
-	return "", true
+	own := slices.DeleteFunc(slices.Clone(info.PodCIDRs), func(text string) bool { return !slices.Contains(t.config.PodCIDRs, text) })
+	return strings.Join(own, ","), true
 }
 
 // isTunnelEnd says whether an address may be announced as a tunnel end. Their agents refuse

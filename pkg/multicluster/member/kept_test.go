@@ -26,6 +26,10 @@ func TestPlanKeptPods(t *testing.T) {
 		{name: "one Node's agent cannot", change: func(v *View) { v.Reports[2].Features = map[string]string{"Other": ""} }},
 		{name: "a Node has no report", change: func(v *View) { v.Reports = v.Reports[:2] }, info: true, kept: ranges},
 		{name: "a Gateway has no report", change: func(v *View) { v.Reports = v.Reports[1:] }},
+		{name: "a Gateway that comes has no report", info: true, kept: ranges, change: func(v *View) {
+			v.Reports = slices.Delete(v.Reports, 1, 2)
+			v.Gateways[1].Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
+		}},
 		{name: "an agent of another kind", change: func(v *View) { v.Reports = nil }},
 		{name: "the leader has not answered yet", change: func(v *View) { v.Leader.ResourceImports = nil }, info: true},
 		{name: "a leader that does not know features", change: func(v *View) { v.Leader.ResourceImports[0].Spec.ClusterInfo.Features = nil }, info: true},

@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // A Gateway that comes is used once other clusters take what it sends, and one that goes is there until nobody sends by it any more, so
@@ -52,9 +53,9 @@ func (t *tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway, prese
 	return out
 }
 
-// phased are all Gateways with their phases: those that are wanted and used, then the others.
-func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway, r *derive.Reader) []*mcv1alpha1.Gateway {
-	unused := func(g *mcv1alpha1.Gateway) bool { have := present[g.Name]; return have == nil || phaseOf(have) != "" }
+// phased are all Gateways with their phases: those that are wanted and used, then the others. Where no Node of those that are wanted is
+// Ready, those that go stay.
+func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway, ready bool, r *derive.Reader, ps *faults) []*mcv1alpha1.Gateway {
 	over := func(g *mcv1alpha1.Gateway) bool {
 		phase, ok := derive.Get(r, t.phasesOver, keyOf(g))
 		return ok && phase == phaseOf(present[g.Name])
@@ -62,28 +63,36 @@ func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 	in := func(g *mcv1alpha1.Gateway, phase string) {
 		metav1.SetMetaDataAnnotation(&g.ObjectMeta, multicluster.AnnotationPhase, phase)
 	}
-	// Until its agent has announced a key, a Gateway can carry nothing beside others that encrypt.
-	inside := func(g *mcv1alpha1.Gateway) bool { return g != nil && g.WireGuard != nil && g.WireGuard.InsideIP != "" }
-	encrypts := slices.ContainsFunc(slices.Collect(maps.Values(present)), inside)
-	keyless := func(g *mcv1alpha1.Gateway) bool { return encrypts && !inside(present[g.Name]) }
-	alone := !slices.ContainsFunc(append(slices.Clone(wanted), going...), func(g *mcv1alpha1.Gateway) bool { return !unused(g) })
+	own, _ := derive.Get(r, t.announced, here)
+	all := append(slices.Clone(wanted), going...)
+	// Until its agent has announced a key, a Gateway can carry nothing beside others that encrypt; agents leave it out then.
+	encrypts := slices.ContainsFunc(all, func(g *mcv1alpha1.Gateway) bool { return hasInside(present[g.Name]) })
+	keyless := func(g *mcv1alpha1.Gateway) bool { return encrypts && !hasInside(present[g.Name]) }
+	was := func(g *mcv1alpha1.Gateway) string {
+		have := present[g.Name]
+		if have == nil || have.GatewayIP != g.GatewayIP { // other clusters do not know the address
+			return multicluster.PhaseLeft
+		}
+		return phaseOf(have)
+	}
+	alone := !slices.ContainsFunc(all, func(g *mcv1alpha1.Gateway) bool { return was(g) == "" && !keyless(g) })
 	var used, others []*mcv1alpha1.Gateway
 	for _, g := range wanted {
-		phase := multicluster.PhaseLeft
-		if have := present[g.Name]; have != nil {
-			phase = phaseOf(have)
-		}
-		switch {
-		case alone, phase == "", phase == multicluster.PhaseLeaving, phase == multicluster.PhaseJoining && !keyless(g) && (over(g) || t.hasJoined(g, r)):
+		switch phase := was(g); {
+		case !keyless(g) && (alone || phase == "" || phase == multicluster.PhaseLeaving || phase == multicluster.PhaseJoining && tells(own, g) && (over(g) || t.hasJoined(g, r))):
 			used = append(used, g)
 		default:
 			in(g, multicluster.PhaseJoining)
 			others = append(others, g)
+			if keyless(g) && over(g) {
+				ps.add(object("Node", "", g.Name), "", reasonGatewayWithoutKey, "the Node is no Gateway yet: other Gateways encrypt, and its agent has announced no WireGuard key: "+
+					"set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf for it too, and see `tombolo get status` there for what is wrong")
+			}
 		}
 	}
 	for _, g := range going {
 		switch phase := phaseOf(present[g.Name]); {
-		case len(used) == 0: // until another is
+		case len(used) == 0 || !ready: // until another is
 			used = append(used, g)
 			continue
 		case phase == "", phase == multicluster.PhaseLeaving && !over(g):
@@ -96,6 +105,29 @@ func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 		others = append(others, g)
 	}
 	return append(used, others...)
+}
+
+// hasInside says whether a Gateway's agent has announced a key and where tunnels end inside WireGuard.
+func hasInside(g *mcv1alpha1.Gateway) bool {
+	return g != nil && g.WireGuard != nil && g.WireGuard.InsideIP != ""
+}
+
+// tells says whether the leader tells other clusters of a Gateway. Until then nothing takes what it sends, however long that lasts; and
+// ways that its agent reports may be of before.
+func tells(own *mcv1alpha1.ClusterInfo, g *mcv1alpha1.Gateway) bool {
+	return own != nil && slices.ContainsFunc(own.GatewayInfos, func(i mcv1alpha1.GatewayInfo) bool { return i.GatewayIP == g.GatewayIP })
+}
+
+// announcedOf is what the leader tells other clusters of this one; nil while it has not, or has not been heard.
+func (t *tables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ClusterInfo, []problem.Problem) {
+	if m, _ := derive.Get(r, t.membership, here); m.Joined {
+		for _, ri := range values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)) {
+			if info := ri.Spec.ClusterInfo; info != nil && info.ClusterID == m.ID && ri.DeletionTimestamp.IsZero() {
+				return info, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 // hasJoined says whether each cluster that takes what all Gateways send has a way to this one that is up.
@@ -117,20 +149,23 @@ type phaseClock map[derive.Object]phaseSince
 type phaseSince struct {
 	phase string
 	since time.Time
+	runs  bool // its time
 }
 
-// over are the Gateways whose phase has lasted as long as it may at a time, with that phase.
-func (c phaseClock) over(now time.Time, gateways []*mcv1alpha1.Gateway) map[derive.Object]string {
+// over are the Gateways whose phase has lasted as long as it may at a time, with that phase. Joining begins when the leader tells other
+// clusters of the Gateway.
+func (c phaseClock) over(now time.Time, gateways []*mcv1alpha1.Gateway, own *mcv1alpha1.ClusterInfo) map[derive.Object]string {
 	seen, over := phaseClock{}, map[derive.Object]string{}
 	for _, g := range gateways {
 		key, phase := keyOf(g), phaseOf(g)
 		if phase == "" {
 			continue
 		}
-		seen[key] = phaseSince{phase, now}
-		if was := c[key]; was.phase == phase {
-			seen[key] = was
+		since := phaseSince{phase, now, phase != multicluster.PhaseJoining || tells(own, g)}
+		if was := c[key]; was.phase == phase && was.runs {
+			since.since = was.since
 		}
+		seen[key] = since
 		if now.Sub(seen[key].since) >= phaseLasts[phase] {
 			over[key] = phase
 		}
@@ -149,7 +184,8 @@ func (c *controller) endPhases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			c.tables.phasesOver.Replace(clock.over(now, values(c.tables.gateways.All())))
+			own, _ := c.tables.announced.Get(here)
+			c.tables.phasesOver.Replace(clock.over(now, values(c.tables.gateways.All()), own))
 		}
 	}
 }

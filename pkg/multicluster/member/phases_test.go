@@ -61,6 +61,15 @@ func TestPlanPhases(t *testing.T) {
 		{"an encrypted one comes, without a key yet", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2", "node-1, node-2 joining", 1},
 		{"and has one", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2", 2},
 		{"encrypted traffic has one Gateway", "node-1, node-2", "node-2", func(v *View) { v.Gateways[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "x"} }, up, "", "node-2", 1},
+		{"a used one has no key", "node-1, node-2", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "", "node-1, node-2 joining", 1},
+		{"the first one has no key", "node-1, node-2", "node-1 node-2", func(v *View) { inside(v.Gateways[1]) }, up, "", "node-2, node-1 joining", 1},
+		{"one without a key is better than none", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]); notReady(v.Nodes[0]) }, up, "", "node-2", 1},
+		{"the leader does not tell others", "node-1, node-2 joining", "node-1 node-2", func(v *View) { v.Leader.ResourceImports = nil }, up, "node-2", "node-1, node-2 joining", 2},
+		{"the leader has not been heard", "node-1, node-2 joining", "node-1 node-2", func(v *View) { v.Leader.Synced = false }, up, "node-2", "node-1, node-2 joining", 2},
+		{"it has another address", "node-1, node-2", "node-1 node-2", func(v *View) { v.Gateways[1].GatewayIP = "10.0.0.9" }, up, "", "node-1, node-2 joining", 2},
+		{"all have other addresses", "node-1, node-2", "node-1 node-2", func(v *View) { v.Gateways[0].GatewayIP, v.Gateways[1].GatewayIP = "10.0.0.8", "10.0.0.9" }, up, "", "node-1, node-2", 2},
+		{"what is to take over is not Ready", "node-1", "node-2", func(v *View) { notReady(v.Nodes[1]) }, "", "", "node-1", 1},
+		{"what has taken over is not Ready", "node-1 leaving, node-2", "node-2", func(v *View) { notReady(v.Nodes[1]) }, up, "", "node-2, node-1", 2},
 		{"a phase that nobody knows", "node-1, node-2 resting", "node-1 node-2", nil, "", "", "node-1, node-2 joining", 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -90,6 +99,12 @@ func TestPlanPhases(t *testing.T) {
 			}
 			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{{ObjectMeta: meta("kube-system", "west"),
 				Spec: mcv1alpha1.ClusterInfo{ClusterID: "west", Features: []string{mcv1alpha1.FeatureActiveGateways}}}}
+			own := &mcv1alpha1.ResourceImport{ObjectMeta: meta("antrea-multicluster", "east-clusterinfo"),
+				Spec: mcv1alpha1.ResourceImportSpec{Kind: multicluster.ClusterInfoKind, ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east"}}}
+			for _, g := range v.Gateways {
+				own.Spec.ClusterInfo.GatewayInfos = append(own.Spec.ClusterInfo.GatewayInfos, mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP})
+			}
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, own)
 			if row.way != "" {
 				v.Reports = []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-2"), Ways: map[string]string{"west/192.0.2.1": row.way}}}
 			}
@@ -120,7 +135,8 @@ func TestPlanPhases(t *testing.T) {
 	}
 }
 
-// TestPhaseClock: a phase is over once the Gateway has been in it for its time, as this process has seen it.
+// TestPhaseClock: a phase is over once the Gateway has been in it for its time, as this process has seen it; joining begins when the leader
+// tells others of the Gateway.
 func TestPhaseClock(t *testing.T) {
 	clock, begin := phaseClock{}, now
 	for _, step := range []struct {
@@ -128,6 +144,7 @@ func TestPhaseClock(t *testing.T) {
 		phase string
 		over  bool
 	}{
+		{-90 * time.Second, multicluster.PhaseJoining, false}, // it does from 0 on
 		{0, multicluster.PhaseJoining, false},
 		{59 * time.Second, multicluster.PhaseJoining, false},
 		{60 * time.Second, multicluster.PhaseJoining, true},
@@ -143,11 +160,15 @@ func TestPhaseClock(t *testing.T) {
 		if step.phase != "" {
 			g.Annotations = map[string]string{multicluster.AnnotationPhase: step.phase}
 		}
-		if over := clock.over(begin.Add(step.at), []*mcv1alpha1.Gateway{g}); (over[keyOf(g)] != "") != step.over {
+		var own *mcv1alpha1.ClusterInfo
+		if step.at >= 0 {
+			own = &mcv1alpha1.ClusterInfo{GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: g.GatewayIP}}}
+		}
+		if over := clock.over(begin.Add(step.at), []*mcv1alpha1.Gateway{g}, own); (over[keyOf(g)] != "") != step.over {
 			t.Errorf("after %s in phase %q: over %v, want %v", step.at, step.phase, over, step.over)
 		}
 	}
-	if clock.over(begin, nil); len(clock) > 0 {
+	if clock.over(begin, nil, nil); len(clock) > 0 {
 		t.Errorf("the clock remembers %v", clock)
 	}
 }

@@ -178,7 +178,7 @@ func TestPlanClusterInfoCarriesTheAgentsWireGuardKey(t *testing.T) {
 	v := joinedView()
 	v.Nodes = []*corev1.Node{node("node-1", "10.0.0.1"), node("node-2", "10.0.0.2")}
 	v.Config.PodCIDRs = []string{"10.11.0.0/16"}
-	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.9", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
+	v.Gateways = []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
 		{ObjectMeta: meta("kube-system", "node-2"), GatewayIP: "10.0.0.2", InternalIP: "10.0.0.2", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "other"}}}
 	v.Gateways[1].CreationTimestamp = metav1.Time{Time: now}
 	d, _ := Plan(v)
@@ -212,7 +212,8 @@ func TestPlanGatewaysInside(t *testing.T) {
 		{"and announce addresses", [2]*mcv1alpha1.WireGuardInfo{info("k", first), info("other", second)}, first + " " + second,
 			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}, {GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, one},
 		{"the second does not yet", [2]*mcv1alpha1.WireGuardInfo{info("k", first), nil}, first + " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}}, one},
-		{"the second alone", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", second)}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, one},
+		{"the second alone: it is used alone", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", second)}, second + " " + first,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, &mcv1alpha1.WireGuardInfo{PublicKey: "other", NextPort: 51822}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()

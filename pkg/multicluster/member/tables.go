@@ -91,7 +91,8 @@ type tables struct {
 
 	membership     *derive.Table[derive.Name, membership]
 	clusterSet     *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
-	activeGateways *derive.Table[derive.Name, []*mcv1alpha1.Gateway] // the oldest first
+	announced      *derive.Table[derive.Name, *mcv1alpha1.ClusterInfo] // what the leader tells other clusters of this one
+	activeGateways *derive.Table[derive.Name, []*mcv1alpha1.Gateway]   // the oldest first
 	gatewayStatus  *derive.Table[derive.Object, []mcv1alpha1.WayStatus]
 	sights         *derive.Table[derive.Name, map[string]sight] // by cluster ID
 	gone           *derive.Table[derive.Name, map[string]bool]  // cluster IDs
@@ -212,6 +213,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	once := derive.KeysOf(t.environment)
 	t.membership = derive.NewTable(e, "membership", t.membershipOf, once)
 	t.gatewayStatus = derive.NewTable(e, "gateway-status", t.waysOf, derive.KeysOf(t.gateways))
+	t.announced = derive.NewTable(e, "announced", t.announcedOf, once)
 	t.activeGateways = derive.NewTable(e, "active-gateways", t.gatewaysOf, once)
 	t.gatewayByName = derive.NewIndex(t.activeGateways, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
 		return keysOf(list)

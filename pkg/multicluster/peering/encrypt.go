@@ -54,17 +54,24 @@ func inside(text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// knownInside says whether all Gateways that others send by have addresses of their own inside.
+// knownInside says whether there is a Gateway that others send by with an address of its own inside.
 func (p Peering) knownInside() bool {
-	return !slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && !g.InsideIP.IsValid() })
+	return slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && g.InsideIP.IsValid() })
 }
 
-// withoutEnds leaves out the Gateways that come and have no address inside yet, at which they could take something: such a Node is like
-// those that are no Gateways, or the connections of its Pods would change their ways for that moment.
+// withoutEnds leaves out the Gateways that have no address inside yet, at which they could take something: those that come, and, beside
+// one that has, those that are used. The member controller tells other clusters of the same ones. Such a Node is like those that are no
+// Gateways: the connections of its Pods would change their ways for that moment.
 func (p Peering) withoutEnds() Peering {
-	p.Gateways = slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return !g.Used() && !g.InsideIP.IsValid() })
-	if p.Role == Gateway && !p.Used() && !p.InsideIP.IsValid() {
-		p.Role, p.GatewayNode = Regular, p.Gateways[0]
+	inside := p.knownInside()
+	without := func(g GatewayNode) bool { return !g.InsideIP.IsValid() && (inside || !g.Used()) }
+	left := slices.DeleteFunc(slices.Clone(p.Gateways), without)
+	if len(left) == 0 {
+		return p
+	}
+	p.Gateways = left
+	if p.Role == Regular || without(p.GatewayNode) {
+		p.Role, p.GatewayNode = Regular, left[0]
 	}
 	return p
 }
@@ -125,6 +132,10 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 		end, err := inside(info.WireGuard.InsideIP)
 		if err != nil {
 			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and in the leader's", outside, peer.ClusterID, err)
+			continue
+		}
+		if end != InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
+			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: its address inside WireGuard is %s: expected %s, which follows from its address; if that has changed, its agent announces the other one soon", outside, peer.ClusterID, end, InsideOf(outside))
 			continue
 		}
 		if owner := p.insideOwner(end, *peer); owner != "" {

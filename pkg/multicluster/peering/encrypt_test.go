@@ -189,8 +189,14 @@ func TestPlanEncryptedGateways(t *testing.T) {
 				"cluster north is at 192.168.79.101 with " + key(7)}, ends...), "[192.168.78.102 255.87.178.154 255.87.178.153]", ""},
 		{"a peer with one key, from another Gateway", "node-2", own(), []*mcv1alpha1.ClusterInfoImport{north},
 			[]string{gatewayOf("node-2", "255.87.177.153", "192.168.78.102"), "north [10.98.0.0/16] [10.98.0.0] via 192.168.78.101", "cluster north is at 192.168.79.101 with " + key(7)}, "[192.168.78.101]", ""},
-		{"this cluster has one address", "node-1", own(func(first, _ *mcv1alpha1.Gateway) { first.Annotations = nil }), []*mcv1alpha1.ClusterInfoImport{west()},
+		{"this cluster has one address", "node-1", own(func(first, second *mcv1alpha1.Gateway) { first.Annotations, second.Annotations = nil, nil }), []*mcv1alpha1.ClusterInfoImport{west()},
 			append([]string{gatewayOf("node-1", "10.97.0.0", "192.168.78.101")}, oneWay("10.96.0.0")...), "[192.168.78.102]", ""},
+		{"a Gateway has none", "node-1", own(func(_, second *mcv1alpha1.Gateway) { second.Annotations = nil }), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), direct}, ends...), "[255.87.178.154 255.87.178.153]", ""},
+		{"the first Gateway has none", "node-1", own(func(first, _ *mcv1alpha1.Gateway) { first.Annotations = nil }), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{"regular of node-2 255.87.177.153 192.168.78.102", "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.102"}, ends...), "[]", ""},
+		{"and a regular Node uses the other", "node-3", own(func(first, _ *mcv1alpha1.Gateway) { first.Annotations = nil }), []*mcv1alpha1.ClusterInfoImport{west()},
+			append([]string{"regular of node-2 255.87.177.153 192.168.78.102", "west [10.96.0.0/16] [255.87.178.154 255.87.178.153] via 192.168.78.102"}, ends...), "[]", ""},
 		{"a Gateway that comes has none yet", "node-1", own(func(_, second *mcv1alpha1.Gateway) {
 			second.Annotations = map[string]string{multicluster.AnnotationPhase: multicluster.PhaseJoining}
 		}), []*mcv1alpha1.ClusterInfoImport{west()},
@@ -220,9 +226,14 @@ func TestPlanEncryptedGateways(t *testing.T) {
 		{"an address that is none", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "10.0.0.1" })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
 			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: "10.0.0.1" is not an address of 240.0.0.0/4`},
-		{"this cluster's address", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "255.87.177.153" })},
+		{"an address of another gateway", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.InsideIP = "255.87.176.153" })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
-			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, is that of Gateway node-2 of this cluster`},
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 192.168.77.102 of cluster west ignored: its address inside WireGuard is 255.87.176.153: expected 255.87.178.153`},
+		{"this cluster's address", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) {
+			info.GatewayInfos[1].GatewayIP, info.GatewayInfos[1].WireGuard.InsideIP = "208.168.78.102", "255.87.177.153"
+		})},
+			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
+			`spec.gatewayInfos[1].wireGuard.insideIP: gateway 208.168.78.102 of cluster west ignored: its address inside WireGuard, 255.87.177.153, is that of Gateway node-2 of this cluster`},
 		{"the key of the peer's other gateway", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{west(func(info *mcv1alpha1.ClusterInfo) { info.GatewayInfos[1].WireGuard.PublicKey = key(9) })},
 			[]string{gatewayOf("node-1", "255.87.177.154", "192.168.78.101"), "west [10.96.0.0/16] [255.87.178.154] via 255.87.178.154", "cluster west is at 192.168.77.101 with " + key(9)}, "[192.168.78.102 255.87.178.154]",
 			`spec.gatewayInfos[1].wireGuard.publicKey: gateway 192.168.77.102 of cluster west ignored: gateway 192.168.77.101 of cluster west has the same WireGuard key`},
