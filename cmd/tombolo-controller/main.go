@@ -81,7 +81,7 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 	cfg := config.Default()
 	if file != "" {
 		if cfg, err = config.Load(file); err != nil {
-			return fmt.Errorf("%w; correct it in ConfigMap %s/antrea-mc-controller-config: the kubelet starts the controller again within five minutes", err, namespace)
+			return fmt.Errorf("%w; the file is that of ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the controller again within five minutes", err, namespace)
 		}
 	}
 	if err := waitServed(ctx, kube, role); err != nil {

@@ -29,8 +29,7 @@ func (c *cluster) verify() *cobra.Command {
 		Short: "Check two members of a ClusterSet: what they know of each other, and packets both ways",
 		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. Each check is a line:\n" +
 			"pass, fail, or skip with the reason, its time, and a remedy when it failed; the exit code is 1 when one failed, and skipped\n" +
-			"ones do not count. Temporary Pods in a\n" +
-			"temporary Namespace of both send the packets; they are taken away again, also after an interrupt.",
+			"ones do not count. Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
 		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
 		Args:    words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
