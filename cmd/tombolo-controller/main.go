@@ -74,16 +74,15 @@ func run() int {
 
 // control runs one controller until ctx ends.
 func control(ctx context.Context, role webhook.Role, file string, setup func(ctrl.Manager, config.Config, string) error) error {
-	cfg := config.Default()
-	if file != "" {
-		var err error
-		if cfg, err = config.Load(file); err != nil {
-			return err
-		}
-	}
 	namespace, kube, err := environment(string(role))
 	if err != nil {
 		return err
+	}
+	cfg := config.Default()
+	if file != "" {
+		if cfg, err = config.Load(file); err != nil {
+			return fmt.Errorf("%w; the file is that of ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the controller again within five minutes", err, namespace)
+		}
 	}
 	if err := waitServed(ctx, kube, role); err != nil {
 		if ctx.Err() != nil {

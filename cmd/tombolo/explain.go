@@ -20,7 +20,7 @@ func (n *node) explain() *cobra.Command {
 		Long: "Show the rows of the agent's tables that are called OBJECT, what each was made from and what was made from it.\n\n" +
 			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, or self for this Node.",
 		Example: "  tombolo explain default/web",
-		Args:    cobra.ExactArgs(1),
+		Args:    words("explain", "an OBJECT, such as default/web"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var x api.Explanation
 			if err := n.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		args = args[1:]
 	}
 	root := command(name)
-	root.SetArgs(asDocumented(args))
+	root.SetArgs(asDocumented(globalsBehind(root, args)))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -49,6 +49,34 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// globalsBehind puts flags of the group mc that stand before it behind it: documents call them global, as in
+// `antctl -v mc get clusterset`, and other commands do not have them.
+func globalsBehind(root *cobra.Command, args []string) []string {
+	mc, _, err := root.Find([]string{"mc"})
+	if err != nil {
+		return args
+	}
+	n := 0
+	for n < len(args) && strings.HasPrefix(args[n], "-") {
+		name, _, hasValue := strings.Cut(strings.TrimLeft(args[n], "-"), "=")
+		flag := mc.PersistentFlags().Lookup(name)
+		if name != "" && !strings.HasPrefix(args[n], "--") {
+			flag = mc.PersistentFlags().ShorthandLookup(name[:1])
+			hasValue = hasValue || len(name) > 1
+		}
+		if flag == nil {
+			return args
+		}
+		if n++; flag.NoOptDefVal == "" && !hasValue {
+			n++
+		}
+	}
+	if n == 0 || n >= len(args) || args[n] != mc.Name() && !mc.HasAlias(args[n]) {
+		return args
+	}
+	return slices.Concat(args[n:n+1], args[:n], args[n+1:])
 }
 
 // asDocumented rewrites the one option of mc commands that documents print with one dash: -clusterid.
@@ -98,7 +126,7 @@ func command(name string) *cobra.Command {
 	}
 	n := &node{}
 	get := &cobra.Command{Use: "get", Short: "Show what this Node has", Args: noCommand, RunE: help}
-	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.policies(), n.rules(), n.identities(), n.networkPolicies())
+	get.AddCommand(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(), n.networkPolicies())
 	all := []*cobra.Command{get, n.trace(), n.explain(), n.policy(), n.check()}
 	for _, c := range all {
 		n.flags(c)

@@ -97,8 +97,11 @@ var status = api.Status{
 	Problems: []api.Problem{{Object: "ClusterInfoImport kube-system/west-clusterinfo", Field: "spec.serviceCIDR", Reason: "Overlap", Message: "cluster west ignored: its Service range 10.97.0.0/16 overlaps cluster east"}},
 }
 
+const metrics = "# TYPE tombolo_multicluster_way_up gauge\ntombolo_multicluster_way_up{to=\"192.168.78.101\"} 1\n"
+
 func TestNodeCommands(t *testing.T) {
 	socket := agent(t, map[string]any{
+		"/metrics":                           metrics,
 		"/v1/flows":                          flows,
 		"/v1/flows?owner=Pod&table=Classify": api.FlowList{Flows: flows.Flows[:1]},
 		"/v1/groups": api.GroupList{Groups: []api.Group{
@@ -173,6 +176,9 @@ func TestNodeCommands(t *testing.T) {
 	if out, _, code := tombolo(t, "tombolo", "trace", "in_port=3,ip", "--raw", "--socket", socket); code != 0 || out != traced {
 		t.Errorf("--raw changed the text, code %d:\n%s", code, out)
 	}
+	if out, stderr, code := tombolo(t, "tombolo", "get", "metrics", "--socket", socket); code != 0 || stderr != "" || out != metrics {
+		t.Errorf("metrics: code %d, %q, %q", code, stderr, out)
+	}
 	if out, stderr, code := tombolo(t, "tombolo", "check", "--socket", socket); code != 0 || out+stderr != "" {
 		t.Errorf("check of a ready Node: code %d, %q", code, out+stderr)
 	}
@@ -231,9 +237,12 @@ func TestNodeErrors(t *testing.T) {
 		{"junk", []string{"tombolo", "get", "peers", "--socket", socket}, "are this command and the agent of one version?"},
 		{"path unknown", []string{"tombolo", "get", "ports", "--socket", socket}, "answered 404 Not Found for /v1/ports"},
 		{"not ready", []string{"tombolo", "check", "--socket", socket}, "the network of Node node-1 is not ready: no connection to the OVSDB"},
-		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, identities, networkpolicy, peers, policies, ports, rules, status`},
+		{"unknown thing", []string{"tombolo", "get", "pots"}, `tombolo get does not know "pots"; it knows flows, groups, identities, metrics, networkpolicy, peers, policies, ports, rules, status`},
 		{"unknown format", []string{"tombolo", "get", "flows", "-o", "xml"}, "want table, json or yaml"},
 		{"why without an end", []string{"tombolo", "policy", "why", "--from", "a", "--socket", socket}, "tombolo: to is missing: give a Pod"},
+		{"explain without an object", []string{"tombolo", "explain"}, "tombolo: explain needs an OBJECT, such as default/web; it got 0 words"},
+		{"metrics that are off", []string{"tombolo", "get", "metrics", "--socket", socket}, "the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf"},
+		{"verify of one", []string{"tombolo", "mc", "verify", "east"}, "tombolo: mc verify needs A and B, which are contexts of the kubeconfig or kubeconfig files; it got 1 words"},
 		{"policy of nothing", []string{"tombolo", "policy", "how"}, `tombolo policy does not know "how"; it knows why`},
 		{"trace of nothing", []string{"kubectl-tombolo", "trace"}, "kubectl tombolo: trace takes one FLOW"},
 		{"antctl has few things", []string{"antctl", "get", "flows"}, `antctl get does not know "flows"; it knows networkpolicy`},
@@ -316,6 +325,7 @@ func TestClusterSets(t *testing.T) {
 		words  []string
 	}{
 		{"clusterset.txt", []string{"antctl", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster"}},
+		{"clusterset.txt", []string{"antctl", "-t", "5s", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster"}},
 		{"clusterset-all.txt", []string{"tombolo", "mc", "get", "clustersets", "-A"}},
 		{"clusterset.json", []string{"tombolo", "mc", "get", "clusterset", "tanzuhispano-clusterset", "-n", "antrea-multicluster", "-o", "json"}},
 		{"clusterset.yaml", []string{"tombolo", "mc", "get", "clusterset", "-n", "kube-system", "-o", "yaml"}},

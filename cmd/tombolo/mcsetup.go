@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
-// needs returns an error for each value that is missing, in the documented words.
+// needs returns an error for each value that is missing, in the documented words, with the flag behind them.
 func needs(pairs ...string) error {
 	var missing []error
 	for i := 0; i < len(pairs); i += 2 {
@@ -29,9 +29,9 @@ func needs(pairs ...string) error {
 }
 
 const (
-	needNamespace  = "Namespace must be specified"
-	needClusterSet = "ClusterSet must be provided"
-	needClusterID  = "ClusterID must be provided"
+	needNamespace  = "Namespace must be specified: -n NAMESPACE"
+	needClusterSet = "ClusterSet must be provided: --clusterset NAME"
+	needClusterID  = "ClusterID must be provided: --clusterid ID"
 )
 
 func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
@@ -77,7 +77,11 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return k.Deploy(cmd.Context(), objects, deploy.WithImages(manifest, registry, tag), namespace)
+			err = k.Deploy(cmd.Context(), objects, deploy.WithImages(manifest, registry, tag), namespace)
+			if err != nil && file != "" {
+				err = fmt.Errorf("manifest %s: %w", file, err)
+			}
+			return err
 		},
 	}
 	namespaceFlag(cmd, &namespace, "", "the controller (required)")

@@ -40,12 +40,12 @@ func TestSetupErrors(t *testing.T) {
 		words string
 		want  []string
 	}{
-		{"deploy leadercluster", []string{"Namespace must be specified"}},
+		{"deploy leadercluster", []string{"Namespace must be specified: -n NAMESPACE"}},
 		{"deploy membercluster -n a --antrea-version v9.9.9", []string{"for version v9.9.9 use its own program"}},
 		{"deploy membercluster -n a --antrea-version v9.9.9 -f " + file, []string{"--antrea-version has no effect with --manifest-file"}},
 		{"deploy membercluster -n a --image-tag v1 -f " + file, []string{"--image-tag have no effect with --manifest-file"}},
 		{"deploy followercluster", []string{"it knows leadercluster, membercluster"}},
-		{"init", []string{"Namespace must be specified", "ClusterSet must be provided", "ClusterID must be provided"}},
+		{"init", []string{"Namespace must be specified", "ClusterSet must be provided: --clusterset NAME", "ClusterID must be provided: --clusterid ID"}},
 		{"join", []string{"ClusterSet must be provided", "ClusterID of leader cluster must be provided", "a token must be provided"}},
 		{"join -f " + file, []string{"antctl: read join configuration " + file + `: unknown key "clusterset": correct or remove it; a ClusterSetJoinConfig has the keys apiVersion, kind, clusterSetID, clusterID, namespace, leaderClusterID, leaderNamespace, leaderAPIServer, tokenSecretName, tokenSecretFile` + "\n"}},
 		{"join -f /none", []string{"open /none: no such file"}},
@@ -55,7 +55,7 @@ func TestSetupErrors(t *testing.T) {
 		{"create membertoken", []string{"token name must be specified", "Namespace must be specified", "--cluster-id must be specified"}},
 		{"delete membertoken", []string{"token name must be specified", "Namespace must be specified"}},
 		{"get joinconfig", []string{"Namespace must be specified"}},
-		{"get membertoken", []string{"Namespace must be specified"}},
+		{"get membertoken", []string{"Namespace must be specified: -n NAMESPACE, or -A for all"}},
 		{"get resourceexport -cluster-id x", []string{"unknown shorthand flag: 'c' in -cluster-id"}},
 		{"get resourceexport -- -clusterid x", []string{"accepts at most 1 arg"}},
 		{"get resourceexport x -A", []string{"a resource cannot be retrieved by name across all Namespaces"}},
@@ -349,5 +349,28 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 	}
 	if !regexp.MustCompile(`(?m)^DELETE https://127.0.0.1:\d+/apis/multicluster.crd.antrea.io/v1alpha2/namespaces/area/clustersets/set\?timeout=30s: 200 OK in \S+s$`).MatchString(stderr) {
 		t.Errorf("-v does not print what is asked and answered:\n%s", stderr)
+	}
+}
+
+// TestGlobalFlags: flags of mc may stand before it, as documents have them.
+func TestGlobalFlags(t *testing.T) {
+	for _, row := range []struct{ words, want string }{
+		{"-v mc get clusterset", "mc -v get clusterset"},
+		{"-t 5s --kubeconfig=x -ky multicluster init -n a", "multicluster -t 5s --kubeconfig=x -ky init -n a"},
+		{"--server https://x -v mc get clusterset", "mc --server https://x -v get clusterset"},
+		{"-v", "-v"}, // the version
+		{"-v get networkpolicy", "-v get networkpolicy"},
+		{"--socket x mc get clusterset", "--socket x mc get clusterset"},
+		{"-k mc", "-k mc"}, // a file of that name
+		{"-- mc", "-- mc"},
+		{"- mc", "- mc"},
+		{"mc -v get clusterset", "mc -v get clusterset"},
+		{"", ""},
+	} {
+		for _, program := range []string{"tombolo", "antctl"} {
+			if have := strings.Join(globalsBehind(command(program), strings.Fields(row.words)), " "); have != row.want {
+				t.Errorf("%s %s: have %q, want %q", program, row.words, have, row.want)
+			}
+		}
 	}
 }

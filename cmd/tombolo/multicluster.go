@@ -226,7 +226,7 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 			case all && len(args) > 0:
 				return errors.New("a resource cannot be retrieved by name across all Namespaces; use -n")
 			case l.must && !all && namespace == "":
-				return errors.New(needNamespace) //nolint:staticcheck // as documented: a kind's name
+				return errors.New(needNamespace + ", or -A for all") //nolint:staticcheck // as documented: a kind's name
 			case all:
 				namespace = metav1.NamespaceAll
 			}

@@ -30,6 +30,29 @@ type node struct {
 
 // ask reads one path of the debug API into v.
 func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
+	code, body, err := n.get(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	if code != http.StatusOK {
+		var e api.Error
+		if json.Unmarshal(body, &e) != nil || e.Error == "" {
+			return n.unexpected(code, path)
+		}
+		return errors.New(e.Error)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?", path, err)
+	}
+	return nil
+}
+
+func (n *node) unexpected(code int, path string) error {
+	return fmt.Errorf("the agent's debug socket %s answered %d %s for %s: are this command and the agent of one version?", n.socket, code, http.StatusText(code), path)
+}
+
+// get reads one path of the agent's socket.
+func (n *node) get(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{
@@ -41,28 +64,18 @@ func (n *node) ask(ctx context.Context, path string, query url.Values, v any) er
 	target := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return n.silent(err)
+		return 0, nil, n.silent(err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	body, err = io.ReadAll(response.Body)
 	if err != nil {
-		return n.silent(err)
+		return 0, nil, n.silent(err)
 	}
-	if response.StatusCode != http.StatusOK {
-		var e api.Error
-		if json.Unmarshal(body, &e) != nil || e.Error == "" {
-			return fmt.Errorf("the agent's debug socket %s answered %s for %s: are this command and the agent of one version?", n.socket, response.Status, path)
-		}
-		return errors.New(e.Error)
-	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("understand the agent's answer for %s: %w; are this command and the agent of one version?", path, err)
-	}
-	return nil
+	return response.StatusCode, body, nil
 }
 
 // silent explains why there was no answer.
@@ -294,6 +307,30 @@ func printStatus(w io.Writer, s api.Status) error {
 		return err
 	}
 	return p.write(w, "  ", false)
+}
+
+// metrics prints what a scrape would read. The agent has no port for that: its metrics are on the socket, which only root may open.
+func (n *node) metrics() *cobra.Command {
+	const path = "/metrics"
+	return &cobra.Command{
+		Use:     "metrics",
+		Short:   "The agent's metrics, in Prometheus' text format",
+		Example: "  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			code, body, err := n.get(cmd.Context(), path, nil)
+			switch {
+			case err != nil:
+				return err
+			case code == http.StatusNotFound:
+				return errors.New("the agent has no metrics: remove enablePrometheusMetrics: false from antrea-agent.conf, and restart the agent")
+			case code != http.StatusOK:
+				return n.unexpected(code, path)
+			}
+			_, err = cmd.OutOrStdout().Write(body)
+			return err
+		},
+	}
 }
 
 // check is for probes: silent and 0 when the Node's network works.

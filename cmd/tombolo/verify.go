@@ -28,10 +28,10 @@ func (c *cluster) verify() *cobra.Command {
 		Use:   "verify A B",
 		Short: "Check two members of a ClusterSet: what they know of each other, and packets both ways",
 		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. Each check is a line:\n" +
-			"passed or failed, with its time, and with a remedy when it failed; the exit code is 1 when one failed. Temporary Pods in a\n" +
-			"temporary Namespace of both send the packets; they are taken away again, also after an interrupt.",
+			"pass, fail, or skip with the reason, its time, and a remedy when it failed; the exit code is 1 when one failed, and skipped\n" +
+			"ones do not count. Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
 		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
-		Args:    cobra.ExactArgs(2),
+		Args:    words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.server != "" {
 				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
@@ -80,7 +80,7 @@ func (c *cluster) verify() *cobra.Command {
 			return nil
 		},
 	}
-	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers and agents")
+	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers")
 	cmd.Flags().StringVar(&o.Image, "image", "", "image of the probes, with the program tombolo; that of the agents when empty")
 	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute, "how long to wait for each Pod, import and first answer")
 	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false, "also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node for seconds, and see that the others carry on")

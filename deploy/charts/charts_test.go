@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -320,10 +321,22 @@ func TestControllerValues(t *testing.T) {
 	if err != nil || c.EndpointIPType != "PodIP" || !c.PublishPodAddresses || c.ServiceCIDR != "10.2.0.0/16" || len(c.PodCIDRs) != 1 || c.LeaderElection.LeaderElect == nil {
 		t.Errorf("%v: %+v", err, c)
 	}
+	_, manifest = rendered(t, Multicluster, "antrea-multicluster", readValues(t, "role: leader\nmetrics: {bindAddress: ':8081'}\nleaderElection: {leaseDuration: 30s, renewDeadline: 20s}\n"))
+	c, err = config.Parse([]byte(data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml")))
+	if l := c.LeaderElection; err != nil || c.Metrics.BindAddress != ":8081" || l.LeaseDuration.Duration != 30*time.Second || l.RenewDeadline.Duration != 20*time.Second || l.RetryPeriod.Duration != 2*time.Second {
+		t.Errorf("%v: %+v", err, c)
+	}
+	_, manifest = rendered(t, Multicluster, "kube-system", readValues(t, "activeGateways: 2\n"))
+	if text := data(t, manifest, "antrea-mc-controller-config", "controller_manager_config.yaml"); strings.Count(text, "activeGateways") != 1 || !strings.Contains(text, "\nactiveGateways: 2") {
+		t.Errorf("activeGateways is not there once:\n%s", text)
+	}
 	for values, want := range map[string]string{
-		"role: follower\n":        "at '/role': value must be one of 'leader', 'member'",
-		"endpointIPType: podip\n": "at '/endpointIPType': value must be one of",
-		"podCIDR: [x]\n":          "additional properties 'podCIDR' not allowed",
+		"leaderElection: {leaderElect: false}\n": "at '/leaderElection': additional properties 'leaderElect' not allowed",
+		"metrics: {bindAddress: 0}\n":            "at '/metrics/bindAddress': got number, want string",
+		"webhook: {port: 1}\n":                   "additional properties 'webhook' not allowed",
+		"role: follower\n":                       "at '/role': value must be one of 'leader', 'member'",
+		"endpointIPType: podip\n":                "at '/endpointIPType': value must be one of",
+		"podCIDR: [x]\n":                         "additional properties 'podCIDR' not allowed",
 	} {
 		if _, err := Render(".", Multicluster, "kube-system", readValues(t, values)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: have %v, want %q", values, err, want)

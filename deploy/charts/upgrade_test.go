@@ -79,3 +79,83 @@ func TestUpgradeCommands(t *testing.T) {
 		t.Errorf("all:\n%swant\n%s", have, want)
 	}
 }
+
+// TestUninstallCommands runs the commands of docs/install.md that remove one role of a cluster that is leader and member, and then the
+// agents: what the other role needs stays.
+func TestUninstallCommands(t *testing.T) {
+	config := apiserver.Start(t)
+	run := func(input string, args ...string) string {
+		t.Helper()
+		out, err := kubectl(t, config, input, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	document, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// documented runs the commands that begin with some words, as the document has them.
+	documented := func(begin string) {
+		t.Helper()
+		found := false
+		for line := range strings.Lines(strings.ReplaceAll(string(document), "\\\n", "")) {
+			if !strings.HasPrefix(line, begin) {
+				continue
+			}
+			found = true
+			command, _, _ := strings.Cut(strings.ReplaceAll(line, "deploy/", "../"), "#")
+			run("", strings.Fields(command)[1:]...)
+		}
+		if !found {
+			t.Errorf("docs/install.md has no command %s", begin)
+		}
+	}
+	run("", "create", "namespace", "antrea-multicluster")
+	install := func() {
+		t.Helper()
+		run(manifests(t, "multicluster/antrea-multicluster-member.yml", "multicluster/antrea-multicluster-leader.yml"), "apply", "-f", "-")
+	}
+	left := func() string {
+		return run("", "get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,flowschema", "-o", "name") +
+			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
+	}
+	bare := left()
+	install()
+	documented("kubectl delete validatingwebhookconfiguration antrea-mc-")
+	documented("kubectl delete -n kube-system --ignore-not-found deployment/antrea-mc-controller")
+	documented("kubectl delete clusterrolebinding/antrea-mc-controller-rolebinding")
+	withoutMember := left()
+	for _, gone := range []string{"kube-system Deployment antrea-mc-", "kube-system ServiceAccount antrea-mc-", "kube-system Role antrea-mc-", "role.rbac.authorization.k8s.io/antrea-mc-", "binding.rbac.authorization.k8s.io/antrea-mc-", "configuration.admissionregistration.k8s.io/antrea-mc-"} {
+		if strings.Contains(withoutMember, gone) {
+			t.Errorf("the member has gone, and %s has not:\n%s", gone, withoutMember)
+		}
+	}
+	for _, stays := range []string{"/clustersets.", "antrea-multicluster Deployment antrea-mc-controller"} {
+		if !strings.Contains(withoutMember, stays) {
+			t.Errorf("the leader lacks %s:\n%s", stays, withoutMember)
+		}
+	}
+	install()
+	run("", "delete", "--ignore-not-found", "-f", "../multicluster/antrea-multicluster-leader-namespaced.yml")
+	withoutLeader := left()
+	if strings.Contains(withoutLeader, "antrea-multicluster Deployment") || strings.Contains(withoutLeader, "/antrea-multicluster-") {
+		t.Errorf("the leader has not gone:\n%s", withoutLeader)
+	}
+	for _, stays := range []string{"/clustersets.", "kube-system Deployment antrea-mc-controller", "/antrea-mc-validating-webhook-configuration"} {
+		if !strings.Contains(withoutLeader, stays) {
+			t.Errorf("the member lacks %s:\n%s", stays, withoutLeader)
+		}
+	}
+	documented("kubectl delete -f deploy/multicluster/antrea-multicluster-member.yml")
+	documented("kubectl delete -f deploy/multicluster/antrea-multicluster-leader.yml")
+
+	run(manifests(t, "agent/tombolo-crds.yml"), "apply", "-f", "-")
+	run(manifests(t, "agent/tombolo.yml"), "apply", "-f", "-")
+	documented("kubectl delete validatingadmissionpolicybinding tombolo-tiers")
+	documented("kubectl delete -f deploy/agent/")
+	if now := left(); now != bare {
+		t.Errorf("what was there before:\n%s\nis there now:\n%s", bare, now)
+	}
+}

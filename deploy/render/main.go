@@ -68,9 +68,12 @@ func main() {
 	flag.StringVar(&r.registry, "registry", "", "registry and path of the images, instead of the charts'")
 	flag.StringVar(&r.tag, "tag", "", "tag of the images, instead of the charts'")
 	flag.Parse()
-	err := r.write(*out)
-	if err == nil && *out == "deploy" && r == (renderer{}) {
-		err = derived(*out)
+	var err error
+	if *out == "deploy" && r == (renderer{}) {
+		err = derived(*out) // first: the schemas are of the values that charts are rendered with
+	}
+	if err == nil {
+		err = r.write(*out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "render:", err)
@@ -198,11 +201,15 @@ var imagesSchema = map[string]any{
 }
 
 // controllerSchema are the values of the multi-cluster chart: the keys of the controller's configuration that its ConfigMap does not fix, and
-// the chart's own.
+// the chart's own. The chart's Service and probes have the ports of health and webhook, and its Role the name of the Lease.
 func controllerSchema() map[string]any {
 	all := config.Schema()
-	for _, fixed := range []string{"apiVersion", "kind", "health", "metrics", "webhook", "leaderElection"} {
+	for _, fixed := range []string{"apiVersion", "kind", "health", "webhook"} {
 		delete(all, fixed)
+	}
+	election := all["leaderElection"].(map[string]any)["properties"].(map[string]any)
+	for _, fixed := range []string{"leaderElect", "resourceLock", "resourceName", "resourceNamespace"} {
+		delete(election, fixed)
 	}
 	all["role"] = map[string]any{"enum": []string{"leader", "member"}}
 	all["replicas"] = map[string]any{"type": "integer", "minimum": 0}

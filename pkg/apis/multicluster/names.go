@@ -169,6 +169,13 @@ const EndpointSliceManager = "antrea-mc-controller.multicluster.tombolo.io"
 // ControllerName is the ServiceAccount and the Deployment of the multi-cluster controller.
 const ControllerName = "antrea-mc-controller"
 
+// AgentNamespace and AgentName are those of the agents' ServiceAccount. Their manifest and chart are for that Namespace alone, whatever
+// Namespace the multi-cluster controller is in.
+const (
+	AgentNamespace = "kube-system"
+	AgentName      = "antrea-agent"
+)
+
 // MemberRole is the Role in the Common Area that every member is bound to.
 const MemberRole = "antrea-mc-member-cluster-role"
 

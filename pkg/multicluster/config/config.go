@@ -6,14 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 )
 
 // Values of EndpointIPType: what other clusters reach an exported Service by.
@@ -129,15 +129,14 @@ func Load(path string) (Config, error) {
 func Parse(b []byte) (Config, error) {
 	c := Default()
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
-		text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-		text = strings.TrimPrefix(text, "error unmarshaling JSON: while decoding JSON: ")
-		return Config{}, fmt.Errorf("%s; mend or remove it (the keys are those of kind MultiClusterConfig)", text)
+		return Config{}, malformed(b, err)
 	}
-	if c.Kind != "" && c.Kind != "MultiClusterConfig" {
-		return Config{}, fmt.Errorf("kind: %q is not MultiClusterConfig", c.Kind)
+	const kind, version = "MultiClusterConfig", "multicluster.crd.antrea.io/v1alpha1"
+	if c.Kind != "" && c.Kind != kind {
+		return Config{}, fmt.Errorf("kind: %q is not supported: expected %s; correct or remove the line", c.Kind, kind)
 	}
-	if c.APIVersion != "" && c.APIVersion != "multicluster.crd.antrea.io/v1alpha1" {
-		return Config{}, fmt.Errorf("apiVersion: %q is not multicluster.crd.antrea.io/v1alpha1", c.APIVersion)
+	if c.APIVersion != "" && c.APIVersion != version {
+		return Config{}, fmt.Errorf("apiVersion: %q is not supported: expected %s; correct or remove the line", c.APIVersion, version)
 	}
 	return c, c.check()
 }

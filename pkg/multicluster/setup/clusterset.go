@@ -28,7 +28,7 @@ import (
 // Init makes the leader's ClusterSet. then is what else belongs to it: if it fails, the ClusterSet goes again.
 func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
 	if err := CheckClusterID(clusterID); err != nil {
-		return err
+		return fmt.Errorf("%w; correct --clusterid", err)
 	}
 	m := &made{Cluster: c}
 	err := m.clusterSet(ctx, &mcv1alpha2.ClusterSet{
@@ -217,7 +217,7 @@ func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 		return err
 	}
 	if err := CheckClusterID(j.ClusterID); err != nil {
-		return err
+		return fmt.Errorf("%w; correct clusterID in the join configuration, or --clusterid", err)
 	}
 	if !j.SkipLeaderCheck {
 		if err := c.checkLeader(ctx, j); err != nil {

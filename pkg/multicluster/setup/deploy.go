@@ -45,7 +45,7 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 	for _, o := range all {
 		done, err := c.apply(ctx, objects, o)
 		if err != nil {
-			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+			return fmt.Errorf("apply %s %s: %w%s", o.GetKind(), o.GetName(), err, remedy(err))
 		}
 		c.say("%s/%s %s", o.GetKind(), o.GetName(), done)
 	}

@@ -91,14 +91,22 @@ func (m *made) undo(ctx context.Context, failed error) error {
 
 // explain adds to an API server's error what it is about, and what to do where that is known.
 func explain(verb, kind string, o client.Object, err error) error {
-	remedy := ""
+	what := ""
 	switch {
 	case meta.IsNoMatchError(err), apierrors.IsNotFound(err) && verb == "create":
-		remedy = fmt.Sprintf("; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)", o.GetNamespace())
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		remedy = "; use a kubeconfig that may do so"
+		what = fmt.Sprintf("; does Namespace %s exist, and were the multi-cluster manifests applied to this cluster? (mc deploy)", o.GetNamespace())
+	default:
+		what = remedy(err)
 	}
-	return fmt.Errorf("%s %s %s/%s: %w%s", verb, kind, o.GetNamespace(), o.GetName(), err, remedy)
+	return fmt.Errorf("%s %s %s/%s: %w%s", verb, kind, o.GetNamespace(), o.GetName(), err, what)
+}
+
+// remedy is what to do about a request that an API server refuses, after a semicolon, or nothing.
+func remedy(err error) string {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return "; use a kubeconfig that may do so"
+	}
+	return ""
 }
 
 func kindOf(o client.Object) string {

@@ -61,7 +61,7 @@ func CheckClusterID(id string) error {
 func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
 	if clusterID != "" {
 		if err := CheckClusterID(clusterID); err != nil {
-			return err
+			return fmt.Errorf("%w; correct --cluster-id", err)
 		}
 	}
 	if name == multicluster.ControllerName || name == "default" {

@@ -77,9 +77,9 @@ func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 func (r *run) failover(ctx context.Context, from int, address, gateway string) (string, error) {
 	to := 1 - from
 	var pods corev1.PodList
-	err := r.clusters[to].Client.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": gateway})
+	err := r.clusters[to].Client.List(ctx, &pods, client.InNamespace(multicluster.AgentNamespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": gateway})
 	if err != nil {
-		return "", fmt.Errorf("list Pods of Namespace %s in %s: %w", r.Namespace, r.clusters[to].Name, err)
+		return "", fmt.Errorf("list Pods of Namespace %s in %s: %w", multicluster.AgentNamespace, r.clusters[to].Name, err)
 	}
 	if len(pods.Items) != 1 {
 		return "", wrongf("see the DaemonSet tombolo-ovs", "Node %s of %s has %d Pods of component tombolo-ovs, want one", gateway, r.clusters[to].Name, len(pods.Items))
@@ -138,7 +138,7 @@ func (r *run) lose(ctx context.Context, from int, name string, to int, ovs *core
 	}
 	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
 		var pods corev1.PodList
-		err := c.List(ctx, &pods, client.InNamespace(r.Namespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": ovs.Spec.NodeName})
+		err := c.List(ctx, &pods, client.InNamespace(ovs.Namespace), client.MatchingLabels{"component": "tombolo-ovs"}, client.MatchingFields{"spec.nodeName": ovs.Spec.NodeName})
 		for _, p := range pods.Items {
 			for _, condition := range p.Status.Conditions {
 				if p.UID != ovs.UID && condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
@@ -149,7 +149,7 @@ func (r *run) lose(ctx context.Context, from int, name string, to int, ovs *core
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("no new Pod of Open vSwitch is Ready on Node %s of %s: %w; see `kubectl get pods -n %s`", ovs.Spec.NodeName, r.clusters[to].Name, err, r.Namespace)
+		return fmt.Errorf("no new Pod of Open vSwitch is Ready on Node %s of %s: %w; see `kubectl get pods -n %s`", ovs.Spec.NodeName, r.clusters[to].Name, err, ovs.Namespace)
 	}
 	return nil
 }

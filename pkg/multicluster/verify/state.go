@@ -3,6 +3,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type state struct {
 	Image    string         // of the agent; empty where there is none
 }
 
-// read reads the state of a member whose controller and agents are in a Namespace.
+// read reads the state of a member whose controller is in a Namespace. Agents are in multicluster.AgentNamespace.
 func read(ctx context.Context, c Cluster, namespace string) (state, error) {
 	s := state{Name: c.Name}
 	var sets mcv1alpha2.ClusterSetList
@@ -43,17 +44,17 @@ func read(ctx context.Context, c Cluster, namespace string) (state, error) {
 	}
 	s.Sets, s.Gateways, s.Imports = sets.Items, gateways.Items, imports.Items
 	var settings corev1.ConfigMap
-	err := c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "antrea-config"}, &settings)
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: multicluster.AgentNamespace, Name: "antrea-config"}, &settings)
 	if client.IgnoreNotFound(err) != nil {
-		return s, fmt.Errorf("read ConfigMap %s/antrea-config: %w", namespace, err)
+		return s, fmt.Errorf("read ConfigMap %s/antrea-config: %w", multicluster.AgentNamespace, err)
 	}
 	if parsed, _, err := config.Parse([]byte(settings.Data["antrea-agent.conf"])); err == nil {
 		s.Agent = &parsed
 	}
 	var agents appsv1.DaemonSet
-	err = c.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "tombolo-agent"}, &agents)
+	err = c.Client.Get(ctx, client.ObjectKey{Namespace: multicluster.AgentNamespace, Name: "tombolo-agent"}, &agents)
 	if client.IgnoreNotFound(err) != nil {
-		return s, fmt.Errorf("read DaemonSet %s/tombolo-agent: %w", namespace, err)
+		return s, fmt.Errorf("read DaemonSet %s/tombolo-agent: %w", multicluster.AgentNamespace, err)
 	}
 	if containers := agents.Spec.Template.Spec.Containers; len(containers) > 0 {
 		s.Image = containers[0].Image
@@ -148,6 +149,13 @@ func together(a, b state) (string, error) {
 func (s state) gateways() (string, error) {
 	if s.Agent != nil && !s.Agent.MulticlusterGateway() {
 		return "", wrongf("set both in ConfigMap antrea-config, and restart the agents", "the agents of %s have featureGates.Multicluster or multicluster.enableGateway off", s.Name)
+	}
+	if s.Agent != nil && len(s.Sets) > 0 {
+		where := s.Sets[0].Namespace
+		if watched := cmp.Or(s.Agent.Multicluster.Namespace, multicluster.AgentNamespace); watched != where {
+			return "", wrongf("set multicluster.namespace: "+where+" in antrea-agent.conf of ConfigMap "+multicluster.AgentNamespace+"/antrea-config, and restart the agents",
+				"the agents of %s look for Gateways in Namespace %s, and its controller is in %s", s.Name, watched, where)
+		}
 	}
 	if len(s.Gateways) == 0 {
 		return "", wrongf("annotate a Ready Node: kubectl annotate node NODE multicluster.antrea.io/gateway=true", "%s has no Gateway", s.Name)

@@ -4,8 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -71,6 +73,9 @@ func TestObjects(t *testing.T) {
 		{"one ID twice", func(a, b *state) { b.Sets[0].Spec.ClusterID = "east" }, "east and west have the same cluster ID, east"},
 		{"two ClusterSets", func(a, b *state) { b.Sets[0].Name = "other" }, "east is in ClusterSet set (area), west in other (area)"},
 		{"no gateway", func(a, b *state) { b.Gateways = nil }, "west has no Gateway => annotate a Ready Node"},
+		{"gateways elsewhere", func(a, b *state) { b.Sets[0].Namespace = "multi" },
+			"the agents of west look for Gateways in Namespace kube-system, and its controller is in multi => set multicluster.namespace: multi in antrea-agent.conf"},
+		{"a controller elsewhere, which its agents know", func(a, b *state) { b.Sets[0].Namespace, b.Agent.Multicluster.Namespace = "multi", "multi" }, ""},
 		{"gateways off", func(a, b *state) { b.Agent.Multicluster.EnableGateway = false }, "the agents of west have featureGates.Multicluster or multicluster.enableGateway off"},
 		{"not imported", func(a, b *state) { a.Imports = nil }, "east has no ClusterInfoImport of west"},
 		{"another gateway", func(a, b *state) { b.Gateways[0].GatewayIP = "10.0.0.9" }, "east knows gateways 10.0.0.2 of west, which has 10.0.0.9"},
@@ -121,5 +126,26 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("have %q, want %q", have, row.want)
 			}
 		})
+	}
+}
+
+// TestRead reads a member whose controller is not where the agents are.
+func TestRead(t *testing.T) {
+	info := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "west-clusterinfo"}}
+	elsewhere := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "old"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "antrea-config"}, Data: map[string]string{"antrea-agent.conf": "featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, namespace: multi}\n"}}
+	agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "tombolo-agent"}}
+	agents.Spec.Template.Spec.Containers = []corev1.Container{{Image: "tombolo/tombolo-agent:dev"}}
+	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(
+		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "set"}},
+		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "node-1"}},
+		info, elsewhere, settings, agents).Build()
+	s, err := read(t.Context(), Cluster{Name: "east", Client: c}, "multi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Sets) != 1 || len(s.Gateways) != 1 || s.Gateways[0].Name != "node-1" || len(s.Imports) != 1 || s.Agent == nil || s.Agent.Multicluster.Namespace != "multi" ||
+		s.Image != "tombolo/tombolo-agent:dev" {
+		t.Errorf("have %+v", s)
 	}
 }

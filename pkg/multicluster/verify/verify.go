@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -45,7 +46,7 @@ type Cluster struct {
 
 // Options of a run.
 type Options struct {
-	Namespace string        // of the members' controllers and agents
+	Namespace string        // of the members' controllers
 	Image     string        // of the probes; that of the agents when empty
 	Limit     time.Duration // for each thing that the clusters need time for
 	// Disruptive has the switch of a Gateway of each cluster start again, to see that the others carry on.
@@ -284,19 +285,22 @@ func size(a probe.Answer) (string, error) {
 // server runs a server, exports its Service, and returns the Pod's address.
 func (r *run) server(ctx context.Context, i int) (string, error) {
 	c := r.clusters[i].Client
-	for _, o := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name, Labels: map[string]string{"app": "tombolo-verify"}}},
-		&corev1.Service{ObjectMeta: r.meta(service(i)), Spec: corev1.ServiceSpec{
+	for _, made := range []struct {
+		kind   string
+		object client.Object
+	}{
+		{"Namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name, Labels: map[string]string{"app": "tombolo-verify"}}}},
+		{"Service", &corev1.Service{ObjectMeta: r.meta(service(i)), Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "tombolo-verify-server"},
 			Ports: []corev1.ServicePort{
 				{Name: "http", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolTCP},
 				{Name: "datagrams", Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port), Protocol: corev1.ProtocolUDP},
 			},
-		}},
-		&mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(i))},
+		}}},
+		{"ServiceExport", &mcsv1alpha1.ServiceExport{ObjectMeta: r.meta(service(i))}},
 	} {
-		if err := c.Create(ctx, o); err != nil {
-			return "", fmt.Errorf("create %T %s: %w", o, o.GetName(), err)
+		if err := c.Create(ctx, made.object); err != nil {
+			return "", r.notMade(i, made.kind, made.object.GetName(), err)
 		}
 	}
 	pod, err := r.pod(ctx, i, "server", []string{"serve", "--name", service(i)}, func(p *corev1.Pod) bool {
@@ -306,6 +310,18 @@ func (r *run) server(ctx context.Context, i int) (string, error) {
 		return "", err
 	}
 	return pod.Status.PodIP, nil
+}
+
+// notMade is the error of an object that an API server did not create.
+func (r *run) notMade(i int, kind, name string, err error) error {
+	remedy := ""
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		remedy = "use a kubeconfig that may create Namespaces, Pods, Services, ServiceExports and policies there"
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		remedy = "the definitions of the cluster are incomplete: apply tombolo-crds.yml, and the member's manifest (tombolo mc deploy membercluster)"
+	}
+	return &wrong{what: fmt.Sprintf("create %s %s in %s: %v", kind, name, r.clusters[i].Name, err), remedy: remedy}
 }
 
 func (r *run) meta(name string) metav1.ObjectMeta {
@@ -336,7 +352,7 @@ func (r *run) pod(ctx context.Context, i int, name string, args []string, wanted
 	pod.Labels = map[string]string{"app": "tombolo-verify-" + role}
 	c := r.clusters[i].Client
 	if err := c.Create(ctx, pod); err != nil {
-		return nil, fmt.Errorf("create Pod %s/%s in %s: %w", r.name, name, r.clusters[i].Name, err)
+		return nil, r.notMade(i, "Pod", r.name+"/"+name, err)
 	}
 	err := r.wait(ctx, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(pod), pod)
@@ -419,14 +435,16 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 	if err != nil {
 		return nil, err
 	}
-	var answers []probe.Answer
+	said := ""
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.State.Terminated != nil {
-			err = json.Unmarshal([]byte(s.State.Terminated.Message), &answers)
+			said = s.State.Terminated.Message
 		}
 	}
-	if err != nil || len(answers) != len(questions) {
-		return nil, fmt.Errorf("the client in %s says nothing that can be read: %w", r.clusters[at].Name, err)
+	var answers []probe.Answer
+	if err := json.Unmarshal([]byte(said), &answers); err != nil || len(answers) != len(questions) {
+		return nil, wrongf("use the `tombolo` of the version that the agents' image has, or give --image one of this version",
+			"the result of Pod %s/%s in %s cannot be read: its termination message is %q, expected %d answers", r.name, name, r.clusters[at].Name, said, len(questions))
 	}
 	return answers, nil
 }
@@ -447,7 +465,7 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 	}
 	server := r.clusters[1-from].Client
 	if err := server.Create(ctx, drop); err != nil {
-		return "", fmt.Errorf("create a NetworkPolicy of crd.antrea.io in %s: %w", r.clusters[1-from].Name, err)
+		return "", r.notMade(1-from, "NetworkPolicy of crd.antrea.io", drop.GetName(), err)
 	}
 	question := probe.Question{Name: "policy", Address: endpoint(address), Want: service(1 - from), Refused: true}
 	const remedy = "see the status of policies and `tombolo policy why` on the server's Node; both controllers need enableStretchedNetworkPolicy too"

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -149,10 +150,13 @@ func (h *handlers) clusterClaim(ctx context.Context, req admission.Request) admi
 	return admission.Allowed("")
 }
 
-// gateway lets only the controller and the agents write Gateways.
+// gateway lets only the controller and the agents write Gateways. Agents run in kube-system, in whatever Namespace the
+// controller is: the Gateways are in that one.
 func (h *handlers) gateway(_ context.Context, req admission.Request) admission.Response {
-	if namespace, name, ok := caller(req.UserInfo.Username); ok && namespace == h.namespace &&
-		(name == multicluster.ControllerName || name == "antrea-agent") {
+	namespace, name, _ := caller(req.UserInfo.Username)
+	switch (types.NamespacedName{Namespace: namespace, Name: name}) {
+	case types.NamespacedName{Namespace: h.namespace, Name: multicluster.ControllerName},
+		types.NamespacedName{Namespace: multicluster.AgentNamespace, Name: multicluster.AgentName}:
 		return admission.Allowed("")
 	}
 	return denied("Gateways are written by the multi-cluster controller: annotate a Node with %s instead", multicluster.AnnotationGateway)

@@ -631,7 +631,8 @@ func TestMarkResourceExport(t *testing.T) {
 func TestReviewGateway(t *testing.T) {
 	h := newHandlers(t, Member)
 	for user, want := range map[string]string{
-		controller: "", "system:serviceaccount:area:antrea-agent": "",
+		controller: "", "system:serviceaccount:kube-system:antrea-agent": "", "system:serviceaccount:area:antrea-agent": "annotate a Node",
+		"system:serviceaccount:kube-system:antrea-mc-controller": "annotate a Node",
 		admin: "annotate a Node", eastUser: "annotate a Node", "system:serviceaccount:default:antrea-mc-controller": "annotate a Node",
 	} {
 		check(t, h.gateway(t.Context(), request(t, user, create, nil, &mcv1alpha1.Gateway{})), want)

@@ -118,9 +118,12 @@ func (h *handlers) account(ctx context.Context, name string) (*corev1.ServiceAcc
 func (h *handlers) area(ctx context.Context) ([]*corev1.ServiceAccount, []*mcv1alpha1.MemberClusterAnnounce, *admission.Response) {
 	var accounts corev1.ServiceAccountList
 	var announces mcv1alpha1.MemberClusterAnnounceList
-	for _, list := range []client.ObjectList{&accounts, &announces} {
-		if err := h.client.List(ctx, list, client.InNamespace(h.namespace)); err != nil {
-			r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("list %T: %w", list, err))
+	for _, list := range []struct {
+		kinds string
+		into  client.ObjectList
+	}{{"ServiceAccounts", &accounts}, {"MemberClusterAnnounces", &announces}} {
+		if err := h.client.List(ctx, list.into, client.InNamespace(h.namespace)); err != nil {
+			r := admission.Errored(http.StatusInternalServerError, fmt.Errorf("list %s of Namespace %s: %w", list.kinds, h.namespace, err))
 			return nil, nil, &r
 		}
 	}
