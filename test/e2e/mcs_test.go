@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// hello are the Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
+// hello are two Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
 const hello = `
 apiVersion: v1
 kind: Namespace
@@ -24,7 +24,7 @@ apiVersion: apps/v1
 kind: %[2]s
 metadata: {name: hello, namespace: mcs}
 spec:
-  replicas: %[7]d
+  replicas: 2
   %[3]s
   selector: {matchLabels: {app: hello}}
   template:
@@ -48,7 +48,7 @@ metadata: {name: hello, namespace: mcs}
 spec:
   %[4]s
   selector: {app: hello}
-  ports: [{name: %[5]s, port: %[6]d, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
+  ports: [{name: tcp, port: 42, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
 `
 
 const helloExport = `
@@ -64,12 +64,11 @@ func testMultiClusterServices(t *testing.T) {
 	const name, local = "hello.mcs.svc.clusterset.local", "hello.mcs.svc.cluster.local"
 	both := []string{"east", "west"}
 	must(t, world.DNS(ctx, both...))
-	set := func(cluster, port string, number int) {
-		t.Helper()
-		must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "Deployment", "", "sessionAffinity: ClientIP", port, number, 2)))
+	manifest := func(cluster, kind, workload, service string) string {
+		return fmt.Sprintf(hello, scenario.ClusterID(cluster), kind, workload, service)
 	}
 	for _, cluster := range both {
-		set(cluster, "tcp", 42)
+		must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "sessionAffinity: ClientIP")))
 	}
 	for _, cluster := range both {
 		kubectl(t, cluster, "rollout", "status", "deployment/hello", "-n", "mcs", "--timeout=90s")
@@ -128,6 +127,41 @@ func testMultiClusterServices(t *testing.T) {
 			return err
 		})
 	}
+	// headless asks for the names of the two Pods that a headless Service has in each cluster, and returns the addresses of all.
+	headless := func(t *testing.T, workload string) []string {
+		t.Helper()
+		var all, srv []string
+		own, named := map[string][]string{}, map[string]string{}
+		for _, cluster := range both {
+			kubectl(t, cluster, "rollout", "status", workload, "-n", "mcs", "--timeout=90s")
+			pods := kubectl(t, cluster, "get", "pods", "-l", "app=hello", "-n", "mcs", "-o", `jsonpath={range .items[*]}{.status.podIP} {.spec.hostname}{"\n"}{end}`)
+			for line := range strings.Lines(pods) {
+				ip, host, _ := strings.Cut(strings.TrimSpace(line), " ")
+				if host == "" {
+					host = strings.ReplaceAll(ip, ".", "-")
+				}
+				host = fmt.Sprintf("%s.%s.%s", host, scenario.ClusterID(cluster), name)
+				own[cluster], named[host] = append(own[cluster], ip), ip
+				srv = append(srv, "8080 "+host+".")
+			}
+			if len(own[cluster]) != 2 {
+				t.Fatalf("%s has the Pods %q, want two", cluster, pods)
+			}
+			slices.Sort(own[cluster])
+			all = append(all, own[cluster]...)
+		}
+		slices.Sort(all)
+		slices.Sort(srv)
+		for _, cluster := range both {
+			resolves(t, cluster, name, all)
+			resolves(t, cluster, name, srv, "--srv")
+			for host, ip := range named {
+				resolves(t, cluster, host, []string{ip})
+			}
+			resolves(t, cluster, local, own[cluster])
+		}
+		return all
+	}
 
 	t.Run("17 not exported", func(t *testing.T) {
 		for _, cluster := range both {
@@ -172,31 +206,30 @@ func testMultiClusterServices(t *testing.T) {
 	})
 	for _, cluster := range both {
 		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
-		kubectl(t, cluster, "delete", "service/hello", "deployment/hello", "-n", "mcs")
+		kubectl(t, cluster, "delete", "service", "hello", "-n", "mcs")
 	}
-	t.Run("25 to 27 headless", func(t *testing.T) {
+	t.Run("25, 27 headless Deployment", func(t *testing.T) {
 		for _, cluster := range both {
 			nowhere(t, cluster)
-			must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "StatefulSet", "serviceName: hello", "clusterIP: None", "tcp", 42, 1)+"---"+helloExport))
 		}
-		var all, srv []string
-		pods := map[string]string{}
 		for _, cluster := range both {
-			kubectl(t, cluster, "rollout", "status", "statefulset/hello", "-n", "mcs", "--timeout=90s")
-			pods[cluster] = kubectl(t, cluster, "get", "pod", "hello-0", "-n", "mcs", "-o", "jsonpath={.status.podIP}")
-			all = append(all, pods[cluster])
-			srv = append(srv, fmt.Sprintf("8080 hello-0.%s.%s.", scenario.ClusterID(cluster), name))
+			must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "clusterIP: None")+"---"+helloExport))
 		}
-		slices.Sort(all)
-		slices.Sort(srv)
+		headless(t, "deployment/hello")
+	})
+	for _, cluster := range both {
+		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
+		kubectl(t, cluster, "delete", "deployment", "hello", "-n", "mcs")
+		kubectl(t, cluster, "wait", "--for=delete", "pod", "-l", "app=hello", "-n", "mcs", "--timeout=60s")
+	}
+	t.Run("25 to 27 headless StatefulSet", func(t *testing.T) {
 		for _, cluster := range both {
-			resolves(t, cluster, name, all)
-			for of, ip := range pods {
-				resolves(t, cluster, fmt.Sprintf("hello-0.%s.%s", scenario.ClusterID(of), name), []string{ip})
-			}
-			resolves(t, cluster, name, srv, "--srv")
-			resolves(t, cluster, local, []string{pods[cluster]})
+			nowhere(t, cluster)
 		}
+		for _, cluster := range both {
+			must(t, world.Apply(ctx, cluster, manifest(cluster, "StatefulSet", "serviceName: hello", "clusterIP: None")+"---"+helloExport))
+		}
+		headless(t, "statefulset/hello")
 		for _, cluster := range both {
 			kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
 		}
