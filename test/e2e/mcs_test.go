@@ -68,7 +68,7 @@ func testMultiClusterServices(t *testing.T) {
 		return fmt.Sprintf(hello, scenario.ClusterID(cluster), kind, workload, service)
 	}
 	for _, cluster := range both {
-		must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "sessionAffinity: ClientIP")))
+		must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "sessionAffinity: None")))
 	}
 	for _, cluster := range both {
 		kubectl(t, cluster, "rollout", "status", "deployment/hello", "-n", "mcs", "--timeout=90s")
@@ -112,19 +112,23 @@ func testMultiClusterServices(t *testing.T) {
 		})
 		return []string{out}
 	}
-	// only asks until all of some answers come from one cluster, and there, since the Service has affinity, from one Pod of two.
-	only := func(t *testing.T, from, to, kind, address string) {
+	// only asks until all answers come from so many Pods, and these are of the clusters named. Without session affinity each of the
+	// 40 connections has a choice of its own: an endpoint that should not be there is seen.
+	only := func(t *testing.T, from, kind, address string, pods int, to ...string) {
 		t.Helper()
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
-			out, err := world.Exec(ctx, from, "mcs/client", "/echo", kind, address, "--count", "10", "--timeout", "2s")
-			a := parseAnswers(out)
-			if err == nil && a.share(scenario.ClusterID(to)+"/") != 10 {
-				err = fmt.Errorf("asked from %s, answers come from %v, want %s alone", from, a.by, to)
+			out, err := world.Exec(ctx, from, "mcs/client", "/echo", kind, address, "--count", "40", "--timeout", "2s")
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
 			}
-			if err == nil && len(a.by) != 1 {
-				err = fmt.Errorf("asked from %s, answers come from %v, want one Pod", from, a.by)
+			a, right := parseAnswers(out), 0
+			for _, cluster := range to {
+				right += a.share(scenario.ClusterID(cluster) + "/")
 			}
-			return err
+			if right != 40 || len(a.by) != pods {
+				return fmt.Errorf("asked from %s, answers come from %v, want %d Pods, of %v alone", from, a.by, pods, to)
+			}
+			return nil
 		})
 	}
 	// headless asks for the names of the two Pods that a headless Service has in each cluster, and returns the addresses of all.
@@ -177,9 +181,9 @@ func testMultiClusterServices(t *testing.T) {
 				resolves(t, cluster, of+name, []string{"42 " + name + "."}, "--srv")
 			}
 			resolves(t, cluster, local, []string{kubectl(t, cluster, "get", "service", "hello", "-n", "mcs", "-o", "jsonpath={.spec.clusterIP}")})
-			only(t, cluster, "east", "get", "http://"+name+":42/")
-			only(t, cluster, "east", "udp", name+":42")
-			only(t, cluster, cluster, "get", "http://"+local+":42/")
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
+			only(t, cluster, "udp", name+":42", 2, "east")
+			only(t, cluster, "get", "http://"+local+":42/", 2, cluster)
 		}
 	})
 	t.Run("20 one port name, two numbers", func(t *testing.T) {
@@ -193,15 +197,28 @@ func testMultiClusterServices(t *testing.T) {
 				}
 				return err
 			})
-			only(t, cluster, "east", "get", "http://"+name+":42/")
+			only(t, cluster, "udp", name+":42", 4, both...) // what west exports has arrived
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
 		}
 	})
 	t.Run("21 other names and numbers", func(t *testing.T) {
 		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p",
 			`[{"op":"replace","path":"/spec/ports/0","value":{"name":"other","port":43,"targetPort":8080,"protocol":"TCP"}}]`)
 		for _, cluster := range both {
-			only(t, cluster, "east", "get", "http://"+name+":42/")
-			only(t, cluster, "west", "get", "http://"+name+":43/")
+			only(t, cluster, "get", "http://"+name+":43/", 2, "west")
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
+			resolves(t, cluster, name, []string{"42 " + name + ".", "43 " + name + "."}, "--srv") // row 23
+			resolves(t, cluster, "_tcp._tcp."+name, []string{"42 " + name + "."}, "--srv")
+			resolves(t, cluster, "_other._tcp."+name, []string{"43 " + name + "."}, "--srv")
+		}
+	})
+	t.Run("5 session affinity", func(t *testing.T) {
+		for _, cluster := range both {
+			kubectl(t, cluster, "patch", "service", "hello", "-n", "mcs", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+		}
+		for _, cluster := range both {
+			only(t, cluster, "get", "http://"+name+":42/", 1, "east")
+			only(t, cluster, "udp", name+":42", 1, both...)
 		}
 	})
 	for _, cluster := range both {
