@@ -232,8 +232,25 @@ func testMultiClusterServices(t *testing.T) {
 		for _, cluster := range both {
 			must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "clusterIP: None")+"---"+helloExport))
 		}
-		headless(t, "deployment/hello")
+		all := headless(t, "deployment/hello")
+
+		// A fifth Pod runs, and is ready when this test says so.
+		kubectl(t, "east", "run", "gated", "-n", "mcs", "--image=tombolo/echo:dev", "--image-pull-policy=Never", "--labels=app=hello",
+			`--overrides={"apiVersion":"v1","spec":{"readinessGates":[{"conditionType":"test/ready"}]}}`, "--", "serve")
+		kubectl(t, "east", "wait", "--for=condition=ContainersReady", "pod/gated", "-n", "mcs", "--timeout=60s")
+		five := append(slices.Clone(all), kubectl(t, "east", "get", "pod", "gated", "-n", "mcs", "-o", "jsonpath={.status.podIP}"))
+		slices.Sort(five)
+		for _, step := range []struct {
+			ready string
+			want  []string
+		}{{"False", all}, {"True", five}, {"False", all}} {
+			kubectl(t, "east", "patch", "pod", "gated", "-n", "mcs", "--subresource=status", "-p", fmt.Sprintf(`{"status":{"conditions":[{"type":"test/ready","status":%q}]}}`, step.ready))
+			for _, cluster := range both {
+				resolves(t, cluster, name, step.want)
+			}
+		}
 	})
+	kubectl(t, "east", "delete", "pod", "gated", "-n", "mcs")
 	for _, cluster := range both {
 		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
 		kubectl(t, cluster, "delete", "deployment", "hello", "-n", "mcs")
