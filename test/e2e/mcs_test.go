@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// hello are the Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
+// hello are two Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
 const hello = `
 apiVersion: v1
 kind: Namespace
@@ -24,7 +24,7 @@ apiVersion: apps/v1
 kind: %[2]s
 metadata: {name: hello, namespace: mcs}
 spec:
-  replicas: %[7]d
+  replicas: 2
   %[3]s
   selector: {matchLabels: {app: hello}}
   template:
@@ -48,7 +48,7 @@ metadata: {name: hello, namespace: mcs}
 spec:
   %[4]s
   selector: {app: hello}
-  ports: [{name: %[5]s, port: %[6]d, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
+  ports: [{name: tcp, port: 42, targetPort: 8080, protocol: TCP}, {name: udp, port: 42, targetPort: 8080, protocol: UDP}]
 `
 
 const helloExport = `
@@ -64,12 +64,11 @@ func testMultiClusterServices(t *testing.T) {
 	const name, local = "hello.mcs.svc.clusterset.local", "hello.mcs.svc.cluster.local"
 	both := []string{"east", "west"}
 	must(t, world.DNS(ctx, both...))
-	set := func(cluster, port string, number int) {
-		t.Helper()
-		must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "Deployment", "", "sessionAffinity: ClientIP", port, number, 2)))
+	manifest := func(cluster, kind, workload, service string) string {
+		return fmt.Sprintf(hello, scenario.ClusterID(cluster), kind, workload, service)
 	}
 	for _, cluster := range both {
-		set(cluster, "tcp", 42)
+		must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "sessionAffinity: None")))
 	}
 	for _, cluster := range both {
 		kubectl(t, cluster, "rollout", "status", "deployment/hello", "-n", "mcs", "--timeout=90s")
@@ -113,20 +112,59 @@ func testMultiClusterServices(t *testing.T) {
 		})
 		return []string{out}
 	}
-	// only asks until all of some answers come from one cluster, and there, since the Service has affinity, from one Pod of two.
-	only := func(t *testing.T, from, to, kind, address string) {
+	// only asks until all answers come from so many Pods, and these are of the clusters named. Without session affinity each of the
+	// 40 connections has a choice of its own: an endpoint that should not be there is seen.
+	only := func(t *testing.T, from, kind, address string, pods int, to ...string) {
 		t.Helper()
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
-			out, err := world.Exec(ctx, from, "mcs/client", "/echo", kind, address, "--count", "10", "--timeout", "2s")
-			a := parseAnswers(out)
-			if err == nil && a.share(scenario.ClusterID(to)+"/") != 10 {
-				err = fmt.Errorf("asked from %s, answers come from %v, want %s alone", from, a.by, to)
+			out, err := world.Exec(ctx, from, "mcs/client", "/echo", kind, address, "--count", "40", "--timeout", "2s")
+			if err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
 			}
-			if err == nil && len(a.by) != 1 {
-				err = fmt.Errorf("asked from %s, answers come from %v, want one Pod", from, a.by)
+			a, right := parseAnswers(out), 0
+			for _, cluster := range to {
+				right += a.share(scenario.ClusterID(cluster) + "/")
 			}
-			return err
+			if right != 40 || len(a.by) != pods {
+				return fmt.Errorf("asked from %s, answers come from %v, want %d Pods, of %v alone", from, a.by, pods, to)
+			}
+			return nil
 		})
+	}
+	// headless asks for the names of the two Pods that a headless Service has in each cluster, and returns the addresses of all.
+	headless := func(t *testing.T, workload string) []string {
+		t.Helper()
+		var all, srv []string
+		own, named := map[string][]string{}, map[string]string{}
+		for _, cluster := range both {
+			kubectl(t, cluster, "rollout", "status", workload, "-n", "mcs", "--timeout=90s")
+			pods := kubectl(t, cluster, "get", "pods", "-l", "app=hello", "-n", "mcs", "-o", `jsonpath={range .items[*]}{.status.podIP} {.spec.hostname}{"\n"}{end}`)
+			for line := range strings.Lines(pods) {
+				ip, host, _ := strings.Cut(strings.TrimSpace(line), " ")
+				if host == "" {
+					host = strings.ReplaceAll(ip, ".", "-")
+				}
+				host = fmt.Sprintf("%s.%s.%s", host, scenario.ClusterID(cluster), name)
+				own[cluster], named[host] = append(own[cluster], ip), ip
+				srv = append(srv, "8080 "+host+".")
+			}
+			if len(own[cluster]) != 2 {
+				t.Fatalf("%s has the Pods %q, want two", cluster, pods)
+			}
+			slices.Sort(own[cluster])
+			all = append(all, own[cluster]...)
+		}
+		slices.Sort(all)
+		slices.Sort(srv)
+		for _, cluster := range both {
+			resolves(t, cluster, name, all)
+			resolves(t, cluster, name, srv, "--srv")
+			for host, ip := range named {
+				resolves(t, cluster, host, []string{ip})
+			}
+			resolves(t, cluster, local, own[cluster])
+		}
+		return all
 	}
 
 	t.Run("17 not exported", func(t *testing.T) {
@@ -143,9 +181,9 @@ func testMultiClusterServices(t *testing.T) {
 				resolves(t, cluster, of+name, []string{"42 " + name + "."}, "--srv")
 			}
 			resolves(t, cluster, local, []string{kubectl(t, cluster, "get", "service", "hello", "-n", "mcs", "-o", "jsonpath={.spec.clusterIP}")})
-			only(t, cluster, "east", "get", "http://"+name+":42/")
-			only(t, cluster, "east", "udp", name+":42")
-			only(t, cluster, cluster, "get", "http://"+local+":42/")
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
+			only(t, cluster, "udp", name+":42", 2, "east")
+			only(t, cluster, "get", "http://"+local+":42/", 2, cluster)
 		}
 	})
 	t.Run("20 one port name, two numbers", func(t *testing.T) {
@@ -159,44 +197,73 @@ func testMultiClusterServices(t *testing.T) {
 				}
 				return err
 			})
-			only(t, cluster, "east", "get", "http://"+name+":42/")
+			only(t, cluster, "udp", name+":42", 4, both...) // what west exports has arrived
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
 		}
 	})
 	t.Run("21 other names and numbers", func(t *testing.T) {
 		kubectl(t, "west", "patch", "service", "hello", "-n", "mcs", "--type=json", "-p",
 			`[{"op":"replace","path":"/spec/ports/0","value":{"name":"other","port":43,"targetPort":8080,"protocol":"TCP"}}]`)
 		for _, cluster := range both {
-			only(t, cluster, "east", "get", "http://"+name+":42/")
-			only(t, cluster, "west", "get", "http://"+name+":43/")
+			only(t, cluster, "get", "http://"+name+":43/", 2, "west")
+			only(t, cluster, "get", "http://"+name+":42/", 2, "east")
+			resolves(t, cluster, name, []string{"42 " + name + ".", "43 " + name + "."}, "--srv") // row 23
+			resolves(t, cluster, "_tcp._tcp."+name, []string{"42 " + name + "."}, "--srv")
+			resolves(t, cluster, "_other._tcp."+name, []string{"43 " + name + "."}, "--srv")
+		}
+	})
+	t.Run("5 session affinity", func(t *testing.T) {
+		for _, cluster := range both {
+			kubectl(t, cluster, "patch", "service", "hello", "-n", "mcs", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+		}
+		for _, cluster := range both {
+			only(t, cluster, "get", "http://"+name+":42/", 1, "east")
+			only(t, cluster, "udp", name+":42", 1, both...)
 		}
 	})
 	for _, cluster := range both {
 		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
-		kubectl(t, cluster, "delete", "service/hello", "deployment/hello", "-n", "mcs")
+		kubectl(t, cluster, "delete", "service", "hello", "-n", "mcs")
 	}
-	t.Run("25 to 27 headless", func(t *testing.T) {
+	t.Run("25, 27 headless Deployment", func(t *testing.T) {
 		for _, cluster := range both {
 			nowhere(t, cluster)
-			must(t, world.Apply(ctx, cluster, fmt.Sprintf(hello, scenario.ClusterID(cluster), "StatefulSet", "serviceName: hello", "clusterIP: None", "tcp", 42, 1)+"---"+helloExport))
 		}
-		var all, srv []string
-		pods := map[string]string{}
 		for _, cluster := range both {
-			kubectl(t, cluster, "rollout", "status", "statefulset/hello", "-n", "mcs", "--timeout=90s")
-			pods[cluster] = kubectl(t, cluster, "get", "pod", "hello-0", "-n", "mcs", "-o", "jsonpath={.status.podIP}")
-			all = append(all, pods[cluster])
-			srv = append(srv, fmt.Sprintf("8080 hello-0.%s.%s.", scenario.ClusterID(cluster), name))
+			must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "clusterIP: None")+"---"+helloExport))
 		}
-		slices.Sort(all)
-		slices.Sort(srv)
-		for _, cluster := range both {
-			resolves(t, cluster, name, all)
-			for of, ip := range pods {
-				resolves(t, cluster, fmt.Sprintf("hello-0.%s.%s", scenario.ClusterID(of), name), []string{ip})
+		all := headless(t, "deployment/hello")
+
+		// A fifth Pod runs, and is ready when this test says so.
+		kubectl(t, "east", "run", "gated", "-n", "mcs", "--image=tombolo/echo:dev", "--image-pull-policy=Never", "--labels=app=hello",
+			`--overrides={"apiVersion":"v1","spec":{"readinessGates":[{"conditionType":"test/ready"}]}}`, "--", "serve")
+		kubectl(t, "east", "wait", "--for=condition=ContainersReady", "pod/gated", "-n", "mcs", "--timeout=60s")
+		five := append(slices.Clone(all), kubectl(t, "east", "get", "pod", "gated", "-n", "mcs", "-o", "jsonpath={.status.podIP}"))
+		slices.Sort(five)
+		for _, step := range []struct {
+			ready string
+			want  []string
+		}{{"False", all}, {"True", five}, {"False", all}} {
+			kubectl(t, "east", "patch", "pod", "gated", "-n", "mcs", "--subresource=status", "-p", fmt.Sprintf(`{"status":{"conditions":[{"type":"test/ready","status":%q}]}}`, step.ready))
+			for _, cluster := range both {
+				resolves(t, cluster, name, step.want)
 			}
-			resolves(t, cluster, name, srv, "--srv")
-			resolves(t, cluster, local, []string{pods[cluster]})
 		}
+	})
+	kubectl(t, "east", "delete", "pod", "gated", "-n", "mcs")
+	for _, cluster := range both {
+		kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
+		kubectl(t, cluster, "delete", "deployment", "hello", "-n", "mcs")
+		kubectl(t, cluster, "wait", "--for=delete", "pod", "-l", "app=hello", "-n", "mcs", "--timeout=60s")
+	}
+	t.Run("25 to 27 headless StatefulSet", func(t *testing.T) {
+		for _, cluster := range both {
+			nowhere(t, cluster)
+		}
+		for _, cluster := range both {
+			must(t, world.Apply(ctx, cluster, manifest(cluster, "StatefulSet", "serviceName: hello", "clusterIP: None")+"---"+helloExport))
+		}
+		headless(t, "statefulset/hello")
 		for _, cluster := range both {
 			kubectl(t, cluster, "delete", "serviceexport", "hello", "-n", "mcs")
 		}
