@@ -56,7 +56,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 	if len(candidates) == 0 {
 		return j, nil
 	}
-	slices.SortStableFunc(candidates, func(a, b *export) int { return cmp.Compare(a.since(), b.since()) })
+	slices.SortStableFunc(candidates, older)
 	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
 	of := candidates[0].Of
 	if current != nil {
@@ -262,11 +262,17 @@ func quoted(list map[string]string) string {
 // arrival is how many seconds an export may take from its cluster to the leader.
 const arrival = 5
 
-// since is when an export was made, as far as it says so: of two the older one counts. A member that may export a Service may say
-// anything; what was here for longer than exports take to arrive stays before it.
-func (e *export) since() int64 {
+// older compares exports by their age: of two the older one counts. A member that may export a Service may say anything; what was here for
+// longer than exports take to arrive stays before it. Exports that arrived in one second, as all of a Service whose clusters join
+// together, may both be older than that: what they say decides then, and not the names of their clusters.
+func older(a, b *export) int {
+	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)), cmp.Compare(a.said(), b.said()))
+}
+
+// said is when an export was made, as far as it says so.
+func (e *export) said() int64 {
 	if e.Facts != nil && e.Facts.Created > 0 {
-		return max(e.Facts.Created, e.Created-arrival)
+		return e.Facts.Created
 	}
 	return e.Created
 }

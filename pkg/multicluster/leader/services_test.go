@@ -79,6 +79,9 @@ func TestConflicts(t *testing.T) {
 		{"an older export that took long to arrive goes first", exports{
 			seen(1000, export("east", since(999, nil), ports("tcp", 42))), seen(1003, export("west", since(998, nil), ports("tcp", 43)))}, append([]string{
 			"default-web-service of default/web [tcp:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"two that arrived in one second, long after they were made: the older goes first, whatever its cluster is called", exports{
+			seen(300, export("east", since(200, nil), ports("tcp", 42))), seen(300, export("west", since(100, nil), ports("tcp", 43)))}, append([]string{
+			"default-web-service of default/web [tcp:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
 		{"three agree", exports{export("east", since(3, nil), http), export("west", since(2, nil), http), export("south", since(1, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +east +south +west"}},
 		{"the order of ports is no conflict", exports{export("east", since(1, nil), ports("a", 1, "b", 2)), export("west", since(2, nil), ports("b", 2, "a", 1))}, []string{
