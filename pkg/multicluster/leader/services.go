@@ -178,7 +178,8 @@ func (m *merged) where(exports []*export) {
 const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
 // ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that an older
-// export has is lost: its cluster's endpoints do not get what is meant for the other one.
+// export has is lost: its cluster's endpoints do not get what is meant for the other one. Of a headless Service none is: its clients
+// choose a Pod themselves, by DNS, which has all Pods of all exporters, and the numbers by which each of them is reached.
 func (m *merged) ports(exports []*export) {
 	oldest := exports[0]
 	var union []mcsv1alpha1.ServicePort
@@ -196,6 +197,7 @@ func (m *merged) ports(exports []*export) {
 			case e == oldest || i < 0 && len(union) < exportcheck.MaxPorts:
 				union = append(union, p)
 			case i >= 0 && union[i].Name == p.Name && union[i].Protocol == p.Protocol && union[i].Port == p.Port:
+			case m.headless:
 			default:
 				if m.lost[e.ClusterID] == nil {
 					m.lost[e.ClusterID] = map[string]bool{}

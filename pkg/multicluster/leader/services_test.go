@@ -96,6 +96,11 @@ func TestConflicts(t *testing.T) {
 			addresses("east", "10.96.0.1", "tcp", 42), addresses("west", "10.97.0.1", "tcp", 43), addresses("south", "10.98.0.1", "tcp", 43)}, append([]string{
 			"default-web-endpoints of default/web 10.98.0.1:tcp:43 10.97.0.1:tcp:43 +east +south +west",
 			"default-web-service of default/web [tcp:TCP/43] +east +south +west"}, all("PortConflict", "east", "south", "west")...)},
+		{"row 25: of headless Services all Pods are found by DNS, each with its own port numbers", exports{
+			export("east", since(2, func(f *facts) { f.Headless = true }), ports("tcp", 42)), export("west", since(1, func(f *facts) { f.Headless = true }), ports("tcp", 43)),
+			addresses("east", "10.10.0.1", "tcp", 42), addresses("west", "10.11.0.1", "tcp", 43)}, append([]string{
+			"default-web-endpoints of default/web 10.10.0.1:tcp:42 10.11.0.1:tcp:43 +east +west",
+			"default-web-service of default/web [tcp:TCP/43] Headless +east +west"}, all("PortConflict", "east", "west")...)},
 		{"one number, two names", exports{export("east", since(1, nil), ports("a", 80)), export("west", since(2, nil), ports("b", 80))}, append([]string{
 			"default-web-service of default/web [a:TCP/80] +east +west"}, all("PortConflict", "east", "west")...)},
 		{"a port without a name goes with no other", exports{export("east", since(1, nil), ports("", 80)), export("west", since(2, nil), ports("b", 81))}, append([]string{
