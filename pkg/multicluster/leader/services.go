@@ -289,6 +289,9 @@ func checkService(e *export) error {
 	if wrong := validation.IsDNS1123Label(e.Of.name); len(wrong) > 0 {
 		return fmt.Errorf("spec.name: %q: %s", e.Of.name, wrong[0])
 	}
+	if err := exportcheck.ServiceName("spec.name", e.Of.name); err != nil {
+		return err
+	}
 	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", e.Ports)
 	return exportcheck.First(wrong)
 }

@@ -197,6 +197,29 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// TestLongNames refuses the Service that no cluster could import: antrea-mc- and its name would have more than 63 characters.
+func TestLongNames(t *testing.T) {
+	for _, row := range []struct {
+		length int
+		failed string
+	}{
+		{53, ""},
+		{54, `spec.name: "` + strings.Repeat("n", 54) + `" has 54 characters: expected at most 53, since clusters import it as antrea-mc- and the name; give the Service a shorter name`},
+	} {
+		name := strings.Repeat("n", row.length)
+		have, problems := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{
+			service("east", "default", name, time.Hour, 80), endpoints("east", "default", name, "10.96.0.1")}})
+		condition := have.Conditions["east-default-"+name+"-service"]
+		failed, _ := strings.CutPrefix(condition.Message, "the ResourceExport cannot be converged to a ResourceImport: ")
+		if failed != row.failed || len(problems) > 0 {
+			t.Errorf("%d characters: the exporter is told %q, want %q; problems %v", row.length, failed, row.failed, problems)
+		}
+		if imported := len(have.Imports) == 2; imported != (row.failed == "") {
+			t.Errorf("%d characters: imported: %t (%d objects)", row.length, imported, len(have.Imports))
+		}
+	}
+}
+
 // TestReadyEndpoints passes on how many endpoints are behind a cluster's address, where it has one.
 func TestReadyEndpoints(t *testing.T) {
 	exports := func(cluster, ready string, addresses ...string) []*mcv1alpha1.ResourceExport {

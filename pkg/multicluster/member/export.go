@@ -71,6 +71,11 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		}
 	}
 	if refusal.Reason == "" {
+		if err := exportcheck.ServiceName("metadata.name", k.Name); err != nil {
+			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf("Service %s: %v", k, err)}
+		}
+	}
+	if refusal.Reason == "" {
 		if err := exportcheck.CheckMetadata(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations); err != nil {
 			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " + err.Error()}
 		}

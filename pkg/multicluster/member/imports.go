@@ -59,6 +59,11 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if ri == nil {
 		return nil, in.faults
 	}
+	// An API server would refuse each try to make the Service.
+	if err := exportcheck.ServiceName("spec.name", of.Name); err != nil {
+		in.add(m.set(), "", reasonImportInvalid, fmt.Sprintf("ResourceImport %s/%s of the leader is ignored: %v", ri.Namespace, ri.Name, err))
+		return nil, in.faults
+	}
 	k := derive.Object{Namespace: of.Namespace, Name: multicluster.ImportedPrefix + of.Name}
 	if ns, ok := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace}); !ok || !ns.DeletionTimestamp.IsZero() {
 		in.add(m.set(), "", reasonNamespaceMissing, fmt.Sprintf(

@@ -149,6 +149,12 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, s)
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 		}, writes: []string{"update Service default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "a name of 53 characters", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", strings.Repeat("n", 53))}
+		}, writes: []string{"create Service default/antrea-mc-" + strings.Repeat("n", 53)}},
+		{name: "a name that is too long for the Service", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", strings.Repeat("n", 54))}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "Namespace missing", change: func(v *View) { v.Namespaces = nil },
 			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
 		{name: "Namespace being deleted", change: func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
