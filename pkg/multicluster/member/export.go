@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -201,7 +202,7 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 		switch {
 		case contradicts(c):
 			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, c.Reason, c.Message)
-		case refuses(c) && t.otherPorts(k, want.Service, r):
+		case refuses(c) && !strings.HasPrefix(c.Message, exportcheck.Refused) && t.otherPorts(k, want.Service, r):
 			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonPortConflict),
 				"ports: this ClusterSet's leader imports no Service whose ports differ from those of the cluster that exported it first, and leaves this export out: "+c.Message)
 		}
