@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -155,6 +156,24 @@ func TestServiceWithEndpoints(t *testing.T) {
 	if slices.Sort(wrote); !slices.Equal(wrote, want) {
 		t.Errorf("written: %v, want %v", wrote, want)
 	}
+}
+
+// TestPendingWaits exports a Service with one write of its status: that the leader does not have it yet waits for the leader to have it.
+func TestPendingWaits(t *testing.T) {
+	v := exportingView()
+	status := func() (out []string) {
+		d, _ := Plan(v)
+		for _, w := range d.Change.Local {
+			if w.Kind == "ServiceExport" {
+				c := conditionText(w.Object.(*mcsv1alpha1.ServiceExport), "Ready")
+				out = append(out, fmt.Sprintf("%s after %s", c, offer(w, target{}).Wait))
+			}
+		}
+		return out
+	}
+	expect(t, "on its way", status(), []string{"False Pending after 2s"})
+	withOwnExports(&v)
+	expect(t, "the leader has it", status(), []string{"True Exported after 0s"})
 }
 
 // TestGatewaysAreWrittenAtOnce has a new Gateway wait for no other: there may be several, and traffic has a way all the time.
