@@ -264,6 +264,42 @@ func TestStaleReplica(t *testing.T) {
 	}
 }
 
+// TestFamiliesOnAPIServer has an API server of two families take the derived Service, with an IPv4 address, and changes of one that got an
+// IPv6 address before.
+func TestFamiliesOnAPIServer(t *testing.T) {
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
+	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := joinedView()
+	if v.ServiceCIDR, err = discoverServiceCIDR(t.Context(), to, to, "kube-system"); err != nil {
+		t.Fatal(err)
+	}
+	before := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old"), Spec: corev1.ServiceSpec{
+		IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}, Ports: []corev1.ServicePort{{Name: "db", Port: 1}}}}
+	if err := to.Create(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	v.Services = []*corev1.Service{before}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "new"), importOf("default", "old")}
+	d, _ := Plan(v)
+	var did []string
+	for _, w := range d.Change.Local {
+		if w.Kind != "Service" {
+			continue
+		}
+		answer, err := write(t.Context(), to, w)
+		if err != nil {
+			t.Errorf("%s: %v", w, err)
+			continue
+		}
+		have := answer.(*corev1.Service)
+		did = append(did, fmt.Sprintf("%s %v %d", w, have.Spec.IPFamilies, have.Spec.Ports[0].Port))
+	}
+	expect(t, "writes", did, []string{"create Service default/antrea-mc-new [IPv4] 5432", "update Service default/antrea-mc-old [IPv6] 5432"})
+}
+
 // TestSteadyErrors keeps the text of an error as long as its kind stays.
 func TestSteadyErrors(t *testing.T) {
 	reset := "announce: read tcp 10.0.0.1:%d->192.0.2.1:6443: read: connection reset by peer"
