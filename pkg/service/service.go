@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -246,15 +248,41 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 // out the others and reports what has no address then; nothing that plans flows looks at families.
 func Served(ip netip.Addr) bool { return ip.Is4() }
 
-// ofThisCluster are the endpoints of an imported Service that are Services of this cluster: other clusters' have no
-// endpoints on this Node, and which ones of this cluster's are on it decides its own Service.
-func (t *Tables) ofThisCluster(f Frontend, r *derive.Reader) []Endpoint {
-	var out []Endpoint
-	for _, e := range f.Endpoints {
-		if _, ok := derive.Get(r, t.holders, address{f.Protocol, e.Addr}); ok {
-			out = append(out, e)
+// onThisNode are the endpoints of an imported Service that are on this Node: of those of this cluster the Pods here. Other clusters know this cluster's by
+// the address of its own Service, whose policy may be another, or by the addresses of its Pods.
+func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []Endpoint {
+	local := map[netip.Addr]bool{}
+	own := derive.Object{Namespace: key.Namespace, Name: strings.TrimPrefix(key.Name, multicluster.ImportedPrefix)}
+	for _, slice := range derive.List(r, t.ByService, own) {
+		for _, e := range slice.Value.Endpoints {
+			if e.Node == t.node {
+				local[e.Addr] = true
+			}
 		}
 	}
+	var out []Endpoint
+	for _, e := range f.Endpoints {
+		holder, isService := derive.Get(r, t.holders, address{f.Protocol, e.Addr})
+		switch {
+		case isService:
+			out = append(out, t.podsHere(holder, f.Protocol, e.Addr, r)...)
+		case local[e.Addr.Addr()]:
+			out = append(out, Endpoint{Addr: e.Addr, Weight: 1})
+		}
+	}
+	slices.SortFunc(out, func(a, b Endpoint) int { return a.Addr.Compare(b.Addr) })
+	return slices.Compact(out)
+}
+
+// podsHere are the endpoints on this Node of the Service that has an address.
+func (t *Tables) podsHere(key derive.Object, protocol corev1.Protocol, vip netip.AddrPort, r *derive.Reader) []Endpoint {
+	facts, _ := derive.Get(r, t.Services, key)
+	facts.Local, facts.Imported = true, false
+	i := slices.IndexFunc(facts.Ports, func(p Port) bool { return p.Protocol == protocol && p.Port == vip.Port() })
+	if i < 0 {
+		return nil
+	}
+	out, _ := candidates{service: facts, node: t.node, slices: derive.List(r, t.ByService, key)}.choose(facts.Ports[i], vip.Addr())
 	return out
 }
 
@@ -297,7 +325,7 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
 		switch {
 		case facts.Imported && facts.Local:
-			f.Endpoints = t.ofThisCluster(f, r)
+			f.Endpoints = t.onThisNode(key, f, r)
 		case len(facts.First) > 0:
 			f.Endpoints = n.first(key, f, facts)
 		}

@@ -224,6 +224,34 @@ func TestPlan(t *testing.T) {
 		{name: "affinity for 10 seconds", services: []*corev1.Service{remembering(10)}, want: []string{"web 10.96.0.10:80/TCP by client for 10s ->"}},
 		{name: "affinity for longer than a switch remembers", services: []*corev1.Service{remembering(86400)}, want: []string{"web 10.96.0.10:80/TCP by client for 18h12m15s ->"}},
 		{
+			name:     "an imported Service with policy Local, whose own one says Cluster: the Pods of this Node",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.1.2"))),
+				standing("2", slice("antrea-mc-nginx", "/TCP/80", ready("10.96.0.10"))),
+				second(standing("5", slice("antrea-mc-nginx", "/TCP/80", ready("10.97.0.20")))),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
+		},
+		{
+			name:     "an imported Service with policy Local, by the addresses of Pods: those of this Node",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2")), on("node-2", ready("10.10.1.2"))),
+				slice("antrea-mc-nginx", "/TCP/8080", ready("10.10.0.2"), ready("10.10.1.2"), ready("10.20.0.2")),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> 10.10.0.2:8080", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080 10.10.1.2:8080"},
+		},
+		{
+			name:     "an imported Service with policy Local, by the addresses of Pods, that this cluster does not export",
+			services: []*corev1.Service{svc("nginx", "10.96.0.10", "/TCP/80"), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
+			slices: []*discoveryv1.EndpointSlice{
+				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2"))),
+				slice("antrea-mc-nginx", "/TCP/8080", ready("10.20.0.2")),
+			},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP ->", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+		},
+		{
 			name:     "an imported Service with policy Local: this cluster's own export, whose policy chooses",
 			services: []*corev1.Service{localPolicy(svc("nginx", "10.96.0.10", "/TCP/80")), imported(localPolicy(svc("antrea-mc-nginx", "10.96.0.11", "/TCP/80")))},
 			slices: []*discoveryv1.EndpointSlice{

@@ -36,6 +36,9 @@ const (
 	MaxImportBytes     = 1 << 20
 )
 
+// Refused is how a leader's word against a ResourceExport begins, before it says why. Antrea's leaders do not say why, by another text.
+const Refused = "the ResourceExport cannot be converged to a ResourceImport: "
+
 // Problem is what is wrong with one field.
 type Problem struct {
 	Field   string // such as subsets[0].addresses[1].ip

@@ -33,6 +33,18 @@ type ServiceFacts struct {
 	Metadata
 }
 
+// MaxServiceName is how many characters the name of a Service may have that is exported: it is imported with a prefix.
+const MaxServiceName = validation.DNS1123LabelMaxLength - len(multicluster.ImportedPrefix)
+
+// ServiceName says whether a name is too long for a Service that is imported.
+func ServiceName(field, name string) error {
+	if len(name) <= MaxServiceName {
+		return nil
+	}
+	return Problem{field, fmt.Sprintf("%s has %d characters: expected at most %d, since clusters import it as %s and the name; give the Service a shorter name",
+		quoted(name), len(name), MaxServiceName, multicluster.ImportedPrefix)}
+}
+
 // Metadata is what a ServiceExport puts on the ServiceImports.
 type Metadata struct {
 	Labels      map[string]string `json:"labels,omitempty"`

@@ -323,7 +323,7 @@ func (t *tables) condition(e *export, r *derive.Reader) (c mcv1alpha1.ResourceEx
 func failure(reason, why string) mcv1alpha1.ResourceExportCondition {
 	return mcv1alpha1.ResourceExportCondition{
 		Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: reason,
-		Message: "the ResourceExport cannot be converged to a ResourceImport: " + why,
+		Message: exportcheck.Refused + why,
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 	if len(candidates) == 0 {
 		return j, nil
 	}
-	slices.SortStableFunc(candidates, func(a, b *export) int { return cmp.Compare(a.since(), b.since()) })
+	slices.SortStableFunc(candidates, older)
 	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
 	of := candidates[0].Of
 	if current != nil {
@@ -178,7 +178,8 @@ func (m *merged) where(exports []*export) {
 const reasonRequestsConflict mcsv1beta1.ServiceExportConditionReason = "RequestsConflict"
 
 // ports are the union of the exports' ports. A port that has the name, or the protocol and number, of another one that an older
-// export has is lost: its cluster's endpoints do not get what is meant for the other one.
+// export has is lost: its cluster's endpoints do not get what is meant for the other one. Of a headless Service none is: its clients
+// choose a Pod themselves, by DNS, which has all Pods of all exporters, and the numbers by which each of them is reached.
 func (m *merged) ports(exports []*export) {
 	oldest := exports[0]
 	var union []mcsv1alpha1.ServicePort
@@ -196,6 +197,7 @@ func (m *merged) ports(exports []*export) {
 			case e == oldest || i < 0 && len(union) < exportcheck.MaxPorts:
 				union = append(union, p)
 			case i >= 0 && union[i].Name == p.Name && union[i].Protocol == p.Protocol && union[i].Port == p.Port:
+			case m.headless:
 			default:
 				if m.lost[e.ClusterID] == nil {
 					m.lost[e.ClusterID] = map[string]bool{}
@@ -262,11 +264,17 @@ func quoted(list map[string]string) string {
 // arrival is how many seconds an export may take from its cluster to the leader.
 const arrival = 5
 
-// since is when an export was made, as far as it says so: of two the older one counts. A member that may export a Service may say
-// anything; what was here for longer than exports take to arrive stays before it.
-func (e *export) since() int64 {
+// older compares exports by their age: of two the older one counts. A member that may export a Service may say anything; what was here for
+// longer than exports take to arrive stays before it. Exports that arrived in one second, as all of a Service whose clusters join
+// together, may both be older than that: what they say decides then, and not the names of their clusters.
+func older(a, b *export) int {
+	return cmp.Or(cmp.Compare(max(a.said(), a.Created-arrival), max(b.said(), b.Created-arrival)), cmp.Compare(a.said(), b.said()))
+}
+
+// said is when an export was made, as far as it says so.
+func (e *export) said() int64 {
 	if e.Facts != nil && e.Facts.Created > 0 {
-		return max(e.Facts.Created, e.Created-arrival)
+		return e.Facts.Created
 	}
 	return e.Created
 }
@@ -280,6 +288,9 @@ func checkService(e *export) error {
 	}
 	if wrong := validation.IsDNS1123Label(e.Of.name); len(wrong) > 0 {
 		return fmt.Errorf("spec.name: %q: %s", e.Of.name, wrong[0])
+	}
+	if err := exportcheck.ServiceName("spec.name", e.Of.name); err != nil {
+		return err
 	}
 	_, wrong := exportcheck.ServicePorts("spec.service.serviceSpec.ports", e.Ports)
 	return exportcheck.First(wrong)

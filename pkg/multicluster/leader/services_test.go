@@ -79,6 +79,9 @@ func TestConflicts(t *testing.T) {
 		{"an older export that took long to arrive goes first", exports{
 			seen(1000, export("east", since(999, nil), ports("tcp", 42))), seen(1003, export("west", since(998, nil), ports("tcp", 43)))}, append([]string{
 			"default-web-service of default/web [tcp:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
+		{"two that arrived in one second, long after they were made: the older goes first, whatever its cluster is called", exports{
+			seen(300, export("east", since(200, nil), ports("tcp", 42))), seen(300, export("west", since(100, nil), ports("tcp", 43)))}, append([]string{
+			"default-web-service of default/web [tcp:TCP/43] +east +west"}, all("PortConflict", "east", "west")...)},
 		{"three agree", exports{export("east", since(3, nil), http), export("west", since(2, nil), http), export("south", since(1, nil), http)}, []string{
 			"default-web-service of default/web [http:TCP/80] +east +south +west"}},
 		{"the order of ports is no conflict", exports{export("east", since(1, nil), ports("a", 1, "b", 2)), export("west", since(2, nil), ports("b", 2, "a", 1))}, []string{
@@ -93,6 +96,11 @@ func TestConflicts(t *testing.T) {
 			addresses("east", "10.96.0.1", "tcp", 42), addresses("west", "10.97.0.1", "tcp", 43), addresses("south", "10.98.0.1", "tcp", 43)}, append([]string{
 			"default-web-endpoints of default/web 10.98.0.1:tcp:43 10.97.0.1:tcp:43 +east +south +west",
 			"default-web-service of default/web [tcp:TCP/43] +east +south +west"}, all("PortConflict", "east", "south", "west")...)},
+		{"row 25: of headless Services all Pods are found by DNS, each with its own port numbers", exports{
+			export("east", since(2, func(f *facts) { f.Headless = true }), ports("tcp", 42)), export("west", since(1, func(f *facts) { f.Headless = true }), ports("tcp", 43)),
+			addresses("east", "10.10.0.1", "tcp", 42), addresses("west", "10.11.0.1", "tcp", 43)}, append([]string{
+			"default-web-endpoints of default/web 10.10.0.1:tcp:42 10.11.0.1:tcp:43 +east +west",
+			"default-web-service of default/web [tcp:TCP/43] Headless +east +west"}, all("PortConflict", "east", "west")...)},
 		{"one number, two names", exports{export("east", since(1, nil), ports("a", 80)), export("west", since(2, nil), ports("b", 80))}, append([]string{
 			"default-web-service of default/web [a:TCP/80] +east +west"}, all("PortConflict", "east", "west")...)},
 		{"a port without a name goes with no other", exports{export("east", since(1, nil), ports("", 80)), export("west", since(2, nil), ports("b", 81))}, append([]string{
@@ -186,6 +194,29 @@ func TestConflicts(t *testing.T) {
 				t.Errorf("once it is written something else is desired: %v, was %v", reported(again), reported(have))
 			}
 		})
+	}
+}
+
+// TestLongNames refuses the Service that no cluster could import: antrea-mc- and its name would have more than 63 characters.
+func TestLongNames(t *testing.T) {
+	for _, row := range []struct {
+		length int
+		failed string
+	}{
+		{53, ""},
+		{54, `spec.name: "` + strings.Repeat("n", 54) + `" has 54 characters: expected at most 53, since clusters import it as antrea-mc- and the name; give the Service a shorter name`},
+	} {
+		name := strings.Repeat("n", row.length)
+		have, problems := Plan(View{Namespace: "area", Now: noon, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{
+			service("east", "default", name, time.Hour, 80), endpoints("east", "default", name, "10.96.0.1")}})
+		condition := have.Conditions["east-default-"+name+"-service"]
+		failed, _ := strings.CutPrefix(condition.Message, "the ResourceExport cannot be converged to a ResourceImport: ")
+		if failed != row.failed || len(problems) > 0 {
+			t.Errorf("%d characters: the exporter is told %q, want %q; problems %v", row.length, failed, row.failed, problems)
+		}
+		if imported := len(have.Imports) == 2; imported != (row.failed == "") {
+			t.Errorf("%d characters: imported: %t (%d objects)", row.length, imported, len(have.Imports))
+		}
 	}
 }
 

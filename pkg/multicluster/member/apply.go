@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -48,6 +49,9 @@ func offer(w Write, to target) retry.Offer {
 	if re, ok := w.Object.(*mcv1alpha1.ResourceExport); ok && re.Spec.Kind == multicluster.PodAddressesKind {
 		wait = addressBatch
 	}
+	if w.pending() {
+		wait = pendingAfter
+	}
 	return retry.Offer{Key: jobObject(w.Kind, w.Object), Group: group, After: w.After, Late: w.late(), Wait: wait, Writes: []retry.Write{{
 		What: w.String(), Blame: problem.Problem{Object: w.About, Reason: writeFailedReason(w)},
 		Do: func(ctx context.Context) error {
@@ -62,6 +66,20 @@ func offer(w Write, to target) retry.Offer {
 			return err
 		},
 	}}}
+}
+
+// pendingAfter is after how long a ServiceExport's status says that the leader does not have the export yet. Mostly it has it by then, which costs
+// one write and not two.
+const pendingAfter = 2 * time.Second
+
+// pending says whether a write tells of an export that is likely to be with the leader in a moment.
+func (w Write) pending() bool {
+	export, ok := w.Object.(*mcsv1alpha1.ServiceExport)
+	if !ok {
+		return false
+	}
+	ready := apimeta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonPending)
 }
 
 // late says that no other cluster and no traffic waits for a write.

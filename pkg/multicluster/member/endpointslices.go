@@ -129,9 +129,10 @@ func endpointSlices(of, service derive.Object, sources map[string]exportcheck.Pa
 	return out
 }
 
-// sourceLabel is the value of the label that says of which cluster an EndpointSlice is.
+// sourceLabel is the value of the label that says of which cluster an EndpointSlice is. It is a part of DNS names, which a dot would divide:
+// of a cluster whose ID is no DNS label it is a hash.
 func sourceLabel(id string) string {
-	if len(validation.IsValidLabelValue(id)) > 0 {
+	if len(validation.IsDNS1123Label(id)) > 0 {
 		return multicluster.LabelHash(id)
 	}
 	return id

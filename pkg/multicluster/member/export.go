@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
@@ -37,7 +39,13 @@ const (
 	reasonConvergeFailure      = "ConvergeFailure" // the leader's word for exports that contradict each other
 	reasonResourceExportFailed = "ResourceExportFailed"
 	reasonMetadataInvalid      = "ExportedMetadataInvalid" // labels or annotations that no import may have
+	reasonExportPending        = "ExportPending"           // it is not with the leader yet; Succeed says that it is
+	reasonNoClusterSet         = "NoClusterSet"            // the cluster has left
 )
+
+// reasonsOfValid are those by which it is known that a ServiceExport has the conditions of this controller and not another implementation's.
+var reasonsOfValid = []string{reasonSucceed, reasonServiceNotFound, reasonTypeNotSupported, reasonImportedService, reasonWithoutEndpoints,
+	reasonNoClusterIP, reasonNameConflict, reasonNameTooLong, reasonMetadataInvalid, reasonExportPending, reasonNoClusterSet}
 
 // exportable is what a ServiceExport asks for, or why that cannot be.
 type exportable struct {
@@ -68,6 +76,11 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		if errs := validation.IsDNS1123Subdomain(exportName(m.ID, k, multicluster.EndpointsKind)); len(errs) > 0 {
 			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf(
 				"ResourceExport name %s is not valid: %s; rename the Service", x.Name, errs[0])}
+		}
+	}
+	if refusal.Reason == "" {
+		if err := exportcheck.ServiceName("metadata.name", k.Name); err != nil {
+			refusal = metav1.Condition{Reason: reasonNameTooLong, Message: fmt.Sprintf("Service %s: %v", k, err)}
 		}
 	}
 	if refusal.Reason == "" {
@@ -144,16 +157,21 @@ func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []probl
 	return out, nil
 }
 
+// exportCondition makes conditions of a ServiceExport of a generation.
+func exportCondition(generation int64) func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: string(kind), Status: status, Reason: reason, Message: message, ObservedGeneration: generation}
+	}
+}
+
 // validityOf are the conditions of a ServiceExport: Valid with the reasons of Antrea, Ready and Conflict with those of the Multi-Cluster
-// Services API. That it is exported is said once the leader has it; until then they stay as they are.
+// Services API. That it is exported is said once the leader has it, and stays while it gets a newer state.
 func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Condition, []problem.Problem) {
 	x, ok := derive.Get(r, t.exportable, k)
 	if !ok {
-		return nil, nil
+		return t.leftOf(k, r), nil
 	}
-	is := func(kind mcsv1beta1.ServiceExportConditionType, status metav1.ConditionStatus, reason, message string) metav1.Condition {
-		return metav1.Condition{Type: string(kind), Status: status, Reason: reason, Message: message, ObservedGeneration: x.Observed}
-	}
+	is := exportCondition(x.Observed)
 	none := is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts), "")
 	invalid := func(reason, message string) []metav1.Condition {
 		return []metav1.Condition{
@@ -183,7 +201,19 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
 			x.Name, have.Spec.Namespace, have.Spec.Name)), ps
 	case !ok || !have.DeletionTimestamp.IsZero() || !sameExport(have, want.Service):
-		return nil, ps
+		m, _ := derive.Get(r, t.membership, here)
+		export, _ := derive.Get(r, t.serviceExports, k)
+		if (ok && have.DeletionTimestamp.IsZero() || !m.Joined) && apimeta.IsStatusConditionTrue(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
+			return nil, ps // the leader has an older state, or has not been read
+		}
+		message := "the leader does not have the export yet"
+		if !m.Joined {
+			message = fmt.Sprintf("this cluster is not connected to a leader, see the status of %s", m.set())
+		}
+		return []metav1.Condition{
+			is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonExportPending, "The Service can be exported"),
+			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonPending), message), none,
+		}, ps
 	}
 	out := []metav1.Condition{
 		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully"),
@@ -196,12 +226,33 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 		switch {
 		case contradicts(c):
 			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, c.Reason, c.Message)
-		case refuses(c) && t.otherPorts(k, want.Service, r):
+		case refuses(c) && !strings.HasPrefix(c.Message, exportcheck.Refused) && t.otherPorts(k, want.Service, r):
 			out[2] = is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonPortConflict),
 				"ports: this ClusterSet's leader imports no Service whose ports differ from those of the cluster that exported it first, and leaves this export out: "+c.Message)
 		}
 	}
 	return out, ps
+}
+
+// leftOf are the conditions of a ServiceExport in a cluster that is in no ClusterSet: nil if none of them is this controller's, whose
+// cluster may never have been in one.
+func (t *tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
+	m, _ := derive.Get(r, t.membership, here)
+	export, ok := derive.Get(r, t.serviceExports, k)
+	if !m.Leave || !ok || !export.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	valid := apimeta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionValid))
+	if valid == nil || !slices.Contains(reasonsOfValid, valid.Reason) {
+		return nil
+	}
+	const message = "this cluster is in no ClusterSet; create a ClusterSet to export the Service"
+	is := exportCondition(export.Generation)
+	return []metav1.Condition{
+		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionUnknown, reasonNoClusterSet, message),
+		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed), message),
+		is(mcsv1beta1.ServiceExportConditionConflict, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonNoConflicts), ""),
+	}
 }
 
 // otherPorts says whether a Service is imported with other ports than it is exported with. It is asked where a leader of another

@@ -3,6 +3,7 @@ package member
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,6 +60,11 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if ri == nil {
 		return nil, in.faults
 	}
+	// An API server would refuse each try to make the Service.
+	if err := exportcheck.ServiceName("spec.name", of.Name); err != nil {
+		in.add(m.set(), "", reasonImportInvalid, fmt.Sprintf("ResourceImport %s/%s of the leader is ignored: %v", ri.Namespace, ri.Name, err))
+		return nil, in.faults
+	}
 	k := derive.Object{Namespace: of.Namespace, Name: multicluster.ImportedPrefix + of.Name}
 	if ns, ok := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace}); !ok || !ns.DeletionTimestamp.IsZero() {
 		in.add(m.set(), "", reasonNamespaceMissing, fmt.Sprintf(
@@ -99,6 +105,10 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if isHeadless {
 		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
 	} else {
+		if env, _ := derive.Get(r, t.environment, here); isIPv4Range(env.ServiceCIDR) {
+			// Else a cluster whose first family is IPv6 gives it such an address, which is not served. Of a Service that is there it cannot be changed.
+			out.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+		}
 		if given.SessionAffinity == corev1.ServiceAffinityClientIP {
 			out.Service.Spec.SessionAffinity, out.Service.Spec.SessionAffinityConfig = given.SessionAffinity, affinityConfig(given.SessionAffinityConfig)
 		}
@@ -199,6 +209,11 @@ func affinityConfig(c *corev1.SessionAffinityConfig) *corev1.SessionAffinityConf
 		return nil
 	}
 	return c
+}
+
+func isIPv4Range(text string) bool {
+	p, err := netip.ParsePrefix(text)
+	return err == nil && p.Addr().Is4()
 }
 
 func familiesOf(ips []string) []corev1.IPFamily {

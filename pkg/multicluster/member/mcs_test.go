@@ -342,6 +342,92 @@ func TestMultiClusterServices(t *testing.T) {
 		s.unexport("west", ns)
 		s.nothing(ns)
 	})
+	// follows waits until the import and the derived Service are as the Service.
+	follows := func(ns, what string, o *corev1.Service) {
+		s.everywhere(what, func(ctx context.Context, in client.Client) error {
+			si, derived := &mcsv1beta1.ServiceImport{}, &corev1.Service{}
+			if err := errors.Join(in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si), in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "antrea-mc-hello"}, derived)); err != nil {
+				return err
+			}
+			return errors.Join(
+				sameJSON("row 5: sessionAffinity", si.Spec.SessionAffinity, o.Spec.SessionAffinity),
+				sameJSON("row 5: sessionAffinityConfig", si.Spec.SessionAffinityConfig, o.Spec.SessionAffinityConfig),
+				sameJSON("row 6: internalTrafficPolicy", si.Spec.InternalTrafficPolicy, o.Spec.InternalTrafficPolicy),
+				sameJSON("row 7: trafficDistribution", si.Spec.TrafficDistribution, o.Spec.TrafficDistribution),
+				sameJSON("the derived Service's affinity", derived.Spec.SessionAffinity, o.Spec.SessionAffinity),
+				sameJSON("the derived Service's timeout", derived.Spec.SessionAffinityConfig, o.Spec.SessionAffinityConfig),
+				sameJSON("the derived Service's policy", derived.Spec.InternalTrafficPolicy, o.Spec.InternalTrafficPolicy),
+			)
+		})
+	}
+	run("5-defaults_a Service that says nothing of affinity, policy and distribution (5 to 7)", func(t *testing.T, ns string) {
+		o := s.hello("west", ns, func(o *corev1.Service) { o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = "", nil })
+		s.export("west", ns, nil, nil)
+		if o.Spec.SessionAffinity != corev1.ServiceAffinityNone || ptr.Deref(o.Spec.InternalTrafficPolicy, "") != corev1.ServiceInternalTrafficPolicyCluster ||
+			o.Spec.SessionAffinityConfig != nil || o.Spec.TrafficDistribution != nil {
+			t.Fatalf("the API server's defaults are %v", o.Spec)
+		}
+		follows(ns, "defaults", o)
+	})
+	run("5-changes_a Service that changes after it was imported (5 to 7)", func(t *testing.T, ns string) {
+		o := s.hello("west", ns, nil)
+		s.export("west", ns, nil, nil)
+		follows(ns, "as it is exported first", o)
+		for _, change := range []struct {
+			name string
+			make func(*corev1.ServiceSpec)
+		}{
+			{"another timeout", func(spec *corev1.ServiceSpec) { spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To[int32](20) }},
+			{"policy Local", func(spec *corev1.ServiceSpec) {
+				spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+			}},
+			{"a distribution", func(spec *corev1.ServiceSpec) {
+				spec.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
+			}},
+			{"policy Cluster, no affinity, no distribution", func(spec *corev1.ServiceSpec) {
+				spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+				spec.SessionAffinity, spec.SessionAffinityConfig, spec.TrafficDistribution = corev1.ServiceAffinityNone, nil, nil
+			}},
+		} {
+			s.update(s.members["west"].member, o, func() { change.make(&o.Spec) })
+			follows(ns, change.name, o)
+		}
+	})
+	run("1-ends_an export ends with its Service, with the Service's type, and with its Namespace", func(t *testing.T, ns string) {
+		west := s.members["west"].member
+		o := s.hello("west", ns, nil)
+		s.export("west", ns, nil, nil)
+		exported := func() {
+			t.Helper()
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+			s.imported(ns, "the import", func(si *mcsv1beta1.ServiceImport) error {
+				return sameJSON("type", si.Spec.Type, mcsv1beta1.ClusterSetIP)
+			})
+		}
+		exported()
+		again := o.DeepCopy()
+		again.ObjectMeta = meta(ns, "hello")
+		again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
+		s.delete(west, o)
+		s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceNotFound")
+		s.nothing(ns)
+		s.create(west, again)
+		exported()
+		s.update(west, again, func() {
+			again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
+			again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
+			again.Spec.SessionAffinity, again.Spec.SessionAffinityConfig = "", nil
+		})
+		s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionFalse, "ServiceTypeNotSupported")
+		s.nothing(ns)
+		s.update(west, again, func() { again.Spec.Type, again.Spec.ExternalName = corev1.ServiceTypeClusterIP, "" })
+		exported()
+		// There is no controller of Namespaces here: what it deletes the test deletes, the export last.
+		s.delete(west, &corev1.Namespace{ObjectMeta: meta("", ns)}, again, &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")})
+		s.unexport("west", ns)
+		s.nothing(ns)
+	})
 	run("8_an ExternalName Service", func(t *testing.T, ns string) {
 		s.hello("east", ns, func(o *corev1.Service) {
 			o.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org"}
@@ -365,21 +451,39 @@ func TestMultiClusterServices(t *testing.T) {
 		s.slices(ns, map[string][]string{
 			"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0", "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1"},
 			"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}})
+		east := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
+		pods := map[string][]string{
+			"east": {"10.11.0.1 tcp:8080 hello-0", "10.11.0.1 udp:8080 hello-0"},
+			"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}}
+		s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(false) })
+		s.slices(ns, pods) // a Pod that is not ready is not among them
+		s.update(s.members["east"].member, east, func() { east.Endpoints[1].Conditions.Ready = ptr.To(true) })
+		pods["east"] = append(pods["east"], "10.11.0.2 tcp:8080 hello-1", "10.11.0.2 udp:8080 hello-1")
+		s.slices(ns, pods)
 		for _, id := range both {
 			s.unexport(id, ns)
 		}
 		s.nothing(ns)
 	})
 	// The older export is west's: the order of the clusters' IDs decides nothing.
-	contrary := func(name string, east, west func(*corev1.Service), reason string, check func(*mcsv1beta1.ServiceImport) error) {
+	// endpoints are those of the import, by the clusters' ClusterIPs.
+	contrary := func(name string, east, west func(*corev1.Service), reason string, check func(*mcsv1beta1.ServiceImport) error, endpoints func(east, west string) map[string][]string) {
 		run(name, func(t *testing.T, ns string) {
-			s.hello("west", ns, west)
-			s.hello("east", ns, east)
+			there, here := s.hello("west", ns, west), s.hello("east", ns, east)
 			s.export("west", ns, nil, nil)
 			s.later()
 			s.export("east", ns, nil, nil)
 			s.conflict(ns, reason, both...)
 			s.imported(ns, "the import", check)
+			want := endpoints(here.Spec.ClusterIP, there.Spec.ClusterIP)
+			s.slices(ns, want)
+			s.imported(ns, "clusters", func(si *mcsv1beta1.ServiceImport) error {
+				var have []string
+				for _, c := range si.Status.Clusters {
+					have = append(have, c.Cluster)
+				}
+				return sameJSON("status.clusters", have, slices.Sorted(maps.Keys(want)))
+			})
 			for _, id := range both {
 				s.condition(id, ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
 			}
@@ -401,11 +505,24 @@ func TestMultiClusterServices(t *testing.T) {
 			return sameJSON("ports", have, want)
 		}
 	}
-	contrary("11_the union of ports", named("a", 41), named("b", 42), "PortConflict", ports("b:42", "a:41"))
-	contrary("12_one port name, two numbers", named("tcp", 41), named("tcp", 42), "PortConflict", ports("tcp:42"))
-	contrary("13_one is headless", nil, func(o *corev1.Service) {
+	isHeadless := func(o *corev1.Service) {
 		o.Spec.ClusterIP, o.Spec.SessionAffinity, o.Spec.SessionAffinityConfig = corev1.ClusterIPNone, "", nil
-	}, "TypeConflict", func(si *mcsv1beta1.ServiceImport) error { return sameJSON("type", si.Spec.Type, mcsv1beta1.Headless) })
+	}
+	typeIs := func(want mcsv1beta1.ServiceImportType) func(*mcsv1beta1.ServiceImport) error {
+		return func(si *mcsv1beta1.ServiceImport) error { return sameJSON("type", si.Spec.Type, want) }
+	}
+	contrary("11_the union of ports", named("a", 41), named("b", 42), "PortConflict", ports("b:42", "a:41"), func(east, west string) map[string][]string {
+		return map[string][]string{"east": {east + " a:41"}, "west": {west + " b:42"}}
+	})
+	contrary("12_one port name, two numbers", named("tcp", 41), named("tcp", 42), "PortConflict", ports("tcp:42"), func(_, west string) map[string][]string {
+		return map[string][]string{"west": {west + " tcp:42"}}
+	})
+	contrary("13_one is headless", nil, isHeadless, "TypeConflict", typeIs(mcsv1beta1.Headless), func(string, string) map[string][]string {
+		return map[string][]string{"west": {"10.12.0.1 tcp:8080 hello-0", "10.12.0.1 udp:8080 hello-0", "10.12.0.2 tcp:8080 hello-1", "10.12.0.2 udp:8080 hello-1"}}
+	})
+	contrary("13-newer_the newer one is headless", isHeadless, nil, "TypeConflict", typeIs(mcsv1beta1.ClusterSetIP), func(_, west string) map[string][]string {
+		return map[string][]string{"west": {west + " tcp:42", west + " udp:42"}}
+	})
 	run("14_labels and annotations that are exported, and no others", func(t *testing.T, ns string) {
 		s.hello("east", ns, nil)
 		s.export("east", ns, map[string]string{"dummy-export": "label"}, map[string]string{"dummy-export": "annotation"})

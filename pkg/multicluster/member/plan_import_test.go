@@ -8,8 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
@@ -149,6 +151,12 @@ func TestPlanImports(t *testing.T) {
 			v.Services = append(v.Services, s)
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 		}, writes: []string{"update Service default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create ServiceImport default/db"}},
+		{name: "a name of 53 characters", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", strings.Repeat("n", 53))}
+		}, writes: []string{"create Service default/antrea-mc-" + strings.Repeat("n", 53)}},
+		{name: "a name that is too long for the Service", change: func(v *View) {
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", strings.Repeat("n", 54))}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}},
 		{name: "Namespace missing", change: func(v *View) { v.Namespaces = nil },
 			problems: []string{"ClusterSet kube-system/set: NamespaceNotFound"}},
 		{name: "Namespace being deleted", change: func(v *View) { v.Namespaces[0].DeletionTimestamp = &metav1.Time{Time: now} },
@@ -260,6 +268,78 @@ func TestPlanImports(t *testing.T) {
 			expect(t, "writes", writes(d.Change.Local), row.writes)
 			expect(t, "problems", problems(ps), row.problems)
 		})
+	}
+}
+
+// TestPlanImportFamily asks for an IPv4 address where the cluster has such: a cluster of two families may give an IPv6 one first, which is not served.
+func TestPlanImportFamily(t *testing.T) {
+	ipv4 := []corev1.IPFamily{corev1.IPv4Protocol}
+	for _, row := range []struct {
+		name, serviceCIDR string
+		headless          bool
+		want              []corev1.IPFamily
+	}{
+		{"a cluster with IPv4", "10.97.0.0/16", false, ipv4},
+		{"a cluster whose IPv4 range is not known, or that has none", "", false, nil},
+		{"a headless Service has the families of its endpoints", "10.97.0.0/16", true, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.ServiceCIDR = row.serviceCIDR
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db")}
+			if row.headless {
+				v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
+			}
+			d, _ := Plan(v)
+			expect(t, "ipFamilies", d.Services[0].Spec.IPFamilies, row.want)
+			// One that got an address of IPv6 before stays: its families cannot be changed.
+			have := d.Services[0].DeepCopy()
+			have.Spec.IPFamilies, have.Spec.ClusterIP = []corev1.IPFamily{corev1.IPv6Protocol}, "fd00::9"
+			if row.headless {
+				have.Spec.ClusterIP = corev1.ClusterIPNone
+			}
+			v.Services = []*corev1.Service{have}
+			d, _ = Plan(v)
+			for _, w := range d.Change.Local {
+				if w.Kind == "Service" {
+					t.Errorf("%s", w)
+				}
+			}
+		})
+	}
+}
+
+// TestPlanImportOfTwoFamilies has as many addresses as families, in the order in which the derived Service has them.
+func TestPlanImportOfTwoFamilies(t *testing.T) {
+	for _, row := range []struct {
+		ips  []string
+		want []corev1.IPFamily
+	}{
+		{[]string{"10.97.0.9", "fd00::9"}, []corev1.IPFamily{"IPv4", "IPv6"}},
+		{[]string{"fd00::9", "10.97.0.9"}, []corev1.IPFamily{"IPv6", "IPv4"}},
+	} {
+		v := joinedView()
+		v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db")}
+		v.Services = []*corev1.Service{{ObjectMeta: marked("default", "antrea-mc-db"), Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: row.ips[0], ClusterIPs: row.ips}}}
+		d, _ := Plan(v)
+		expect(t, "ips", d.ServiceImports[0].Spec.IPs, row.ips)
+		expect(t, "ipFamilies", d.ServiceImports[0].Spec.IPFamilies, row.want)
+	}
+}
+
+// TestSourceLabel has the cluster in EndpointSlices, and in the ServiceImport's status, be one part of a DNS name.
+func TestSourceLabel(t *testing.T) {
+	for id, want := range map[string]string{
+		"east": "east", "east-1": "east-1", "prod.eu": multicluster.LabelHash("prod.eu"), "Prod_EU": multicluster.LabelHash("Prod_EU"), "a b": multicluster.LabelHash("a b"),
+	} {
+		have := sourceLabel(id)
+		if have != want || len(validation.IsDNS1123Label(have)) > 0 {
+			t.Errorf("%q: have %q, want %q", id, have, want)
+		}
+		list := endpointSlices(derive.Object{Namespace: "default", Name: "db"}, derive.Object{Namespace: "default", Name: "antrea-mc-db"},
+			map[string]exportcheck.Part{id: {Subsets: endpointsOf("default", "db", "10.98.0.7").Spec.Endpoints.Subsets}}, func(string, subset) bool { return false })
+		expect(t, "clusters", serviceImportStatus(list).Clusters, []mcsv1alpha1.ClusterStatus{{Cluster: want}})
 	}
 }
 

@@ -3,12 +3,14 @@ package member
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -16,6 +18,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -138,11 +141,26 @@ func TestPlanServiceExportConditions(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		change  func(*View)
-		reason  string // of condition Valid; empty if it is not written yet
+		reason  string // of condition Valid; empty if it is not written
 		exports []string
 	}{
 		{name: "exported, the leader has it", change: withOwnExports, reason: "Succeed", exports: both},
-		{name: "the leader does not have it yet", exports: both},
+		{name: "the leader does not have it yet", reason: "ExportPending", exports: both},
+		{name: "the leader does not have it any more", change: saying("Valid/Succeed", "Ready"), reason: "ExportPending", exports: both},
+		{name: "the leader does not have it yet, and its Service was missing", change: saying("Valid False/ServiceNotFound", "Ready False"), reason: "ExportPending", exports: both},
+		{name: "the leader has an older state", change: func(v *View) {
+			withOwnExports(v)
+			saying("Valid/Succeed", "Ready")(v)
+			v.Services[0].Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 81}}
+		}, exports: both},
+		{name: "the leader is away and was not read", change: func(v *View) { v.Leader.Synced = false }, reason: "ExportPending", exports: both},
+		{name: "the leader is away and was not read, and had it", change: func(v *View) {
+			v.Leader.Synced = false
+			saying("Valid/Succeed", "Ready")(v)
+		}, exports: both},
+		{name: "a name of 53 characters", change: func(v *View) { rename(v, 53) }, reason: "ExportPending", exports: []string{
+			"east-default-" + strings.Repeat("n", 53) + "-endpoints", "east-default-" + strings.Repeat("n", 53) + "-service"}},
+		{name: "a name of 54 characters", change: func(v *View) { rename(v, 54) }, reason: "ExportNameTooLong"},
 		{name: "Service missing", change: func(v *View) { v.Services = nil }, reason: "ServiceNotFound"},
 		{name: "Service being deleted", change: func(v *View) { v.Services[0].DeletionTimestamp = &metav1.Time{Time: now} }, reason: "ServiceNotFound"},
 		{name: "ExternalName", change: func(v *View) { v.Services[0].Spec.Type = corev1.ServiceTypeExternalName }, reason: "ServiceTypeNotSupported"},
@@ -154,7 +172,7 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "no ready endpoint", change: func(v *View) { v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false, false)} }, reason: "ServiceWithoutEndpoints"},
 		{name: "no endpoint at all", change: func(v *View) { v.EndpointSlices = nil }, reason: "ServiceWithoutEndpoints"},
 		{name: "endpoints of another Service", change: func(v *View) { v.EndpointSlices[0].Namespace = "other" }, reason: "ServiceWithoutEndpoints"},
-		{name: "readiness unknown counts as ready", change: func(v *View) { v.EndpointSlices[0].Endpoints[0].Conditions.Ready = nil }, exports: both},
+		{name: "readiness unknown counts as ready", change: func(v *View) { v.EndpointSlices[0].Endpoints[0].Conditions.Ready = nil }, reason: "ExportPending", exports: both},
 		{name: "headless", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
 		}, reason: "ServiceNoClusterIP"},
@@ -172,7 +190,7 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "headless in PodIP mode", change: func(v *View) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
-		}, exports: both},
+		}, reason: "ExportPending", exports: both},
 		{name: "no ready endpoint in PodIP mode", change: func(v *View) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
@@ -194,10 +212,113 @@ func TestPlanServiceExportConditions(t *testing.T) {
 				reason = c.Reason
 				expect(t, "type", c.Type, "Valid")
 				expect(t, "observedGeneration", c.ObservedGeneration, int64(2))
-				expect(t, "status", c.Status == metav1.ConditionTrue, reason == "Succeed")
+				expect(t, "status", c.Status == metav1.ConditionTrue, reason == "Succeed" || reason == "ExportPending")
+				ready, ok := map[string]string{"Succeed": "True Exported", "ExportPending": "False Pending"}[reason]
+				if !ok {
+					ready = "False Failed"
+				}
+				expect(t, "Ready", conditionText(se, "Ready"), ready)
 			}
 			expect(t, "reason", reason, row.reason)
 			expect(t, "ResourceExports", exportNames(d), row.exports)
+		})
+	}
+}
+
+// saying gives the export conditions, such as "Valid False/ServiceNotFound"; True and the type's name are left out.
+func saying(list ...string) func(*View) {
+	return func(v *View) {
+		for _, text := range list {
+			text, reason, _ := strings.Cut(text, "/")
+			kind, status, ok := strings.Cut(text, " ")
+			if !ok {
+				status = "True"
+			}
+			v.ServiceExports[0].Status.Conditions = append(v.ServiceExports[0].Status.Conditions,
+				metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason})
+		}
+	}
+}
+
+// conditionText is a condition's status and reason.
+func conditionText(se *mcsv1alpha1.ServiceExport, kind string) string {
+	c := apimeta.FindStatusCondition(se.Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
+	return string(c.Status) + " " + c.Reason
+}
+
+// rename gives the Service a name of some length.
+func rename(v *View, length int) {
+	name := strings.Repeat("n", length)
+	v.Services[0].Name, v.ServiceExports[0].Name = name, name
+	v.EndpointSlices[0].Labels[discoveryv1.LabelServiceName] = name
+}
+
+// TestPlanLeft has a cluster leave its ClusterSet: an export does not stay ready, and one of which this controller has not spoken is left alone.
+func TestPlanLeft(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		has  []string
+		want string
+	}{
+		{"exported, with a conflict", []string{"Valid/Succeed", "Ready/Exported", "Conflict/PortConflict"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"of an earlier version, without the newer conditions", []string{"Valid/Succeed"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"not exported", []string{"Valid False/ServiceNotFound", "Ready False/Failed", "Conflict False/NoConflicts"}, "Unknown NoClusterSet, False Failed, False NoConflicts"},
+		{"never spoken of", nil, ""},
+		{"another implementation's", []string{"Valid/Valid", "Ready/Exported", "Conflict/PortConflict"}, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := exportingView()
+			v.ClusterSets, v.Leader = nil, Leader{}
+			saying(row.has...)(&v)
+			d, _ := Plan(v)
+			have := ""
+			for _, se := range d.ServiceExports {
+				have = strings.Join([]string{conditionText(se, "Valid"), conditionText(se, "Ready"), conditionText(se, "Conflict")}, ", ")
+			}
+			expect(t, "conditions", have, row.want)
+			if row.want == "" {
+				expect(t, "writes", writes(d.Change.Local), []string(nil))
+				return
+			}
+			expect(t, "writes", writes(d.Change.Local), []string{"update the status of ServiceExport default/web"})
+			v.ServiceExports = d.ServiceExports
+			d, _ = Plan(v)
+			expect(t, "writes once they are written", writes(d.Change.Local), []string(nil))
+		})
+	}
+}
+
+// TestPlanConflictOfAnotherLeader has a leader refuse an export while other ports are imported: of Antrea's, which does not say why, that is a
+// conflict; one that says why means what it says.
+func TestPlanConflictOfAnotherLeader(t *testing.T) {
+	for _, row := range []struct {
+		name, reason, message string
+		port                  int32 // that is imported
+		want                  string
+	}{
+		{"Antrea's, other ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport", 81, "True PortConflict"},
+		{"Antrea's, the same ports", "ConvergeFailure", "ResourceExport can't be converged to ResourceImport", 80, "False NoConflicts"},
+		{"ours, of a cluster that is not announced", "MemberNotAnnounced", exportcheck.Refused + "cluster east is not a member", 81, "False NoConflicts"},
+		{"ours, of an export that is wrong", "ConvergeFailure", exportcheck.Refused + "spec.service is missing", 81, "False NoConflicts"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := exportingView()
+			withOwnExports(&v)
+			ri := importOf("default", "web")
+			ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: row.port}}
+			v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
+			for _, re := range v.Leader.ResourceExports {
+				if re.Spec.Kind == "Service" {
+					re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{
+						Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse, Reason: row.reason, Message: row.message}}
+				}
+			}
+			d, _ := Plan(v)
+			expect(t, "Conflict", conditionText(d.ServiceExports[0], "Conflict"), row.want)
+			expect(t, "Ready", conditionText(d.ServiceExports[0], "Ready"), "False Failed")
 		})
 	}
 }

@@ -154,4 +154,17 @@ func TestRoundTripThroughTheLeaderController(t *testing.T) {
 	absent(w.leader, &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: meta(area, "member-announce-from-east")},
 		export("east-default-db-service"), export("east-default-db-endpoints"), export("east-a-b-c-service"), export("east-a-b-c-endpoints"))
 	absent(w.member, &corev1.Service{ObjectMeta: meta("default", "antrea-mc-db")})
+
+	// Nothing is exported any more, and contradicts nothing: the user's export says so.
+	w.eventually("the export says that the cluster has left", func(ctx context.Context) error {
+		se := &mcsv1alpha1.ServiceExport{}
+		if err := w.member.Get(ctx, client.ObjectKey{Namespace: "default", Name: "db"}, se); err != nil {
+			return err
+		}
+		have := fmt.Sprintf("Valid %s, Ready %s, Conflict %s", conditionText(se, "Valid"), conditionText(se, "Ready"), conditionText(se, "Conflict"))
+		if have != "Valid Unknown NoClusterSet, Ready False Failed, Conflict False NoConflicts" {
+			return fmt.Errorf("have %s", have)
+		}
+		return nil
+	})
 }

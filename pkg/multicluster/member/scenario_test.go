@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -173,8 +172,9 @@ func TestMemberWithRealAPIServers(t *testing.T) {
 
 	// An import that the API server refuses is reported, and does not stop the next one. Of one
 	// that is partly invalid the rest is imported.
-	long := strings.Repeat("b", 60)
-	w.create(w.leader, importOf("default", long), endpointsOf("default", long, "10.98.0.9"),
+	refused := importOf("default", "b-d")
+	refused.Spec.Name = "b_d"
+	w.create(w.leader, refused,
 		importOf("default", "good"), endpointsOf("default", "good", "127.0.0.1", "10.98.0.9"))
 	w.importIs("good", "10.98.0.9")
 	w.eventIs("set", "WriteFailed")

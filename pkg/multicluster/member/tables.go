@@ -241,7 +241,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.exportsByName = derive.NewIndex(t.exports, "name", func(_ derive.Object, x *exported) []derive.Object {
 		return []derive.Object{keyOf(x.Service), keyOf(x.Endpoints)}
 	})
-	t.validity = derive.NewTable(e, "validity", t.validityOf, derive.KeysOf(t.exportable))
+	t.validity = derive.NewTable(e, "validity", t.validityOf, derive.KeysOf(t.serviceExports))
 	t.ownInfo = derive.NewTable(e, "own-clusterinfo", t.ownInfoOf, once)
 	t.ownInfoByName = derive.NewIndex(t.ownInfo, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
 		return []derive.Object{keyOf(re)}

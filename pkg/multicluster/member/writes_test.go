@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -157,6 +158,24 @@ func TestServiceWithEndpoints(t *testing.T) {
 	}
 }
 
+// TestPendingWaits exports a Service with one write of its status: that the leader does not have it yet waits for the leader to have it.
+func TestPendingWaits(t *testing.T) {
+	v := exportingView()
+	status := func() (out []string) {
+		d, _ := Plan(v)
+		for _, w := range d.Change.Local {
+			if w.Kind == "ServiceExport" {
+				c := conditionText(w.Object.(*mcsv1alpha1.ServiceExport), "Ready")
+				out = append(out, fmt.Sprintf("%s after %s", c, offer(w, target{}).Wait))
+			}
+		}
+		return out
+	}
+	expect(t, "on its way", status(), []string{"False Pending after 2s"})
+	withOwnExports(&v)
+	expect(t, "the leader has it", status(), []string{"True Exported after 0s"})
+}
+
 // TestGatewaysAreWrittenAtOnce has a new Gateway wait for no other: there may be several, and traffic has a way all the time.
 func TestGatewaysAreWrittenAtOnce(t *testing.T) {
 	v := joinedView()
@@ -243,6 +262,42 @@ func TestStaleReplica(t *testing.T) {
 			t.Errorf("%s of the present version: %v", w, err)
 		}
 	}
+}
+
+// TestFamiliesOnAPIServer has an API server of two families take the derived Service, with an IPv4 address, and changes of one that got an
+// IPv6 address before.
+func TestFamiliesOnAPIServer(t *testing.T) {
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
+	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := joinedView()
+	if v.ServiceCIDR, err = discoverServiceCIDR(t.Context(), to, to, "kube-system"); err != nil {
+		t.Fatal(err)
+	}
+	before := &corev1.Service{ObjectMeta: marked("default", "antrea-mc-old"), Spec: corev1.ServiceSpec{
+		IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}, Ports: []corev1.ServicePort{{Name: "db", Port: 1}}}}
+	if err := to.Create(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	v.Services = []*corev1.Service{before}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "new"), importOf("default", "old")}
+	d, _ := Plan(v)
+	var did []string
+	for _, w := range d.Change.Local {
+		if w.Kind != "Service" {
+			continue
+		}
+		answer, err := write(t.Context(), to, w)
+		if err != nil {
+			t.Errorf("%s: %v", w, err)
+			continue
+		}
+		have := answer.(*corev1.Service)
+		did = append(did, fmt.Sprintf("%s %v %d", w, have.Spec.IPFamilies, have.Spec.Ports[0].Port))
+	}
+	expect(t, "writes", did, []string{"create Service default/antrea-mc-new [IPv4] 5432", "update Service default/antrea-mc-old [IPv6] 5432"})
 }
 
 // TestSteadyErrors keeps the text of an error as long as its kind stays.
