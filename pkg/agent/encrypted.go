@@ -664,8 +664,9 @@ func (a *Agent) newPublishers() error {
 			if e.insideLink == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
 					info, ok := r.published()
-					info.InsideIP = a.insideIP()
-					return info, ok
+					inside, known := a.insideIP()
+					info.InsideIP = inside
+					return info, ok && known
 				}
 			}
 			a.rotations = append(a.rotations, r)
@@ -676,12 +677,13 @@ func (a *Agent) newPublishers() error {
 }
 
 // insideIP is the address inside WireGuard that this Node, a Gateway, takes what other clusters send at; "" where it has none of its own.
-func (a *Agent) insideIP() string {
-	p, _ := a.tables.peering.Get(self)
+// The second result is false while this is not known: an agent that has just started must not take back what it has announced.
+func (a *Agent) insideIP() (string, bool) {
+	p, known := a.tables.peering.Get(self)
 	if p.Role != peering.Gateway || !p.InsideIP.IsValid() {
-		return ""
+		return "", known
 	}
-	return p.InsideIP.String()
+	return p.InsideIP.String(), known
 }
 
 // announced is what a Node announces.
