@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +26,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -399,6 +402,32 @@ func TestReportOfNewNode(t *testing.T) {
 			t.Errorf("a quiet hour: %d reads, patches %v", gets-before, patches)
 		}
 	})
+}
+
+// TestNewNodeWakesReporter: an agent looks at its report when its Node's object is another one.
+func TestNewNodeWakesReporter(t *testing.T) {
+	a, err := newAgent(Options{
+		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.tables.clusterLoaded()
+	a.tables.loaded(false)
+	n := testNode("node-1", "192.168.78.101", "10.11.0.0/24")
+	for _, uid := range []types.UID{"1", "2"} {
+		select {
+		case <-a.reports.wake:
+		default:
+		}
+		n.UID = uid
+		a.tables.nodes.Set(derive.ObjectOf(n), nodeFactsOf(n))
+		a.tables.engine.Pass()
+		if len(a.reports.wake) != 1 || a.uid() != uid {
+			t.Errorf("UID %s: it looks %d times, and knows %s", uid, len(a.reports.wake), a.uid())
+		}
+	}
 }
 
 // TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most, what
