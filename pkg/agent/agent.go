@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
@@ -214,7 +215,7 @@ func newAgent(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.reports = newReporter(o.NodeName, client, a.lookAtPolicies, a.tables.nodes.Len, a.log)
+	a.reports = newReporter(o.NodeName, client, a.lookAtPolicies, a.tables.nodes.Len, a.uid, a.log)
 	return a, nil
 }
 
@@ -437,6 +438,7 @@ func (a *Agent) watchTables() {
 			default:
 			}
 			a.announce()
+			a.reports.changed() // it may be another one of the same name
 		}
 	})
 	t.services.Slices.Watch(func(changes []derive.Change[derive.Object, service.SliceFacts]) {
@@ -473,6 +475,12 @@ func (a *Agent) watchTables() {
 		a.passStarted = s.Started
 		a.apply()
 	})
+}
+
+// uid is that of this Node's object; "" while there is none.
+func (a *Agent) uid() types.UID {
+	n, _ := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
+	return n.UID
 }
 
 // announce has the keys of WireGuard compared with those that others read.

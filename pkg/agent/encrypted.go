@@ -284,11 +284,16 @@ func insideIDs(n nodeFacts) (key, address derive.Name) {
 func keyID(key string) derive.Name  { return derive.Name("key " + key) }
 func nextID(key string) derive.Name { return derive.Name("next " + key) }
 
-// holder is the Node that something is taken to be of, of those that say so: this one, or the first by name.
+// holder is the Node that something is taken to be of, of those that say so: this one, or the oldest, since a newer one may be made
+// of a copy of its disk. Of those of the same second it is the first by name.
 func (t *tables) holder(id derive.Name, r *derive.Reader) (holder string) {
-	for _, o := range derive.List(r, t.byInside, id) {
-		if o.Key.Name == t.nodeName || holder == "" {
-			holder = o.Key.Name
+	var created time.Time
+	for _, o := range derive.List(r, t.byInside, id) { // by name
+		if o.Key.Name == t.nodeName {
+			return o.Key.Name
+		}
+		if holder == "" || o.Value.Created.Before(created) {
+			holder, created = o.Key.Name, o.Value.Created
 		}
 	}
 	return holder
@@ -317,11 +322,10 @@ func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.W
 		return
 	}
 	holder := t.holder(nextID(n.NextKey), r)
-	for _, o := range derive.List(r, t.byInside, keyID(n.NextKey)) { // one that is in use comes first
-		if o.Key.Name != name {
-			holder = o.Key.Name
-			break
-		}
+	if n.NextKey == n.WireGuardKey { // it has the key already, whatever others say
+		holder = name
+	} else if inUse := t.holder(keyID(n.NextKey), r); inUse != "" {
+		holder = inUse
 	}
 	if holder != name {
 		ps.report(object, field, "DuplicateWireGuardKey", "it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)
@@ -664,8 +668,9 @@ func (a *Agent) newPublishers() error {
 			if e.insideLink == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
 					info, ok := r.published()
-					info.InsideIP = a.insideIP()
-					return info, ok
+					inside, known := a.insideIP()
+					info.InsideIP = inside
+					return info, ok && known
 				}
 			}
 			a.rotations = append(a.rotations, r)
@@ -676,12 +681,13 @@ func (a *Agent) newPublishers() error {
 }
 
 // insideIP is the address inside WireGuard that this Node, a Gateway, takes what other clusters send at; "" where it has none of its own.
-func (a *Agent) insideIP() string {
-	p, _ := a.tables.peering.Get(self)
+// The second result is false while this is not known: an agent that has just started must not take back what it has announced.
+func (a *Agent) insideIP() (string, bool) {
+	p, known := a.tables.peering.Get(self)
 	if p.Role != peering.Gateway || !p.InsideIP.IsValid() {
-		return ""
+		return "", known
 	}
-	return p.InsideIP.String()
+	return p.InsideIP.String(), known
 }
 
 // announced is what a Node announces.

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -100,6 +103,28 @@ func TestPlanEncrypted(t *testing.T) {
 				t.Errorf("what comes from the peer is taken at another address: %s", line)
 			}
 		}
+	}
+}
+
+// TestInsideIPNotKnownYet: an agent that has just started does not take back the address inside that its Gateway object has.
+func TestInsideIPNotKnownYet(t *testing.T) {
+	v := encryptedView()
+	v.Gateways[0].Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.154"}
+	log := slog.New(slog.DiscardHandler)
+	a := &Agent{tables: newTables(v.Config, v.NodeName), log: log, options: Options{
+		Config: v.Config, NodeName: v.NodeName, StateDir: t.TempDir(), REST: &rest.Config{Host: "http://127.0.0.1:1"}, Logger: log,
+	}}
+	if err := a.newPublishers(); err != nil {
+		t.Fatal(err)
+	}
+	want := a.publishers[1].want
+	if have, known := want(); known {
+		t.Errorf("before the first pass %+v is announced", have)
+	}
+	a.tables.set(v)
+	a.tables.engine.Pass()
+	if have, known := want(); !known || have.InsideIP != "255.87.177.154" || have.PublicKey == "" {
+		t.Errorf("announced: %+v, %t", have, known)
 	}
 }
 
@@ -391,7 +416,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 func TestPlanEncryptedNodesRefused(t *testing.T) {
 	third := func(v View, key string, address string) View {
 		n := v.Nodes[1].DeepCopy()
-		n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs = "node-3", "10.11.3.0/24", []string{"10.11.3.0/24"}
+		n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs = "node-10", "10.11.3.0/24", []string{"10.11.3.0/24"}
+		n.CreationTimestamp = metav1.Unix(1, 0) // the youngest, and not the last by name
 		n.Status.Addresses[0].Address = address
 		n.Annotations = map[string]string{nodeKey: key}
 		v.Nodes = append(slices.Clone(v.Nodes), n)
@@ -404,7 +430,7 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"another", third(nodesView(), publickey.Key{3}.String(), "192.168.78.103"), "[node-2 node-3]", "", ""},
+		{"another", third(nodesView(), publickey.Key{3}.String(), "192.168.78.103"), "[node-10 node-2]", "", ""},
 		{"without a key", third(nodesView(), "", "192.168.78.103"), "[node-2]", "NodeWithoutEncryption", "set trafficEncryptionMode to wireGuard"},
 		{"a key that is none", third(nodesView(), "k", "192.168.78.103"), "[node-2]", "InvalidWireGuardKey", "remove the annotation"},
 		{"this Node's key", third(nodesView(), publickey.Key{1}.String(), "192.168.78.103"), "[node-2]", "DuplicateWireGuardKey", "Node node-1 has the same WireGuard key"},
@@ -434,7 +460,7 @@ func TestPlanEncryptedNodesRefused(t *testing.T) {
 				}
 				return
 			}
-			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-3" || problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
+			if len(problems) != 1 || problems[0].Reason != test.reason || problems[0].Name != "node-10" || problems[0].Field == "" || !strings.Contains(problems[0].Message, test.message) {
 				t.Errorf("problems %+v", problems)
 			}
 			for _, lines := range flowTexts(d.Flows) {

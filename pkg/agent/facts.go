@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -34,6 +36,9 @@ type nodeFacts struct {
 	NextKey, NextPort string
 	// KeyNotBefore is that of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore that of nodeKeyNotBefore.
 	KeyNotBefore, NodeKeyNotBefore string
+	// UID and Created are another's when the Node was deleted and registered again.
+	UID     types.UID
+	Created time.Time
 	// What could not be read.
 	InvalidPodCIDR, InvalidTransport string
 }
@@ -47,6 +52,7 @@ func nodeFactsOf(n *corev1.Node) nodeFacts {
 	f := nodeFacts{
 		Addresses: []netip.Addr{}, Zone: service.ZoneOf(n), WireGuardKey: n.Annotations[nodeKey], NextKey: n.Annotations[nextNodeKey], NextPort: n.Annotations[nextNodePort],
 		KeyNotBefore: n.Annotations[multicluster.AnnotationKeyNotBefore], NodeKeyNotBefore: n.Annotations[nodeKeyNotBefore],
+		UID: n.UID, Created: n.CreationTimestamp.UTC(),
 	}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {

@@ -38,6 +38,7 @@ type reporter struct {
 	api   reportAPI
 	look  func(context.Context) (reported, error)
 	nodes func() int
+	owner func() types.UID // of this Node's object, with which the report goes; "" while it is not known
 	log   *slog.Logger
 	wake  chan struct{}
 }
@@ -73,8 +74,8 @@ const (
 	maxReportedTexts, maxReportedText = 100, 300
 )
 
-func newReporter(node string, api reportAPI, look func(context.Context) (reported, error), nodes func() int, log *slog.Logger) *reporter {
-	r := &reporter{node, api, look, nodes, log, make(chan struct{}, 1)}
+func newReporter(node string, api reportAPI, look func(context.Context) (reported, error), nodes func() int, owner func() types.UID, log *slog.Logger) *reporter {
+	r := &reporter{node, api, look, nodes, owner, log, make(chan struct{}, 1)}
 	r.changed()
 	return r
 }
@@ -95,6 +96,7 @@ func (r *reporter) interval() time.Duration {
 // run reports until ctx ends.
 func (r *reporter) run(ctx context.Context) {
 	var known *reported // what the API server has; nil when that is to be asked
+	var owner types.UID
 	var last, compared time.Time
 	again, retry, failed := reportAgain, reportRetry, ""
 	for {
@@ -115,6 +117,9 @@ func (r *reporter) run(ctx context.Context) {
 		case <-r.wake: // this look sees it
 		default:
 		}
+		if uid := r.owner(); uid != owner && uid != "" { // the report goes with the Node that was deleted
+			known, owner = nil, uid
+		}
 		now, err := r.look(ctx)
 		wrote := false
 		if err == nil {
@@ -132,6 +137,8 @@ func (r *reporter) run(ctx context.Context) {
 				r.log.Info("policies are not reported yet; trying again", "error", err)
 			}
 			again, retry = retry, min(2*retry, reportMost)
+		case known == nil:
+			again, retry, failed = retry, min(2*retry, reportMost), ""
 		case now.OnlyWays:
 			again, retry, failed = reportLeast, reportRetry, ""
 		case len(now.Failures) > 0:
@@ -142,7 +149,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// write makes the report say what holds now. It returns what the API server has then.
+// write makes the report say what holds now. It returns what the API server has then, nil where that is a report that will be
+// deleted, since its Node was.
 func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -155,7 +163,16 @@ func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ 
 			return nil, false, fmt.Errorf("read NodePolicyReport %s: %w", r.node, err)
 		}
 		known = &reported{Policies: have.Policies, Failures: have.Failures, Problems: have.Problems, Features: have.Features, Ways: have.Ways}
+		if uid := r.owner(); uid != "" && len(have.OwnerReferences) > 0 && !slices.ContainsFunc(have.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
+			_, wrote, err := r.update(ctx, known, now)
+			return nil, wrote, err
+		}
 	}
+	return r.update(ctx, known, now)
+}
+
+// update sends what has changed since the API server was given what is known.
+func (r *reporter) update(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	if now.Ways == nil {
 		now.Ways = known.Ways
 	}

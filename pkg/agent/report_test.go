@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +26,10 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -105,7 +108,7 @@ func TestReportAccess(t *testing.T) {
 	})
 
 	now := reported{Policies: map[string]string{"acnp/a": "1/x", "annp/default/b": "2/y"}}
-	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil }, func() int { return 1 }, slog.New(slog.DiscardHandler))
+	own := newReporter("node-1", on("node-1"), func(context.Context) (reported, error) { return now, nil }, func() int { return 1 }, func() types.UID { return node.UID }, slog.New(slog.DiscardHandler))
 	known, wrote, err := own.write(t.Context(), nil, now)
 	if err != nil || !wrote {
 		t.Fatalf("wrote %v, %v", wrote, err)
@@ -298,6 +301,7 @@ type reportsAt struct {
 	patches []string
 	gets    int
 	away    bool
+	uid     types.UID // of the Node
 }
 
 func (r *reportsAt) answer(f func() error) error {
@@ -342,7 +346,89 @@ func (r *reportsAt) patch(_ context.Context, _ string, text []byte) error {
 	})
 }
 
-func (r *reportsAt) nodeUID(context.Context, string) (types.UID, error) { return "u", nil }
+func (r *reportsAt) nodeUID(context.Context, string) (types.UID, error) { return r.nodeOf(), nil }
+
+func (r *reportsAt) nodeOf() types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.uid
+}
+
+// set changes what the API server has.
+func (r *reportsAt) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+// TestReportOfNewNode has the Node deleted and registered again: its report is made again as soon as the old one was collected.
+func TestReportOfNewNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &reportsAt{uid: "1"}
+		look := func(context.Context) (reported, error) {
+			return reported{Policies: map[string]string{"acnp/a": "1/x"}}, nil
+		}
+		r := newReporter("node-1", api, look, func() int { return 1 }, api.nodeOf, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go r.run(ctx)
+		for i, collected := range []bool{true, false} { // before the agent looks, or later
+			time.Sleep(time.Minute)
+			api.set(func() {
+				api.uid += "1"
+				if collected {
+					api.have = nil
+				}
+			})
+			r.changed()
+			time.Sleep(5 * time.Second)
+			api.set(func() {
+				if !collected {
+					api.have = nil
+				}
+			})
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			api.set(func() {
+				if len(api.creates) != i+2 || api.have == nil || len(api.have.OwnerReferences) != 1 || api.have.OwnerReferences[0].UID != api.uid {
+					t.Errorf("report %+v after %d creations", api.have, len(api.creates))
+				}
+			})
+		}
+		_, _, before := api.sent()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, patches, gets := api.sent(); gets-before > 6 || len(patches) > 0 {
+			t.Errorf("a quiet hour: %d reads, patches %v", gets-before, patches)
+		}
+	})
+}
+
+// TestNewNodeWakesReporter: an agent looks at its report when its Node's object is another one.
+func TestNewNodeWakesReporter(t *testing.T) {
+	a, err := newAgent(Options{
+		Config: config.Default(), NodeName: "node-1", REST: &rest.Config{Host: "https://192.0.2.1"}, Namespace: "kube-system",
+		OVSRunDir: t.TempDir(), RunDir: t.TempDir(), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.tables.clusterLoaded()
+	a.tables.loaded(false)
+	n := testNode("node-1", "192.168.78.101", "10.11.0.0/24")
+	for _, uid := range []types.UID{"1", "2"} {
+		select {
+		case <-a.reports.wake:
+		default:
+		}
+		n.UID = uid
+		a.tables.nodes.Set(derive.ObjectOf(n), nodeFactsOf(n))
+		a.tables.engine.Pass()
+		if len(a.reports.wake) != 1 || a.uid() != uid {
+			t.Errorf("UID %s: it looks %d times, and knows %s", uid, len(a.reports.wake), a.uid())
+		}
+	}
+}
 
 // TestReportRate changes policies all the time in a cluster of 1,000 Nodes: a Node writes every ten seconds at most, what
 // it writes is the difference, nothing is written when nothing changes, and what could not be written comes later.
@@ -356,7 +442,7 @@ func TestReportRate(t *testing.T) {
 			defer mu.Unlock()
 			return reported{Policies: maps.Clone(now)}, nil
 		}
-		r := newReporter("node-1", api, look, func() int { return 1000 }, slog.New(slog.DiscardHandler))
+		r := newReporter("node-1", api, look, func() int { return 1000 }, api.nodeOf, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {

@@ -25,7 +25,8 @@ import (
 //     send by it as soon as there are sessions. They take packets from both.
 //  2. It gives the first device the next key and announces that as its key. Partners follow, and send by the first device again
 //     as soon as there are sessions.
-//  3. It no longer announces a next key, and the second device goes.
+//  3. It no longer announces a next key, and the second device goes: its partners' at once, its own some time later, since a partner
+//     whose agent has just stopped may still send by it.
 //
 // Partners that announce no next port know one key alone, and lose what is sent between step 2 and when they know it.
 //
@@ -36,6 +37,8 @@ import (
 type sessions struct {
 	// Changing says that this end has a next key, and Switched that it is the key of the first device.
 	Changing, Switched bool
+	// Lingers says that this end has changed its key, and still takes packets by the second device.
+	Lingers bool
 	// First and Beside are the partners' keys with which there are sessions by the two devices, in order.
 	First, Beside []publickey.Key
 }
@@ -45,7 +48,7 @@ func (p partner) changes() bool { return p.Next != publickey.Key{} }
 // beside is the key by which a partner has a session with the second device; false where it needs none.
 func (s sessions) beside(p partner) (publickey.Key, bool) {
 	switch {
-	case p.NextPort == 0 || !p.changes() && !s.Changing:
+	case p.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
 		return publickey.Key{}, false
 	case p.changes():
 		return p.Next, true
@@ -56,7 +59,7 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 // detours says whether packets to a partner go by the second device.
 func (s sessions) detours(p partner) bool {
 	key, ok := s.beside(p)
-	if !ok || !slices.Contains(s.Beside, key) {
+	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() { // what lingers here has gone there, if an agent runs
 		return false
 	}
 	over := (!p.changes() || p.Next == p.PublicKey) && (!s.Changing || s.Switched)
@@ -71,10 +74,11 @@ type rotationTimes struct {
 	patience time.Duration // until a partner with which there is no session at all is not waited for
 	report   time.Duration // until it is a problem
 	turn     time.Duration // until it is one that another changes its key
+	linger   time.Duration // after a change until the second device goes
 	lost     time.Duration // without a handshake: then there is no session (RejectAfterTime of WireGuard, 180 s, and some)
 }
 
-var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second, patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, lost: 200 * time.Second}
+var usualTimes = rotationTimes{look: time.Second, settle: 5 * time.Second, follow: 10 * time.Second, patience: 30 * time.Second, report: time.Minute, turn: 5 * time.Minute, linger: 2 * time.Minute, lost: 200 * time.Second}
 
 // rotation changes a key of this Node when it is asked to, and tells the tables about sessions.
 type rotation struct {
@@ -91,6 +95,7 @@ type rotation struct {
 	// Of the goroutine that runs.
 	began   time.Time // the step, as far as this process knows
 	held    time.Time // since when it may not begin, zero where it may
+	lingers time.Time // until when the second device stays after a change
 	devices [2]knownSessions
 	met     map[string]meeting // partners, by name
 
@@ -165,13 +170,14 @@ func (r *rotation) run(ctx context.Context) {
 func (r *rotation) observe() {
 	now := time.Now()
 	anyone := r.meet(now)
+	lingers := now.Before(r.lingers)
 	if !r.keys.Changing() && !anyone && r.ready() { // nothing is read, and the row changes with rotations alone
 		r.devices = [2]knownSessions{{looked: true}, {looked: true}}
-		r.tables.sessions.Set(derive.Name(r.first.name), sessions{})
+		r.tables.sessions.Set(derive.Name(r.first.name), sessions{Lingers: lingers})
 		return
 	}
 	switched := r.keys.Changing() && r.keys.Switched()
-	s := sessions{Changing: r.keys.Changing(), Switched: switched}
+	s := sessions{Changing: r.keys.Changing(), Switched: switched, Lingers: lingers}
 	for i, e := range []*encryption{r.first, r.beside} {
 		d := &r.devices[i]
 		d.observe(r.look(e.link), now, r.times, i == 0 && switched)
@@ -285,6 +291,10 @@ func (r *rotation) step() {
 			return
 		}
 		r.held = time.Time{}
+		if r.stays() { // until the next look
+			r.lingers = time.Time{}
+			return
+		}
 		if err = r.change(func() error { return r.keys.Begin(now) }); err == nil {
 			r.log.Info("changing the WireGuard key: announcing the next one")
 			r.beside.rekey(r.keys.Next)
@@ -303,6 +313,7 @@ func (r *rotation) step() {
 		}
 		if err = r.change(r.keys.End); err == nil {
 			r.log.Info("the WireGuard key has changed")
+			r.lingers = now.Add(r.times.linger)
 		}
 	}
 	switch {
@@ -320,6 +331,14 @@ func (r *rotation) step() {
 		}
 		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP port %d pass between %s", some(waits), r.beside.port, remedy))
 	}
+}
+
+// stays says whether the second device still has what it had for the last change: its handshakes were by another key than the next one.
+func (r *rotation) stays() bool {
+	have := r.look(r.beside.link)
+	return slices.ContainsFunc(r.partners(), func(p partner) bool {
+		return !p.changes() && slices.ContainsFunc(have.Peers, func(s wireguard.PeerState) bool { return s.PublicKey == p.PublicKey })
+	})
 }
 
 // some are the first of many.

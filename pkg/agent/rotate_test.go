@@ -17,7 +17,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -25,6 +28,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/logtext"
@@ -394,6 +398,22 @@ func TestRotation(t *testing.T) {
 			a.until("its key has changed", 3*time.Minute, func(r sideReport) bool { return over(r) && r.Info.PublicKey != was })
 		}},
 	)
+	const stops = "an agent stops before it sends by the first device again"
+	if s.chosen(stops) {
+		lost := s.load(stops, func() {
+			was := a.report().Info.PublicKey
+			s.ask(a)
+			b.until("it has the next key for the first device", long, func(sideReport) bool { return strings.Contains(b.log.String(), "remove peer "+was) })
+			s.order(b, sideOrder{Away: true})
+			a.until("its key has changed", long, func(r sideReport) bool { return over(r) && r.Info.PublicKey != was })
+			time.Sleep(sideTimes().linger / 3)
+		})
+		if slices.Max(lost) > 0 {
+			t.Errorf("%s: %v packets were lost", stops, lost)
+		}
+		s.order(b, sideOrder{Restart: true})
+		b.until("it sends by the first device", long, over)
+	}
 	const old = "with an old peer" // that knows one key
 	if !s.chosen(old) {
 		return
@@ -463,6 +483,8 @@ func TestPlanRotation(t *testing.T) {
 		{"and there is a session by it", next, next, 51822, sessions{First: []publickey.Key{next}, Beside: []publickey.Key{next}}, "antrea-mc-wg0", next.String()},
 		{"this cluster's changes", old, publickey.Key{}, 51822, sessions{Changing: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg1", old.String()},
 		{"this cluster's has changed", old, publickey.Key{}, 51822, sessions{Changing: true, Switched: true, First: []publickey.Key{old}, Beside: []publickey.Key{old}}, "antrea-mc-wg0", old.String()},
+		{"and its second device stays", old, publickey.Key{}, 51822, sessions{Lingers: true, Beside: []publickey.Key{old}}, "antrea-mc-wg0", old.String()},
+		{"while the peer's changes", old, next, 51822, sessions{Lingers: true, First: []publickey.Key{old}, Beside: []publickey.Key{next}}, "antrea-mc-wg1", next.String()},
 		{"the peer knows one key", old, publickey.Key{}, 0, sessions{Changing: true, First: []publickey.Key{old}}, "antrea-mc-wg0", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -539,11 +561,18 @@ func TestRotationPort(t *testing.T) {
 // TestPlanRotationOfNodes: what a Node announces of a change is taken, or left out alone with a reason.
 func TestPlanRotationOfNodes(t *testing.T) {
 	own, current, next := publickey.Key{1}, publickey.Key{2}, publickey.Key{10}
-	third := func(v View, key, nextKey publickey.Key) View {
+	type other struct { // a third Node
+		key, next publickey.Key
+		younger   bool
+	}
+	third := func(v View, o other) View {
 		n := v.Nodes[1].DeepCopy()
 		n.Name, n.Spec.PodCIDR, n.Spec.PodCIDRs = "node-0", "10.11.3.0/24", []string{"10.11.3.0/24"}
 		n.Status.Addresses[0].Address = "192.168.78.103"
-		n.Annotations = map[string]string{nodeKey: key.String(), nextNodePort: "51823", nextNodeKey: nextKey.String()}
+		n.Annotations = map[string]string{nodeKey: o.key.String(), nextNodePort: "51823", nextNodeKey: o.next.String()}
+		if o.younger {
+			n.CreationTimestamp = metav1.Unix(1, 0)
+		}
 		v.Nodes = append(slices.Clone(v.Nodes), n)
 		return v
 	}
@@ -552,7 +581,7 @@ func TestPlanRotationOfNodes(t *testing.T) {
 		next      string
 		port      string
 		have      sessions
-		elsewhere *[2]publickey.Key // the keys of a third Node
+		elsewhere *other
 		device    string
 		beside    string
 		reason    string
@@ -568,17 +597,20 @@ func TestPlanRotationOfNodes(t *testing.T) {
 		{"a port that is none", "", "x", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardPort"},
 		{"a key that is none", "k", "51823", sessions{}, nil, "antrea-wg0", "", "InvalidWireGuardKey"},
 		{"this Node's key", own.String(), "51823", sessions{}, nil, "antrea-wg0", "", "DuplicateWireGuardKey"},
-		{"another's key", next.String(), "51823", sessions{}, &[2]publickey.Key{next, {12}}, "antrea-wg0", "", "DuplicateWireGuardKey"},
-		{"another's next key", next.String(), "51823", sessions{}, &[2]publickey.Key{{11}, next}, "antrea-wg0", "", "DuplicateWireGuardKey"},
+		{"another's key", next.String(), "51823", sessions{}, &other{next, publickey.Key{12}, true}, "antrea-wg0", "", "DuplicateWireGuardKey"},
+		{"another's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, false}, "antrea-wg0", "", "DuplicateWireGuardKey"},
+		{"a younger one's next key", next.String(), "51823", sessions{}, &other{publickey.Key{11}, next, true}, "antrea-wg0", next.String(), ""},
+		{"switched, with a copy", current.String(), "51823", sessions{}, &other{current, current, true}, "antrea-wg0", current.String(), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := nodesView()
 			v.NodeSessions = test.have
 			a := v.Nodes[1].Annotations
 			if a[nextNodeKey], a[nextNodePort] = test.next, test.port; test.elsewhere != nil {
-				v = third(v, test.elsewhere[0], test.elsewhere[1])
+				v = third(v, *test.elsewhere)
 			}
 			d, problems := Plan(v)
+			problems = slices.DeleteFunc(problems, func(p problem.Problem) bool { return p.Name == "node-0" })
 			switch {
 			case test.reason == "" && len(problems) > 0:
 				t.Errorf("problems %v", problems)
@@ -627,6 +659,77 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	}
 }
 
+// TestRotationLingers: the second device stays for some time after a change, for partners whose agents have stopped, and does not hold up
+// the next change, which begins without it.
+func TestRotationLingers(t *testing.T) {
+	for _, asked := range []string{"", "2000-01-01T00:00:00Z"} {
+		t.Run(asked, func(t *testing.T) {
+			v := nodesView()
+			v.Nodes[0].Annotations[nodeKeyNotBefore], v.Nodes[1].Annotations[nextNodePort] = asked, "51823"
+			dir := t.TempDir()
+			path := dir + "/" + betweenNodes.keyFile
+			if _, err := wireguard.LoadKey(path); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path+".next", text, 0o600) // the last step is left
+			}
+			if err == nil {
+				made := time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
+				err = os.Chtimes(path, made, made)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				r, tables := testRotation(v, dir, betweenNodes)
+				shaken := time.Now()
+				r.look = func(device string) wireguard.Session {
+					if e, _ := tables.encrypted.Get(self); device == besideNodes.name && len(e.NodesBeside.Peers) == 0 {
+						return wireguard.Session{}
+					}
+					return wireguard.Session{Peers: []wireguard.PeerState{{PublicKey: publickey.Key{2}, LastHandshake: shaken}}}
+				}
+				tables.set(v)
+				look := func(wait time.Duration, changing, beside bool) {
+					t.Helper()
+					time.Sleep(wait)
+					r.observe()
+					tables.engine.Pass()
+					r.step()
+					tables.engine.Pass()
+					info, _ := r.published()
+					e, _ := tables.encrypted.Get(self)
+					if (info.NextPublicKey != "") != changing || (len(e.NodesBeside.Peers) > 0) != beside || !changing && len(e.Nodes.Unused) > 0 {
+						t.Errorf("after %s: announced %+v, devices %+v", wait, info, e)
+					}
+				}
+				look(0, true, true)
+				shaken = time.Now().Add(1)
+				look(time.Second, true, true)
+				look(r.times.settle+r.times.follow, false, true)
+				if asked == "" {
+					look(r.times.linger-1, false, true)
+					look(1, false, false)
+					return
+				}
+				look(time.Second, false, true)
+				look(time.Second, true, true)
+			})
+		})
+	}
+}
+
+// testRotation is that of a link of a view's Node, with its keys in a directory.
+func testRotation(v View, dir string, l insideLink) (*rotation, *tables) {
+	pair := pairOf(newEncryptions(Options{Config: v.Config, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}), l)
+	tables := newTables(v.Config, v.NodeName)
+	r := newRotation(pair[0], tables, v.NodeName, slog.New(slog.DiscardHandler))
+	r.ready, r.announce = func() bool { return true }, func() {}
+	return r, tables
+}
+
 // TestRotationTurn: a Node waits for another that changes its key, and says so, but not for one with which there is no session.
 func TestRotationTurn(t *testing.T) {
 	current, next := publickey.Key{2}, publickey.Key{10}
@@ -656,11 +759,8 @@ func TestRotationTurn(t *testing.T) {
 			if err := os.Chtimes(path, made, made); err != nil {
 				t.Fatal(err)
 			}
-			pair := pairOf(newEncryptions(Options{Config: v.Config, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}), betweenNodes)
-			tables := newTables(v.Config, v.NodeName)
-			r := newRotation(pair[0], tables, v.NodeName, slog.New(slog.DiscardHandler))
+			r, tables := testRotation(v, dir, betweenNodes)
 			r.times.turn, r.times.patience = -1, test.patience-1
-			r.ready, r.announce = func() bool { return true }, func() {}
 			r.look = func(device string) (s wireguard.Session) {
 				if device == test.by.name && test.session != nil {
 					s.Peers = []wireguard.PeerState{{PublicKey: *test.session, LastHandshake: time.Now()}}
@@ -710,10 +810,8 @@ func TestRotationAsked(t *testing.T) {
 			if err := os.Chtimes(path, made, made); err != nil {
 				t.Fatal(err)
 			}
-			pair := pairOf(newEncryptions(Options{Config: v.Config, StateDir: dir, Logger: slog.New(slog.DiscardHandler)}), betweenClusters)
-			tables := newTables(v.Config, v.NodeName)
-			r := newRotation(pair[0], tables, v.NodeName, slog.New(slog.DiscardHandler))
-			r.ready, r.announce, r.look = func() bool { return true }, func() {}, func(string) wireguard.Session { return wireguard.Session{} }
+			r, tables := testRotation(v, dir, betweenClusters)
+			r.look = func(string) wireguard.Session { return wireguard.Session{} }
 			tables.set(v)
 			tables.engine.Pass()
 			r.observe()

@@ -68,12 +68,12 @@ type sideOrder struct {
 	Peers     map[int]mcv1alpha1.WireGuardInfo // that the others announce, and a whole agent itself
 	NotBefore string
 	Restart   bool // the agent, not what serves the devices
+	Away      bool // it stops, until Restart
 	Load      bool // begin to send, to all peers
 	Stop      bool // sending
 
 	// Of a whole agent.
 	Switch string // the run directory of its Open vSwitch; it begins when there is one
-	Away   bool   // it stops, until Restart
 	// Endpoints are where connections to port 7 of echoService go.
 	Endpoints []string
 }
@@ -243,7 +243,7 @@ func rotatingSide(text string) error {
 	load := &sideLoad{spec: spec, log: log}
 	tick := time.NewTicker(20 * time.Millisecond)
 	var reports reports
-	way := ""
+	way, away := "", false
 	for {
 		select {
 		case o, ok := <-orders:
@@ -251,9 +251,12 @@ func rotatingSide(text string) error {
 			case !ok:
 				agent.stop()
 				return nil
+			case o.Away:
+				agent.stop()
+				away = true
 			case o.Restart:
 				agent.stop()
-				agent = startSide(ctx, spec, state, host, log)
+				agent, away = startSide(ctx, spec, state, host, log), false
 			case o.Load:
 				load.start(slices.Sorted(maps.Keys(state.Peers)))
 			case o.Stop:
@@ -264,7 +267,10 @@ func rotatingSide(text string) error {
 			}
 		case <-tick.C:
 		}
-		row := agent.pass(host)
+		row := agent.last
+		if !away {
+			row = agent.pass(host)
+		}
 		if now := fmt.Sprint(row.of(first).Unused, row.of(beside).Unused); now != way {
 			way = now
 			log.Info("other devices are used", "notFirst", row.of(first).Unused, "notBeside", row.of(beside).Unused)
@@ -295,7 +301,7 @@ func (r *reports) say(report sideReport) {
 // sideTimes are shorter than those of an agent. A guest without hardware acceleration takes longer for what they wait for.
 func sideTimes() rotationTimes {
 	t := rotationTimes{
-		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, lost: usualTimes.lost,
+		look: 100 * time.Millisecond, settle: time.Second, follow: 2 * time.Second, patience: 6 * time.Second, report: 5 * time.Second, turn: 5 * time.Second, linger: 3 * time.Second, lost: usualTimes.lost,
 	}
 	if ovstest.System() {
 		t.settle, t.follow, t.patience = 2*time.Second, 4*time.Second, 12*time.Second
@@ -309,6 +315,7 @@ type side struct {
 	rotation    *rotation
 	encryptions []*encryption
 	link        insideLink
+	last        encrypted
 	stop        func()
 }
 
@@ -350,6 +357,7 @@ func (s *side) pass(host *hostnet.Manager) encrypted {
 			e.set(row)
 		}
 	}
+	s.last = row
 	return row
 }
 

@@ -6,16 +6,17 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 // diff is what has to be sent to a device so that it has what is wanted, and what that is in words, without secrets.
-// Peers that stay as they are are not named: they keep their sessions. set are the endpoints that were sent before: one
-// that the peer has changed since, by sending from elsewhere, stays.
-func diff(have wgtypes.Device, want Desired, set map[PublicKey]netip.AddrPort) (wgtypes.Config, []string) {
+// Peers that stay as they are are not named: they keep their sessions. before is what the last diff returned of endpoints.
+func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string, map[PublicKey]announced) {
 	var c wgtypes.Config
 	var changes []string
+	endpoints := map[PublicKey]announced{}
 	if have.PrivateKey != want.PrivateKey.key {
 		c.PrivateKey = &want.PrivateKey.key
 		changes = append(changes, "set the key "+want.PrivateKey.Public().String())
@@ -41,7 +42,8 @@ func diff(have wgtypes.Device, want Desired, set map[PublicKey]netip.AddrPort) (
 		old, known := there[p.PublicKey]
 		change := wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.PublicKey)}
 		what := ""
-		if at := endpointOf(old); !known || !at.IsValid() || at != p.Endpoint && set[p.PublicKey] != p.Endpoint {
+		var send bool
+		if send, endpoints[p.PublicKey] = before[p.PublicKey].next(p.Endpoint, old, now); send {
 			change.Endpoint = net.UDPAddrFromAddrPort(p.Endpoint)
 			what += fmt.Sprintf(" at %s", p.Endpoint)
 		}
@@ -61,7 +63,36 @@ func diff(have wgtypes.Device, want Desired, set map[PublicKey]netip.AddrPort) (
 			changes = append(changes, "set peer "+p.PublicKey.String()+what)
 		}
 	}
-	return c, changes
+	return c, changes, endpoints
+}
+
+// announced is the endpoint that a peer announces, as of the last comparison; the zero value is before the first.
+type announced struct {
+	at netip.AddrPort
+	// kept says that it was not sent: the device had another one already, and a session.
+	kept bool
+}
+
+// sessionLost is how long after a handshake its session ends (REJECT_AFTER_TIME of WireGuard).
+const sessionLost = 180 * time.Second
+
+// next decides whether the endpoint that a peer announces is sent to the device. One that the peer has changed since, by sending
+// from elsewhere, stays: the peer may be behind NAT, and what it announces not reach it. After a restart nothing is known of what was
+// sent, so one with a session stays as well. If the peer announces another one than before the restart, this may be its old one: nothing
+// reaches it then until it sends something itself, or the session has ended. So this is decided again in each comparison.
+func (a announced) next(at netip.AddrPort, have wgtypes.Peer, now time.Time) (send bool, _ announced) {
+	old, age, first := endpointOf(have), now.Sub(have.LastHandshakeTime), !a.at.IsValid()
+	switch {
+	case old == at:
+		return false, announced{at: at}
+	case !old.IsValid() || !first && a.at != at:
+		return true, announced{at: at}
+	case !first && !a.kept:
+		return false, a
+	case age >= 0 && age < sessionLost:
+		return false, announced{at: at, kept: true}
+	}
+	return true, announced{at: at}
 }
 
 func endpointOf(p wgtypes.Peer) netip.AddrPort {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -36,8 +35,8 @@ type Options struct {
 	Keep bool
 	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
-	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers send none;
-	// default 10 s.
+	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers, and sessions that
+	// end, send none; default 10 s.
 	Resync time.Duration
 	// Namespace is the network namespace of the device; nil for the one of the process.
 	Namespace *netns.NsHandle
@@ -125,7 +124,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		for range links { // until its goroutine has ended
 		}
 	}()
-	d := device{handle: h, opts: m.opts, endpoints: map[PublicKey]netip.AddrPort{}}
+	d := device{handle: h, opts: m.opts, endpoints: map[PublicKey]announced{}}
 	for {
 		wait := m.opts.Resync
 		if !m.compare(&d) {
@@ -190,7 +189,7 @@ func (m *Manager) compare(d *device) bool {
 type device struct {
 	handle    *netlink.Handle
 	opts      Options
-	endpoints map[PublicKey]netip.AddrPort // that were sent
+	endpoints map[PublicKey]announced
 }
 
 // bring brings the device to what is wanted.
@@ -265,17 +264,14 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 	if err != nil {
 		return state, changes, fmt.Errorf("read the device's configuration: %w", err)
 	}
-	config, sent := diff(*have, *want, d.endpoints)
+	config, sent, endpoints := diff(*have, *want, d.endpoints, time.Now())
 	if len(sent) > 0 {
 		if err := client.ConfigureDevice(d.opts.Name, config); err != nil {
 			return state, changes, fmt.Errorf("configure the device (%v): %w", sent, err)
 		}
 		changes = append(changes, sent...)
 	}
-	clear(d.endpoints)
-	for _, p := range want.Peers {
-		d.endpoints[p.PublicKey] = p.Endpoint
-	}
+	d.endpoints = endpoints
 	state.Ready = true
 	state.Peers = peersOf(have)
 	return state, changes, nil

@@ -363,6 +363,17 @@ nft 'add chain ip t through { type filter hook forward priority 0; }; add rule i
 		t.Errorf("the other host answers to %+v, want %s", peers, between.at.Addr())
 	}
 	b.asked(a)
+	b.stop()
+	log := b.run(Options{})
+	b.want(a)
+	b.ready()
+	if err := b.ask(a, 0); err != nil {
+		t.Errorf("with a new manager: %v", err)
+	}
+	time.Sleep(5 * resyncOfTests)
+	if text := log.String(); text != "" {
+		t.Errorf("a new manager has changed something: %s", text)
+	}
 }
 
 // TestTunnelForSwitch does the same where what sends knows Ethernet alone.

@@ -163,20 +163,35 @@ func TestDiff(t *testing.T) {
 	peerA, peerB := peer(a, "192.0.2.1:51821", "10.97.0.0/32"), peer(b, "192.0.2.2:51821", "10.99.0.0/32", "10.98.0.0/32")
 	kept := peerA
 	kept.PersistentKeepaliveInterval = 5 * time.Second
-	sent := map[PublicKey]netip.AddrPort{a: at("192.0.2.1:51821"), b: at("192.0.2.2:51821")}
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	heard := func(p wgtypes.Peer, ago time.Duration) wgtypes.Peer {
+		p.LastHandshakeTime = now.Add(-ago)
+		return p
+	}
+	moved := peer(a, "203.0.113.7:4000", "10.97.0.0/32")
+	resent := []string{"set peer " + a.String() + " at 192.0.2.1:51821"}
+	sent := map[PublicKey]announced{a: {at: at("192.0.2.1:51821")}, b: {at: at("192.0.2.2:51821")}}
+	unsent := map[PublicKey]announced{a: {at("192.0.2.1:51821"), true}, b: {at: at("192.0.2.2:51821")}}
 	for _, test := range []struct {
 		name string
 		have wgtypes.Device
-		sent map[PublicKey]netip.AddrPort
+		sent map[PublicKey]announced
 		kept time.Duration
 		want []string
 	}{
 		{"new", wgtypes.Device{}, nil, 0, []string{"set the key " + own.Public().String(), "listen on port 51821, was 0",
 			"set peer " + a.String() + " at 192.0.2.1:51821 with [10.97.0.0/32]", "set peer " + b.String() + " at 192.0.2.2:51821 with [10.98.0.0/32 10.99.0.0/32]"}},
 		{"as wanted", as(peerA, peerB), nil, 0, nil},
-		{"peer that has moved", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), sent, 0, nil},
-		{"peer at another address from before", as(peer(a, "203.0.113.7:4000", "10.97.0.0/32"), peerB), nil, 0, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
-		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, 0, []string{"set peer " + a.String() + " at 192.0.2.1:51821"}},
+		{"peer that has moved", as(moved, peerB), sent, 0, nil},
+		{"peer that announces another address", as(heard(moved, 0), peerB), map[PublicKey]announced{a: {at: at("192.0.2.9:51821")}}, 0, resent},
+		{"peer at another address from before", as(moved, peerB), nil, 0, resent},
+		{"from before, with a session", as(heard(moved, 179*time.Second), peerB), nil, 0, nil},
+		{"from before, with a session that has ended", as(heard(moved, 180*time.Second), peerB), nil, 0, resent},
+		{"from before, by a clock that was wrong", as(heard(moved, -time.Minute), peerB), nil, 0, resent},
+		{"from before, and the session goes on", as(heard(moved, 179*time.Second), peerB), unsent, 0, nil},
+		{"from before, and the session has ended", as(heard(moved, 180*time.Second), peerB), unsent, 0, resent},
+		{"from before, and it announces another", as(heard(moved, 0), peerB), map[PublicKey]announced{a: {at("192.0.2.9:51821"), true}}, 0, resent},
+		{"peer without address", as(peer(a, "", "10.97.0.0/32"), peerB), sent, 0, resent},
 		{"other addresses inside", as(peerA, peer(b, "192.0.2.2:51821", "10.97.0.0/32")), sent, 0, []string{"set peer " + b.String() + " with [10.98.0.0/32 10.99.0.0/32]"}},
 		{"peer too many", as(peerA, peerB, peer(own.Public(), "192.0.2.9:1", "10.0.0.0/8")), sent, 0, []string{"remove peer " + own.Public().String()}},
 		{"kept alive", as(peerA, peerB), sent, 5 * time.Second, []string{"set peer " + a.String() + " kept alive every 5s", "set peer " + b.String() + " kept alive every 5s"}},
@@ -185,7 +200,7 @@ func TestDiff(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			want := want
 			want.Keepalive = test.kept
-			config, have := diff(test.have, want, test.sent)
+			config, have, _ := diff(test.have, want, test.sent, now)
 			if !reflect.DeepEqual(have, test.want) {
 				t.Errorf("changes %q, want %q", have, test.want)
 			}
@@ -193,6 +208,14 @@ func TestDiff(t *testing.T) {
 				t.Errorf("changes %q, and sent is %+v", have, config.Peers)
 			}
 		})
+	}
+	for _, before := range []map[PublicKey]announced{nil, unsent} {
+		if _, _, after := diff(as(heard(moved, 0), peerB), want, before, now); !reflect.DeepEqual(after, unsent) {
+			t.Errorf("after the endpoint of a session was kept: %+v", after)
+		}
+	}
+	if _, _, after := diff(as(heard(moved, time.Hour), peerB), want, unsent, now); !reflect.DeepEqual(after, sent) {
+		t.Errorf("after the session has ended: %+v", after)
 	}
 }
 
