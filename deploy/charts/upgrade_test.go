@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -154,6 +155,13 @@ func TestUninstallCommands(t *testing.T) {
 	run(manifests(t, "agent/tombolo-crds.yml"), "apply", "-f", "-")
 	run(manifests(t, "agent/tombolo.yml"), "apply", "-f", "-")
 	documented("kubectl delete validatingadmissionpolicybinding tombolo-tiers")
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) { // the document waits for some seconds
+		if _, err := kubectl(t, config, "", "delete", "tier", "baseline", "--dry-run=server"); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 	documented("kubectl delete -f deploy/agent/")
 	if now := left(); now != bare {
 		t.Errorf("what was there before:\n%s\nis there now:\n%s", bare, now)
