@@ -81,8 +81,8 @@ func (b bench) encrypt(ctx context.Context) error {
 func (b bench) keys(ctx context.Context) error {
 	return scenario.Eventually(ctx, 2*time.Minute, func(ctx context.Context) error {
 		for _, cluster := range b.Members() {
-			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name}={.wireGuard.publicKey},{end}`)
-			if err == nil && (out == "" || strings.Contains(out, "=,")) {
+			out, err := b.Kubectl(ctx, cluster, "get", "gateway", "-n", scenario.MemberNamespace, "-o", `jsonpath={range .items[*]}{.metadata.name}:{.wireGuard.publicKey},{end}`)
+			if err == nil && (out == "" || strings.Contains(out, ":,")) {
 				err = fmt.Errorf("%s's Gateways and their keys are %q, want a key for each", cluster, out)
 			}
 			if err != nil {
