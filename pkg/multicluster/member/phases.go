@@ -84,7 +84,7 @@ func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]
 		default:
 			in(g, multicluster.PhaseJoining)
 			others = append(others, g)
-			if keyless(g) && over(g) {
+			if phase, _ := derive.Get(r, t.phasesOver, keyOf(g)); keyless(g) && phase == untold { // nobody is told of one without a key
 				ps.add(object("Node", "", g.Name), "", reasonGatewayWithoutKey, "the Node is no Gateway yet: other Gateways encrypt, and its agent has announced no WireGuard key: "+
 					"set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf for it too, and see `tombolo get status` there for what is wrong")
 			}
@@ -147,10 +147,13 @@ func (t *tables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
 type phaseClock map[derive.Object]phaseSince
 
 type phaseSince struct {
-	phase string
-	since time.Time
-	runs  bool // its time
+	phase        string
+	began, since time.Time // when it began, and since when its time counts
+	runs         bool      // its time
 }
+
+// untold is in place of the phase of a Gateway that has been joining for its time without the leader telling others of it.
+const untold = "untold"
 
 // over are the Gateways whose phase has lasted as long as it may at a time, with that phase. Joining begins when the leader tells other
 // clusters of the Gateway.
@@ -161,13 +164,18 @@ func (c phaseClock) over(now time.Time, gateways []*mcv1alpha1.Gateway, own *mcv
 		if phase == "" {
 			continue
 		}
-		since := phaseSince{phase, now, phase != multicluster.PhaseJoining || tells(own, g)}
-		if was := c[key]; was.phase == phase && was.runs {
-			since.since = was.since
+		at := phaseSince{phase, now, now, phase != multicluster.PhaseJoining || tells(own, g)}
+		if was := c[key]; was.phase == phase {
+			if at.began = was.began; was.runs {
+				at.since = was.since
+			}
 		}
-		seen[key] = since
-		if now.Sub(seen[key].since) >= phaseLasts[phase] {
+		seen[key] = at
+		switch {
+		case at.runs && now.Sub(at.since) >= phaseLasts[phase]:
 			over[key] = phase
+		case !at.runs && now.Sub(at.began) >= phaseLasts[phase]:
+			over[key] = untold
 		}
 	}
 	clear(c)

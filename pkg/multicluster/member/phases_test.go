@@ -59,6 +59,7 @@ func TestPlanPhases(t *testing.T) {
 		{"all go", "node-1, node-2", "", nil, up, "", "", 0},
 		{"encrypted traffic has several", "node-1, node-2", "node-1", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2 leaving", 2},
 		{"an encrypted one comes, without a key yet", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2", "node-1, node-2 joining", 1},
+		{"and gets none", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "node-2 untold", "node-1, node-2 joining", 1},
 		{"and has one", "node-1, node-2 joining", "node-1 node-2", func(v *View) { inside(v.Gateways...) }, up, "", "node-1, node-2", 2},
 		{"encrypted traffic has one Gateway", "node-1, node-2", "node-2", func(v *View) { v.Gateways[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "x"} }, up, "", "node-2", 1},
 		{"a used one has no key", "node-1, node-2", "node-1 node-2", func(v *View) { inside(v.Gateways[0]) }, up, "", "node-1, node-2 joining", 1},
@@ -94,6 +95,9 @@ func TestPlanPhases(t *testing.T) {
 				}
 				v.Gateways = append(v.Gateways, g)
 				if strings.Contains(row.over, name) {
+					if strings.Contains(row.over, untold) {
+						phase = untold
+					}
 					v.PhasesOver = map[derive.Object]string{keyOf(g): phase}
 				}
 			}
@@ -111,7 +115,10 @@ func TestPlanPhases(t *testing.T) {
 			if row.change != nil {
 				row.change(&v)
 			}
-			d, _ := Plan(v)
+			d, ps := Plan(v)
+			if have, want := strings.Contains(strings.Join(problems(ps), "\n"), reasonGatewayWithoutKey), strings.Contains(row.over, untold); have != want {
+				t.Errorf("a Gateway without a key is reported: %v, want %v: %s", have, want, problems(ps))
+			}
 			var have []string
 			for _, g := range d.Gateways {
 				have = append(have, strings.TrimSpace(g.Name+" "+phaseOf(g)))
@@ -145,6 +152,7 @@ func TestPhaseClock(t *testing.T) {
 		over  bool
 	}{
 		{-90 * time.Second, multicluster.PhaseJoining, false}, // it does from 0 on
+		{-20 * time.Second, multicluster.PhaseJoining, true},  // it has not been told in its time
 		{0, multicluster.PhaseJoining, false},
 		{59 * time.Second, multicluster.PhaseJoining, false},
 		{60 * time.Second, multicluster.PhaseJoining, true},
