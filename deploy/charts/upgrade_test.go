@@ -37,10 +37,9 @@ func kubectl(t *testing.T, config *rest.Config, input string, args ...string) (s
 	return string(out), err
 }
 
-// TestUpgradeCommands runs the commands of docs/install.md that a real API server can refuse, or understand otherwise.
-func TestUpgradeCommands(t *testing.T) {
-	config := apiserver.Start(t)
-	run := func(input string, args ...string) string {
+// runs is kubectl, a failure of which ends the test.
+func runs(t *testing.T, config *rest.Config) func(input string, args ...string) string {
+	return func(input string, args ...string) string {
 		t.Helper()
 		out, err := kubectl(t, config, input, args...)
 		if err != nil {
@@ -48,6 +47,12 @@ func TestUpgradeCommands(t *testing.T) {
 		}
 		return out
 	}
+}
+
+// TestUpgradeCommands runs the commands of docs/install.md that a real API server can refuse, or understand otherwise.
+func TestUpgradeCommands(t *testing.T) {
+	config := apiserver.Start(t)
+	run := runs(t, config)
 
 	// Helm creates definitions under the name helm, so that another writer's change is a conflict.
 	const old, changed = "description: Tier of the policy", "description: Tier of this policy"
@@ -85,14 +90,7 @@ func TestUpgradeCommands(t *testing.T) {
 // agents: what the other role needs stays.
 func TestUninstallCommands(t *testing.T) {
 	config := apiserver.Start(t)
-	run := func(input string, args ...string) string {
-		t.Helper()
-		out, err := kubectl(t, config, input, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
+	run := runs(t, config)
 	document, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
