@@ -118,8 +118,10 @@ const (
 	// lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it. Most of them forget UDP
 	// after 30 s or more (RFC 4787, section 4.3, says two minutes).
 	keepOpen = 25 * time.Second
-	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer.
-	keepSession = 5 * time.Second
+	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer. WireGuard begins
+	// a handshake anew 5 to 5.33 s after one that failed (protocol, section 6.1): at random, so that both ends do not begin together
+	// each time. What is to be sent at less than that would begin it at a fixed time.
+	keepSession = 7 * time.Second
 )
 
 // tunnelsInside are the tunnels inside of one device; without a valid Base there is none.
@@ -409,14 +411,20 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 // insideHost adds what the host needs to reach the ends inside.
 func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 	e, _ := derive.Get(r, t.encrypted, self)
-	// While a device is not there nothing may leave by another link: wider routes lead to the switch, which drops it.
+	// While a device is not there nothing may leave by another link: wider routes lead to the switch, which drops it. A userspace switch
+	// has routes of its own, which it reads anew when a link comes or goes, the default route first: so the uplink drops it too.
+	var inside []netip.Prefix
 	drop := func(to netip.Prefix) {
 		if route := (hostnet.Route{Dst: to, Link: t.config.HostGateway}); !slices.Contains(d.Routes, route) { // two ends may be neighbours
 			d.Routes = append(d.Routes, route)
 		}
 	}
-	if t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" }) {
+	nodes := t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" })
+	if nodes {
 		drop(peering.InsideRange)
+	}
+	if nodes || t.config.EncryptsPeers() {
+		inside = append(inside, peering.InsideRange) // whatever is known of others
 	}
 	for _, l := range insideLinks {
 		tunnels := e.of(l)
@@ -442,6 +450,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		for _, p := range tunnels.Peers {
 			for _, to := range p.AllowedIPs {
 				if l == betweenClusters {
+					inside = append(inside, to)
 					drop(netip.PrefixFrom(to.Addr(), to.Bits()-1).Masked())
 				}
 				if slices.Contains(tunnels.Unused, to) {
@@ -457,6 +466,9 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			}
 			d.Tunnels = append(d.Tunnels, ends)
 		}
+	}
+	if u.Uplink != nil && len(inside) > 0 {
+		d.Egress = append(d.Egress, hostnet.Egress{Link: t.config.TransportInterface, Drop: inside})
 	}
 }
 

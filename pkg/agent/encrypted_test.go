@@ -164,6 +164,9 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
 	}
+	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
+		t.Errorf("kept off the network: %s", have)
+	}
 	route := hostnet.Route{Dst: netip.MustParsePrefix("10.98.0.0/32"), Gateway: betweenClusters.hop, Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")}
 	if !slices.Contains(d.Host.Routes, route) {
 		t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
@@ -409,6 +412,9 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-wg0 [240.168.78.102]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
 		t.Errorf("next hops are asked for: %s", have)
+	}
+	if have := fmt.Sprint(d.Host.Egress); have != "[{eth1 [240.0.0.0/4 10.98.0.0/32]}]" {
+		t.Errorf("kept off the network: %s", have)
 	}
 }
 

@@ -274,7 +274,8 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 	a, b := s.all[0], s.all[1]
 	a.sh(fmt.Sprintf("ip link add wire type veth peer name wire netns %d", b.cmd.Process.Pid))
 	for i, side := range s.all {
-		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up", sideAddress(i)))
+		// The default route is where what has no other route would go: to the other side, on the wire.
+		side.sh(fmt.Sprintf("ip link set lo up; ip address add %s/24 dev wire; ip link set wire up; ip route add default via %s", sideAddress(i), sideAddress(1-i)))
 		if err := netns.Set(placeOf(t, side.cmd.Process.Pid).ns); err != nil {
 			t.Fatal(err)
 		}
@@ -346,6 +347,21 @@ func encryptedPods(t *testing.T, nodes bool) {
 		t.Logf("%d datagrams were sent, and %d of them lost", sent, lost)
 		if sent < 100 || lost > few {
 			t.Errorf("%d of %d datagrams were lost", lost, sent)
+		}
+	}
+
+	// A userspace switch reads its routes anew at each link that comes or goes, and may take the default route meanwhile.
+	if !ovstest.System() {
+		loads := []func() (int, int){one.load(other), other.load(one)}
+		for _, side := range s.all {
+			side.sh("for i in $(seq 100); do ip link add churn type veth peer name turned && ip link set churn up && ip link delete churn; done")
+		}
+		for _, end := range loads {
+			sent, lost := end()
+			t.Logf("%d datagrams were sent while links came and went, and %d of them lost", sent, lost)
+			if sent < 100 || lost > sent/2 {
+				t.Errorf("%d of %d datagrams were lost while links came and went", lost, sent)
+			}
 		}
 	}
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/sysctl"
@@ -25,14 +26,13 @@ const (
 	reasonTaken   = "Taken"   // somebody else's configuration is in the way
 )
 
-// table is what an applier knows of our nftables table.
+// table is what an applier knows of one of our nftables tables.
 type table struct {
 	nft *ruleset // nil until the first use
 	// dirty says that it may differ from what it should be: nothing was compared yet,
 	// it was changed, or the last attempt failed.
 	dirty bool
 	want  string // what it was last compared with
-	reads uint64 // how often it was read
 }
 
 // applier makes one comparison after the other. After begin, each part reads its share of
@@ -40,7 +40,8 @@ type table struct {
 type applier struct {
 	handle *netlink.Handle
 	log    *slog.Logger
-	table  table
+	tables map[knftables.Family]*table
+	reads  uint64 // how often a table was read
 	// asked are the numbers of the links, by name, on which all next hops of tunnels were asked for.
 	asked map[string]int
 
@@ -234,6 +235,10 @@ func (d Desired) clone() Desired {
 	}
 	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)
+	d.Egress = slices.Clone(d.Egress)
+	for i, e := range d.Egress {
+		d.Egress[i].Drop = slices.Clone(e.Drop)
+	}
 	d.Tunnels = slices.Clone(d.Tunnels)
 	for i, t := range d.Tunnels {
 		d.Tunnels[i].Peers = slices.Clone(t.Peers)

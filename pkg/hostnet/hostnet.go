@@ -1,6 +1,6 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses,
-// MTU and state of links, routes, permanent neighbours, sysctls, and the nftables table
-// "ip tombolo". It gets what the Node should have, compares that with what the kernel
+// MTU and state of links, routes, permanent neighbours, sysctls, and the nftables tables
+// "ip tombolo" and "netdev tombolo". It gets what the Node should have, compares that with what the kernel
 // has, and sends the difference; kernel events and a slow resync make it compare again.
 // What others have configured is left alone.
 package hostnet
@@ -15,7 +15,7 @@ import (
 // with this number are ever removed.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
-// TableName is the name of our nftables table, in family ip.
+// TableName is the name of our nftables tables, in the families ip and netdev.
 const TableName = "tombolo"
 
 // Desired is everything the Node should have.
@@ -27,6 +27,7 @@ type Desired struct {
 	Sysctls    map[string]string
 	Masquerade Masquerade
 	Tunnels    []Tunnels
+	Egress     []Egress
 }
 
 // Link is a network device that somebody else creates (usually ovs-vswitchd) and that
@@ -77,6 +78,13 @@ type Masquerade struct {
 	ExceptLink string
 }
 
+// Egress is what must not leave by a link, whoever sends it: the host, or a switch in userspace, whose packets pass no other hook of
+// netfilter. It needs Linux 5.16.
+type Egress struct {
+	Link string
+	Drop []netip.Prefix // IPv4 destinations
+}
+
 // Tunnels are those of a userspace switch, which sends their packets through a link of its
 // own. It learns where a next hop is from the ARP answers that it carries for the host, and
 // gives up the packet for which it has to ask itself: the first one of a tunnel. So the host
@@ -91,6 +99,6 @@ type Tunnels struct {
 type Stats struct {
 	Compares  uint64 // times that the kernel was compared with what is desired
 	Changes   uint64 // changes sent to the kernel
-	NFTReads  uint64 // times that the nftables table was read, by the nft program
+	NFTReads  uint64 // times that an nftables table was read, by the nft program
 	LastError string // of the last compare, "" when all is as wanted
 }

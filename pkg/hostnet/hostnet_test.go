@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -16,6 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
@@ -410,8 +414,8 @@ func TestMain(m *testing.M) {
 func TestGuards(t *testing.T) {
 	address, guards := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}, []string{"wg0", "wg1"}
 	links := []Link{{Name: "wg0", Addresses: address, Guards: guards}, {Name: "eth0", Addresses: address}}
-	chains, _ := tableOf(Desired{Links: links})
-	both, _ := tableOf(Desired{Links: append(links, Link{Name: "wg1", Addresses: address, Guards: guards})})
+	chains := contentsOf(knftables.IPv4Family, Desired{Links: links}).chains
+	both := contentsOf(knftables.IPv4Family, Desired{Links: append(links, Link{Name: "wg1", Addresses: address, Guards: guards})}).chains
 	if !slices.Equal(chains[uplinkChain].rules, both[uplinkChain].rules) {
 		t.Errorf("with the second link the rules are %q", both[uplinkChain].rules)
 	}
@@ -423,5 +427,145 @@ func TestGuards(t *testing.T) {
 	check.Stdin = strings.NewReader("table ip t {\nchain c {\ntype filter hook prerouting priority raw; " + rules[0] + "\n}\n}\n")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("nft refuses it: %v: %s", err, out)
+	}
+}
+
+// TestEgress: what must not leave by a link does not, also if it is sent below the host's own stack as a userspace switch does, and
+// everything else does. The table is mended, follows its link, and goes when it is not wanted.
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	ns := enter(t)
+	m := run(t, ns, time.Hour)
+	const addUplink = "ip link add eth1 type veth peer name wire && ip link set eth1 up && ip link set wire up"
+	sh(t, addUplink)
+	want := node()
+	want.Egress = []Egress{{Link: "eth1", Drop: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("10.97.0.0/32")}}}
+	m.Set(want)
+	sh(t, addGateway)
+	synced(t, m)
+	changes := m.Stats().Changes
+	second := run(t, ns, time.Hour)
+	second.Set(want)
+	synced(t, second)
+	if n := second.Stats().Changes; n != 0 {
+		t.Errorf("a new manager made %d changes", n)
+	}
+
+	passes := func(dst string) bool {
+		t.Helper()
+		return sendsBelow(t, "eth1", "wire", netip.MustParseAddr(dst))
+	}
+	kept := func() error {
+		for dst, want := range map[string]bool{"240.0.0.1": false, "255.0.0.9": false, "10.97.0.0": false, "10.97.0.1": true, "172.18.0.5": true} {
+			if passes(dst) != want {
+				return fmt.Errorf("a packet to %s passes: %v, want %v\n%s", dst, !want, want, sh(t, "nft list ruleset"))
+			}
+		}
+		return nil
+	}
+	if err := kept(); err != nil {
+		t.Error(err)
+	}
+	if n := m.Stats().Changes - changes; n != 0 {
+		t.Errorf("%d changes while nothing changed", n)
+	}
+	for _, act := range []string{
+		"nft delete table netdev tombolo",
+		"nft flush table netdev tombolo",
+		"ip link del eth1 && " + addUplink,
+	} {
+		sh(t, act)
+		ovstest.Eventually(t, act+" is mended", kept)
+	}
+
+	want.Egress = nil
+	for _, m := range []*Manager{m, second} {
+		m.Set(want)
+		synced(t, m)
+	}
+	ovstest.Eventually(t, "the table is gone, and the other is not", func() error {
+		if out, err := try("nft list table netdev tombolo 2>/dev/null"); err == nil {
+			return errors.New(out)
+		}
+		return difference("ok", sh(t, "nft list table ip tombolo >/dev/null && echo ok"))
+	})
+	if !passes("240.0.0.1") {
+		t.Error("nothing is dropped any more, and a packet to 240.0.0.1 does not pass")
+	}
+}
+
+// TestEgressRefused: what the kernel refuses is named, and everything else is there. Some kernels take a link that does not exist
+// yet, none takes a name of more than 15 characters.
+func TestEgressRefused(t *testing.T) {
+	t.Parallel()
+	m := run(t, enter(t), time.Hour)
+	sh(t, addGateway)
+	want := node()
+	want.Egress = []Egress{{Link: "eth9-with-a-long-name", Drop: []netip.Prefix{netip.MustParsePrefix("240.0.0.0/4")}}}
+	m.Set(want)
+	err := trySync(m, ovstest.Timeout())
+	if err == nil || !strings.Contains(err.Error(), "nftables table netdev tombolo: set chain egress0 of link eth9-with-a-long-name (Linux 5.16 or later has this hook) to ") {
+		t.Errorf("the error is %v", err)
+	}
+	ovstest.Eventually(t, "the other table is there", func() error {
+		_, err := try("nft list table ip tombolo | grep masquerade")
+		return err
+	})
+}
+
+// sendsBelow reports whether a UDP packet to dst that is sent on a link by a packet socket, as ovs-vswitchd does, arrives at the other end.
+func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
+	t.Helper()
+	socket := func(name string) int {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		protocol := bits.ReverseBytes16(unix.ETH_P_IP) // network byte order: these machines have the other
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, int(protocol))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: link.Index}); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	out, in := socket(from), socket(to)
+	defer unix.Close(out)
+	defer unix.Close(in)
+	// A frame of Ethernet, IPv4 and UDP to port 6081, and one that passes always behind it: when it is there the first was, or is dropped.
+	frame := func(dst netip.Addr) []byte {
+		b := make([]byte, 14+20+8)
+		copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 172, 18, 0, 4})
+		copy(b[30:], dst.AsSlice())
+		copy(b[34:], []byte{0xc0, 0, 0x17, 0xc1, 0, 8, 0, 0})
+		return b
+	}
+	last := netip.MustParseAddr("172.18.0.99")
+	for _, to := range []netip.Addr{dst, last} {
+		// A packet that is dropped is an error to the sender (ENOBUFS), as it is to ovs-vswitchd.
+		if _, err := unix.Write(out, frame(to)); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.SetsockoptTimeval(in, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		t.Fatal(err)
+	}
+	buffer, passed := make([]byte, 2048), false
+	for {
+		n, err := unix.Read(in, buffer)
+		if err != nil {
+			t.Fatalf("the packet that passes always has not come: %v", err)
+		}
+		if n < 42 {
+			continue
+		}
+		switch arrived, _ := netip.AddrFromSlice(buffer[30:34]); arrived {
+		case dst:
+			passed = true
+		case last:
+			return passed
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/tombolo-net/tombolo/pkg/desired"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -52,14 +53,14 @@ type Manager struct {
 
 	mu       sync.Mutex
 	stack    outcome // of all but the table
-	table    outcome // of our nftables table
+	table    outcome // of our nftables tables
 	stats    Stats
 	progress chan struct{} // closed and replaced after each comparison
 
 	deaf    atomic.Bool   // an event socket has ended: compare everything at each resync
 	trigger chan struct{} // links, addresses, routes or neighbours have changed
-	tables  chan struct{} // our nftables table has changed
-	rules   chan struct{} // it should be another one
+	tables  chan struct{} // one of our nftables tables has changed
+	rules   chan struct{} // they should be others
 	all     chan struct{} // compare everything else
 	changed chan struct{}
 }
@@ -171,7 +172,7 @@ func (m *Manager) Run(ctx context.Context) error {
 
 	keeping, stop := context.WithCancel(ctx)
 	kept := make(chan error, 1)
-	go func() { kept <- m.keepTable(keeping) }()
+	go func() { kept <- m.keepTables(keeping) }()
 	defer func() { stop(); <-kept }()
 
 	a := &applier{handle: h, log: m.log}
@@ -203,9 +204,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// keepTable is Run for our nftables table. It is apart since the nft program, which runs several times for each change, takes
+// keepTables is Run for our nftables tables. It is apart since the nft program, which runs several times for each change, takes
 // seconds where processors are short: a route that moves must not wait for that.
-func (m *Manager) keepTable(ctx context.Context) error {
+func (m *Manager) keepTables(ctx context.Context) error {
 	if m.opts.Namespace != nil {
 		// The thread ends with the goroutine since it is never unlocked.
 		runtime.LockOSThread()
@@ -213,7 +214,7 @@ func (m *Manager) keepTable(ctx context.Context) error {
 			return fmt.Errorf("enter the network namespace: %w", err)
 		}
 	}
-	a := &applier{log: m.log}
+	a := &applier{log: m.log, tables: map[knftables.Family]*table{}}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
 	var again <-chan time.Time // after a failure
@@ -224,9 +225,11 @@ func (m *Manager) keepTable(ctx context.Context) error {
 		case <-m.rules:
 		case <-again:
 		case <-resync.C:
-			a.table.dirty = a.table.dirty || m.deaf.Load()
+			if m.deaf.Load() {
+				a.suspect()
+			}
 		case <-m.tables:
-			a.table.dirty = true
+			a.suspect()
 			select {
 			case <-time.After(settle):
 			case <-ctx.Done():
@@ -247,7 +250,7 @@ func (m *Manager) keepTable(ctx context.Context) error {
 	}
 }
 
-// compare makes one comparison of all but our nftables table. What sends no events is left out unless everything.
+// compare makes one comparison of all but our nftables tables. What sends no events is left out unless everything.
 func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	want, round := m.want.Get()
 	if round == 0 {
@@ -271,8 +274,8 @@ func (m *Manager) compared(a *applier, of *outcome, round uint64) {
 	defer m.mu.Unlock()
 	m.stats.Compares++
 	m.stats.Changes += uint64(len(a.changes))
-	m.stats.NFTReads += a.table.reads
-	a.table.reads = 0
+	m.stats.NFTReads += a.reads
+	a.reads = 0
 	if !slices.Equal(of.failed, a.failed) {
 		for _, p := range a.failed {
 			m.log.Error("configure the Node's network", "problem", p.String())

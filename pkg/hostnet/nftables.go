@@ -19,22 +19,33 @@ import (
 const (
 	masqueradeChain = "postrouting"
 	uplinkChain     = "prerouting"
+	egressChain     = "egress" // with the number of the link, since a chain of this hook belongs to one
 	sourceSet       = "sources"
 	exceptSet       = "except"
 	uplinkSet       = "uplinks"
 )
 
-// ruleset is our table as it should be, in values that can be compared with knftables'
-// lists. A rule's text cannot be read back in the form it was written in, so each rule
+// families are those in which we have a table: that of the host's own packets, and that of all packets of a link, which sees those of
+// a userspace switch too.
+var families = []knftables.Family{knftables.IPv4Family, knftables.NetDevFamily}
+
+// ruleset reads and writes one of our tables. A rule's text cannot be read back in the form it was written in, so each rule
 // carries a hash of its text as its comment.
 type ruleset struct {
 	nft knftables.Interface
+}
+
+// contents are a table as it should be, in values that can be compared with knftables' lists; without chains there should be none.
+type contents struct {
+	chains map[string]nftChain
+	sets   map[string]nftSet
 }
 
 // nftChain is a base chain with its rules.
 type nftChain struct {
 	typ      knftables.BaseChainType
 	hook     knftables.BaseChainHook
+	device   string // the link of a chain of the family netdev
 	priority knftables.BaseChainPriority
 	rules    []string
 }
@@ -46,8 +57,11 @@ type nftSet struct {
 	elements []string
 }
 
-// tableOf says what the table should hold; both nil when there should be no table.
-func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
+// contentsOf says what our table of a family should hold.
+func contentsOf(family knftables.Family, d Desired) contents {
+	if family == knftables.NetDevFamily {
+		return egressOf(d)
+	}
 	chains, sets := map[string]nftChain{}, map[string]nftSet{}
 	if len(d.Masquerade.Sources) > 0 {
 		interval := []knftables.SetFlag{knftables.IntervalFlag}
@@ -57,8 +71,8 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 		if d.Masquerade.ExceptLink != "" {
 			rule = knftables.Concat("oifname !=", strconv.Quote(d.Masquerade.ExceptLink), rule)
 		}
-		chains[masqueradeChain] = nftChain{knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority,
-			[]string{rule + " masquerade fully-random"}}
+		chains[masqueradeChain] = nftChain{typ: knftables.NATType, hook: knftables.PostroutingHook, priority: knftables.SNATPriority,
+			rules: []string{rule + " masquerade fully-random"}}
 	}
 	var uplinks, rules []string
 	for _, l := range d.Links {
@@ -87,9 +101,21 @@ func tableOf(d Desired) (map[string]nftChain, map[string]nftSet) {
 		rules = append(rules, fmt.Sprintf("ip daddr %s iifname != { %s } drop", a, strings.Join(slices.Compact(guards[a]), ", ")))
 	}
 	if len(rules) > 0 {
-		chains[uplinkChain] = nftChain{knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority, rules}
+		chains[uplinkChain] = nftChain{typ: knftables.FilterType, hook: knftables.PreroutingHook, priority: knftables.RawPriority, rules: rules}
 	}
-	return chains, sets
+	return contents{chains, sets}
+}
+
+// egressOf has a chain for each link that some packets must not leave by.
+func egressOf(d Desired) contents {
+	out := contents{map[string]nftChain{}, map[string]nftSet{}}
+	for i, e := range d.Egress {
+		if drop := elements(e.Drop); len(drop) > 0 {
+			out.chains[egressChain+strconv.Itoa(i)] = nftChain{typ: knftables.FilterType, hook: knftables.EgressHook, device: e.Link, priority: knftables.FilterPriority,
+				rules: []string{"ip daddr { " + strings.Join(drop, ", ") + " } drop"}}
+		}
+	}
+	return out
 }
 
 // elements returns the prefixes in nft's notation, sorted, without those that lie inside
@@ -116,43 +142,59 @@ func elements(prefixes []netip.Prefix) []string {
 	return texts
 }
 
-// nftables compares the table when it may differ: each look at it runs the nft program
+// nftables compares our tables when they may differ: each look at one runs the nft program
 // several times.
 func (a *applier) nftables() {
-	object := problem.Object{Kind: "nftables table", Name: TableName}
-	chains, sets := tableOf(a.want)
-	if want := fmt.Sprint(chains, sets); want != a.table.want {
-		a.table.dirty, a.table.want = true, want
+	for _, family := range families {
+		if a.tables[family] == nil {
+			a.tables[family] = &table{dirty: true}
+		}
+		a.nftable(family, a.tables[family])
 	}
-	if !a.table.dirty {
+}
+
+// suspect has all tables compared.
+func (a *applier) suspect() {
+	for _, t := range a.tables {
+		t.dirty = true
+	}
+}
+
+func (a *applier) nftable(family knftables.Family, t *table) {
+	object := problem.Object{Kind: "nftables table", Name: string(family) + " " + TableName}
+	wanted := contentsOf(family, a.want)
+	if want := fmt.Sprint(wanted); want != t.want {
+		t.dirty, t.want = true, want
+	}
+	if !t.dirty {
 		return
 	}
-	if a.table.nft == nil {
-		nft, err := knftables.New(knftables.IPv4Family, TableName)
+	if t.nft == nil {
+		nft, err := knftables.New(family, TableName)
 		if err != nil {
-			if len(chains) > 0 {
+			if len(wanted.chains) > 0 {
 				a.change(err, object, "", "ask for nftables; the nft program has to be installed")
 			}
 			return
 		}
-		a.table.nft = &ruleset{nft: nft}
+		t.nft = &ruleset{nft: nft}
 	}
-	a.table.reads++
-	tx, words, err := a.table.nft.difference(a.ctx, chains, sets)
+	a.reads++
+	tx, words, err := t.nft.difference(a.ctx, wanted)
 	if err != nil {
 		a.change(err, object, "", "read it")
 		return
 	}
 	if len(words) > 0 {
-		a.change(a.table.nft.nft.Run(a.ctx, tx), object, "", "%s", joinWords(words))
+		a.change(t.nft.nft.Run(a.ctx, tx), object, "", "%s", strings.Join(words, ", "))
 		return // the change is an event, and the next comparison looks whether it worked
 	}
-	a.table.dirty = false
+	t.dirty = false
 }
 
 // difference returns the transaction that brings the table to what it should be, and what
 // it does in words; no words mean that there is nothing to do.
-func (r *ruleset) difference(ctx context.Context, chains map[string]nftChain, sets map[string]nftSet) (*knftables.Transaction, []string, error) {
+func (r *ruleset) difference(ctx context.Context, want contents) (*knftables.Transaction, []string, error) {
 	tx := r.nft.NewTransaction()
 	haveChains, err := r.list(ctx, "chains")
 	if err != nil {
@@ -162,7 +204,7 @@ func (r *ruleset) difference(ctx context.Context, chains map[string]nftChain, se
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(chains) == 0 {
+	if len(want.chains) == 0 {
 		if len(haveChains)+len(haveSets) == 0 {
 			return tx, nil, nil
 		}
@@ -170,7 +212,7 @@ func (r *ruleset) difference(ctx context.Context, chains map[string]nftChain, se
 		tx.Delete(&knftables.Table{})
 		return tx, []string{"remove it"}, nil
 	}
-	matches, err := r.matches(ctx, haveChains, haveSets, chains, sets)
+	matches, err := r.matches(ctx, haveChains, haveSets, want)
 	if err != nil || matches {
 		return tx, nil, err
 	}
@@ -178,42 +220,48 @@ func (r *ruleset) difference(ctx context.Context, chains map[string]nftChain, se
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("made by tombolo-agent, which mends changes")})
-	for _, name := range slices.Sorted(maps.Keys(sets)) {
-		s := sets[name]
+	for _, name := range slices.Sorted(maps.Keys(want.sets)) {
+		s := want.sets[name]
 		tx.Add(&knftables.Set{Name: name, Type: s.typ, Flags: s.flags})
 		for _, e := range s.elements {
 			tx.Add(&knftables.Element{Set: name, Key: []string{quoted(s, e)}})
 		}
 	}
 	var words []string
-	for _, name := range slices.Sorted(maps.Keys(chains)) {
-		c := chains[name]
-		tx.Add(&knftables.Chain{Name: name, Type: &c.typ, Hook: &c.hook, Priority: &c.priority})
+	for _, name := range slices.Sorted(maps.Keys(want.chains)) {
+		c := want.chains[name]
+		chain := &knftables.Chain{Name: name, Type: &c.typ, Hook: &c.hook, Priority: &c.priority}
+		where := ""
+		if c.device != "" {
+			chain.Device = &c.device
+			where = fmt.Sprintf(" of link %s (Linux 5.16 or later has this hook)", c.device)
+		}
+		tx.Add(chain)
 		for _, rule := range c.rules {
-			tx.Add(&knftables.Rule{Chain: name, Rule: rule, Comment: knftables.PtrTo(mark(rule))})
-			words = append(words, fmt.Sprintf("set chain %s to %q", name, rule))
+			tx.Add(&knftables.Rule{Chain: name, Rule: rule, Comment: knftables.PtrTo(mark(c.device + rule))})
+			words = append(words, fmt.Sprintf("set chain %s%s to %q", name, where, rule))
 		}
 	}
 	return tx, words, nil
 }
 
 // matches compares the table with what it should be.
-func (r *ruleset) matches(ctx context.Context, haveChains, haveSets []string, chains map[string]nftChain, sets map[string]nftSet) (bool, error) {
-	if !slices.Equal(haveChains, slices.Sorted(maps.Keys(chains))) || !slices.Equal(haveSets, slices.Sorted(maps.Keys(sets))) {
+func (r *ruleset) matches(ctx context.Context, haveChains, haveSets []string, want contents) (bool, error) {
+	if !slices.Equal(haveChains, slices.Sorted(maps.Keys(want.chains))) || !slices.Equal(haveSets, slices.Sorted(maps.Keys(want.sets))) {
 		return false, nil
 	}
-	for name, c := range chains {
+	for name, c := range want.chains {
 		rules, err := r.nft.ListRules(ctx, name)
 		if err != nil {
 			return false, err
 		}
 		if !slices.EqualFunc(rules, c.rules, func(have *knftables.Rule, want string) bool {
-			return have.Comment != nil && *have.Comment == mark(want)
+			return have.Comment != nil && *have.Comment == mark(c.device+want)
 		}) {
 			return false, nil
 		}
 	}
-	for name, s := range sets {
+	for name, s := range want.sets {
 		list, err := r.nft.ListElements(ctx, "set", name)
 		if err != nil {
 			return false, err
@@ -252,15 +300,4 @@ func mark(rule string) string {
 	h := fnv.New64a()
 	h.Write([]byte(rule))
 	return fmt.Sprintf("tombolo %016x", h.Sum64())
-}
-
-func joinWords(words []string) string {
-	s := ""
-	for i, w := range words {
-		if i > 0 {
-			s += ", "
-		}
-		s += w
-	}
-	return s
 }
