@@ -505,7 +505,7 @@ func TestPlanRotation(t *testing.T) {
 			have := allEncryptionOf(v)
 			keepalive := 25 * time.Second
 			if test.have.Changing {
-				keepalive = 5 * time.Second
+				keepalive = 7 * time.Second
 			}
 			if have.Clusters.Keepalive != keepalive || have.Clusters.Peers[0].PublicKey != test.key {
 				t.Errorf("the first device has %+v", have.Clusters)

@@ -15,14 +15,20 @@ import (
 // crossingTime is how long the device has for one message of a handshake, on a Node that is short of processors.
 const crossingTime = 500 * time.Millisecond
 
-// crossing keeps apart the messages of two handshakes that the ends of a way begin at the same time. The library's workers each
-// take one; where one takes the peer's initiation while another takes the peer's response, the device may mix them up: both ends
+// crossing keeps apart the messages of two handshakes that the ends of a way begin at the same time.
+//
+// Each end may have sent its initiation before the other's comes. If both answer, both forget what they have begun and refuse the
+// answer to it: there is no session, and both begin anew at the same time, 5 s later. And the library's workers each take one message;
+// where one takes the peer's initiation while another takes the peer's response, the device may mix them up: both ends
 // have a session then, of different keys, and nothing passes until they begin anew, 15 s later. So
 //
+//   - of two initiations that cross the one with the larger number counts, and the other is dropped, by both ends alike. Only one in
+//     succession is: the peer may not get what this end sends;
 //   - a response waits until the initiation before it is answered: then the device refuses it, and there is one session;
 //   - an initiation after a response is dropped: the response has made a session.
 //
-// Who begins matters to neither end. Messages of others than peers are not touched.
+// The number is that by which the sender knows its handshake, a random one (WireGuard protocol, section 5.4.2, "sender"). Who begins
+// matters to neither end. Messages of others than peers are not touched.
 //
 // The library watches routes for its own binds alone. Here the source of packets is chosen anew with each handshake.
 type crossing struct {
@@ -42,6 +48,7 @@ type crossingWay struct {
 	received  time.Time     // when an initiation came
 	answered  chan struct{} // closed when it is answered
 	responded time.Time     // when a response came
+	dropped   bool          // an initiation was, for this end's, and no response has come since
 }
 
 type lateMessage struct {
@@ -139,10 +146,15 @@ func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 	}
 	now := time.Now()
 	if kind == wgdevice.MessageInitiationType {
-		if now.Sub(w.responded) < c.patience {
+		crosses := now.Sub(w.sent) < c.patience && w.sent.After(w.responded)
+		switch {
+		case now.Sub(w.responded) < c.patience:
+			return false
+		case crosses && !w.dropped && binary.LittleEndian.Uint32(p[4:]) < w.begun:
+			w.dropped = true
 			return false
 		}
-		w.received = now
+		w.received, w.dropped = now, false
 		if w.answered == nil {
 			w.answered = make(chan struct{})
 		}
@@ -151,7 +163,7 @@ func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 	if binary.LittleEndian.Uint32(p[8:]) != w.begun {
 		return true // an answer to nothing
 	}
-	w.responded = now
+	w.responded, w.dropped = now, false
 	wait := c.patience - now.Sub(w.received)
 	if w.answered == nil || wait <= 0 {
 		return true

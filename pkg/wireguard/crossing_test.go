@@ -88,6 +88,24 @@ func TestCrossing(t *testing.T) {
 			sleep(30 * time.Millisecond)
 			send(response, 9, "a")
 		}, "[initiation 9 at 0 response 7 at 30]"},
+		{"crossing, and this end's number is the larger one", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
+			send(initiation, 7, "a")
+			receive(initiation, 5, "a")
+			sleep(30 * time.Millisecond)
+			receive(response, 7, "a")
+		}, "[response 7 at 30]"},
+		{"crossing, and the peer gets nothing", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
+			send(initiation, 7, "a")
+			receive(initiation, 5, "a")
+			sleep(5 * time.Second)
+			send(initiation, 8, "a")
+			receive(initiation, 6, "a")
+		}, "[initiation 6 at 5000]"},
+		{"the peer begins later", func(send, receive func(uint32, uint32, string), sleep func(time.Duration)) {
+			send(initiation, 7, "a")
+			sleep(time.Second)
+			receive(initiation, 5, "a")
+		}, "[initiation 5 at 1000]"},
 		{"crossing, and the initiation is not one", func(send, receive func(uint32, uint32, string), _ func(time.Duration)) {
 			send(initiation, 7, "a")
 			receive(initiation, 9, "a")
