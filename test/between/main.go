@@ -74,7 +74,28 @@ func (b bench) encrypt(ctx context.Context) error {
 	if err := b.ConfigureAgents(ctx, b.Members(), "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard"); err != nil {
 		return err
 	}
-	return errors.Join(b.keys(ctx), b.PairSettled(ctx))
+	if err := b.keys(ctx); err != nil {
+		return err
+	}
+	if err := b.pods(ctx); err != nil {
+		return err
+	}
+	return b.PairSettled(ctx)
+}
+
+// pods has client and servers made anew: a Pod has the MTU of the day on which it was made, and encryption leaves less.
+func (b bench) pods(ctx context.Context) error {
+	for cluster, pods := range map[string]map[string]string{"east": {"client": "node-3", "near": "node-2"}, "west": {"server": "node-3"}} {
+		for pod, node := range pods {
+			if out, err := b.Kubectl(ctx, cluster, "delete", "pod", pod, "-n", "default", "--now"); err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			if err := b.ClientPod(ctx, cluster, pod, node); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // keys waits until all Gateways have one of WireGuard.
