@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,6 +197,145 @@ func TestCrossing(t *testing.T) {
 					t.Errorf("the device has received %s, want %s", have, test.want)
 				}
 			})
+		})
+	}
+}
+
+// pair is a bind whose packets come to another one's device after a while.
+type pair struct {
+	conn.Bind
+	in    chan lateMessage
+	other *pair
+	end   conn.Endpoint // this one's, for the other
+	delay func() time.Duration
+}
+
+func (p *pair) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	return (&wire{in: p.in}).Open(port)
+}
+func (p *pair) Close() error { close(p.in); return nil }
+func (p *pair) Send(packets [][]byte, _ conn.Endpoint) error {
+	for _, b := range packets {
+		m, after := lateMessage{slices.Clone(b), p.end}, p.delay()
+		go func() {
+			time.Sleep(after)
+			p.other.in <- m
+		}()
+	}
+	return nil
+}
+
+// handshakes is what a device does with the messages of handshakes (WireGuard protocol, section 5.4): it answers an initiation, and forgets
+// its own then; and an answer makes a session if it is to what it has begun.
+type handshakes struct {
+	one      chan bool // at a time; of the bubble, which a Mutex is not
+	takes    func() time.Duration
+	send     func(kind, number uint32)
+	begun    uint32
+	sessions []uint32
+}
+
+func (h *handshakes) begin(number uint32) {
+	h.one <- true
+	defer func() { <-h.one }()
+	h.begun = number
+	h.send(wgdevice.MessageInitiationType, number)
+}
+
+// have returns the numbers of the sessions that there have been.
+func (h *handshakes) have() []uint32 {
+	h.one <- true
+	defer func() { <-h.one }()
+	return slices.Clone(h.sessions)
+}
+
+func (h *handshakes) take(packet []byte) {
+	h.one <- true
+	defer func() { <-h.one }()
+	time.Sleep(h.takes())
+	switch messageType(packet) {
+	case wgdevice.MessageInitiationType:
+		number := binary.LittleEndian.Uint32(packet[4:])
+		h.begun, h.sessions = 0, append(h.sessions, number)
+		h.send(wgdevice.MessageResponseType, number)
+	case wgdevice.MessageResponseType:
+		if number := binary.LittleEndian.Uint32(packet[8:]); number == h.begun {
+			h.begun, h.sessions = 0, append(h.sessions, number)
+		}
+	}
+}
+
+// TestCrossingEnds: whenever both ends begin, and however long messages take, both have the same last session.
+func TestCrossingEnds(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 21))
+	for round := range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			upTo := func(most time.Duration) func() time.Duration {
+				return func() time.Duration {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Duration(random.Int64N(int64(most)))
+				}
+			}
+			way := []time.Duration{time.Millisecond, 100 * time.Millisecond}[round%2]
+			var binds [2]*pair
+			var ends [2]handshakes
+			var all [2]*crossing
+			for i := range binds {
+				end, err := conn.NewStdNetBind().ParseEndpoint(fmt.Sprintf("192.0.2.%d:51821", i+1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				binds[i] = &pair{in: make(chan lateMessage), end: end, delay: upTo(way)}
+				all[i] = newCrossing(binds[i])
+				ends[i].one = make(chan bool, 1)
+				ends[i].takes = upTo(5 * time.Millisecond)
+			}
+			for i := range binds {
+				binds[i].other = binds[1-i]
+				ends[i].send = func(kind, number uint32) {
+					if err := all[i].Send([][]byte{handshakeMessage(kind, number)}, binds[1-i].end); err != nil {
+						t.Error(err)
+					}
+				}
+				fns, _, err := all[i].Open(0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, fn := range fns {
+					go func() {
+						packets, sizes, eps := [][]byte{make([]byte, 2000)}, make([]int, 1), make([]conn.Endpoint, 1)
+						for {
+							if _, err := fn(packets, sizes, eps); errors.Is(err, net.ErrClosed) {
+								return
+							}
+							if sizes[0] > 0 {
+								ends[i].take(slices.Clone(packets[0][:sizes[0]]))
+							}
+						}
+					}()
+				}
+			}
+			apart, first, second := upTo(2*way)(), 1+random.Uint32N(1000), 1001-random.Uint32N(1000)
+			if first == second {
+				second = 2000
+			}
+			go ends[0].begin(first)
+			time.Sleep(apart)
+			if len(ends[1].have()) == 0 { // else there is no need to begin
+				ends[1].begin(second)
+			}
+			time.Sleep(4 * time.Second)
+			one, other := ends[0].have(), ends[1].have()
+			if len(one) == 0 || len(other) == 0 || one[len(one)-1] != other[len(other)-1] {
+				t.Errorf("round %d: begun %v apart, by a way of up to %v: sessions %v and %v", round, apart, way, one, other)
+			}
+			for _, c := range all {
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
 		})
 	}
 }
