@@ -317,7 +317,8 @@ func encryptedPods(t *testing.T, nodes bool) {
 			}
 		}
 	}
-	answered("Pods talk")
+	// Before the ends know each other's addresses inside they may use the bases of the Service ranges, and leave them for these: what
+	// begins meanwhile has to begin anew.
 	watched := func() {
 		t.Helper()
 		for i, ovs := range switches {
@@ -333,6 +334,7 @@ func encryptedPods(t *testing.T, nodes bool) {
 	if !nodes {
 		watched()
 	}
+	answered("Pods talk")
 
 	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and what comes meanwhile may be
 	// dropped; a way that does not carry would lose all for seconds.
