@@ -387,13 +387,20 @@ func (t *tables) insideMTU(u Underlay) int {
 	return u.MTU
 }
 
-// insideBridges are those by which a userspace switch reaches the WireGuard devices.
+// insideBridges are those by which a userspace switch reaches the WireGuard devices. One whose device is not wanted goes with it: the switch
+// reads a device that comes again under the same name through a port that is new alone.
 func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	e, _ := derive.Get(r, t.encrypted, self)
 	s, _ := derive.Get(r, t.settings, self)
 	var out []bridge.Bridge
 	for l, mac := range map[insideLink]string{betweenClusters: s.InsideMAC, besideClusters: s.BesideMAC, betweenNodes: s.NodesMAC, besideNodes: s.NodesBesideMAC} {
-		if !e.of(l).Base.IsValid() || !t.userspace() || mac == "" {
+		switch {
+		case !t.userspace() || !s.Known:
+			continue
+		case !e.of(l).Base.IsValid():
+			out = append(out, bridge.Bridge{Name: l.name, Absent: true})
+			continue
+		case mac == "":
 			continue
 		}
 		out = append(out, bridge.Bridge{

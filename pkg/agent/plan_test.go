@@ -142,7 +142,7 @@ func TestPlan(t *testing.T) {
 			v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
 			v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 		}, check: func(t *testing.T, d Desired) {
-			if len(d.Bridges) != 2 || d.Bridges[1].Name != "br-eth1" || d.Bridges[1].ExternalIDs[hostnet.UplinkAddressesKey] == "" {
+			if there, _ := bridgesOf(d); len(there) != 2 || d.Bridges[1].Name != "br-eth1" || d.Bridges[1].ExternalIDs[hostnet.UplinkAddressesKey] == "" {
 				t.Fatalf("bridges: %+v", d.Bridges)
 			}
 			if len(d.Host.Links) != 1 {

@@ -94,7 +94,9 @@ func TestPlanRotationUserspace(t *testing.T) {
 	if len(problems) > 0 {
 		t.Errorf("problems %v", problems)
 	}
-	if b := d.Bridges[len(d.Bridges)-1]; b.Name != besideClusters.name || b.HardwareAddr != v.BesideMAC || b.Ports[0].Name != besideClusters.tap {
+	if there, _ := bridgesOf(d); len(there) == 0 {
+		t.Error("no bridge")
+	} else if b := there[len(there)-1]; b.Name != besideClusters.name || b.HardwareAddr != v.BesideMAC || b.Ports[0].Name != besideClusters.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-mc-wg1 [169.254.64.10]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
@@ -211,7 +213,9 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	if len(problems) > 0 {
 		t.Errorf("problems %v", problems)
 	}
-	if b := d.Bridges[len(d.Bridges)-1]; b.Name != besideNodes.name || b.HardwareAddr != v.NodesBesideMAC || b.Ports[0].Name != besideNodes.tap {
+	if there, _ := bridgesOf(d); len(there) == 0 {
+		t.Error("no bridge")
+	} else if b := there[len(there)-1]; b.Name != besideNodes.name || b.HardwareAddr != v.NodesBesideMAC || b.Ports[0].Name != besideNodes.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); !strings.HasPrefix(have, "[{antrea-wg0 [240.168.78.102]} {antrea-wg1 [169.254.64.14]} {br-eth1 [192.168.78.102") {

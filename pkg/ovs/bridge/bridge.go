@@ -23,9 +23,11 @@ const TypeKey = "antrea-type"
 // maxRequestedOFPort is the largest number that ofport_request takes (vswitch.ovsschema).
 const maxRequestedOFPort = 65279
 
-// Bridge is a bridge that should exist.
+// Bridge is a bridge that should exist, or should not.
 type Bridge struct {
-	Name         string
+	Name string
+	// Absent has the bridge removed with all its ports, as soon as ports of ours may be. The other fields do not count then.
+	Absent       bool
 	DatapathType string   // "system" or "netdev"; "" is the switch's default, system
 	FailMode     string   // "secure" or "standalone"; "" is the switch's default, standalone
 	Protocols    []string // such as "OpenFlow15"; empty is the switch's default
@@ -123,6 +125,9 @@ func MACOf(name string) string {
 // withLocal returns the bridge's ports including its local one, by name. A name that is
 // listed twice counts once, the last time.
 func (b Bridge) withLocal() map[string]Port {
+	if b.Absent {
+		return nil
+	}
 	ports := map[string]Port{b.Name: {Name: b.Name, Type: "internal"}}
 	for _, p := range b.Ports {
 		if p.Name == b.Name {

@@ -167,6 +167,41 @@ func TestRemovalsWaitForRelease(t *testing.T) {
 	}
 }
 
+// TestAbsent has a bridge go once it may, with its ports, and come again.
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	s, m := start(t)
+	inside := Bridge{Name: "br-inside", DatapathType: "netdev", FailMode: "standalone", Ports: []Port{{Name: "inside0", Type: "internal"}}}
+	gone := Bridge{Name: inside.Name, Absent: true}
+	for _, step := range []struct {
+		what    string
+		want    Bridge
+		release bool
+		bridges string
+	}{
+		{"one that never was", gone, false, "br-int"},
+		{"it comes", inside, false, "br-inside\nbr-int"},
+		{"nothing goes before Release", gone, false, "br-inside\nbr-int"},
+		{"it goes", gone, true, "br-int"},
+		{"it comes again", inside, false, "br-inside\nbr-int"},
+	} {
+		m.Set([]Bridge{integration(pod("pod1")), step.want})
+		if step.release {
+			m.Release()
+		}
+		synced(t, m)
+		if got := s.Vsctl("list-br"); got != step.bridges {
+			t.Errorf("%s: bridges are %q, want %q", step.what, got, step.bridges)
+		}
+		if got, want := s.Vsctl("list-ports", "br-int"), "gw0\npod1\ntun0"; got != want {
+			t.Errorf("%s: ports are %q, want %q", step.what, got, want)
+		}
+	}
+	if got := s.Vsctl("list-ports", inside.Name); got != "inside0" {
+		t.Errorf("ports of the bridge that came again are %q", got)
+	}
+}
+
 func TestForeignChanges(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)

@@ -135,6 +135,13 @@ func (p *planner) index() {
 
 func (p *planner) bridge(b Bridge, removals bool) {
 	have := p.have.bridges[b.Name]
+	if b.Absent {
+		if have != nil && removals {
+			root := &schema.OpenVSwitch{UUID: p.have.root.UUID}
+			p.mutate(fmt.Sprintf("remove bridge %s", b.Name), root, model.Mutation{Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID}})
+		}
+		return
+	}
 	ports := b.withLocal()
 	names := slices.Sorted(maps.Keys(ports))
 
