@@ -193,12 +193,14 @@ func diagnose(t *testing.T) {
 		for _, args := range [][]string{
 			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
 			{"get", "gateway,clusterinfoimport", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.wireGuard} {.spec.wireGuard} {.spec.gatewayInfos}{"\n"}{end}`},
-			{"logs", "-n", "kube-system", "deployment/antrea-mc-controller", "--tail=4"},
+			{"logs", "-n", "kube-system", "-l", "component=antrea-mc-controller", "--tail=12", "--prefix"},
 			{"logs", "-n", "kube-system", "deployment/tombolo-policy-controller", "--tail=10"},
 			{"get", "nodepolicyreports", "--no-headers"},
+			{"get", "gateway,resourceexport,resourceimport", "-A", "--no-headers"},
+			{"logs", "-n", "kube-system", "-l", "component=tombolo-agent", "-c", "tombolo-agent", "--tail=15", "--prefix"},
 		} {
 			out, err := world.Kubectl(ctx, cluster, args...)
-			say(cluster+": kubectl "+strings.Join(args, " "), out, err, 12)
+			say(cluster+": kubectl "+strings.Join(args, " "), out, err, 30)
 		}
 		for _, node := range world.Lab.Cluster(cluster).Nodes() {
 			s, err := status(ctx, node)
