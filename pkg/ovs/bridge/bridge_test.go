@@ -171,7 +171,7 @@ func TestRemovalsWaitForRelease(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
-	inside := Bridge{Name: "br-inside", DatapathType: "netdev", FailMode: "standalone", Ports: []Port{{Name: "inside0", Type: "internal"}}}
+	inside := Bridge{Name: "br-inside", DatapathType: integration().DatapathType, FailMode: "standalone", Ports: []Port{pod("inside0")}}
 	gone := Bridge{Name: inside.Name, Absent: true}
 	for _, step := range []struct {
 		what    string
