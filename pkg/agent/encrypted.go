@@ -427,11 +427,15 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		}
 	}
 	nodes := t.config.EncryptsNodes() || slices.ContainsFunc(derive.All(r, t.nodes), func(n derive.Row[derive.Object, nodeFacts]) bool { return n.Value.WireGuardKey != "" })
-	if nodes {
+	if nodes || t.config.EncryptsPeers() { // whatever is known of others
+		inside = append(inside, peering.InsideRange)
 		drop(peering.InsideRange)
 	}
-	if nodes || t.config.EncryptsPeers() {
-		inside = append(inside, peering.InsideRange) // whatever is known of others
+	p, _ := derive.Get(r, t.peering, self)
+	for _, c := range p.Closed { // also those that are no ends inside any more: the switch sends there for a moment yet
+		base := netip.PrefixFrom(c.Base(), c.Base().BitLen())
+		inside = append(inside, base)
+		drop(netip.PrefixFrom(base.Addr(), base.Bits()-1).Masked())
 	}
 	for _, l := range insideLinks {
 		tunnels := e.of(l)
@@ -456,10 +460,6 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		ends := hostnet.Tunnels{Link: l.name}
 		for _, p := range tunnels.Peers {
 			for _, to := range p.AllowedIPs {
-				if l == betweenClusters {
-					inside = append(inside, to)
-					drop(netip.PrefixFrom(to.Addr(), to.Bits()-1).Masked())
-				}
 				if slices.Contains(tunnels.Unused, to) {
 					continue
 				}

@@ -251,7 +251,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 			[]hostnet.Route{
 				{Dst: netip.MustParsePrefix("10.98.0.0/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("10.97.0.0")},
 				{Dst: netip.MustParsePrefix("255.87.175.153/32"), Link: betweenClusters.name, Source: netip.MustParseAddr("255.87.177.154")},
-				{Dst: netip.MustParsePrefix("255.87.175.152/31"), Link: "antrea-gw0"},
+				{Dst: netip.MustParsePrefix("240.0.0.0/4"), Link: "antrea-gw0"},
 			},
 			[]string{"set_field:10.97.0.0->tun_src", "set_field:255.87.177.154->tun_src", "set_field:255.87.175.153->tun_dst", "nat(src=10.97.0.0)", "nat(src=255.87.177.154)", "tun_dst=10.97.0.0", "tun_dst=255.87.177.154"}},
 		{"node-2", "[192.168.80.103:51821 [255.87.175.152/32] 192.168.80.102:51821 [255.87.175.153/32]]", "[255.87.177.153/32]",

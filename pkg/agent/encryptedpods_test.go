@@ -261,7 +261,7 @@ func (p *encryptedPod) load(to *encryptedPod) (end func() (sent, lost int)) {
 func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, switches []*ovstest.Switch) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
-	s = &rotatingSides{t: t, whole: true}
+	s = &rotatingSides{t: t, whole: true, noInside: true}
 	for i := range 2 {
 		dir, err := os.MkdirTemp("", "pods") // t.TempDir's names are too long for sockets
 		if err != nil {
@@ -317,8 +317,6 @@ func encryptedPods(t *testing.T, nodes bool) {
 			}
 		}
 	}
-	// Before the ends know each other's addresses inside they may use the bases of the Service ranges, and leave them for these: what
-	// begins meanwhile has to begin anew.
 	watched := func() {
 		t.Helper()
 		for i, ovs := range switches {
@@ -331,10 +329,40 @@ func encryptedPods(t *testing.T, nodes bool) {
 			})
 		}
 	}
-	if !nodes {
-		watched()
-	}
 	answered("Pods talk")
+	if !nodes {
+		// The ends know each other by the bases of the Service ranges, and learn the addresses inside, while Pods talk: what is translated to an
+		// address of before is not answered any more, and not answered in plain text.
+		loads := []func() (int, int){one.load(other), other.load(one)}
+		s.set(func() { s.noInside = false })
+		watched()
+		time.Sleep(time.Second)
+		for _, end := range loads {
+			sent, lost := end()
+			t.Logf("%d datagrams were sent while addresses inside came, and %d of them lost", sent, lost)
+		}
+		answered("Pods talk by the addresses inside")
+
+		// Without a key there is no way, and none in plain text.
+		s.set(func() { s.noKey = true })
+		for _, side := range s.all {
+			side.until("it knows nobody", long, func(r sideReport) bool { return r.Peers == 0 })
+		}
+		ovstest.Eventually(t, "nothing goes to a cluster without a key", func() error {
+			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
+				return errors.New("there is an answer")
+			}
+			return nil
+		})
+		for range 5 {
+			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
+				t.Error("there is an answer from a cluster without a key")
+			}
+		}
+		s.set(func() { s.noKey = false })
+		watched()
+		answered("Pods talk by a key that is there again")
+	}
 
 	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and what comes meanwhile may be
 	// dropped; a way that does not carry would lose all for seconds.

@@ -138,6 +138,8 @@ type rotatingSides struct {
 	old    bool         // who reads knows one key alone
 	whole  bool         // they are whole agents, which hear of their own Node too
 	hidden map[int]bool // sides that nobody knows, and that know nobody
+	// What others hear of a side lacks its address inside, or its key as well.
+	noInside, noKey bool
 }
 
 func (s *rotatingSides) set(change func()) {
@@ -197,6 +199,13 @@ func (s *rotatingSides) handOn() {
 			info := from.report().Info
 			if s.old {
 				info.NextPort, info.NextPublicKey = 0, ""
+			}
+			if s.noInside && i != j {
+				info.InsideIP = ""
+			}
+			if s.noKey && i != j && info.PublicKey != "" {
+				peers[j] = mcv1alpha1.WireGuardInfo{}
+				continue
 			}
 			if (i != j || s.whole) && info.PublicKey != "" && !s.hidden[i] && !s.hidden[j] {
 				peers[j] = info

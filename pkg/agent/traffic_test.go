@@ -66,7 +66,8 @@ type traffic struct {
 
 	services []serving
 	peers    []peer
-	gateways []ownGateway // of this cluster, the oldest first, and those that come and go behind the others
+	gateways []ownGateway   // of this cluster, the oldest first, and those that come and go behind the others
+	closed   []netip.Prefix // ranges that nothing in plain text may go to
 
 	// Where traffic between clusters is encrypted.
 	base   netip.Addr // this cluster's address inside, for clusters that know one
@@ -300,9 +301,6 @@ func (t *traffic) readPeers() {
 			used[netip.MustParseAddr(a.Address)] = true
 		}
 	}
-	if t.encrypts && !t.goInside() || len(t.gateways) == 0 {
-		return
-	}
 	var taken []netip.Prefix // ranges that others have
 	for _, sc := range t.ranges {
 		taken = append(taken, netip.MustParsePrefix(sc.Spec.CIDRs[0]))
@@ -314,6 +312,10 @@ func (t *traffic) readPeers() {
 		p, err := netip.ParsePrefix(text)
 		ok := err == nil && p.Addr().Is4() && p.Bits() > 0 && !slices.ContainsFunc(taken, p.Overlaps)
 		return p.Masked(), ok
+	}
+	t.close(free)
+	if t.encrypts && !t.goInside() || len(t.gateways) == 0 {
+		return
 	}
 	names := slices.SortedFunc(maps.Keys(t.imports), func(a, b string) int {
 		return strings.Compare(t.imports[a].Spec.ClusterID+" "+a, t.imports[b].Spec.ClusterID+" "+b)
@@ -368,6 +370,27 @@ func (t *traffic) readPeers() {
 		}
 		t.peers = append(t.peers, p)
 	}
+}
+
+// close finds the ranges of clusters that are reached encrypted or not at all.
+func (t *traffic) close(free func(string) (netip.Prefix, bool)) {
+	for _, ci := range t.imports {
+		services, ok := free(ci.Spec.ServiceCIDR)
+		if !ok || !t.encrypts && (t.allows || !keyed(ci.Spec)) {
+			continue
+		}
+		t.closed = append(t.closed, services)
+		for _, text := range ci.Spec.PodCIDRs {
+			if pods, ok := free(text); ok && t.podToPod {
+				t.closed = append(t.closed, pods)
+			}
+		}
+	}
+}
+
+// isClosed says whether nothing may go to an address but by a way to its cluster.
+func (t *traffic) isClosed(a netip.Addr) bool {
+	return insideRange.Contains(a) || slices.ContainsFunc(t.closed, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // lay decides which ways this Node has to a peer, of whose gateways some are going.
@@ -656,7 +679,7 @@ func (t *traffic) route(from sender, to netip.AddrPort, service bool) []string {
 		return out
 	}
 	switch {
-	case insideRange.Contains(to.Addr()):
+	case t.isClosed(to.Addr()):
 	case from.port != gatewayOFPort && from.port != tunnelOFPort:
 		return leaves(gatewayOFPort, from.ip, "")
 	case service && (from.far == "" || t.admitted(from) != "node"):
@@ -679,7 +702,12 @@ func (t *traffic) answers(from sender, to netip.AddrPort) string {
 			return fmt.Sprintf("to port %d %s (cross-cluster): %s > %s", tunnelOFPort, via, from.ip, to)
 		}
 	}
-	if insideRange.Contains(to.Addr()) {
+	for _, p := range t.peers {
+		if p.ranges[0].Contains(to.Addr()) && !p.direct { // the Gateway decides
+			return fmt.Sprintf("to port %d %s (cross-cluster): %s > %s", tunnelOFPort, p.first(), from.ip, to)
+		}
+	}
+	if t.isClosed(to.Addr()) {
 		return "dropped in Route"
 	}
 	return fmt.Sprintf("to port %d: %s > %s", gatewayOFPort, from.ip, to)
@@ -709,6 +737,11 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 		to = oneOf(r, "192.168.77.101", "192.168.77.102", "192.168.79.101", "192.168.79.103")
 		for _, p := range t.peers {
 			to = oneOf(r, to, p.gateways[0].String())
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.imports)) {
+			if base, err := netip.ParsePrefix(t.imports[name].Spec.ServiceCIDR); err == nil && base.Addr().Is4() && base.Bits() > 0 {
+				to = oneOf(r, to, to, base.Masked().Addr().String()) // where an end may have been
+			}
 		}
 		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 40001)
 	case n == 7 && q.from.name[0] == 'P':

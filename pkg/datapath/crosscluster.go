@@ -34,10 +34,11 @@ func (at role) claims(peer peering.Peer) []claim {
 // gatewayFlows are what a Node needs for all peers.
 func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	at, _ := derive.Get(r, t.role, Self)
+	e := flow.Entries{Flows: t.neverInPlainText(r)}
 	if at.Role == peering.None {
-		return flow.Entries{}, nil
+		return e, nil
 	}
-	e := flow.Entries{Flows: []flow.Flow{beginAgain()}}
+	e.Flows = append(e.Flows, beginAgain())
 	if !at.sends {
 		e.Groups = t.ownWays(r, at).groups()
 	}
@@ -55,6 +56,24 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 	}
 	e.Flows = flows
 	return e, nil
+}
+
+// neverInPlainText drops what is for a range of a cluster that is reached encrypted or not at all, and that no flow sends there: the host would
+// send it by its default route. It may be for a cluster whose key is missing, or from a server that answers to an address that its client's
+// Gateway had before.
+func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
+	p, _ := derive.Get(r, t.Peering, Self)
+	var ranges []netip.Prefix
+	for _, c := range p.Closed {
+		for _, cidr := range c.CIDRs {
+			if slices.Contains(ranges, cidr) { // two clusters have it
+				continue
+			}
+			ranges = append(ranges, cidr)
+			flows = append(flows, flow.Flow{Table: Route, Priority: closed, Match: flow.All(flow.IPDst(cidr))})
+		}
+	}
+	return flows
 }
 
 // peerFlows are the ways between this cluster and a peer.

@@ -66,6 +66,7 @@ var Program = flow.Program{
 // Priorities within a table. A table's miss flow has priority 0.
 const (
 	last   uint16 = 180 // where everything else goes
+	closed uint16 = 185 // what does not go there
 	low    uint16 = 190
 	normal uint16 = 200
 	differ uint16 = 205   // a special case of a normal flow

@@ -103,6 +103,30 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 	return true
 }
 
+// closed finds the clusters to which nothing may go in plain text: all others where this one encrypts, and those that announce a key. A
+// range that meets this cluster's own is left out; Plan says so, and whose a cluster is otherwise.
+func (p *planner) closed() []Closed {
+	var out []Closed
+	for _, ci := range p.view.ClusterInfoImports {
+		if !p.view.Encrypt && (!hasKey(ci.Spec.WireGuard) && !gatewayHasKey(ci) || p.view.AllowUnencryptedPeers) {
+			continue
+		}
+		services, err := claims.Range(ci.Spec.ServiceCIDR)
+		if err != nil || p.overlaps(services, nil) != "" {
+			continue
+		}
+		c := Closed{CIDRs: []netip.Prefix{services.Masked()}}
+		for _, text := range ci.Spec.PodCIDRs {
+			if pods, err := claims.Range(text); err == nil && p.view.PodToPod && p.overlaps(pods, nil) == "" {
+				c.CIDRs = append(c.CIDRs, pods.Masked())
+			}
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b Closed) int { return a.Base().Compare(b.Base()) })
+	return out
+}
+
 func hasKey(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
 
 // gatewayHasKey says whether one of a cluster's gateways announces a key.

@@ -114,6 +114,39 @@ func TestPlanEncrypted(t *testing.T) {
 	}
 }
 
+// TestClosed: nothing goes in plain text to clusters that are reached encrypted, peers or not, with or without a Gateway here.
+func TestClosed(t *testing.T) {
+	own := gateway("node-1", "192.168.78.101", "192.168.78.101", time.Hour)
+	own.ServiceCIDR = "10.97.0.0/16"
+	cluster := func(name, services string, key bool, pods ...string) *mcv1alpha1.ClusterInfoImport {
+		ci := imported(name, services, "192.168.79.101")
+		if ci.Spec.PodCIDRs = pods; key {
+			ci.Spec.GatewayInfos[0].WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{9}.String()}
+		}
+		return ci
+	}
+	north, west := cluster("north", "10.98.0.0/16", false, "10.20.0.0/16", "10.20.0.0/17"), cluster("west", "10.96.0.9/16", true, "10.10.0.0/16")
+	for _, test := range []struct {
+		name string
+		view View
+		want string
+	}{
+		{"both encrypt, or should", View{Encrypt: true}, "[{[10.96.0.0/16]} {[10.98.0.0/16]}]"},
+		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true}, "[{[10.96.0.0/16 10.10.0.0/16]} {[10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
+		{"a peer encrypts", View{}, "[{[10.96.0.0/16]}]"},
+		{"a peer encrypts, and need not", View{AllowUnencryptedPeers: true}, "[]"},
+		{"ranges that this cluster has", View{Encrypt: true, PodToPod: true, Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.200.0/24")}}},
+			"[{[10.98.0.0/16 10.20.0.0/17]}]"},
+	} {
+		for _, gateways := range [][]*mcv1alpha1.Gateway{{own}, nil} {
+			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways, []*mcv1alpha1.ClusterInfoImport{north, west, cluster("south", "no range", true)}
+			if p, _ := Plan(test.view); fmt.Sprint(p.Closed) != test.want {
+				t.Errorf("%s, with %d Gateways: closed are %v, want %s", test.name, len(gateways), p.Closed, test.want)
+			}
+		}
+	}
+}
+
 // encryptedText has a line for each end of an encrypted way.
 func encryptedText(p Peering) (out []string) {
 	for _, peer := range p.Peers {

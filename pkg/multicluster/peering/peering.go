@@ -162,7 +162,17 @@ type Peering struct {
 	// the address inside: InsideIP, or else the base of this cluster's Service range.
 	GatewayNode
 	Peers []Peer // ordered by cluster ID
+	// Closed are the clusters that are reached encrypted or not at all, peers or not, also where the role is None.
+	Closed []Closed
 }
+
+// Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
+type Closed struct {
+	CIDRs []netip.Prefix // those of them that this cluster reaches, or would: the Service range, then those of Pods
+}
+
+// Base is where the cluster's encrypted tunnels end if it knows one address inside: the first of its Service range.
+func (c Closed) Base() netip.Addr { return c.CIDRs[0].Addr() }
 
 // Others are the Gateways of this cluster but this Node.
 func (p Peering) Others() []GatewayNode {
@@ -261,14 +271,16 @@ func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
 	out, ok := p.ownGateways()
-	if !ok {
-		return Peering{}, p.problems
-	}
 	p.own = out.Gateways
+	closed := p.closed()
+	if !ok {
+		return Peering{Closed: closed}, p.problems
+	}
+	out.Closed = closed
 	p.kept = p.keeps()
 	if p.view.Encrypt {
 		if p.base, ok = p.ownBase(out.Gateways[0].Name); !ok {
-			return Peering{}, p.problems
+			return Peering{Closed: closed}, p.problems
 		}
 		out, p.inside = out.withoutEnds(), out.knownInside()
 		if out.GatewayIP = p.base; out.InsideIP.IsValid() {
