@@ -343,25 +343,42 @@ func encryptedPods(t *testing.T, nodes bool) {
 		}
 		answered("Pods talk by the addresses inside")
 
-		// Without a key there is no way, and none in plain text.
+		// Without a key, or a Gateway, there is no way, and none in plain text.
+		closed := func(what string, knows func(sideReport) bool, sides ...*rotating) {
+			t.Helper()
+			for _, side := range sides {
+				side.until(what, long, knows)
+			}
+			silent := func() error {
+				if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
+					return errors.New("there is an answer")
+				}
+				return nil
+			}
+			ovstest.Eventually(t, what, silent)
+			for range 5 {
+				if err := silent(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+		nobody := func(r sideReport) bool { return r.Peers == 0 }
 		s.set(func() { s.noKey = true })
-		for _, side := range s.all {
-			side.until("it knows nobody", long, func(r sideReport) bool { return r.Peers == 0 })
-		}
-		ovstest.Eventually(t, "nothing goes to a cluster without a key", func() error {
-			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
-				return errors.New("there is an answer")
-			}
-			return nil
-		})
-		for range 5 {
-			if one.ask(other, 100, 200*time.Millisecond) == nil || other.ask(one, 100, 200*time.Millisecond) == nil {
-				t.Error("there is an answer from a cluster without a key")
-			}
-		}
+		closed("no cluster has a key", nobody, a, b)
 		s.set(func() { s.noKey = false })
 		watched()
 		answered("Pods talk by a key that is there again")
+		gateway := func(is bool) {
+			s.set(func() {
+				a.order.Ordinary = !is
+				s.deliver(a)
+			})
+		}
+		gateway(false)
+		closed("a cluster has no Gateway", nobody, a)
+		gateway(true)
+		watched()
+		answered("Pods talk by a Gateway that is one again")
 	}
 
 	// Both keys change while Pods talk. A userspace switch stops for a moment to take a bridge in, and what comes meanwhile may be

@@ -73,7 +73,8 @@ type sideOrder struct {
 	Stop      bool // sending
 
 	// Of a whole agent.
-	Switch string // the run directory of its Open vSwitch; it begins when there is one
+	Switch   string // the run directory of its Open vSwitch; it begins when there is one
+	Ordinary bool   // its Node is no Gateway
 	// Endpoints are where connections to port 7 of echoService go.
 	Endpoints []string
 }
@@ -159,9 +160,14 @@ func (s sideSpec) view(order sideOrder) View {
 	v.Gateways = []*mcv1alpha1.Gateway{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, GatewayIP: sideAddress(s.Self), InternalIP: sideAddress(s.Self), ServiceCIDR: sideServices(s.Self),
 	}}
+	if order.Ordinary {
+		v.Gateways = nil
+	}
 	for i, info := range order.Peers {
 		if i == s.Self {
-			s.joined(v.Gateways[0], info)
+			if !order.Ordinary {
+				s.joined(v.Gateways[0], info)
+			}
 			continue
 		}
 		ci := &mcv1alpha1.ClusterInfoImport{
