@@ -173,7 +173,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	keeping, stop := context.WithCancel(ctx)
 	kept := make(chan error, 1)
 	go func() { kept <- m.keepTables(keeping) }()
-	defer func() { stop(); <-kept }()
+	defer func() { stop(); _ = <-kept }() // an error has ended the loop already
 
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)

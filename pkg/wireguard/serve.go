@@ -84,7 +84,7 @@ func Check(name string) error {
 	if err != nil {
 		return fmt.Errorf("ask for WireGuard: %w", err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	if _, err := client.Device(name); err != nil {
 		return fmt.Errorf("device %s is not served: %w", name, err)
 	}

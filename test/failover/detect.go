@@ -54,7 +54,7 @@ func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end f
 				err = errors.Join(err, fmt.Errorf("watch the OVSDB of Node %s: %w\n%s", w.node, w.err, w.said.String()))
 			}
 			if w.way.downs != nil && w.way.downs[0].Before(since) {
-				err = errors.Join(err, fmt.Errorf("Node %s took %s for down %s before it was: BFD begins anew, with an interval of a second", w.node, gateway, since.Sub(w.way.downs[0]).Round(time.Millisecond)))
+				err = errors.Join(err, fmt.Errorf("the switch of Node %s took %s for down %s before it was: BFD begins anew, with an interval of a second", w.node, gateway, since.Sub(w.way.downs[0]).Round(time.Millisecond)))
 			}
 			if at, ok := w.way.downAfter(since); ok {
 				took = append(took, at.Sub(since))

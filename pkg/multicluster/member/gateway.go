@@ -237,7 +237,9 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	}
 	for i, g := range gateways {
 		gatewayInfo := mcv1alpha1.GatewayInfo{GatewayIP: g.GatewayIP}
-		key := haves[i] != nil && haves[i].WireGuard != nil // the agent on the Gateway's Node writes it there
+		// The agent on the Gateway's Node writes it there. Other clusters hear of the key together with the address inside, which ours adds
+		// a moment later: they would begin with another address, and connections that begin by it would break. Other agents have no next port.
+		key := haves[i] != nil && haves[i].WireGuard != nil && (inside || haves[i].WireGuard.NextPort == 0)
 		if inside {
 			if !hasInside(haves[i]) {
 				continue // until its agent has announced its key

@@ -208,7 +208,9 @@ func TestPlanGatewaysInside(t *testing.T) {
 		cluster  *mcv1alpha1.WireGuardInfo
 	}{
 		{"nothing is encrypted", [2]*mcv1alpha1.WireGuardInfo{}, " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
-		{"they have keys", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", "")}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, one},
+		{"they have keys", [2]*mcv1alpha1.WireGuardInfo{info("k", ""), info("other", "")}, first + " " + second, []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, nil},
+		{"they have keys, and agents that announce nothing else", [2]*mcv1alpha1.WireGuardInfo{{PublicKey: "k"}, {PublicKey: "other"}}, first + " " + second,
+			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1"}, {GatewayIP: "10.0.0.2"}}, &mcv1alpha1.WireGuardInfo{PublicKey: "k"}},
 		{"and announce addresses", [2]*mcv1alpha1.WireGuardInfo{info("k", first), info("other", second)}, first + " " + second,
 			[]mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}, {GatewayIP: "10.0.0.2", WireGuard: info("other", second)}}, one},
 		{"the second does not yet", [2]*mcv1alpha1.WireGuardInfo{info("k", first), nil}, first + " ", []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.1", WireGuard: info("k", first)}}, one},
