@@ -171,9 +171,12 @@ func (m *Manager) Run(ctx context.Context) error {
 	}()
 
 	keeping, stop := context.WithCancel(ctx)
-	kept := make(chan error, 1)
-	go func() { kept <- m.keepTables(keeping) }()
-	defer func() { stop(); _ = <-kept }() // an error has ended the loop already
+	kept, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		kept <- m.keepTables(keeping)
+	}()
+	defer func() { stop(); <-ended }()
 
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)
@@ -185,7 +188,6 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-kept:
-			kept <- nil
 			return err
 		case <-resync.C:
 			everything = true
