@@ -115,6 +115,11 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 		out.LeftOut = len(all) - maxConnections
 		all = all[:maxConnections]
 	}
+	for _, d := range all {
+		if d.end.note != "" && q.to.service != nil {
+			out.Notes = append(out.Notes, d.end.note)
+		}
+	}
 	// What other Nodes decide is found by tables of their own, once for all of them.
 	var far []derive.Object
 	for _, d := range all {
@@ -406,6 +411,12 @@ func (a *Agent) endAt(ip netip.Addr) whyEnd {
 	for _, peer := range p.Peers {
 		if slices.Contains(peer.Gateways, ip) || slices.ContainsFunc(peer.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
 			e.Cluster = peer.ClusterID
+			return e
+		}
+	}
+	for _, c := range p.Closed {
+		if slices.ContainsFunc(c.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
+			e.note = fmt.Sprintf("packets to %s are dropped in table Route: it is of cluster %s, which is reached encrypted or not at all, and there is no way to it: see `tombolo get status`", ip, c.ClusterID)
 		}
 	}
 	return e

@@ -207,6 +207,18 @@ func TestWhyAcrossClusters(t *testing.T) {
 			if i := slices.IndexFunc(list.Identities, func(i api.Identity) bool { return strings.HasSuffix(i.Labels, "app=web") }); i < 0 || list.Identities[i].ClusterSet != 12 {
 				t.Errorf("identities %+v, want number 12 in the ClusterSet for app=web", list.Identities)
 			}
+
+			keyed := a.world.imports["west"].DeepCopy()
+			keyed.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: keyNamed("west")}
+			a.world.imports["west"] = keyed
+			a.serve("far", "10.96.0.20")
+			for _, to := range []string{"10.96.0.20", "service/default/far"} {
+				var w api.Why
+				e := a.get(api.PathWhy+"?from=default/web&port=80&to="+to, &w)
+				if want := "packets to 10.96.0.20 are dropped in table Route: it is of cluster west, which is reached encrypted"; e != "" || !slices.ContainsFunc(w.Notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
+					t.Errorf("to %s without encryption here: %s notes %q, want %q", to, e, w.Notes, want)
+				}
+			}
 		})
 	}
 }

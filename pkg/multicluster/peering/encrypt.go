@@ -115,7 +115,7 @@ func (p *planner) closed() []Closed {
 		if err != nil || p.overlaps(services, nil) != "" {
 			continue
 		}
-		c := Closed{CIDRs: []netip.Prefix{services.Masked()}}
+		c := Closed{ClusterID: ci.Spec.ClusterID, CIDRs: []netip.Prefix{services.Masked()}}
 		for _, text := range ci.Spec.PodCIDRs {
 			if pods, err := claims.Range(text); err == nil && p.view.PodToPod && p.overlaps(pods, nil) == "" {
 				c.CIDRs = append(c.CIDRs, pods.Masked())

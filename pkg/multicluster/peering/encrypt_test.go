@@ -131,12 +131,12 @@ func TestClosed(t *testing.T) {
 		view View
 		want string
 	}{
-		{"both encrypt, or should", View{Encrypt: true}, "[{[10.96.0.0/16]} {[10.98.0.0/16]}]"},
-		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true}, "[{[10.96.0.0/16 10.10.0.0/16]} {[10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
-		{"a peer encrypts", View{}, "[{[10.96.0.0/16]}]"},
+		{"both encrypt, or should", View{Encrypt: true}, "[{west [10.96.0.0/16]} {north [10.98.0.0/16]}]"},
+		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true}, "[{west [10.96.0.0/16 10.10.0.0/16]} {north [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
+		{"a peer encrypts", View{}, "[{west [10.96.0.0/16]}]"},
 		{"a peer encrypts, and need not", View{AllowUnencryptedPeers: true}, "[]"},
 		{"ranges that this cluster has", View{Encrypt: true, PodToPod: true, Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.200.0/24")}}},
-			"[{[10.98.0.0/16 10.20.0.0/17]}]"},
+			"[{north [10.98.0.0/16 10.20.0.0/17]}]"},
 	} {
 		for _, gateways := range [][]*mcv1alpha1.Gateway{{own}, nil} {
 			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways, []*mcv1alpha1.ClusterInfoImport{north, west, cluster("south", "no range", true)}

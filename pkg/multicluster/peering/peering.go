@@ -168,7 +168,8 @@ type Peering struct {
 
 // Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
 type Closed struct {
-	CIDRs []netip.Prefix // those of them that this cluster reaches, or would: the Service range, then those of Pods
+	ClusterID string
+	CIDRs     []netip.Prefix // those of them that this cluster reaches, or would: the Service range, then those of Pods
 }
 
 // Base is where the cluster's encrypted tunnels end if it knows one address inside: the first of its Service range.
