@@ -607,7 +607,12 @@ type publisher struct {
 	wake  chan struct{}
 }
 
-const publishRetry = 5 * time.Second
+const (
+	publishRetry = 5 * time.Second
+	// publishLimit ends a request that nobody answers: links that are made anew can cut a connection without a word, which takes the
+	// client the better part of a minute to notice, while other clusters do not know this Node's key.
+	publishLimit = 10 * time.Second
+)
 
 // run writes the key whenever another one is there.
 func (p *publisher) run(ctx context.Context) {
@@ -635,7 +640,9 @@ func (p *publisher) write(ctx context.Context) bool {
 	if !ok || !known || have == want {
 		return false
 	}
-	err := p.patch(ctx, at, want)
+	limited, cancel := context.WithTimeout(ctx, publishLimit)
+	defer cancel()
+	err := p.patch(limited, at, want)
 	switch {
 	case apierrors.IsNotFound(err) || ctx.Err() != nil: // an event follows, or nothing
 		return false
