@@ -86,9 +86,11 @@ func TestChangeOfMind(t *testing.T) {
 		}
 		var still []kept
 		for _, k := range open {
-			relabelled := k.From == westGW && p.IntN(3) == 0 // which its next packet says
-			if relabelled {
-				k.ClusterSet = p.clusterSet()
+			relabelled := false
+			if k.From == westGW && p.IntN(3) == 0 { // which its next packet says
+				if number := p.clusterSet(); number != noNumber {
+					k.ClusterSet, relabelled = number, true
+				}
 			}
 			there, way1 := p.packetOf(k.Connection, k.there.SrcPort)
 			back, way2 := p.packetOf(policytest.Connection{From: k.To, To: k.From, Protocol: k.Protocol, Port: k.there.SrcPort}, k.Port)
@@ -109,6 +111,18 @@ func TestChangeOfMind(t *testing.T) {
 			}
 			if r := p.sendBack(back); r.Err != nil || (len(r.Outputs) == 1) != allowed {
 				t.Fatalf("%s: back of %s: allowed %v; it goes %s by %v", when, there, allowed, r, r.Tables)
+			}
+			if allowed && k.From == westGW {
+				unnumbered := k.Connection
+				unnumbered.ClusterSet = noNumber
+				if there, ok := p.packetOf(unnumbered, k.there.SrcPort); ok {
+					if r := p.sw.Send(there); r.Err != nil || len(r.Outputs) != 1 {
+						t.Fatalf("%s: %s of a known connection, without a number: it goes %s by %v\n%s", when, there, r, r.Tables, p.sw.DumpConntrack())
+					}
+				}
+				if r := p.sendBack(back); r.Err != nil || len(r.Outputs) != 1 {
+					t.Fatalf("%s: back of %s, after a packet without a number: it goes %s by %v", when, there, r, r.Tables)
+				}
 			}
 			if allowed {
 				still = append(still, k)

@@ -15,7 +15,11 @@ import (
 //
 // A Pod whose identity has no number yet sends the unknown one. It may be anybody's, so it reaches no Pod that a rule
 // about other clusters is applied to, before any rule decides, whether that one allows or denies. A key of 0 is that of
-// a cluster that does not take part, or of its hosts: it is no peer of such rules, and the others judge it.
+// a cluster that does not take part, or of its hosts: it is no peer of such rules, and the others judge it. Connections that are
+// known go on under it as under the unknown one: Nodes of Antrea send it for a moment when their agent starts again.
+
+// noNumber is in the key of what no number is known for where it was sent.
+const noNumber = 0
 
 // stretched are the flows that policies about other clusters need whatever they are.
 func stretched() []flow.Flow {
@@ -23,6 +27,7 @@ func stretched() []flow.Flow {
 		// The address is that of a Gateway, and no Pod's.
 		{Table: IngressPeer, Priority: high, Match: flow.All(source.Is(fromPeer)), Actions: flow.Do(flow.Goto(IngressAdmin))},
 		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|policy.UnknownClusterSet)),
+		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|noNumber)),
 	}
 }
 

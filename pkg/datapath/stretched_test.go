@@ -224,6 +224,55 @@ func TestStretched(t *testing.T) {
 	}
 }
 
+// TestStretchedKeyLost: the client's Node sends no number for a moment, as one of Antrea does when its agent starts again. What is open
+// goes on, both ways, and is as it was when the number is back; nothing opens meanwhile.
+func TestStretchedKeyLost(t *testing.T) {
+	c, all := stretchedCable(t)
+	for _, name := range []string{"west1", "west2"} {
+		all[name].rules(about(policy.Allow, "app=a"), everybody(policy.Drop))
+	}
+	c.load(all)
+	const client = "east1 pod1"
+	ends := map[string]string{nearServer: "west1 pod1", farServer: "west2 pod1"}
+	requests := map[string]oftest.Packet{}
+	exchange := func(when string) {
+		t.Helper()
+		for to, end := range ends {
+			w := c.send(client, requests[to])
+			if !strings.HasSuffix(strings.Join(w.places, " "), end) {
+				t.Errorf("%s, to %s: %s, want it at %s", when, to, w, end)
+				continue
+			}
+			if back := c.send(end, w.packet.Reply()); !strings.HasSuffix(strings.Join(back.places, " "), client) {
+				t.Errorf("%s, from %s: the reply goes %s", when, to, back)
+			}
+		}
+	}
+	for to := range ends {
+		requests[to] = c.request(client, to, oftest.TCP)
+	}
+	exchange("the client has its number")
+	number := func(sent bool) {
+		for _, name := range []string{"east1", "east2"} {
+			n := all[name].Node
+			n.Stretched = sent
+			all[name].node.Set(Self, n)
+		}
+		c.load(all)
+	}
+	number(false)
+	exchange("the number is lost")
+	for to := range ends {
+		p := c.request(client, to, oftest.TCP)
+		p.SrcPort++
+		if w := c.send(client, p); !strings.HasSuffix(strings.Join(w.places, " "), "dropped in IngressAdmin") {
+			t.Errorf("a new connection without a number, to %s: %s", to, w)
+		}
+	}
+	number(true)
+	exchange("the number is back")
+}
+
 func cutLast(text string) (before, last string, ok bool) {
 	i := strings.LastIndex(text, " ")
 	if i < 0 {
