@@ -172,7 +172,11 @@ func gatewayFactsOf(g *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 func importFactsOf(ci *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
-	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: identity(ci.ObjectMeta), Spec: ci.Spec}
+	out := &mcv1alpha1.ClusterInfoImport{ObjectMeta: identity(ci.ObjectMeta), Spec: ci.Spec}
+	if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
+		out.Annotations = map[string]string{multicluster.AnnotationWithdrawn: since}
+	}
+	return out
 }
 
 // clusterSetFactsOf keeps the annotations that say where tunnels of other clusters come from.

@@ -70,6 +70,9 @@ const (
 	// AnnotationInsideIP on a Gateway, by the member controller, is the address inside WireGuard at which its agent may take what
 	// other clusters send: they are told of it.
 	AnnotationInsideIP = "multicluster.tombolo.io/inside-ip"
+	// AnnotationWithdrawn on a ClusterInfoImport, by the member controller, is a time, RFC 3339: since then the leader tells nothing of
+	// the cluster. Nothing is sent to its gateways, and nothing in plain text to its ranges where this cluster encrypts.
+	AnnotationWithdrawn = "multicluster.tombolo.io/withdrawn"
 	// AnnotationTouchTimestamp on a MemberClusterAnnounce is its last sign of life, RFC 3339.
 	AnnotationTouchTimestamp = "touch-ts"
 )

@@ -104,6 +104,8 @@ func write(ctx context.Context, to client.Client, w Write) (client.Object, error
 		stamp(o.Status.Conditions, now)
 	case *mcv1alpha2.ClusterSet:
 		stampClusterSet(o, now)
+	case *mcv1alpha1.ClusterInfoImport:
+		stampWithdrawn(o, now)
 	}
 	switch w.Verb {
 	case Create:

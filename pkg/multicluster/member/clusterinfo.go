@@ -77,7 +77,7 @@ func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 		out = append(out, cii)
 		own.report(cii, &ps)
 	}
-	return out, ps
+	return append(out, t.withdrawn(out, m, r)...), ps
 }
 
 // isFor says whether a ResourceImport is meant for this cluster: for all if it names none.
@@ -173,11 +173,7 @@ func (t *tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem
 	}
 	out.Ranges = append(out.Ranges, own.Pods...)
 	for _, cii := range infos {
-		for _, text := range append([]string{cii.Spec.ServiceCIDR}, cii.Spec.PodCIDRs...) {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				out.Ranges = append(out.Ranges, p)
-			}
-		}
+		out.Ranges = append(out.Ranges, rangesOf(cii)...)
 	}
 	return out, nil
 }

@@ -413,6 +413,7 @@ func mergeGateway(into, want *mcv1alpha1.Gateway) {
 }
 
 func mergeClusterInfoImport(into, want *mcv1alpha1.ClusterInfoImport) {
+	mergeAnnotation(into, want, multicluster.AnnotationWithdrawn)
 	into.Spec = want.Spec
 }
 

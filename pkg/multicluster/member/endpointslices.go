@@ -48,10 +48,8 @@ func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 		out = append(out, sourceRange{p, m.ID})
 	}
 	for _, cii := range infos {
-		for _, text := range append([]string{cii.Spec.ServiceCIDR}, cii.Spec.PodCIDRs...) {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				out = append(out, sourceRange{p, cii.Spec.ClusterID})
-			}
+		for _, p := range rangesOf(cii) {
+			out = append(out, sourceRange{p, cii.Spec.ClusterID})
 		}
 	}
 	return out, nil

@@ -201,7 +201,7 @@ func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {
 }
 
 func clusterInfoImportFacts(o *mcv1alpha1.ClusterInfoImport) *mcv1alpha1.ClusterInfoImport {
-	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: metaFacts(o), Spec: o.Spec}
+	return &mcv1alpha1.ClusterInfoImport{ObjectMeta: metaFacts(o, multicluster.AnnotationWithdrawn), Spec: o.Spec}
 }
 
 func resourceImportFacts(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {

@@ -183,7 +183,7 @@ func (c phaseClock) over(now time.Time, gateways []*mcv1alpha1.Gateway, own *mcv
 	return over
 }
 
-// endPhases has phases end that have lasted as long as they may.
+// endPhases has phases and withdrawals end that have lasted as long as they may.
 func (c *controller) endPhases(ctx context.Context) {
 	clock, tick := phaseClock{}, time.NewTicker(phaseLook)
 	defer tick.Stop()
@@ -194,6 +194,7 @@ func (c *controller) endPhases(ctx context.Context) {
 		case now := <-tick.C:
 			own, _ := c.tables.announced.Get(here)
 			c.tables.phasesOver.Replace(clock.over(now, values(c.tables.gateways.All()), own))
+			c.tables.forgotten.Replace(forgottenAt(now, values(c.tables.clusterInfoImports.All())))
 		}
 	}
 }

@@ -80,7 +80,12 @@ func Plan(v View) (Desired, []problem.Problem) {
 			d.ServiceImports = append(d.ServiceImports, row.Value.ServiceImport)
 		}
 	}
-	d.ClusterInfoImports, _ = t.infos.Get(here)
+	infos, _ := t.infos.Get(here)
+	for _, cii := range infos {
+		cii = cii.DeepCopy()
+		stampWithdrawn(cii, now)
+		d.ClusterInfoImports = append(d.ClusterInfoImports, cii)
+	}
 	d.Gateways, _ = t.activeGateways.Get(here)
 	d.Ways = map[string][]mcv1alpha1.WayStatus{}
 	for _, row := range t.gatewayStatus.All() {

@@ -78,6 +78,7 @@ type tables struct {
 	tiers              *derive.Source[derive.Object, bool]
 	reports            *derive.Source[derive.Object, agentReport] // of NodePolicyReports
 	phasesOver         *derive.Source[derive.Object, string]      // of Gateways, as phaseClock has them
+	forgotten          *derive.Source[derive.Object, bool]        // ClusterInfoImports of clusters that were withdrawn long ago (forgottenAt)
 	refusedWrites      *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
 	writtenPolicies    *derive.Source[derive.Name, writtenPolicy] // those that were, by policyKey
 	resourceImports    *derive.Source[derive.Object, *mcv1alpha1.ResourceImport]
@@ -176,6 +177,8 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
 	t.phasesOver = derive.NewSource[derive.Object, string](e, "phases that are over")
 	t.phasesOver.Loaded()
+	t.forgotten = derive.NewSource[derive.Object, bool](e, "withdrawals that are over")
+	t.forgotten.Loaded()
 	t.reports = derive.NewSource[derive.Object, agentReport](e, "nodepolicyreports")
 	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
 	t.refusedWrites.Loaded()
@@ -326,6 +329,7 @@ func (t *tables) load(v View) {
 	}
 	t.reports.Replace(reports)
 	t.phasesOver.Replace(v.PhasesOver)
+	t.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
 	fill(t.nodes, v.Nodes, nodeFacts)
 	fill(t.services, v.Services, serviceFacts)
 	fill(t.endpoints, v.Endpoints, endpointsFacts)

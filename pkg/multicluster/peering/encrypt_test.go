@@ -3,6 +3,7 @@ package peering
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
@@ -126,22 +128,29 @@ func TestClosed(t *testing.T) {
 		return ci
 	}
 	north, west := cluster("north", "10.98.0.0/16", false, "10.20.0.0/16", "10.20.0.0/17"), cluster("west", "10.96.0.9/16", true, "10.10.0.0/16")
+	away := imported("away", "10.95.0.0/16")
+	away.Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-01-31T12:00:00Z"}
 	for _, test := range []struct {
 		name string
 		view View
 		want string
 	}{
-		{"both encrypt, or should", View{Encrypt: true}, "[{west [10.96.0.0/16]} {north [10.98.0.0/16]}]"},
-		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true}, "[{west [10.96.0.0/16 10.10.0.0/16]} {north [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
+		{"both encrypt, or should", View{Encrypt: true}, "[{away [10.95.0.0/16]} {west [10.96.0.0/16]} {north [10.98.0.0/16]}]"},
+		{"their Pods are reached", View{Encrypt: true, PodToPod: true, AllowUnencryptedPeers: true}, "[{away [10.95.0.0/16]} {west [10.96.0.0/16 10.10.0.0/16]} {north [10.98.0.0/16 10.20.0.0/16 10.20.0.0/17]}]"},
 		{"a peer encrypts", View{}, "[{west [10.96.0.0/16]}]"},
 		{"a peer encrypts, and need not", View{AllowUnencryptedPeers: true}, "[]"},
 		{"ranges that this cluster has", View{Encrypt: true, PodToPod: true, Own: Own{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.200.0/24")}}},
-			"[{north [10.98.0.0/16 10.20.0.0/17]}]"},
+			"[{away [10.95.0.0/16]} {north [10.98.0.0/16 10.20.0.0/17]}]"},
 	} {
 		for _, gateways := range [][]*mcv1alpha1.Gateway{{own}, nil} {
-			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways, []*mcv1alpha1.ClusterInfoImport{north, west, cluster("south", "no range", true)}
-			if p, _ := Plan(test.view); fmt.Sprint(p.Closed) != test.want {
+			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways, []*mcv1alpha1.ClusterInfoImport{north, west, away, cluster("south", "no range", true)}
+			p, problems := Plan(test.view)
+			if fmt.Sprint(p.Closed) != test.want {
 				t.Errorf("%s, with %d Gateways: closed are %v, want %s", test.name, len(gateways), p.Closed, test.want)
+			}
+			said := slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == "ClusterWithdrawn" && p.Object.Name == away.Name })
+			if reached := slices.ContainsFunc(p.Peers, func(p Peer) bool { return p.ClusterID == "away" }); reached || said != (gateways != nil) {
+				t.Errorf("%s, with %d Gateways: the withdrawn cluster is a peer: %t, and problems are %v", test.name, len(gateways), reached, problems)
 			}
 		}
 	}

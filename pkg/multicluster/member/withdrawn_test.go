@@ -1,0 +1,101 @@
+package member
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+)
+
+// TestPlanWithdrawn has the leader tell nothing more of cluster west.
+func TestPlanWithdrawn(t *testing.T) {
+	const now, hourAgo, dayAgo = "2026-01-31T12:00:00Z", "2026-01-31T11:00:00Z", "2026-01-30T12:00:00Z"
+	at, err := time.Parse(time.RFC3339, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := func(text string) func(*View) {
+		return func(v *View) {
+			have := v.ClusterInfoImports[0]
+			have.Annotations = map[string]string{multicluster.AnnotationWithdrawn: text}
+			have.Spec = mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.98.0.0/16", PodCIDRs: []string{"10.20.0.0/16"}}
+		}
+	}
+	encrypts := []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1", InternalIP: "10.0.0.1", ServiceCIDR: "10.97.0.0/16", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "own"}}}
+	const update, remove = "update ClusterInfoImport kube-system/west-clusterinfo", "delete ClusterInfoImport kube-system/west-clusterinfo"
+	for _, row := range []struct {
+		name   string
+		change func(*View)
+		write  string
+		since  string // empty: it does not stay withdrawn
+	}{
+		{name: "this cluster encrypts", write: update, since: now},
+		{name: "this cluster does not encrypt", change: func(v *View) { v.Gateways = nil }, write: remove},
+		{name: "an hour later its last Gateway is gone, too", change: func(v *View) {
+			since(hourAgo)(v)
+			v.Gateways = nil
+		}, since: hourAgo},
+		{name: "an hour later", change: since(hourAgo), since: hourAgo},
+		{name: "a day later", change: since(dayAgo), write: remove},
+		{name: "somebody has changed the time", change: since("yesterday"), write: update, since: now},
+		{name: "the leader deletes it", change: func(v *View) {
+			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
+			west.DeletionTimestamp = &metav1.Time{Time: at}
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, west)
+		}, write: update, since: now},
+		{name: "it is back", change: func(v *View) {
+			since(hourAgo)(v)
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
+		}, write: update},
+		{name: "another cluster has its range", change: func(v *View) {
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("north", "10.20.0.0/24", "192.168.79.102"))
+		}, write: remove},
+		{name: "this cluster has left", change: func(v *View) { v.ClusterSets, v.Leader = nil, Leader{} }, write: remove},
+		{name: "the leader is not reached", change: func(v *View) { v.Leader.Synced = false }},
+		{name: "it has no usable range", change: func(v *View) {
+			v.ClusterInfoImports[0].Spec.ServiceCIDR, v.ClusterInfoImports[0].Spec.PodCIDRs = "ten", nil
+		}, write: remove},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := joinedView()
+			v.Now, v.Leader.ResourceImports = at, nil
+			west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "west-clusterinfo"), Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}
+			west.Spec.PodCIDRs, west.Spec.Features = []string{"10.20.0.0/16"}, []string{mcv1alpha1.FeatureActiveGateways}
+			west.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "key"}
+			v.Nodes, v.Gateways = []*corev1.Node{node("node-1", "10.0.0.1")}, encrypts
+			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{west}
+			if row.change != nil {
+				row.change(&v)
+			}
+			d, _ := Plan(v)
+			var have string
+			for _, w := range d.Change.Local {
+				if w.Kind == "ClusterInfoImport" && w.Object.GetName() == west.Name {
+					have = w.String()
+				}
+			}
+			expect(t, "write", have, row.write)
+			var kept *mcv1alpha1.ClusterInfoImport
+			for _, cii := range d.ClusterInfoImports {
+				if _, ok := cii.Annotations[multicluster.AnnotationWithdrawn]; ok {
+					kept = cii
+				}
+			}
+			switch {
+			case row.since == "" && kept != nil:
+				t.Errorf("it is kept as withdrawn: %v", kept.Annotations)
+			case row.since == "":
+			case kept == nil:
+				t.Error("it is not kept")
+			default:
+				expect(t, "since", kept.Annotations[multicluster.AnnotationWithdrawn], row.since)
+				want := mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.98.0.0/16", PodCIDRs: []string{"10.20.0.0/16"}}
+				expect(t, "spec", kept.Spec, want)
+			}
+		})
+	}
+}
