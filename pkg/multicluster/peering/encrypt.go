@@ -97,7 +97,7 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 		p.report(object, "spec.wireGuard.publicKey", "PeerWithoutEncryption", "cluster %s ignored: it announces no WireGuard key, and nothing is sent to it in plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then", id)
 		return false
 	case !p.view.Encrypt && (key || gatewayHasKey(ci)) && !p.view.AllowUnencryptedPeers:
-		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
+		p.report(object, "spec.wireGuard", "PeerExpectsEncryption", "cluster %s ignored: it announces a WireGuard key, and this cluster would send it plain text: set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf here, or to none in that cluster, and delete its Gateway object there if that has kept the key, or set multicluster.allowUnencryptedPeers to true here if the network between the clusters is trusted", id)
 		return false
 	}
 	return true
@@ -178,7 +178,7 @@ func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoIm
 func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer *Peer, w WireGuard) bool {
 	var err error
 	if w.PublicKey, err = publickey.Parse(info.PublicKey); err != nil {
-		p.report(object, field+".publicKey", "InvalidWireGuardKey", "%s ignored: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its key again", peer.named(w), err)
+		p.report(object, field+".publicKey", "InvalidWireGuardKey", "%s ignored: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its key again", peer.named(w), err)
 		return false
 	}
 	if owner := p.keyOwner(w.PublicKey, *peer); owner != "" {
@@ -244,7 +244,7 @@ func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.Wir
 	key, err := publickey.Parse(info.NextPublicKey)
 	if err != nil {
 		p.report(object, field+".nextPublicKey", "InvalidWireGuardKey",
-			"packets of %s will be lost when it changes its WireGuard key: %v: remove wireGuard from that cluster's Gateway object, and its agent writes its keys again", peer.named(*w), err)
+			"packets of %s will be lost when it changes its WireGuard key: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its keys again", peer.named(*w), err)
 		return
 	}
 	if owner := p.keyOwner(key, *peer); owner != "" {

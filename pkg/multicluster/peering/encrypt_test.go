@@ -64,7 +64,7 @@ func TestPlanEncrypted(t *testing.T) {
 				"set multicluster.trafficEncryptionMode to wireGuard in antrea-agent.conf of that cluster; its Gateway's agent announces the key then"}},
 		{"what is no key", "node-3", own(), []*mcv1alpha1.ClusterInfoImport{with(imported("north", "10.98.0.0/16", "192.168.79.101"), "k")},
 			[]string{"regular of node-1 10.97.0.0 192.168.78.101"},
-			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: InvalidWireGuardKey cluster north ignored: "k" is not a WireGuard key: want 32 bytes in base64: remove wireGuard from that cluster's Gateway object, and its agent writes its key again`}},
+			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: InvalidWireGuardKey cluster north ignored: "k" is not a WireGuard key: want 32 bytes in base64: delete that cluster's Gateway object: it is made anew, and its agent writes its key again`}},
 		{"another cluster's key", "node-1", own(), []*mcv1alpha1.ClusterInfoImport{aged(with(imported("north", "10.98.0.0/16", "192.168.79.101"), key(9)), time.Hour), west},
 			[]string{"gateway of node-1 10.97.0.0 192.168.78.101", "west [10.96.0.0/16] [10.96.0.0] via 10.96.0.0", "cluster west is at 192.168.77.101 with " + key(9)},
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.publicKey: DuplicateWireGuardKey cluster north ignored: cluster west has the same WireGuard key" +
@@ -77,7 +77,7 @@ func TestPlanEncrypted(t *testing.T) {
 		{"a key that has changed", "node-1", own(), north(key(7), 51823), both(", next " + key(7) + " at 51823"), nil},
 		{"a next key that is none", "node-1", own(), north("k", 51823), both(", next  at 51823"),
 			[]string{`ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: InvalidWireGuardKey packets of cluster north will be lost when it changes its WireGuard key: "k" is not a WireGuard key: want 32 bytes in base64: ` +
-				"remove wireGuard from that cluster's Gateway object, and its agent writes its keys again"}},
+				"delete that cluster's Gateway object: it is made anew, and its agent writes its keys again"}},
 		{"a next key that is another's next", "node-1", own(), north(key(10), 51823), both(", next  at 51823"),
 			[]string{"ClusterInfoImport kube-system/north-clusterinfo spec.wireGuard.nextPublicKey: DuplicateWireGuardKey cluster north cannot change to its next WireGuard key: cluster west has the same" +
 				": remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent"}},
