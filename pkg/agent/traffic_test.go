@@ -324,7 +324,8 @@ func (t *traffic) readPeers() {
 		spec := t.imports[name].Spec
 		p := peer{id: spec.ClusterID, keyed: keyed(spec), active: slices.Contains(spec.Features, mcv1alpha1.FeatureActiveGateways)}
 		r, ok := free(spec.ServiceCIDR)
-		if !ok || p.id == "" || slices.ContainsFunc(t.peers, func(o peer) bool { return o.id == p.id }) {
+		_, withdrawn := t.imports[name].Annotations[multicluster.AnnotationWithdrawn]
+		if !ok || withdrawn || p.id == "" || slices.ContainsFunc(t.peers, func(o peer) bool { return o.id == p.id }) {
 			continue
 		}
 		var going []netip.Addr

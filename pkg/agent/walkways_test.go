@@ -109,6 +109,9 @@ func (w *world) changeKeys(r *rand.Rand) string {
 func importText(ci *mcv1alpha1.ClusterInfoImport) string {
 	s := ci.Spec
 	text := fmt.Sprintf("ClusterInfoImport %s of %q is %s and %v with %s behind", ci.Name, s.ClusterID, s.ServiceCIDR, s.PodCIDRs, s.Features)
+	if _, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
+		text += " withdrawn"
+	}
 	for _, g := range slices.Concat(s.GatewayInfos, s.LeavingGateways) {
 		text += fmt.Sprintf(" %q", g.GatewayIP)
 		if g.WireGuard != nil {

@@ -487,6 +487,9 @@ func (w *world) changeImport(r *rand.Rand) string {
 	if r.IntN(20) == 0 {
 		ci.Spec.ClusterID = ""
 	}
+	if r.IntN(8) == 0 {
+		ci.Annotations = map[string]string{multicluster.AnnotationWithdrawn: "2026-01-31T12:00:00Z"}
+	}
 	w.imports[name] = ci
 	oneKey := r.IntN(4) == 0 // with keys: for all of the cluster
 	if w.encrypts && r.IntN(8) > 0 || !w.encrypts && r.IntN(4) == 0 {
