@@ -92,7 +92,7 @@ netpol: packages modules agnhost ## run Kubernetes' own tests of NetworkPolicy i
 
 mcs: packages modules coredns ## run the suite of SIG Multicluster, SUITE=conformance/ of a copy of its sources, in a lab (8 minutes)
 	@test -e "$(SUITE)/go.mod" || { echo 'make mcs: SUITE is the directory conformance of a copy of sigs.k8s.io/mcs-api'; exit 1; }
-	@command -v socat >/dev/null || { echo 'make mcs: the server that the suite asks for is made of socat, which this machine lacks: install the package socat'; exit 1; }
+	@build/packages socat dash netcat-openbsd # of which its server and client are made
 	@$(STAGE) "the suite's images" go run ./build/images $(BIN) $(BIN)/mcs socat netshoot
 	@go run ./test/mcs "$(SUITE)" $(ARGS)
 

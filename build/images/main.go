@@ -90,7 +90,8 @@ var images = []image{
 		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
 	},
-	// What the suite of SIG Multicluster asks for: a server that is a line of socat in a shell, and a client that is a shell.
+	// What the suite of SIG Multicluster asks for: a server that is a line of socat in a shell, and a client that is a shell. The client's nc is
+	// OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and busybox's shell prefers its own nc.
 	{
 		name: "socat", suite: "docker.io/alpine/socat:1.7.4.4", dirs: []string{"/tmp"}, entry: []string{"/usr/bin/socat"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/usr/bin/socat": "/usr/bin/socat"},
@@ -98,8 +99,8 @@ var images = []image{
 	},
 	{
 		name: "netshoot", suite: "docker.io/nicolaka/netshoot:v0.15", dirs: []string{"/tmp"}, // no entry: the suite gives the whole command
-		programs: map[string]string{"/bin/busybox": "/bin/busybox"},
-		links:    map[string]string{"/bin/sh": "busybox", "/bin/sleep": "busybox", "/bin/nc": "busybox", "/bin/nslookup": "busybox"},
+		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd"},
+		links:    map[string]string{"/bin/sleep": "busybox", "/bin/nslookup": "busybox", "/bin/grep": "busybox", "/bin/tail": "busybox", "/bin/awk": "busybox"},
 	},
 }
 
