@@ -107,7 +107,7 @@ func write(ctx context.Context, to client.Client, w Write) (client.Object, error
 	}
 	switch w.Verb {
 	case Create:
-		return o, served(to.Create(ctx, o))
+		return create(ctx, to, o)
 	case Update:
 		return o, to.Patch(ctx, o, patch{w.Have, w.Version})
 	case UpdateStatus:
