@@ -214,7 +214,14 @@ func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
 	if i := t.importOfService(k, r); i != nil {
 		want = i.Service
 	}
-	return writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], same: sameAddressing, merge: mergeService}, have, want)
+	w := writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], same: sameAddressing, merge: mergeService}, have, want)
+	if w != nil && w.Verb == Delete {
+		si, _ := derive.Get(r, t.serviceImports, derive.Object{Namespace: k.Namespace, Name: strings.TrimPrefix(k.Name, multicluster.ImportedPrefix)})
+		if byAntrea(si, have) && !imported(si) {
+			w.After = jobObject("ServiceImport", si) // it is known by the Service's address
+		}
+	}
+	return w
 }
 
 func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
@@ -264,7 +271,14 @@ func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 	if i, ok := derive.Get(r, t.imports, k); ok {
 		want = i.ServiceImport
 	}
-	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport}, have, want)
+	mine := func(si *mcsv1alpha1.ServiceImport) bool {
+		if imported(si) {
+			return true
+		}
+		service, _ := derive.Get(r, t.services, derive.Object{Namespace: k.Namespace, Name: multicluster.ImportedPrefix + k.Name})
+		return byAntrea(si, service)
+	}
+	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: mine, merge: mergeServiceImport}, have, want)
 	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
 		return w
 	}
