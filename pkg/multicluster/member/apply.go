@@ -22,6 +22,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -68,18 +69,27 @@ func offer(w Write, to target) retry.Offer {
 	}}}
 }
 
-// pendingAfter is after how long a ServiceExport's status says that the leader does not have the export yet. Mostly it has it by then, which costs
-// one write and not two.
+// pendingAfter is after how long a ServiceExport's status says that the leader does not have the export yet, or that a leader of another
+// implementation refuses it. Mostly that is over by then, which costs one write and not two: Antrea's leader refuses Endpoints until it has imported their Service.
 const pendingAfter = 2 * time.Second
 
-// pending says whether a write tells of an export that is likely to be with the leader in a moment.
+// pending says whether a write tells of an export that is likely to be imported by the leader in a moment.
 func (w Write) pending() bool {
 	export, ok := w.Object.(*mcsv1alpha1.ServiceExport)
 	if !ok {
 		return false
 	}
 	ready := apimeta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonPending)
+	if ready == nil {
+		return false
+	}
+	why, refused := strings.CutPrefix(ready.Message, refusedExport)
+	return ready.Reason == string(mcsv1beta1.ServiceExportReasonPending) || refused && !strings.HasPrefix(why, exportcheck.Refused)
+}
+
+// mayPass says whether a Problem is a refusal of a leader of another implementation, as pending has it.
+func mayPass(p problem.Problem) bool {
+	return p.Kind == "ServiceExport" && p.Reason == reasonConvergeFailure && !strings.Contains(p.Message, ": "+exportcheck.Refused)
 }
 
 // late says that no other cluster and no traffic waits for a write.
@@ -109,7 +119,7 @@ func write(ctx context.Context, to client.Client, w Write) (client.Object, error
 	}
 	switch w.Verb {
 	case Create:
-		return o, served(to.Create(ctx, o))
+		return create(ctx, to, o)
 	case Update:
 		return o, to.Patch(ctx, o, patch{w.Have, w.Version})
 	case UpdateStatus:
@@ -171,18 +181,29 @@ type reporter struct {
 	recorder events.EventRecorder
 	log      *slog.Logger
 	find     func(problem.Object) *corev1.ObjectReference
-	active   map[problem.Problem]bool // true once there was an object to write the Event on
+	active   map[problem.Problem]bool      // true once there was an object to write the Event on
+	passing  map[problem.Problem]time.Time // since when those that mayPass last, until pendingAfter
 }
 
-// report says what is new. It returns false when an object for an Event is not known yet.
+// report says what is new. It returns false when there is something to say later: an object for an Event is not known yet, or a Problem may pass.
 func (r *reporter) report(list []problem.Problem) bool {
-	now := map[problem.Problem]bool{}
+	now, passing := map[problem.Problem]bool{}, map[problem.Problem]time.Time{}
 	all := true
 	for _, p := range list {
 		if _, twice := now[p]; twice {
 			continue
 		}
 		recorded, known := r.active[p]
+		if !known && mayPass(p) {
+			since, ok := r.passing[p]
+			if !ok {
+				since = time.Now()
+			}
+			if time.Since(since) < pendingAfter {
+				passing[p], all = since, false
+				continue
+			}
+		}
 		now[p] = recorded
 		if recorded {
 			continue
@@ -205,7 +226,7 @@ func (r *reporter) report(list []problem.Problem) bool {
 		}
 		r.recorder.Eventf(ref, nil, corev1.EventTypeWarning, p.Reason, "Plan", "%s", note)
 	}
-	r.active = now
+	r.active, r.passing = now, passing
 	return all
 }
 

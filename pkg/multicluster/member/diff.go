@@ -214,7 +214,14 @@ func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
 	if i := t.importOfService(k, r); i != nil {
 		want = i.Service
 	}
-	return writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], same: sameAddressing, merge: mergeService}, have, want)
+	w := writeImported(t, r, kindDiff[*corev1.Service]{kind: "Service", mine: isImported[*corev1.Service], same: sameAddressing, merge: mergeService}, have, want)
+	if w != nil && w.Verb == Delete {
+		si, _ := derive.Get(r, t.serviceImports, derive.Object{Namespace: k.Namespace, Name: strings.TrimPrefix(k.Name, multicluster.ImportedPrefix)})
+		if byAntrea(si, have) && !imported(si) {
+			w.After = jobObject("ServiceImport", si) // it is known by the Service's address
+		}
+	}
+	return w
 }
 
 func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
@@ -264,7 +271,14 @@ func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 	if i, ok := derive.Get(r, t.imports, k); ok {
 		want = i.ServiceImport
 	}
-	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: isImported[*mcsv1alpha1.ServiceImport], merge: mergeServiceImport}, have, want)
+	mine := func(si *mcsv1alpha1.ServiceImport) bool {
+		if imported(si) {
+			return true
+		}
+		service, _ := derive.Get(r, t.services, derive.Object{Namespace: k.Namespace, Name: multicluster.ImportedPrefix + k.Name})
+		return byAntrea(si, service)
+	}
+	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: mine, merge: mergeServiceImport}, have, want)
 	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
 		return w
 	}
@@ -318,13 +332,14 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 	}
 	have, _ := derive.Get(r, t.resourceExports, k)
 	var want *mcv1alpha1.ResourceExport
+	after := ""
 	for _, row := range derive.List(r, t.ownInfoByName, k) {
 		want = row.Value
 	}
 	for _, row := range derive.List(r, t.exportsByName, k) {
 		want = row.Value.Service
 		if want.Name != k.Name {
-			want = row.Value.Endpoints
+			want, after = row.Value.Endpoints, jobObject("ResourceExport", want)
 		}
 	}
 	for _, row := range derive.List(r, t.labelExportsByName, k) {
@@ -342,7 +357,13 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 			about = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
 		}
 	}
-	return kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
+	w := kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
+	if w != nil && w.Verb == Create {
+		// Antrea's leader refuses Endpoints of a Service that it does not have. Later changes of the two do not wait for each other: a Service that is
+		// refused must not keep the leader from endpoints that have changed.
+		w.After = after
+	}
+	return w
 }
 
 // about is the object to blame for writes of which there is no better one.

@@ -220,7 +220,7 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported), ""), none,
 	}
 	if refused != "" {
-		out[1] = is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed), "the leader refuses the export: "+refused)
+		out[1] = is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonFailed), refusedExport+refused)
 	}
 	for _, c := range have.Status.Conditions {
 		switch {
@@ -344,6 +344,9 @@ func exportName(id string, service derive.Object, kind string) string {
 	}
 	return multicluster.ResourceExportName(id, service.Namespace, service.Name, suffix)
 }
+
+// refusedExport begins the message of a ServiceExport that the leader refuses.
+const refusedExport = "the leader refuses the export: "
 
 // leaderVerdict reports and returns why the leader does not import a ResourceExport.
 func leaderVerdict(export derive.Object, have *mcv1alpha1.ResourceExport, ps *faults) (refused string) {

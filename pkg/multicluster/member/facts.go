@@ -173,7 +173,8 @@ func serviceExportFacts(o *mcsv1alpha1.ServiceExport) *mcsv1alpha1.ServiceExport
 
 func serviceImportFacts(o *mcsv1alpha1.ServiceImport) *mcsv1alpha1.ServiceImport {
 	si := &mcsv1alpha1.ServiceImport{ObjectMeta: metaFacts(o)}
-	if imported(o) { // all of it is written
+	si.Spec.IPs = o.Spec.IPs // by which byAntrea knows one
+	if imported(o) {         // all of it is written
 		si.Labels, si.Annotations, si.Spec, si.Status = o.Labels, o.Annotations, o.Spec, o.Status
 	}
 	return si

@@ -142,7 +142,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		})
 	}
 
-	if si != nil && !imported(si) {
+	if si != nil && !imported(si) && !byAntrea(si, have) {
 		in.inTheWay("ServiceImport", of)
 		return out, in.faults
 	}
@@ -186,6 +186,12 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	}
 	out.ServiceImport = want
 	return out, in.faults
+}
+
+// byAntrea says whether Antrea's member has made a ServiceImport. It does not mark its own; only they have the address of the imported Service alone.
+func byAntrea(si *mcsv1alpha1.ServiceImport, service *corev1.Service) bool {
+	return si != nil && service != nil && imported(service) && service.Spec.ClusterIP != "" && !headless(service) &&
+		slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP})
 }
 
 // serviceImportSpec is what clients read of an import, without its addresses. What this version does not know is left out: the leader

@@ -172,6 +172,37 @@ func TestPlanImports(t *testing.T) {
 			v.Endpoints = append(v.Endpoints, importedEndpoints())
 			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db")})
 		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+		{name: "a user's ServiceImport with an address of its own is in the way", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.8"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+		{name: "a user's ServiceImport with a second address is in the way", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"10.97.0.9", "10.97.0.8"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+		{name: "a user's ServiceImport without addresses is in the way of a headless one", change: func(v *View) {
+			v.Leader.ResourceImports[0].Spec.ServiceImport.Spec.Type = mcsv1alpha1.Headless
+			s := importedService()
+			s.Spec.ClusterIP = corev1.ClusterIPNone
+			v.Services = append(v.Services, s)
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			v.ServiceImports = append(v.ServiceImports, &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "db"), Spec: mcsv1alpha1.ServiceImportSpec{IPs: []string{"None"}}})
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db"}, problems: []string{"ServiceImport default/db: NotImported"}},
+		{name: "Antrea's member has left a ServiceImport: it is adopted", change: func(v *View) {
+			v.Services = append(v.Services, importedService())
+			v.Endpoints = append(v.Endpoints, importedEndpoints())
+			si := serviceImport()
+			si.Annotations = nil
+			v.ServiceImports = append(v.ServiceImports, si)
+		}, writes: []string{"create EndpointSlice default/antrea-mc-db", "update ServiceImport default/db"}},
+		{name: "the import of what Antrea's member has left is gone: it goes", change: func(v *View) {
+			v.Leader.ResourceImports = nil
+			si := serviceImport()
+			si.Annotations = nil
+			v.Services, v.ServiceImports = append(v.Services, importedService()), append(v.ServiceImports, si)
+		}, writes: []string{"delete Service default/antrea-mc-db", "delete ServiceImport default/db"}},
 		{name: "the import is gone: all three go, the user's own stay", change: func(v *View) {
 			v.Leader.ResourceImports = nil
 			v.Services = append(v.Services, importedService(), &corev1.Service{ObjectMeta: meta("default", "antrea-mc-mine")})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,10 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -145,20 +149,53 @@ func TestWriteOfAnotherConnection(t *testing.T) {
 	}
 }
 
-// TestServiceWithEndpoints exports a Service: neither export waits for the other, since a leader that sees the
-// Endpoints first waits for the Service before it says that it is missing.
+// TestServiceWithEndpoints exports a Service. Its Endpoints are created after it: Antrea's leader refuses them while it does not have the Service. Nothing
+// else waits.
 func TestServiceWithEndpoints(t *testing.T) {
-	c, to := joinedController(t, exportingView())
-	c.answers("")
-	c.settled(t)
-	want := []string{"create east-default-web-endpoints", "create east-default-web-service"}
-	wrote := to.taken()
-	if slices.Sort(wrote); !slices.Equal(wrote, want) {
-		t.Errorf("written: %v, want %v", wrote, want)
+	for _, row := range []struct {
+		name   string
+		change func(*View) // what the leader has, and what is exported now
+		want   []string
+		after  string // of the write of the Endpoints
+	}{
+		{name: "neither is there", change: func(v *View) { v.Leader.ResourceExports = nil },
+			want: []string{"create east-default-web-service", "create east-default-web-endpoints"}, after: "ResourceExport antrea-multicluster/east-default-web-service"},
+		{name: "the Service is there", change: func(v *View) { v.Leader.ResourceExports = v.Leader.ResourceExports[:1] },
+			want: []string{"create east-default-web-endpoints"}, after: "ResourceExport antrea-multicluster/east-default-web-service"},
+		{name: "both change", change: func(v *View) {
+			s := webService()
+			s.Spec.Ports[0].Port = 81
+			v.Services = []*corev1.Service{s}
+		}, want: []string{"patch east-default-web-endpoints", "patch east-default-web-service"}},
+		{name: "both go", change: func(v *View) { v.ServiceExports = nil },
+			want: []string{"delete east-default-web-endpoints", "delete east-default-web-service"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			v := exportingView()
+			withOwnExports(&v)
+			row.change(&v)
+			d, _ := Plan(v)
+			for _, w := range d.Change.Leader {
+				after := ""
+				if w.Object.GetName() == "east-default-web-endpoints" {
+					after = row.after
+				}
+				expect(t, w.String()+" after", w.After, after)
+			}
+			c, to := joinedController(t, v)
+			c.answers("")
+			c.settled(t)
+			wrote := to.taken()
+			if row.after == "" { // in any order
+				slices.Sort(wrote)
+			}
+			expect(t, "written", wrote, row.want)
+		})
 	}
 }
 
-// TestPendingWaits exports a Service with one write of its status: that the leader does not have it yet waits for the leader to have it.
+// TestPendingWaits exports a Service with one write of its status: that the leader does not have it yet waits for the leader to have it, and what Antrea's
+// leader says before it has imported the Service waits until it has.
 func TestPendingWaits(t *testing.T) {
 	v := exportingView()
 	status := func() (out []string) {
@@ -174,6 +211,49 @@ func TestPendingWaits(t *testing.T) {
 	expect(t, "on its way", status(), []string{"False Pending after 2s"})
 	withOwnExports(&v)
 	expect(t, "the leader has it", status(), []string{"True Exported after 0s"})
+	v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
+		Reason: reasonConvergeFailure, Message: "the Service is not imported yet"}}
+	expect(t, "another leader refuses it", status(), []string{"False Failed after 2s"})
+	v.Leader.ResourceExports[1].Status.Conditions[0].Message = exportcheck.Refused + "spec.endpoints is missing"
+	expect(t, "our leader refuses it", status(), []string{"False Failed after 0s"})
+}
+
+// TestRefusalsThatPass has Events tell at once of what our leader refuses, and of what another one refuses when that has lasted.
+func TestRefusalsThatPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := events.NewFakeRecorder(10)
+		r := &reporter{recorder: to, log: slog.New(slog.DiscardHandler), active: map[problem.Problem]bool{},
+			find: func(problem.Object) *corev1.ObjectReference { return &corev1.ObjectReference{} }}
+		verdict := func(message string) []problem.Problem {
+			v := exportingView()
+			withOwnExports(&v)
+			v.Leader.ResourceExports[1].Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure, Status: corev1.ConditionFalse,
+				Reason: reasonConvergeFailure, Message: message}}
+			_, ps := Plan(v)
+			return ps
+		}
+		ours, others := verdict(exportcheck.Refused+"spec.endpoints is missing"), verdict("the Service is not imported yet")
+		reports := func(what string, list []problem.Problem, done bool, count int) {
+			t.Helper()
+			expect(t, what+": all is said", r.report(list), done)
+			have := len(to.Events)
+			for range have {
+				<-to.Events
+			}
+			expect(t, what+": Events", have, count)
+		}
+		reports("our leader's", ours, true, 1)
+		reports("another leader's", others, false, 0)
+		time.Sleep(time.Second)
+		reports("it has passed", nil, true, 0)
+		time.Sleep(time.Second)
+		reports("it comes again", others, false, 0)
+		time.Sleep(pendingAfter - time.Millisecond)
+		reports("it lasts", others, false, 0)
+		time.Sleep(time.Millisecond)
+		reports("it has lasted", others, true, 1)
+		reports("nothing is new", others, true, 0)
+	})
 }
 
 // TestGatewaysAreWrittenAtOnce has a new Gateway wait for no other: there may be several, and traffic has a way all the time.

@@ -439,6 +439,7 @@ func TestReviewResourceExport(t *testing.T) {
 		{"a Service", eastUser, create, nil, exported(service), ""},
 		{"Endpoints", eastUser, create, nil, exported(multicluster.EndpointsKind), ""},
 		{"the cluster's network", eastUser, create, nil, exported(multicluster.ClusterInfoKind), ""},
+		{"the network that Antrea's member has left, without labels", eastUser, update, exported(multicluster.ClusterInfoKind, func(r *re) { r.Labels = nil }), exported(multicluster.ClusterInfoKind), ""},
 		{"a label, which needs no finalizer", eastUser, create, nil, exported(multicluster.LabelIdentityKind), ""},
 		{"a label that is none", eastUser, create, nil, exported(multicluster.LabelIdentityKind, func(r *re) {
 			r.Spec.LabelIdentity.NormalizedLabel = "a=b"

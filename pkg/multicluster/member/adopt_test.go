@@ -1,0 +1,95 @@
+package member
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// antreaInfo is cluster east's ClusterInfo as Antrea's member of v2.4 has left it: without labels, and with a Gateway that is gone.
+func antreaInfo() *mcv1alpha1.ResourceExport {
+	re := export("east-clusterinfo")
+	re.Finalizers = []string{multicluster.ResourceExportFinalizer}
+	re.Spec = mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.ClusterInfoKind, Namespace: "kube-system", Name: "east",
+		ClusterInfo: &mcv1alpha1.ClusterInfo{ClusterID: "east", ServiceCIDR: "10.97.0.0/16", GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: "10.0.0.99"}}}}
+	return re
+}
+
+// TestCreateOfWhatExists has ResourceExports in the way of this cluster's ClusterInfo that the watch does not show.
+func TestCreateOfWhatExists(t *testing.T) {
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
+	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, leader: to}
+	w.create(to, &corev1.Namespace{ObjectMeta: meta("", area)})
+	want := antreaInfo()
+	want.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
+	want.Spec.ClusterInfo.GatewayInfos[0].GatewayIP = "10.0.0.1"
+	for _, row := range []struct {
+		name    string
+		change  func(*mcv1alpha1.ResourceExport) // of Antrea's
+		deleted bool                             // before, where the leader has not let it go yet
+		refusal string                           // AlreadyExists: the write is tried again
+		gateway string                           // that is announced then; empty where the export is on its way out
+	}{
+		{name: "Antrea's", gateway: "10.0.0.1"},
+		{name: "Antrea's, without the leader's finalizer", change: func(re *mcv1alpha1.ResourceExport) { re.Finalizers = nil }, gateway: "10.0.0.1"},
+		{name: "one that the watch will show", change: func(re *mcv1alpha1.ResourceExport) { re.Labels = want.Labels },
+			refusal: "AlreadyExists", gateway: "10.0.0.99"},
+		{name: "one that is being deleted", deleted: true, refusal: "AlreadyExists"},
+		{name: "of a member in another Namespace", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }, refusal: "AlreadyExists"},
+		{name: "an administrator's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind },
+			refusal: "AlreadyExists", gateway: "10.0.0.99"},
+		{name: "another cluster's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterID = "west" },
+			refusal: `ResourceExport antrea-multicluster/east-clusterinfo exists already and is of cluster "west", not "east": ` +
+				"delete it in the leader if it is out of date; if it is not, rename the object that it is of in one of the two clusters",
+			gateway: "10.0.0.99"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := &world{t: t, leader: to}
+			had := antreaInfo()
+			had.Annotations = map[string]string{"example.org/note": "kept"}
+			if row.change != nil {
+				row.change(had)
+			}
+			w.create(to, had)
+			if row.deleted {
+				w.delete(to, had)
+			}
+			_, err := write(t.Context(), to, Write{Verb: Create, Kind: "ResourceExport", Object: want})
+			refusal := ""
+			switch {
+			case apierrors.IsAlreadyExists(err):
+				refusal = "AlreadyExists"
+			case err != nil:
+				refusal = err.Error()
+			}
+			expect(t, "refusal", refusal, row.refusal)
+			have := export("east-clusterinfo")
+			if err := to.Get(t.Context(), client.ObjectKeyFromObject(have), have); err != nil {
+				t.Fatal(err)
+			}
+			gateway := ""
+			if have.DeletionTimestamp.IsZero() {
+				gateway = have.Spec.ClusterInfo.GatewayInfos[0].GatewayIP
+			}
+			expect(t, "gateway", gateway, row.gateway)
+			if row.refusal == "" {
+				expect(t, "labels", have.Labels, want.Labels)
+				expect(t, "finalizers", have.Finalizers, want.Finalizers)
+				expect(t, "annotations", have.Annotations, had.Annotations)
+			}
+			w.delete(to, have)
+			w.gone(to, have)
+		})
+	}
+}

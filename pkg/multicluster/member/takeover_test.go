@@ -1,0 +1,203 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
+)
+
+// converges is how long likeAntrea takes for a Service: long enough for a member to see that it refuses Endpoints meanwhile.
+const converges = 300 * time.Millisecond
+
+// likeAntrea acts as Antrea's leader does, as far as members can tell: it refuses Endpoints until it has imported their Service, and passes on what else
+// members export. It reads no labels.
+func likeAntrea(t *testing.T, c client.Client) {
+	var (
+		ctx, cancel = context.WithCancel(context.Background())
+		done        = make(chan struct{})
+		seen        = map[string]time.Time{} // ResourceExports of Services
+	)
+	go func() {
+		defer close(done)
+		_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			list := &mcv1alpha1.ResourceExportList{}
+			if c.List(ctx, list, client.InNamespace(area)) == nil {
+				for i := range list.Items {
+					_ = importLikeAntrea(ctx, c, &list.Items[i], seen) // tried again
+				}
+			}
+			return false, nil
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func importLikeAntrea(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport, seen map[string]time.Time) error {
+	s := re.Spec
+	ri := &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, re.Name)}
+	if !re.DeletionTimestamp.IsZero() {
+		re.Finalizers = nil
+		return errors.Join(client.IgnoreNotFound(c.Delete(ctx, ri)), c.Update(ctx, re))
+	}
+	ri.Spec = mcv1alpha1.ResourceImportSpec{Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, ClusterInfo: s.ClusterInfo}
+	switch s.Kind {
+	case multicluster.ServiceKind:
+		if _, ok := seen[re.Name]; !ok {
+			seen[re.Name] = time.Now()
+		}
+		if time.Since(seen[re.Name]) < converges {
+			return nil
+		}
+		ri.Spec.Kind, ri.Spec.ServiceImport = multicluster.ServiceImportKind, importOf(s.Namespace, s.Name).Spec.ServiceImport
+		ri.Spec.ServiceImport.Spec.Ports = []mcsv1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: s.Service.ServiceSpec.Ports[0].Port}}
+	case multicluster.EndpointsKind:
+		service := &mcv1alpha1.ResourceImport{ObjectMeta: meta(area, multicluster.ResourceExportName(s.ClusterID, s.Namespace, s.Name, multicluster.ServiceSuffix))}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(service), service); err != nil {
+			return errors.Join(err, say(ctx, c, re, mcv1alpha1.ResourceExportFailure, corev1.ConditionFalse))
+		}
+		ri.Spec.Endpoints = &mcv1alpha1.EndpointsImport{Subsets: s.Endpoints.Subsets}
+	}
+	if err := c.Create(ctx, ri); apierrors.IsAlreadyExists(err) {
+		have := &mcv1alpha1.ResourceImport{}
+		if err := c.Get(ctx, client.ObjectKeyFromObject(ri), have); err != nil {
+			return err
+		}
+		have.Spec = ri.Spec
+		if err := c.Update(ctx, have); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	return say(ctx, c, re, mcv1alpha1.ResourceExportSucceeded, corev1.ConditionTrue)
+}
+
+// say writes a leader's verdict, unless it is there.
+func say(ctx context.Context, c client.Client, re *mcv1alpha1.ResourceExport, kind mcv1alpha1.ResourceExportConditionType, status corev1.ConditionStatus) error {
+	if slices.ContainsFunc(re.Status.Conditions, func(c mcv1alpha1.ResourceExportCondition) bool { return c.Type == kind }) {
+		return nil
+	}
+	re.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: kind, Status: status, Reason: reasonConvergeFailure, Message: "not converged"}}
+	return c.Status().Update(ctx, re)
+}
+
+// TestTakeOver has this controller take the place of Antrea's member, which has not left: what that one had made is this one's now, and goes with it.
+func TestTakeOver(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		start func(*world)
+	}{
+		{"under Antrea's leader", func(w *world) { likeAntrea(w.t, w.leader) }},
+		{"under our leader", func(w *world) {
+			own := clusterSet("")
+			own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
+			w.create(w.leader, own)
+			w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w, _ := newWorld(t)
+			token := w.token()
+			row.start(w)
+			w.create(w.member, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}},
+				clusterSet(w.leaderConfig.Host))
+			w.gatewayNode("node-1", "10.0.0.1")
+			w.create(w.member, web("web")...)
+			info, service := export("east-clusterinfo"), &corev1.Service{ObjectMeta: meta("default", "antrea-mc-web")}
+			si := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "web")}
+			infoIsOurs := func(ctx context.Context) error {
+				if err := w.leader.Get(ctx, client.ObjectKeyFromObject(info), info); err != nil {
+					return err
+				}
+				if g := info.Spec.ClusterInfo.GatewayInfos; len(g) != 1 || g[0].GatewayIP != "10.0.0.1" || info.Labels[multicluster.LabelSourceClusterID] != "east" {
+					return fmt.Errorf("labels %v, gateways %v", info.Labels, g)
+				}
+				return nil
+			}
+			isOurs := func() {
+				t.Helper()
+				w.clusterSetIs("True True True", "")
+				w.exportIs("web", reasonSucceed)
+				w.eventually("the ClusterInfo is this member's", infoIsOurs)
+				w.eventually("the ServiceImport is this member's", func(ctx context.Context) error {
+					if err := errors.Join(w.member.Get(ctx, client.ObjectKeyFromObject(si), si), w.member.Get(ctx, client.ObjectKeyFromObject(service), service)); err != nil {
+						return err
+					}
+					if !imported(si) || !slices.Equal(si.Spec.IPs, []string{service.Spec.ClusterIP}) || !apimeta.IsStatusConditionTrue(si.Status.Conditions, "Ready") {
+						return fmt.Errorf("have %v %v %v", si.Annotations, si.Spec.IPs, si.Status.Conditions)
+					}
+					return nil
+				})
+				w.writes() // it rests
+				w.noEvent(reasonConvergeFailure, reasonNotImported, reasonResourceExportFailed)
+			}
+			// As Antrea's member has them, which does not run either.
+			leave := func() {
+				t.Helper()
+				w.stop()
+				w.update(w.member, si, func() { si.Annotations, si.Status = nil, mcsv1alpha1.ServiceImportStatus{} })
+				w.update(w.leader, info, func() { info.Labels, info.Spec = nil, antreaInfo().Spec })
+			}
+			w.startMember()
+			isOurs()
+			leave()
+			uid, ip := si.UID, service.Spec.ClusterIP
+			w.startMember()
+			isOurs()
+			if si.UID != uid || service.Spec.ClusterIP != ip {
+				t.Errorf("the import was made anew: it has %s, and had %s", service.Spec.ClusterIP, ip)
+			}
+
+			// The Service is exported no more while neither runs.
+			leave()
+			w.delete(w.member, &mcsv1alpha1.ServiceExport{ObjectMeta: meta("default", "web")})
+			w.delete(w.leader, export("east-default-web-service"), export("east-default-web-endpoints"))
+			w.eventually("the leader imports nothing", func(ctx context.Context) error {
+				list := &mcv1alpha1.ResourceImportList{}
+				err := w.leader.List(ctx, list, client.InNamespace(area))
+				for _, ri := range list.Items {
+					if ri.Spec.Kind != multicluster.ClusterInfoKind {
+						err = errors.Join(err, fmt.Errorf("ResourceImport %s is there", ri.Name))
+					}
+				}
+				return err
+			})
+			w.startMember()
+			w.gone(w.member, si, service)
+			w.eventually("the ClusterInfo is this member's", infoIsOurs)
+			w.delete(w.member, clusterSet(""))
+			w.gone(w.leader, info)
+		})
+	}
+}
+
+// noEvent fails when the member has written Events with one of these reasons.
+func (w *world) noEvent(reasons ...string) {
+	w.t.Helper()
+	list := &corev1.EventList{}
+	if err := w.member.List(w.t.Context(), list); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range list.Items {
+		if slices.Contains(reasons, e.Reason) {
+			w.t.Errorf("Event %s on %s %s: %s", e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
+		}
+	}
+}
