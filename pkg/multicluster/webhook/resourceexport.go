@@ -22,7 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// markResourceExport labels what an administrator exports by hand: a policy.
+// markResourceExport labels what an administrator exports by hand: a policy. It also labels a ClusterInfo: Antrea's members write it
+// without the labels that their other exports have. Whether they may write it is for the validating webhook.
 func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
 	var re mcv1alpha1.ResourceExport
 	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
@@ -32,11 +33,14 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	if re.Spec.ClusterNetworkPolicy != nil {
 		kind = multicluster.AntreaClusterNetworkPolicyKind
 	}
-	if !multicluster.IsPolicy(kind) {
-		return admission.Allowed("")
-	}
 	if re.Labels == nil {
 		re.Labels = map[string]string{}
+	}
+	switch {
+	case kind == multicluster.ClusterInfoKind && fillLabels(&re):
+		return patched(req, &re)
+	case !multicluster.IsPolicy(kind):
+		return admission.Allowed("")
 	}
 	re.Labels[multicluster.LabelSourceName] = re.Spec.Name
 	re.Labels[multicluster.LabelSourceNamespace] = ""
@@ -47,7 +51,22 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	if re.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(&re, multicluster.ResourceExportFinalizer)
 	}
-	marked, err := json.Marshal(&re)
+	return patched(req, &re)
+}
+
+// fillLabels adds those labels of a ClusterInfo's export that are missing, and says whether there were any. Wrong ones stay, for the
+// validating webhook to refuse.
+func fillLabels(re *mcv1alpha1.ResourceExport) (missing bool) {
+	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID, multicluster.LabelSourceKind: re.Spec.Kind} {
+		if _, has := re.Labels[key]; !has {
+			re.Labels[key], missing = value, true
+		}
+	}
+	return missing
+}
+
+func patched(req admission.Request, re *mcv1alpha1.ResourceExport) admission.Response {
+	marked, err := json.Marshal(re)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -260,8 +279,12 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 		return fmt.Sprintf("spec.clusterID is %q, want %q", s.ClusterID, id)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if want := labels[key]; re.Labels[key] != want {
-			return fmt.Sprintf("label %s is %q, want %q", key, re.Labels[key], want)
+		have, there := re.Labels[key]
+		if !there && s.Kind == multicluster.ClusterInfoKind {
+			continue // of an Antrea member, where the mutating webhook is not installed; the leader's controller reads the spec
+		}
+		if want := labels[key]; have != want {
+			return fmt.Sprintf("label %s is %q, want %q", key, have, want)
 		}
 	}
 	if re.Name != name {
