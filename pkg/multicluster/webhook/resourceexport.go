@@ -116,15 +116,14 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	if wrong := checkMeta(&was, &is, multicluster.ResourceExportFinalizer, multicluster.ResourceExportFinalizerOld); wrong != "" {
 		return denied("ResourceExport %s: %s", req.Name, wrong)
 	}
-	finalizer := slices.Contains(is.Finalizers, multicluster.ResourceExportFinalizer)
 	if req.Operation == admissionv1.Update {
-		if slices.Contains(was.Finalizers, multicluster.ResourceExportFinalizer) && !finalizer && was.DeletionTimestamp == nil {
+		if held(&was) && !held(&is) && was.DeletionTimestamp == nil {
 			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name, multicluster.ResourceExportFinalizer)
 		}
 		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
 			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
 		}
-	} else if !finalizer && multicluster.HaveFinalizer(is.Spec.Kind) {
+	} else if !held(&is) && multicluster.HaveFinalizer(is.Spec.Kind) {
 		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
 	}
 	if wrong := checkExport(&is, id); wrong != "" {
@@ -134,6 +133,11 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
 	return h.limits.admit(req, id, is.Spec.Kind)
+}
+
+// held says whether the leader is waited for when an export is deleted. Members of before Antrea v2.2 have the old finalizer alone.
+func held(re *mcv1alpha1.ResourceExport) bool {
+	return slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
 }
 
 // byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.

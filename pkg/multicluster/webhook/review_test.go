@@ -435,6 +435,7 @@ func TestReviewResourceExport(t *testing.T) {
 	world[2].SetAnnotations(map[string]string{multicluster.AnnotationClusterID: ""})
 	terminating := func(r *re) { r.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }
 	bare := func(r *re) { r.Finalizers = nil }
+	old := func(r *re) { r.Finalizers = []string{multicluster.ResourceExportFinalizerOld} }
 	unlabelled := func(r *re) { r.Labels = nil }
 	for _, row := range []struct {
 		name    string
@@ -502,6 +503,10 @@ func TestReviewResourceExport(t *testing.T) {
 		{"no finalizer", eastUser, create, nil, exported(service, bare), "finalizer"},
 		{"a foreign finalizer", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), `members may not add "example.org/mine"`},
 		{"the finalizer of before v2.2 beside it", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, multicluster.ResourceExportFinalizerOld) }), ""},
+		{"the finalizer of before v2.2 alone", eastUser, create, nil, exported(service, old), ""},
+		{"the finalizer of before v2.2 alone, later", eastUser, update, exported(service, old), exported(service, old), ""},
+		{"the finalizer of before v2.2 gives way to the new one", eastUser, update, exported(service, old), exported(service), ""},
+		{"without the finalizer of before v2.2", eastUser, update, exported(service, old), exported(service, bare), "taken off by the leader only"},
 		{"a foreign finalizer, later", eastUser, update, exported(service), exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "foregroundDeletion") }), "members may not add"},
 		{"a foreign finalizer that is there already", eastUser, update, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }),
 			exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), ""},
