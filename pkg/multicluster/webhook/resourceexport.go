@@ -120,8 +120,11 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		if held(&was) && !held(&is) && was.DeletionTimestamp == nil {
 			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name, multicluster.ResourceExportFinalizer)
 		}
-		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
-			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
+		if was.Spec.Kind != is.Spec.Kind || was.Spec.Name != is.Spec.Name {
+			return denied("ResourceExport %s: spec.kind and spec.name are immutable", req.Name)
+		}
+		if was.Spec.Namespace != is.Spec.Namespace && ofNamespace(is.Spec.Kind) {
+			return denied("ResourceExport %s: spec.namespace of kind %s is immutable", req.Name, is.Spec.Kind)
 		}
 	} else if !held(&is) && multicluster.HaveFinalizer(is.Spec.Kind) {
 		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
@@ -133,6 +136,12 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
 	return h.limits.admit(req, id, is.Spec.Kind)
+}
+
+// ofNamespace says whether the imports of a kind are made for spec.namespace. In that of other kinds a member notes its controller's
+// Namespace, at most: an Antrea member that moves writes another one into its ClusterInfo.
+func ofNamespace(kind string) bool {
+	return kind == multicluster.ServiceKind || kind == multicluster.EndpointsKind || multicluster.IsPolicy(kind)
 }
 
 // held says whether the leader is waited for when an export is deleted. Members of before Antrea v2.2 have the old finalizer alone.

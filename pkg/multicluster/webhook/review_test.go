@@ -436,6 +436,7 @@ func TestReviewResourceExport(t *testing.T) {
 	terminating := func(r *re) { r.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }
 	bare := func(r *re) { r.Finalizers = nil }
 	old := func(r *re) { r.Finalizers = []string{multicluster.ResourceExportFinalizerOld} }
+	moved := func(r *re) { r.Spec.Namespace = "antrea" }
 	unlabelled := func(r *re) { r.Labels = nil }
 	for _, row := range []struct {
 		name    string
@@ -522,6 +523,11 @@ func TestReviewResourceExport(t *testing.T) {
 		{"too long", eastUser, create, nil, exported(service, func(r *re) { r.Annotations = map[string]string{"x": strings.Repeat("x", exportcheck.MaxBytes)} }), "expected at most 1310720"},
 		{"new ports", eastUser, update, exported(service), exported(service), ""},
 		{"of another Service", eastUser, update, exported(service), exported(service, func(r *re) { r.Spec.Name = "x" }), "immutable"},
+		{"of a Service of another Namespace", eastUser, update, exported(service), exported(service, moved), "spec.namespace of kind Service is immutable"},
+		{"of Endpoints of another Namespace", eastUser, update, exported(multicluster.EndpointsKind), exported(multicluster.EndpointsKind, moved), "spec.namespace of kind Endpoints is immutable"},
+		{"the cluster's network, from another Namespace", eastUser, update, exported(multicluster.ClusterInfoKind), exported(multicluster.ClusterInfoKind, moved), ""},
+		{"the cluster's network, as another kind", eastUser, update, exported(multicluster.ClusterInfoKind),
+			exported(multicluster.ClusterInfoKind, func(r *re) { r.Spec.Kind = multicluster.LabelIdentityKind }), "immutable"},
 		{"without the finalizer", eastUser, update, exported(service), exported(service, bare), "taken off by the leader only"},
 		{"another's", eastUser, update, exported(service, func(r *re) { r.Spec.ClusterID = "west" }), exported(service), "not authorized"},
 		{"delete", eastUser, remove, exported(service), nil, ""},
