@@ -238,6 +238,12 @@ type rules struct {
 	aims map[aim]bool
 }
 
+// keptClusters are those of keptRanges that honest members announce: no hostile member's endpoint gets into them.
+var keptClusters = []netip.Prefix{
+	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
+	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.70.0.0/16"),
+}
+
 // keptRanges are the honest members' Services, Pods and Nodes, but of the one that announces none.
 var keptRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
@@ -359,6 +365,9 @@ func endpointsViolations(key string, was, is map[string]any) (out []string) {
 		}
 		if ip, err := netip.ParseAddr(p.ip); err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
 			out = append(out, fmt.Sprintf("%s has got %v, which is no endpoint's address", key, p))
+		}
+		if ip, err := netip.ParseAddr(p.ip); err == nil && slices.ContainsFunc(keptClusters, func(kept netip.Prefix) bool { return kept.Contains(ip) }) {
+			out = append(out, fmt.Sprintf("%s has got %v, which is in an honest member's range", key, p))
 		}
 		if strings.Contains(key, "quiet-") {
 			out = append(out, fmt.Sprintf("%s has got %v, although no hostile member exports that Service", key, p))

@@ -348,6 +348,7 @@ func (g *generator) spoil(a *account, o object) string {
 		add("clusterInfo",
 			change{"with Service range " + short(cidr), func() { set(o, cidr, "spec", "clusterInfo", "serviceCIDR") }},
 			change{"with Pod range " + short(cidr), func() { set(o, list(cidr, "10.60.0.0/16", cidr), "spec", "clusterInfo", "podCIDRs") }},
+			change{"without Pod ranges", func() { set(o, list[string](), "spec", "clusterInfo", "podCIDRs") }},
 			change{"with gateway " + short(address), func() {
 				set(o, list[any](object{"gatewayIP": address}, object{"gatewayIP": "192.168.77.101"}), "spec", "clusterInfo", "gatewayInfos")
 			}},

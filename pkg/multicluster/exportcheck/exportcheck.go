@@ -146,8 +146,9 @@ func (c ports) check(at string, index int, name string, protocol corev1.Protocol
 type Allowed struct {
 	// Own are the ranges that the exporter announces; empty if it announces none.
 	Own []netip.Prefix
-	// Others are the ranges of other clusters, by cluster ID.
-	Others map[string][]netip.Prefix
+	// Foreign says of an address outside of Own what it is of another cluster, such as "in a range of cluster west"; empty for
+	// nothing, and the address is allowed. Nil where the exporter has no addresses but those of Own, if that has any.
+	Foreign func(netip.Addr) string
 }
 
 // Subsets returns the endpoints that others may import, and what is wrong with the rest. What
@@ -240,22 +241,20 @@ func (w *walk) address(text string) (netip.Addr, string) {
 	if kind != "" {
 		return ip, fmt.Sprintf("%s is %s: expected the unicast address of a Service or a Pod", ip, kind)
 	}
-	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
-	if len(w.allowed.Own) > 0 {
-		if !slices.ContainsFunc(w.allowed.Own, contains) {
-			if len(*w.wrong) >= mostProblems {
-				return ip, "outside" // nobody reads it
-			}
-			return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
+	switch {
+	case slices.ContainsFunc(w.allowed.Own, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return ip, ""
+	case w.allowed.Foreign != nil:
+		if what := w.allowed.Foreign(ip); what != "" {
+			return ip, fmt.Sprintf("%s is %s: expected an address of the exporting cluster", ip, what)
 		}
 		return ip, ""
+	case len(w.allowed.Own) == 0:
+		return ip, ""
+	case len(*w.wrong) >= mostProblems:
+		return ip, "outside" // nobody reads it
 	}
-	for id, ranges := range w.allowed.Others {
-		if slices.ContainsFunc(ranges, contains) {
-			return ip, fmt.Sprintf("%s is in a range of cluster %s: expected an address of the exporting cluster", ip, id)
-		}
-	}
-	return ip, ""
+	return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
 }
 
 func prefixes(list []netip.Prefix) string {

@@ -60,7 +60,14 @@ func TestSubsets(t *testing.T) {
 		many.Addresses = append(many.Addresses, corev1.EndpointAddress{IP: fmt.Sprintf("10.96.%d.%d", i/250, i%250)})
 	}
 	ranges := exportcheck.Allowed{Own: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.10.0.0/16")}}
-	others := exportcheck.Allowed{Others: map[string][]netip.Prefix{"west": {netip.MustParsePrefix("10.97.0.0/16")}}}
+	foreign := func(ip netip.Addr) string {
+		if netip.MustParsePrefix("10.97.0.0/16").Contains(ip) {
+			return "in a range of cluster west"
+		}
+		return ""
+	}
+	services := exportcheck.Allowed{Own: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Foreign: foreign}
+	none := exportcheck.Allowed{Foreign: foreign}
 	for _, row := range []struct {
 		name    string
 		subsets []s
@@ -105,7 +112,10 @@ func TestSubsets(t *testing.T) {
 		{name: "in the Service range", subsets: []s{subset("10.96.0.1")}, allowed: ranges, want: "10.96.0.1:http/TCP/80"},
 		{name: "in the Pod range", subsets: []s{subset("10.10.0.1")}, allowed: ranges, want: "10.10.0.1:http/TCP/80"},
 		{name: "outside of the ranges", subsets: []s{subset("10.97.0.1")}, allowed: ranges, wrong: "10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"},
-		{name: "in another's range", subsets: []s{subset("10.97.0.1")}, allowed: others, wrong: "10.97.0.1 is in a range of cluster west"},
+		{name: "in another's range", subsets: []s{subset("10.97.0.1", "10.10.0.1")}, allowed: none, want: "10.10.0.1:http/TCP/80",
+			wrong: "10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"},
+		{name: "of a cluster with a Service range alone", subsets: []s{subset("10.96.0.1", "10.10.0.1", "10.97.0.1", "127.0.0.1")}, allowed: services,
+			want: "10.96.0.1 10.10.0.1:http/TCP/80", wrong: "addresses[2].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster (and 1 more)"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have, wrong := exportcheck.Subsets("subsets", row.subsets, row.allowed, exportcheck.MaxEndpoints)

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -21,7 +22,34 @@ import (
 type claimed struct {
 	Imports map[string]*mcv1alpha1.ResourceImport // by name
 	Failed  map[string]string                     // by the export's name
-	Ranges  map[string][]netip.Prefix             // where the endpoints of a cluster may be, by its ID
+	Ranges  map[string]ranges                     // of clusters whose ClusterInfo is passed on, by cluster ID
+	Taken   []holder                              // of Ranges, and of what clusters hold that have withdrawn their ClusterInfo for a moment; by cluster ID
+}
+
+// holder is a cluster that has ranges.
+type holder struct {
+	ClusterID string
+	Has       ranges
+}
+
+// ranges are what a cluster has of the addresses of a ClusterSet.
+type ranges struct {
+	Prefixes []netip.Prefix // of its Services and Pods
+	Pods     bool           // it announces ranges of its Pods, and has no others
+	Gateways []netip.Addr
+}
+
+// rangesOf reads a ClusterInfo.
+func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
+	out := ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), Pods: len(info.PodCIDRs) > 0}
+	for _, list := range [2][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
+		for _, g := range list {
+			if ip, err := netip.ParseAddr(g.GatewayIP); err == nil {
+				out.Gateways = append(out.Gateways, ip)
+			}
+		}
+	}
+	return out
 }
 
 // claim passes the clusters' network information on, the oldest export first. An address range
@@ -30,21 +58,21 @@ type claimed struct {
 // export that claims another's fails alone: what does not overlap is passed on.
 func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
-	has := map[string]bool{}                        // clusters with a ClusterInfo in effect
+	has := map[string]bool{}                        // clusters with a ClusterInfo in effect that says where their Pods are
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
 			current[row.Key.Name] = info
-			has[info.ClusterID] = true
+			has[info.ClusterID] = len(info.PodCIDRs) > 0
 		}
 	}
 	held := map[string]*mcv1alpha1.ClusterInfo{}
 	for _, row := range derive.All(r, t.held) {
 		if m, _ := derive.Get(r, t.members, row.Key); m.Announced && !m.Leaving {
 			held[string(row.Key)] = row.Value
-			has[string(row.Key)] = true
+			has[string(row.Key)] = len(row.Value.PodCIDRs) > 0
 		}
 	}
-	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{}, Ranges: map[string][]netip.Prefix{}}
+	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{}, Ranges: map[string]ranges{}}
 	candidates, of := c.candidates(t.counting(r, derive.List(r, t.infos, one)), current, held)
 	pins, _ := derive.Get(r, t.pins, one)
 	users := t.users(r, has)
@@ -60,11 +88,10 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 			continue
 		}
 		id := e.ClusterID
-		for _, text := range append([]string{decision.Info.ServiceCIDR}, decision.Info.PodCIDRs...) {
-			if prefix, err := netip.ParsePrefix(text); err == nil {
-				c.Ranges[id] = append(c.Ranges[id], prefix.Masked())
-			}
-		}
+		own := rangesOf(decision.Info)
+		own.Pods = own.Pods || len(e.Info.PodCIDRs) > 0 // all of which may be at fault
+		c.Ranges[id] = own
+		c.Taken = append(c.Taken, holder{id, own})
 		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{
 			Namespace: e.Key.Namespace, Name: e.Key.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: decision.Info,
 		})
@@ -72,6 +99,10 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 			c.Imports[e.Key.Name].Annotations = map[string]string{multicluster.AnnotationReached: e.Reached}
 		}
 	}
+	for _, withdrawn := range candidates[len(of):] {
+		c.Taken = append(c.Taken, holder{withdrawn.ClusterID, rangesOf(withdrawn.Held)})
+	}
+	slices.SortFunc(c.Taken, func(a, b holder) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	return c, nil
 }
 
@@ -118,7 +149,7 @@ type use struct {
 
 func (u use) compare(o use) int { return cmp.Or(u.IP.Compare(o.IP), cmp.Compare(u.ID, o.ID)) }
 
-// users finds imported endpoints in a range, of other clusters that have no ClusterInfo in effect:
+// users finds imported endpoints in a range, of other clusters that have no ClusterInfo with Pod ranges in effect:
 // what they export is not thrown out by a range that is announced later, nor while it cannot be written, or is not there,
 // for a moment.
 func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
@@ -150,26 +181,29 @@ func (t *tables) users(r *derive.Reader, has map[string]bool) claims.Used {
 	}
 }
 
-// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them. Where all
-// have a ClusterInfo nobody asks.
+// exportersOf says whose the endpoints of an import are: of the clusters that are in it, those that export them, but for those in
+// ranges that these clusters hold. Where there are no others nobody asks.
 func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []problem.Problem) {
 	ri, _ := derive.Get(r, t.imports, key)
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
 		return nil, nil
 	}
-	in, asked := map[string]bool{}, false
+	in := map[string]bool{}
+	var held []netip.Prefix
 	for _, c := range ri.Status.ClusterStatuses {
 		in[c.ClusterID] = true
-		if _, has := derive.Get(r, t.held, derive.Name(c.ClusterID)); !has {
-			asked = true
+		if info, has := derive.Get(r, t.held, derive.Name(c.ClusterID)); has {
+			held = append(held, rangesOf(info).Prefixes...)
 		}
-	}
-	if !asked {
-		return nil, nil
 	}
 	imported := map[netip.Addr]bool{}
 	for ip := range addresses(ri.Spec.Endpoints.Subsets) {
-		imported[ip] = true
+		if !slices.ContainsFunc(held, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			imported[ip] = true
+		}
+	}
+	if len(imported) == 0 {
+		return nil, nil
 	}
 	var out []use
 	for _, row := range derive.List(r, t.exportsTo, key) {
@@ -224,19 +258,18 @@ func blockOf(ip netip.Addr) derive.Name {
 	return derive.Name(prefix.String())
 }
 
-// rangesOf are the ranges that a cluster's endpoints may be in.
-func (t *tables) rangesOf(id derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
+// ownRanges are the ranges that a cluster's endpoints may be in.
+func (t *tables) ownRanges(id derive.Name, r *derive.Reader) (ranges, []problem.Problem) {
 	c, _ := derive.Get(r, t.claims, one)
-	return c.Ranges[string(id)], nil
+	own := c.Ranges[string(id)]
+	own.Gateways = nil // they come and go, and all endpoints of the cluster would be checked again
+	return own, nil
 }
 
-// everyRange are the ranges of all clusters, by cluster ID.
-func (t *tables) everyRange(_ derive.Name, r *derive.Reader) (map[string][]netip.Prefix, []problem.Problem) {
+// takenRanges are the addresses that clusters have.
+func (t *tables) takenRanges(_ derive.Name, r *derive.Reader) ([]holder, []problem.Problem) {
 	c, _ := derive.Get(r, t.claims, one)
-	if len(c.Ranges) == 0 {
-		return nil, nil
-	}
-	return c.Ranges, nil
+	return c.Taken, nil
 }
 
 // pinned is what the administrator has written into the ClusterSet's annotations.

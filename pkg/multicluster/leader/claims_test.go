@@ -173,8 +173,7 @@ func TestFlatMember(t *testing.T) {
 		re.Spec.ClusterInfo.PodCIDRs = pods
 		return re
 	}
-	held := &mcv1alpha1.ResourceImport{Spec: mcv1alpha1.ResourceImportSpec{Namespace: "area", Name: "attacker-clusterinfo", Kind: multicluster.ClusterInfoKind, ClusterInfo: network("10.20.0.0/16").Spec.ClusterInfo}}
-	held.Name = "attacker-clusterinfo"
+	held, services := importedInfo(network("10.20.0.0/16")), clusterInfo("flat", "10.98.0.0/16")
 	const (
 		imported = "default-web-endpoints of default/web 10.20.0.5 +flat"
 		joint    = "default-web-service of default/web [TCP/80] +flat"
@@ -197,6 +196,12 @@ func TestFlatMember(t *testing.T) {
 		{name: "a Pod range alone", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.99.0.0/16", "10.0.0.0/8")}, want: []string{
 			"attacker-clusterinfo of area/attacker-clusterinfo 10.99.0.0/16 +attacker", imported, joint,
 			"attacker-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.0.0.0/8" + remedy}},
+		{name: "its endpoint is imported, and it announces a Service range alone", imports: append(there, importedInfo(services)),
+			now: exports{web(mcv1alpha1.ResourceExportSucceeded), services, network("10.20.0.0/16")}, want: []string{imported, joint, "flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat",
+				"attacker-clusterinfo fails: spec.clusterInfo.serviceCIDR: Service range 10.20.0.0/16" + remedy}},
+		{name: "its endpoint is new, and it announces a Service range alone", imports: []*mcv1alpha1.ResourceImport{importedInfo(services)},
+			now: exports{web(""), services, network("10.20.0.0/16")}, want: []string{
+				"attacker-clusterinfo of area/attacker-clusterinfo 10.20.0.0/16 +attacker", joint, "flat-clusterinfo of area/flat-clusterinfo 10.98.0.0/16 +flat", thrown}},
 		{name: "another range", imports: there, now: exports{web(mcv1alpha1.ResourceExportSucceeded), network("10.21.0.0/16")}, want: []string{
 			"attacker-clusterinfo of area/attacker-clusterinfo 10.21.0.0/16 +attacker", imported, joint}},
 		{name: "its endpoint is new", now: exports{web(""), network("10.20.0.0/16")}, want: []string{
@@ -222,6 +227,12 @@ func TestFlatMember(t *testing.T) {
 	}
 }
 
+// importedInfo is the import of a ClusterInfo.
+func importedInfo(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
+	return newImport(derive.Object{Namespace: "area", Name: re.Name}, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{
+		Namespace: "area", Name: re.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo})
+}
+
 // importedEndpoints is the import default/web with one address, of some clusters.
 func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
 	in := map[string]bool{}
@@ -234,9 +245,26 @@ func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
 	})
 }
 
-// TestFlatMemberKeepsItsAddress has a member without a ClusterInfo lose its import for a moment, or a write of it
+// TestWithdrawnRange has a member whose Pods are anywhere export an address of a cluster that has withdrawn its ClusterInfo for a
+// moment, as Antrea's members do when their Gateway moves.
+func TestWithdrawnRange(t *testing.T) {
+	const want = "east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"
+	d, _ := Plan(View{Namespace: "area", Now: noon, Announces: announced("east", "west"), Imported: map[string]*mcv1alpha1.ClusterInfo{"west": clusterInfo("west", "10.97.0.0/16").Spec.ClusterInfo},
+		ResourceExports: []*mcv1alpha1.ResourceExport{clusterInfo("east", "10.96.0.0/16"), service("east", "default", "web", time.Hour, 80), endpoints("east", "default", "web", "10.97.0.1")}})
+	if have := reported(d); !slices.Contains(have, want) {
+		t.Errorf("have %q, want %q among them", have, want)
+	}
+}
+
+// TestFlatMemberKeepsItsAddress has a member without Pod ranges lose its import for a moment, or a write of it
 // refused, while a newcomer announces a range with its endpoint.
 func TestFlatMemberKeepsItsAddress(t *testing.T) {
+	t.Run("without a ClusterInfo", func(t *testing.T) { keepsItsAddress(t) })
+	t.Run("with a Service range", func(t *testing.T) { keepsItsAddress(t, clusterInfo("flat", "10.99.0.0/16")) })
+}
+
+// keepsItsAddress has the member with these exports beside its Service.
+func keepsItsAddress(t *testing.T, infos ...*mcv1alpha1.ResourceExport) {
 	type exports = []*mcv1alpha1.ResourceExport
 	type imports = []*mcv1alpha1.ResourceImport
 	rival, joint := clusterInfo("east", "10.20.0.0/16"), service("flat", "default", "web", time.Hour, 80)
@@ -266,6 +294,11 @@ func TestFlatMemberKeepsItsAddress(t *testing.T) {
 		{"imported once more", 6 * time.Hour, both, exports{joint, web, rival}, imports{there}, true},
 		{"a member that leaves gives it up at once", 6 * time.Hour, []string{"east"}, exports{rival}, nil, false},
 	} {
+		if slices.Contains(step.members, "flat") {
+			for _, info := range infos {
+				step.exports, step.imports = append(step.exports, info), append(step.imports, importedInfo(info))
+			}
+		}
 		d := area.is(View{Namespace: "area", Now: noon.Add(step.at), Announces: announced(step.members...), ResourceExports: step.exports, ResourceImports: step.imports})
 		if accepted := d.Imports["east-clusterinfo"] != nil; accepted == step.refused {
 			t.Errorf("%s: the newcomer's range is refused: %v, want %v", step.name, !accepted, step.refused)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -134,13 +135,27 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 	return false
 }
 
-// allowed is where a cluster's endpoints may be.
+// allowed is where a cluster's endpoints may be: in its ranges, and where it announces none for its Pods (they may be in a network
+// that all clusters reach) also where no other cluster has something. What others have is read only for such endpoints: it changes
+// with each Gateway that comes or goes.
 func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
-	if own, _ := derive.Get(r, t.ranges, derive.Name(id)); len(own) > 0 {
-		return exportcheck.Allowed{Own: own}
+	own, _ := derive.Get(r, t.ranges, derive.Name(id))
+	if own.Pods {
+		return exportcheck.Allowed{Own: own.Prefixes}
 	}
-	others, _ := derive.Get(r, t.allRanges, one)
-	return exportcheck.Allowed{Others: others}
+	return exportcheck.Allowed{Own: own.Prefixes, Foreign: func(ip netip.Addr) string {
+		taken, _ := derive.Get(r, t.taken, one)
+		for _, other := range taken {
+			switch {
+			case other.ClusterID == id:
+			case slices.ContainsFunc(other.Has.Prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }):
+				return "in a range of cluster " + other.ClusterID
+			case slices.Contains(other.Has.Gateways, ip):
+				return "a gateway of cluster " + other.ClusterID
+			}
+		}
+		return ""
+	}}
 }
 
 // newImport is a ResourceImport with its exporters' status, without times.

@@ -39,6 +39,11 @@ func clusterInfo(cluster, cidr string) *mcv1alpha1.ResourceExport {
 	return re
 }
 
+func gateway(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
+	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}}
+	return re
+}
+
 func without(change func(*mcv1alpha1.ResourceExport), re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
 	change(re)
 	return re
@@ -202,11 +207,43 @@ func TestRules(t *testing.T) {
 			"default-web-service of default/web [TCP/80] +west",
 			"east-default-web-endpoints fails: the Service export of cluster east has not been converged",
 			"east-default-web-service fails: spec.service.serviceSpec.ports[0].port: 0 is not a port number: expected 1 to 65535"}},
-		{name: "an endpoint outside of the announced ranges", now: exports{clusterInfo("east", "10.96.0.0/16"),
+		{name: "an endpoint outside of the announced ranges", now: exports{withPods(clusterInfo("east", "10.96.0.0/16"), "10.10.0.0/16"),
 			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
 			"default-web-service of default/web [TCP/80] +east",
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"}},
+		{name: "a Pod's address of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
+			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
+			"default-web-endpoints of default/web 10.10.3.4 +east",
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west"}},
+		{name: "another cluster's address, of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
+			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"}},
+		{name: "another cluster's gateway", now: exports{clusterInfo("east", "10.96.0.0/16"), gateway(clusterInfo("west", "10.97.0.0/16")),
+			east80, endpoints("east", "default", "web", "192.0.2.1")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 192.0.2.1 is a gateway of cluster west: expected an address of the exporting cluster"}},
+		{name: "a Pod with the address of its own cluster's gateway", now: exports{gateway(clusterInfo("east", "10.96.0.0/16")),
+			east80, endpoints("east", "default", "web", "192.0.2.1")}, want: []string{
+			"default-web-endpoints of default/web 192.0.2.1 +east",
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
+		{name: "a Pod range that is another's does not open others", now: exports{
+			without(func(re *mcv1alpha1.ResourceExport) { re.CreationTimestamp = metav1.NewTime(noon) }, withPods(clusterInfo("east", "10.96.0.0/16"), "10.97.0.0/16")),
+			clusterInfo("west", "10.97.0.0/16"),
+			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-clusterinfo fails: spec.clusterInfo.podCIDRs[0]: Pod range 10.97.0.0/16 of cluster east overlaps the Service range 10.97.0.0/16 of cluster west, which has it already: use other addresses, or release it there first",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
 		{name: "a Pod's address in PodIP mode", now: exports{
 			without(func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterInfo.PodCIDRs = []string{"10.10.0.0/16"} }, clusterInfo("east", "10.96.0.0/16")),
 			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{

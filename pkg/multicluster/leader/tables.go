@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,8 +52,8 @@ type tables struct {
 	exporters *derive.Table[derive.Object, []use]     // of imported endpoints, by the import
 	pins      *derive.Table[derive.Name, claims.Pins]
 	claims    *derive.Table[derive.Name, claimed]
-	ranges    *derive.Table[derive.Name, []netip.Prefix]                     // by cluster ID
-	allRanges *derive.Table[derive.Name, map[string][]netip.Prefix]          // one row
+	ranges    *derive.Table[derive.Name, ranges]                             // by cluster ID
+	taken     *derive.Table[derive.Name, []holder]                           // one row
 	services  *derive.Table[derive.Object, joint]                            // by the import's name without suffix
 	endpoints *derive.Table[derive.Object, joint]                            // the same
 	labels    *derive.Table[derive.Object, labelled]                         // by the import
@@ -143,8 +142,8 @@ func newTables() *tables {
 		return []derive.Name{one}
 	})
 	t.claims = derive.NewTable(e, "claims", t.claim, derive.KeysOfIndex(t.infos))
-	t.ranges = derive.NewTable(e, "ranges", t.rangesOf, derive.KeysOf(t.members))
-	t.allRanges = derive.NewTable(e, "all ranges", t.everyRange, derive.KeysOf(t.claims))
+	t.ranges = derive.NewTable(e, "ranges", t.ownRanges, derive.KeysOf(t.members))
+	t.taken = derive.NewTable(e, "taken ranges", t.takenRanges, derive.KeysOf(t.claims))
 	t.services = derive.NewTable(e, "services", t.service, derive.KeysOfIndex(t.servicesOf))
 	t.endpoints = derive.NewTable(e, "endpoints", t.jointEndpoints, derive.KeysOfIndex(t.endpointsOf))
 

@@ -130,7 +130,7 @@ func (t *tables) state() state {
 		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), t.addresses.All(), fmt.Sprint(t.engine.Problems())}
 }
 
-var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+var diffable = cmp.Options{cmp.AllowUnexported(object{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
 
 // walker changes an area at random.
 type walker struct {
@@ -214,7 +214,10 @@ func (w *walker) export(id string) {
 		re = endpoints(id, namespace, name, w.pick("10.1.0.1", "10.2.0.1", "127.0.0.1", "10.2.0.2"))
 		re.Spec.Endpoints.Subsets[0].Ports = []corev1.EndpointPort{{Name: w.pick("", "http", "https"), Port: 80}}
 	case 4:
-		re = withPods(clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16")), w.pick("10.4.0.0/16", "10.1.0.0/16", "x"))
+		re = clusterInfo(id, w.pick("10.1.0.0/16", "10.2.0.0/16", "10.2.0.0/24", "10.3.0.0/16"))
+		if w.rand.IntN(3) > 0 { // otherwise its Pods may be anywhere
+			withPods(re, w.pick("10.4.0.0/16", "10.1.0.0/16", "x"))
+		}
 	case 5, 6:
 		re = label(id, w.pick("ns:a=b&pod:app=web", "ns:a=b&pod:app=db", "ns:a=b&pod:", "ns:a=c&pod:app=web", "x"))
 	}

@@ -75,13 +75,15 @@ func FuzzAdmission(f *testing.F) {
 	}}
 	info.Finalizers = service.Finalizers
 	info.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
+	bareInfo := info.DeepCopy() // as Antrea's members write it
+	bareInfo.Labels = nil
 	addresses := &mcv1alpha1.ResourceExport{ObjectMeta: in("east-podaddresses-10.10.3.0"), Spec: mcv1alpha1.ResourceExportSpec{ClusterID: "east", Kind: multicluster.PodAddressesKind,
 		Raw: &mcv1alpha1.RawResource{Data: []byte(`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5"]}}`)}}}
 	addresses.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.PodAddressesKind}
 	ours := &mcv1alpha1.MemberClusterAnnounce{ObjectMeta: in(multicluster.AnnounceName("east")), ClusterID: "east", ClusterSetID: "set", LeaderClusterID: "north"}
 	claim := &mcv1alpha2.ClusterClaim{ObjectMeta: in(multicluster.ClusterClaimClusterID), Value: "east"}
 	for i := range handlers {
-		for _, o := range []client.Object{service, info, addresses, ours, announce, claim} {
+		for _, o := range []client.Object{service, info, bareInfo, addresses, ours, announce, claim} {
 			b, err := json.Marshal(o)
 			if err != nil {
 				f.Fatal(err)

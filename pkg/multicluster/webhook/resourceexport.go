@@ -22,7 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// markResourceExport labels what an administrator exports by hand: a policy.
+// markResourceExport labels what an administrator exports by hand: a policy. It also labels a ClusterInfo: Antrea's members write it
+// without the labels that their other exports have. Whether they may write it is for the validating webhook.
 func (h *handlers) markResourceExport(_ context.Context, req admission.Request) admission.Response {
 	var re mcv1alpha1.ResourceExport
 	if err := h.decoder.DecodeRaw(req.Object, &re); err != nil {
@@ -32,11 +33,14 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	if re.Spec.ClusterNetworkPolicy != nil {
 		kind = multicluster.AntreaClusterNetworkPolicyKind
 	}
-	if !multicluster.IsPolicy(kind) {
-		return admission.Allowed("")
-	}
 	if re.Labels == nil {
 		re.Labels = map[string]string{}
+	}
+	switch {
+	case kind == multicluster.ClusterInfoKind && fillLabels(&re):
+		return patched(req, &re)
+	case !multicluster.IsPolicy(kind):
+		return admission.Allowed("")
 	}
 	re.Labels[multicluster.LabelSourceName] = re.Spec.Name
 	re.Labels[multicluster.LabelSourceNamespace] = ""
@@ -47,7 +51,22 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	if re.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(&re, multicluster.ResourceExportFinalizer)
 	}
-	marked, err := json.Marshal(&re)
+	return patched(req, &re)
+}
+
+// fillLabels adds those labels of a ClusterInfo's export that are missing, and says whether there were any. Wrong ones stay, for the
+// validating webhook to refuse.
+func fillLabels(re *mcv1alpha1.ResourceExport) (missing bool) {
+	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID, multicluster.LabelSourceKind: re.Spec.Kind} {
+		if _, has := re.Labels[key]; !has {
+			re.Labels[key], missing = value, true
+		}
+	}
+	return missing
+}
+
+func patched(req admission.Request, re *mcv1alpha1.ResourceExport) admission.Response {
+	marked, err := json.Marshal(re)
 	if err != nil {
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
@@ -97,15 +116,17 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	if wrong := checkMeta(&was, &is, multicluster.ResourceExportFinalizer, multicluster.ResourceExportFinalizerOld); wrong != "" {
 		return denied("ResourceExport %s: %s", req.Name, wrong)
 	}
-	finalizer := slices.Contains(is.Finalizers, multicluster.ResourceExportFinalizer)
 	if req.Operation == admissionv1.Update {
-		if slices.Contains(was.Finalizers, multicluster.ResourceExportFinalizer) && !finalizer && was.DeletionTimestamp == nil {
+		if held(&was) && !held(&is) && was.DeletionTimestamp == nil {
 			return denied("ResourceExport %s: finalizer %s is taken off by the leader only", req.Name, multicluster.ResourceExportFinalizer)
 		}
-		if was.Spec.Kind != is.Spec.Kind || was.Spec.Namespace != is.Spec.Namespace || was.Spec.Name != is.Spec.Name {
-			return denied("ResourceExport %s: spec.kind, spec.namespace and spec.name are immutable", req.Name)
+		if was.Spec.Kind != is.Spec.Kind || was.Spec.Name != is.Spec.Name {
+			return denied("ResourceExport %s: spec.kind and spec.name are immutable", req.Name)
 		}
-	} else if !finalizer && multicluster.HaveFinalizer(is.Spec.Kind) {
+		if was.Spec.Namespace != is.Spec.Namespace && ofNamespace(is.Spec.Kind) {
+			return denied("ResourceExport %s: spec.namespace of kind %s is immutable", req.Name, is.Spec.Kind)
+		}
+	} else if !held(&is) && multicluster.HaveFinalizer(is.Spec.Kind) {
 		return denied("ResourceExport %s: finalizer %s is missing", req.Name, multicluster.ResourceExportFinalizer)
 	}
 	if wrong := checkExport(&is, id); wrong != "" {
@@ -115,6 +136,17 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 		return denied("ResourceExport %s: %v", req.Name, wrong)
 	}
 	return h.limits.admit(req, id, is.Spec.Kind)
+}
+
+// ofNamespace says whether the imports of a kind are made for spec.namespace. In that of other kinds a member notes its controller's
+// Namespace, at most: an Antrea member that moves writes another one into its ClusterInfo.
+func ofNamespace(kind string) bool {
+	return kind == multicluster.ServiceKind || kind == multicluster.EndpointsKind || multicluster.IsPolicy(kind)
+}
+
+// held says whether the leader is waited for when an export is deleted. Members of before Antrea v2.2 have the old finalizer alone.
+func held(re *mcv1alpha1.ResourceExport) bool {
+	return slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
 }
 
 // byAdministrator refuses policies that cannot be read. Everything else is an administrator's, or garbage collection's.
@@ -260,8 +292,12 @@ func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 		return fmt.Sprintf("spec.clusterID is %q, want %q", s.ClusterID, id)
 	}
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if want := labels[key]; re.Labels[key] != want {
-			return fmt.Sprintf("label %s is %q, want %q", key, re.Labels[key], want)
+		have, there := re.Labels[key]
+		if !there && s.Kind == multicluster.ClusterInfoKind {
+			continue // of an Antrea member, where the mutating webhook is not installed; the leader's controller reads the spec
+		}
+		if want := labels[key]; have != want {
+			return fmt.Sprintf("label %s is %q, want %q", key, have, want)
 		}
 	}
 	if re.Name != name {

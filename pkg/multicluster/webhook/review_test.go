@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -339,20 +340,25 @@ func TestUnmarkedAnnounce(t *testing.T) {
 // marked is an announcement with the patches of an admitted mark.
 func marked(t *testing.T, r admission.Response, raw []byte) []byte {
 	t.Helper()
+	return patchedBy(t, r, raw, &mcv1alpha1.MemberClusterAnnounce{})
+}
+
+// patchedBy is an object with what a mutating webhook answers, as JSON and in o.
+func patchedBy(t *testing.T, r admission.Response, raw []byte, o client.Object) []byte {
+	t.Helper()
 	check(t, r, "")
-	var a mcv1alpha1.MemberClusterAnnounce
 	patches, err := json.Marshal(r.Patches)
-	if err := errors.Join(err, json.Unmarshal(raw, &a)); err != nil {
+	if err := errors.Join(err, json.Unmarshal(raw, o)); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Patches) == 0 {
 		return raw
 	}
-	store := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(&a).Build()
-	if err := store.Patch(t.Context(), &a, client.RawPatch(types.JSONPatchType, patches)); err != nil {
+	store := fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(o).Build()
+	if err := store.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, patches)); err != nil {
 		t.Fatal(err)
 	}
-	if raw, err = json.Marshal(&a); err != nil {
+	if raw, err = json.Marshal(o); err != nil {
 		t.Fatal(err)
 	}
 	return raw
@@ -429,6 +435,9 @@ func TestReviewResourceExport(t *testing.T) {
 	world[2].SetAnnotations(map[string]string{multicluster.AnnotationClusterID: ""})
 	terminating := func(r *re) { r.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Time} }
 	bare := func(r *re) { r.Finalizers = nil }
+	old := func(r *re) { r.Finalizers = []string{multicluster.ResourceExportFinalizerOld} }
+	moved := func(r *re) { r.Spec.Namespace = "antrea" }
+	unlabelled := func(r *re) { r.Labels = nil }
 	for _, row := range []struct {
 		name    string
 		user    string
@@ -439,7 +448,14 @@ func TestReviewResourceExport(t *testing.T) {
 		{"a Service", eastUser, create, nil, exported(service), ""},
 		{"Endpoints", eastUser, create, nil, exported(multicluster.EndpointsKind), ""},
 		{"the cluster's network", eastUser, create, nil, exported(multicluster.ClusterInfoKind), ""},
-		{"the network that Antrea's member has left, without labels", eastUser, update, exported(multicluster.ClusterInfoKind, func(r *re) { r.Labels = nil }), exported(multicluster.ClusterInfoKind), ""},
+		{"the network that Antrea's member has left, without labels", eastUser, update, exported(multicluster.ClusterInfoKind, unlabelled), exported(multicluster.ClusterInfoKind), ""},
+		{"the cluster's network without labels, as Antrea's members", eastUser, create, nil, exported(multicluster.ClusterInfoKind, unlabelled), ""},
+		{"the cluster's network without labels, later", eastUser, update, exported(multicluster.ClusterInfoKind, unlabelled), exported(multicluster.ClusterInfoKind, unlabelled), ""},
+		{"another cluster's network without labels", eastUser, create, nil, exported(multicluster.ClusterInfoKind, unlabelled, func(r *re) { r.Spec.ClusterID = "west" }), `spec.clusterID is "west", want "east"`},
+		{"the cluster's network with another's label", eastUser, create, nil, exported(multicluster.ClusterInfoKind, func(r *re) { r.Labels[multicluster.LabelSourceClusterID] = "west" }), `label sourceClusterID is "west", want "east"`},
+		{"the cluster's network with an empty label", eastUser, create, nil, exported(multicluster.ClusterInfoKind, func(r *re) { r.Labels[multicluster.LabelSourceKind] = "" }), `label sourceKind is "", want "ClusterInfo"`},
+		{"a Service without labels", eastUser, create, nil, exported(service, unlabelled), `label sourceClusterID is "", want "east"`},
+		{"a label identity without labels", eastUser, create, nil, exported(multicluster.LabelIdentityKind, unlabelled), `label sourceClusterID is "", want "east"`},
 		{"a label, which needs no finalizer", eastUser, create, nil, exported(multicluster.LabelIdentityKind), ""},
 		{"a label that is none", eastUser, create, nil, exported(multicluster.LabelIdentityKind, func(r *re) {
 			r.Spec.LabelIdentity.NormalizedLabel = "a=b"
@@ -489,6 +505,10 @@ func TestReviewResourceExport(t *testing.T) {
 		{"no finalizer", eastUser, create, nil, exported(service, bare), "finalizer"},
 		{"a foreign finalizer", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), `members may not add "example.org/mine"`},
 		{"the finalizer of before v2.2 beside it", eastUser, create, nil, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, multicluster.ResourceExportFinalizerOld) }), ""},
+		{"the finalizer of before v2.2 alone", eastUser, create, nil, exported(service, old), ""},
+		{"the finalizer of before v2.2 alone, later", eastUser, update, exported(service, old), exported(service, old), ""},
+		{"the finalizer of before v2.2 gives way to the new one", eastUser, update, exported(service, old), exported(service), ""},
+		{"without the finalizer of before v2.2", eastUser, update, exported(service, old), exported(service, bare), "taken off by the leader only"},
 		{"a foreign finalizer, later", eastUser, update, exported(service), exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "foregroundDeletion") }), "members may not add"},
 		{"a foreign finalizer that is there already", eastUser, update, exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }),
 			exported(service, func(r *re) { r.Finalizers = append(r.Finalizers, "example.org/mine") }), ""},
@@ -504,6 +524,11 @@ func TestReviewResourceExport(t *testing.T) {
 		{"too long", eastUser, create, nil, exported(service, func(r *re) { r.Annotations = map[string]string{"x": strings.Repeat("x", exportcheck.MaxBytes)} }), "expected at most 1310720"},
 		{"new ports", eastUser, update, exported(service), exported(service), ""},
 		{"of another Service", eastUser, update, exported(service), exported(service, func(r *re) { r.Spec.Name = "x" }), "immutable"},
+		{"of a Service of another Namespace", eastUser, update, exported(service), exported(service, moved), "spec.namespace of kind Service is immutable"},
+		{"of Endpoints of another Namespace", eastUser, update, exported(multicluster.EndpointsKind), exported(multicluster.EndpointsKind, moved), "spec.namespace of kind Endpoints is immutable"},
+		{"the cluster's network, from another Namespace", eastUser, update, exported(multicluster.ClusterInfoKind), exported(multicluster.ClusterInfoKind, moved), ""},
+		{"the cluster's network, as another kind", eastUser, update, exported(multicluster.ClusterInfoKind),
+			exported(multicluster.ClusterInfoKind, func(r *re) { r.Spec.Kind = multicluster.LabelIdentityKind }), "immutable"},
 		{"without the finalizer", eastUser, update, exported(service), exported(service, bare), "taken off by the leader only"},
 		{"another's", eastUser, update, exported(service, func(r *re) { r.Spec.ClusterID = "west" }), exported(service), "not authorized"},
 		{"delete", eastUser, remove, exported(service), nil, ""},
@@ -626,6 +651,49 @@ func TestMarkResourceExport(t *testing.T) {
 	}
 	if r := h.markResourceExport(t.Context(), request(t, eastUser, create, nil, exported(multicluster.ServiceKind))); !r.Allowed || len(r.Patches) > 0 {
 		t.Errorf("a Service's export is changed: %v", r)
+	}
+}
+
+// TestUnlabelledCounts counts an export as its member's by its spec, whatever labels it has.
+func TestUnlabelledCounts(t *testing.T) {
+	small, err := measure(exported(multicluster.ClusterInfoKind, func(r *mcv1alpha1.ResourceExport) { r.Labels = nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := sizeOf(small.(*mcv1alpha1.ResourceExport)); s.member != "east" || s.bytes == 0 {
+		t.Errorf("counted as %+v, want some bytes of east", s)
+	}
+}
+
+// TestMarkClusterInfo adds the labels that Antrea's members leave out, and leaves wrong ones for the validating webhook.
+func TestMarkClusterInfo(t *testing.T) {
+	type labels = map[string]string
+	right := labels{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
+	for _, row := range []struct {
+		name       string
+		have, want labels
+		refused    string
+	}{
+		{name: "none", want: right},
+		{name: "one", have: labels{multicluster.LabelSourceKind: multicluster.ClusterInfoKind}, want: right},
+		{name: "both", have: right, want: right},
+		{name: "others", have: labels{"app": "x"},
+			want: labels{"app": "x", multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}},
+		{name: "another cluster's", have: labels{multicluster.LabelSourceClusterID: "west"},
+			want: labels{multicluster.LabelSourceClusterID: "west", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}, refused: `label sourceClusterID is "west"`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := newHandlers(t, Leader, account("member-east", "east"))
+			req := request(t, eastUser, create, nil, exported(multicluster.ClusterInfoKind, func(r *mcv1alpha1.ResourceExport) { r.Labels = row.have }))
+			var is mcv1alpha1.ResourceExport
+			req.Object.Raw = patchedBy(t, h.markResourceExport(t.Context(), req), req.Object.Raw, &is)
+			want := exported(multicluster.ClusterInfoKind, func(r *mcv1alpha1.ResourceExport) { r.Labels = row.want })
+			is.TypeMeta, is.ResourceVersion = want.TypeMeta, want.ResourceVersion
+			if d := cmp.Diff(want, &is); d != "" {
+				t.Errorf("want, have:\n%s", d)
+			}
+			check(t, h.resourceExport(t.Context(), req), row.refused)
+		})
 	}
 }
 

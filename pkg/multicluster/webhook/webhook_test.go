@@ -559,7 +559,7 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 	}
 	network := func(id, cidr, gateway string) *mcv1alpha1.ResourceExport {
 		re := export(id)
-		re.Spec.ClusterInfo.ServiceCIDR = cidr
+		re.Spec.ClusterInfo.ServiceCIDR, re.Spec.ClusterInfo.PodCIDRs = cidr, []string{"10.10.0.0/16"}
 		re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: gateway}}
 		return re
 	}
