@@ -305,6 +305,9 @@ func features(c config.Config) map[string]string {
 	if c.MulticlusterGateway() {
 		out[mcv1alpha1.FeatureSingleWays] = ""
 	}
+	if c.EncryptsPeers() {
+		out[mcv1alpha1.FeatureEncryptsPeers] = ""
+	}
 	if tunnel := tunnelFeature(c); tunnel != "" && c.MulticlusterGateway() {
 		out[tunnel] = ""
 	}

@@ -189,7 +189,7 @@ func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImp
 			ip, err := netip.ParseAddr(a.IP)
 			if err == nil && !slices.ContainsFunc(to.Ranges, func(r netip.Prefix) bool { return r.Contains(ip) }) {
 				ps.add(object("Service", service.Namespace, service.Name), "", reasonUnreachable, fmt.Sprintf(
-					"endpoint %s is in no range that a cluster of the ClusterSet announces, so gateways do not forward to it: set podCIDRs in the member controller's configuration of the cluster that exports it", ip))
+					"endpoint %s is in no range that a cluster of the ClusterSet announces, so gateways do not forward to it: set podCIDRs in the member controller's configuration of the cluster that exports it, unless its Pods are in a network that all clusters reach", ip))
 				return
 			}
 		}

@@ -185,6 +185,7 @@ type agentReport struct {
 	Known        bool   // true in every row
 	KeepsClients bool   // it keeps clients' addresses between Pods of clusters
 	SingleWays   bool   // it watches a single way to another cluster
+	Encrypts     bool   // it sends nothing to other clusters in plain text
 	Tunnel       string // the feature that says what tunnels it has
 	Ways         map[string]string
 }
@@ -192,7 +193,8 @@ type agentReport struct {
 func reportFacts(o *tombolov1alpha1.NodePolicyReport) agentReport {
 	_, can := o.Features[mcv1alpha1.FeaturePreserveClientIP]
 	_, single := o.Features[mcv1alpha1.FeatureSingleWays]
-	return agentReport{Known: true, KeepsClients: can, SingleWays: single, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
+	_, encrypts := o.Features[mcv1alpha1.FeatureEncryptsPeers]
+	return agentReport{Known: true, KeepsClients: can, SingleWays: single, Encrypts: encrypts, Tunnel: mcv1alpha1.TunnelOf(slices.Sorted(maps.Keys(o.Features))), Ways: o.Ways}
 }
 
 func gatewayFacts(o *mcv1alpha1.Gateway) *mcv1alpha1.Gateway {

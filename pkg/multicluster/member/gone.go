@@ -81,6 +81,9 @@ func (t *tables) wasGone(m membership, r *derive.Reader) map[string]bool {
 // that says it watches them, too, unless it has one address inside WireGuard for all its Gateways.
 func (t *tables) watched(id string, r *derive.Reader) bool {
 	return slices.ContainsFunc(values(derive.All(r, t.clusterInfoImports)), func(cii *mcv1alpha1.ClusterInfoImport) bool {
+		if _, withdrawn := cii.Annotations[multicluster.AnnotationWithdrawn]; withdrawn && cii.Spec.ClusterID == id {
+			return true // it was watched, or it was not gone; and it has not come back
+		}
 		return cii.Spec.ClusterID == id && (cii.Spec.WireGuard == nil || cii.Spec.Inside()) && slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
 	})
 }

@@ -24,19 +24,18 @@ const withdrawnFor = 24 * time.Hour
 
 // withdrawn are the ClusterInfoImports that stay although the leader has none of that cluster.
 func (t *tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membership, r *derive.Reader) []*mcv1alpha1.ClusterInfoImport {
-	encrypts := slices.ContainsFunc(values(derive.All(r, t.gateways)), func(g *mcv1alpha1.Gateway) bool { return g.WireGuard != nil })
+	var taken []netip.Prefix
+	for _, cii := range announced {
+		taken = append(taken, rangesOf(cii)...)
+	}
 	var out []*mcv1alpha1.ClusterInfoImport
 	for _, have := range values(derive.All(r, t.clusterInfoImports)) {
 		id := have.Spec.ClusterID
-		_, was := have.Annotations[multicluster.AnnotationWithdrawn] // then it stays so when the last own Gateway goes, too
 		over, _ := derive.Get(r, t.forgotten, keyOf(have))
-		there := func(cii *mcv1alpha1.ClusterInfoImport) bool {
-			return cii.Name == have.Name || slices.ContainsFunc(rangesOf(cii), func(p netip.Prefix) bool { return slices.ContainsFunc(rangesOf(have), p.Overlaps) })
-		}
 		switch {
 		case have.Namespace != t.namespace, have.Name != id+multicluster.ClusterInfoSuffix, id == m.ID, !have.DeletionTimestamp.IsZero():
 			continue
-		case !encrypts && !was, len(rangesOf(have)) == 0, over, slices.ContainsFunc(announced, there):
+		case over, slices.ContainsFunc(announced, func(cii *mcv1alpha1.ClusterInfoImport) bool { return cii.Name == have.Name }), allWithin(rangesOf(have), taken):
 			continue
 		}
 		since := "" // until it is written
@@ -48,7 +47,18 @@ func (t *tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 			Spec:       mcv1alpha1.ClusterInfo{ClusterID: id, ServiceCIDR: have.Spec.ServiceCIDR, PodCIDRs: have.Spec.PodCIDRs},
 		})
 	}
+	// Agents' reports change all the time: they are read only where it matters.
+	if len(out) > 0 && !slices.ContainsFunc(values(derive.All(r, t.reports)), func(report agentReport) bool { return report.Encrypts }) {
+		return nil
+	}
 	return out
+}
+
+// allWithin says whether each of some ranges is part of one of others.
+func allWithin(ranges, others []netip.Prefix) bool {
+	return !slices.ContainsFunc(ranges, func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+	})
 }
 
 // rangesOf are the usable ranges of another cluster.

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 )
 
 // TestPlanWithdrawn has the leader tell nothing more of cluster west.
@@ -25,7 +25,7 @@ func TestPlanWithdrawn(t *testing.T) {
 			have.Spec = mcv1alpha1.ClusterInfo{ClusterID: "west", ServiceCIDR: "10.98.0.0/16", PodCIDRs: []string{"10.20.0.0/16"}}
 		}
 	}
-	encrypts := []*mcv1alpha1.Gateway{{ObjectMeta: meta("kube-system", "node-1"), GatewayIP: "10.0.0.1", InternalIP: "10.0.0.1", ServiceCIDR: "10.97.0.0/16", WireGuard: &mcv1alpha1.WireGuardInfo{PublicKey: "own"}}}
+	encrypts := []*tombolov1alpha1.NodePolicyReport{{ObjectMeta: meta("", "node-1"), Features: map[string]string{mcv1alpha1.FeatureEncryptsPeers: ""}}, {ObjectMeta: meta("", "node-2")}}
 	const update, remove = "update ClusterInfoImport kube-system/west-clusterinfo", "delete ClusterInfoImport kube-system/west-clusterinfo"
 	for _, row := range []struct {
 		name   string
@@ -34,11 +34,11 @@ func TestPlanWithdrawn(t *testing.T) {
 		since  string // empty: it does not stay withdrawn
 	}{
 		{name: "this cluster encrypts", write: update, since: now},
-		{name: "this cluster does not encrypt", change: func(v *View) { v.Gateways = nil }, write: remove},
-		{name: "an hour later its last Gateway is gone, too", change: func(v *View) {
+		{name: "this cluster does not encrypt", change: func(v *View) { v.Reports = v.Reports[1:] }, write: remove},
+		{name: "this cluster encrypts no more", change: func(v *View) {
 			since(hourAgo)(v)
-			v.Gateways = nil
-		}, since: hourAgo},
+			v.Reports = v.Reports[1:]
+		}, write: remove},
 		{name: "an hour later", change: since(hourAgo), since: hourAgo},
 		{name: "a day later", change: since(dayAgo), write: remove},
 		{name: "somebody has changed the time", change: since("yesterday"), write: update, since: now},
@@ -51,8 +51,13 @@ func TestPlanWithdrawn(t *testing.T) {
 			since(hourAgo)(v)
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101"))
 		}, write: update},
-		{name: "another cluster has its range", change: func(v *View) {
+		{name: "another cluster has a part of its ranges", change: func(v *View) {
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, clusterInfoOf("north", "10.20.0.0/24", "192.168.79.102"))
+		}, write: update, since: now},
+		{name: "another cluster has its ranges", change: func(v *View) {
+			north := clusterInfoOf("north", "10.98.0.0/15", "192.168.79.102")
+			north.Spec.ClusterInfo.PodCIDRs = []string{"10.20.0.0/16"}
+			v.Leader.ResourceImports = append(v.Leader.ResourceImports, north)
 		}, write: remove},
 		{name: "this cluster has left", change: func(v *View) { v.ClusterSets, v.Leader = nil, Leader{} }, write: remove},
 		{name: "the leader is not reached", change: func(v *View) { v.Leader.Synced = false }},
@@ -66,7 +71,7 @@ func TestPlanWithdrawn(t *testing.T) {
 			west := &mcv1alpha1.ClusterInfoImport{ObjectMeta: meta("kube-system", "west-clusterinfo"), Spec: *clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101").Spec.ClusterInfo}
 			west.Spec.PodCIDRs, west.Spec.Features = []string{"10.20.0.0/16"}, []string{mcv1alpha1.FeatureActiveGateways}
 			west.Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "key"}
-			v.Nodes, v.Gateways = []*corev1.Node{node("node-1", "10.0.0.1")}, encrypts
+			v.Reports = encrypts
 			v.ClusterInfoImports = []*mcv1alpha1.ClusterInfoImport{west}
 			if row.change != nil {
 				row.change(&v)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -114,6 +115,10 @@ func (p *planner) closed() []Closed {
 		services, err := claims.Range(ci.Spec.ServiceCIDR)
 		if err != nil || p.overlaps(services, nil) != "" {
 			continue
+		}
+		if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
+			object, id := problem.Object{Kind: "ClusterInfoImport", Namespace: ci.Namespace, Name: ci.Name}, ci.Spec.ClusterID
+			p.report(object, "", "ClusterWithdrawn", "cluster %s is not reached, and nothing goes to its ranges in plain text: the leader has told nothing of it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the ClusterSet, delete this object, or wait a day", id, since)
 		}
 		c := Closed{ClusterID: ci.Spec.ClusterID, CIDRs: []netip.Prefix{services.Masked()}}
 		for _, text := range ci.Spec.PodCIDRs {

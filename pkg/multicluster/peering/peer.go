@@ -25,9 +25,8 @@ func (p *planner) peer(ci *mcv1alpha1.ClusterInfoImport) (Peer, bool) {
 		p.report(object, "spec.clusterID", "DuplicateCluster", "cluster %s is described by another ClusterInfoImport already, this one is ignored: delete one of them", id)
 		return Peer{}, false
 	}
-	if since, ok := ci.Annotations[multicluster.AnnotationWithdrawn]; ok {
-		p.report(object, "", "ClusterWithdrawn", "cluster %s is not reached, and nothing goes to its ranges in plain text: the leader has told nothing of it since %s: see that one of its gateway Nodes is Ready and that its member controller runs; if it has left the ClusterSet, delete this object, or wait a day", id, since)
-		return Peer{}, false
+	if _, withdrawn := ci.Annotations[multicluster.AnnotationWithdrawn]; withdrawn {
+		return Peer{}, false // closed says so
 	}
 	services, err := claims.Range(ci.Spec.ServiceCIDR)
 	if err != nil {

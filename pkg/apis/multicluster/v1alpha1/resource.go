@@ -89,6 +89,8 @@ const (
 	FeaturePreserveClientIP = "PreserveClientIP"
 	// FeatureSingleWays: the cluster's gateways run BFD on a single way, too. It goes with ActiveGateways.
 	FeatureSingleWays = "SingleWays"
+	// FeatureEncryptsPeers is of agents alone (NodePolicyReport): what is for other clusters is encrypted, or not sent.
+	FeatureEncryptsPeers = "EncryptsPeers"
 	// FeatureTunnelPrefix begins the feature that says what tunnels the cluster's gateways take where that is not Geneve on its
 	// own port: "Tunnel-vxlan", "Tunnel-gre", "Tunnel-vxlan-8472". Clusters reach each other by one kind of tunnel.
 	FeatureTunnelPrefix = "Tunnel-"
