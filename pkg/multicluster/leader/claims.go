@@ -35,13 +35,13 @@ type holder struct {
 // ranges are what a cluster has of the addresses of a ClusterSet.
 type ranges struct {
 	Prefixes []netip.Prefix // of its Services and Pods
-	Pods     bool           // it announces ranges of its Pods, and has no others
+	All      bool           // it has no addresses but these
 	Gateways []netip.Addr
 }
 
 // rangesOf reads a ClusterInfo.
 func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
-	out := ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), Pods: len(info.PodCIDRs) > 0}
+	out := ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
 	for _, list := range [2][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
 		for _, g := range list {
 			if ip, err := netip.ParseAddr(g.GatewayIP); err == nil {
@@ -52,24 +52,31 @@ func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
 	return out
 }
 
+// saysAll says whether a cluster has no addresses but those of its ranges: it announces ranges of its Pods, or a WireGuard key, and what is outside
+// of ranges would leave the others in plain text.
+func saysAll(info *mcv1alpha1.ClusterInfo) bool {
+	hasKey := func(w *mcv1alpha1.WireGuardInfo) bool { return w != nil && w.PublicKey != "" }
+	return len(info.PodCIDRs) > 0 || hasKey(info.WireGuard) || slices.ContainsFunc(info.GatewayInfos, func(g mcv1alpha1.GatewayInfo) bool { return hasKey(g.WireGuard) })
+}
+
 // claim passes the clusters' network information on, the oldest export first. An address range
 // or a gateway address belongs to one cluster: to the one whose ResourceImport has it, or had it a short while ago, else to
 // the one that has imported endpoints there, or had, else to the one whose export is the oldest (package claims). An
 // export that claims another's fails alone: what does not overlap is passed on.
 func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Problem) {
 	current := map[string]*mcv1alpha1.ClusterInfo{} // by the import's name
-	has := map[string]bool{}                        // clusters with a ClusterInfo in effect that says where their Pods are
+	has := map[string]bool{}                        // clusters with a ClusterInfo in effect that says all of where their endpoints are
 	for _, row := range derive.List(r, t.infoImports, one) {
 		if info := row.Value.Spec.ClusterInfo; row.Value.DeletionTimestamp == nil && info != nil {
 			current[row.Key.Name] = info
-			has[info.ClusterID] = len(info.PodCIDRs) > 0
+			has[info.ClusterID] = saysAll(info)
 		}
 	}
 	held := map[string]*mcv1alpha1.ClusterInfo{}
 	for _, row := range derive.All(r, t.held) {
 		if m, _ := derive.Get(r, t.members, row.Key); m.Announced && !m.Leaving {
 			held[string(row.Key)] = row.Value
-			has[string(row.Key)] = len(row.Value.PodCIDRs) > 0
+			has[string(row.Key)] = saysAll(row.Value)
 		}
 	}
 	c := claimed{Imports: map[string]*mcv1alpha1.ResourceImport{}, Failed: map[string]string{}, Ranges: map[string]ranges{}}
@@ -89,7 +96,7 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 		}
 		id := e.ClusterID
 		own := rangesOf(decision.Info)
-		own.Pods = own.Pods || len(e.Info.PodCIDRs) > 0 // all of which may be at fault
+		own.All = own.All || saysAll(e.Info) // all Pod ranges may be at fault
 		c.Ranges[id] = own
 		c.Taken = append(c.Taken, holder{id, own})
 		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{

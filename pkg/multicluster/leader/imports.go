@@ -140,7 +140,7 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 // with each Gateway that comes or goes.
 func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
-	if own.Pods {
+	if own.All {
 		return exportcheck.Allowed{Own: own.Prefixes}
 	}
 	return exportcheck.Allowed{Own: own.Prefixes, Foreign: func(ip netip.Addr) string {

@@ -250,6 +250,14 @@ func TestRules(t *testing.T) {
 			"default-web-endpoints of default/web 10.10.3.4 +east",
 			"default-web-service of default/web [TCP/80] +east",
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
+		{name: "a Pod's address of a cluster that encrypts and has no Pod ranges", now: exports{
+			without(func(re *mcv1alpha1.ResourceExport) {
+				re.Spec.ClusterInfo.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: "key"}
+			}, clusterInfo("east", "10.96.0.0/16")),
+			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
+			"default-web-service of default/web [TCP/80] +east",
+			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16"}},
 		{name: "another cluster's address, of a cluster that announces no ranges", now: exports{clusterInfo("west", "10.97.0.0/16"),
 			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
 			"default-web-service of default/web [TCP/80] +east",
