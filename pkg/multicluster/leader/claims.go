@@ -36,20 +36,11 @@ type holder struct {
 type ranges struct {
 	Prefixes []netip.Prefix // of its Services and Pods
 	All      bool           // it has no addresses but these
-	Gateways []netip.Addr
 }
 
 // rangesOf reads a ClusterInfo.
 func rangesOf(info *mcv1alpha1.ClusterInfo) ranges {
-	out := ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
-	for _, list := range [2][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
-		for _, g := range list {
-			if ip, err := netip.ParseAddr(g.GatewayIP); err == nil {
-				out.Gateways = append(out.Gateways, ip)
-			}
-		}
-	}
-	return out
+	return ranges{Prefixes: exportcheck.Prefixes(append([]string{info.ServiceCIDR}, info.PodCIDRs...)), All: saysAll(info)}
 }
 
 // saysAll says whether a cluster has no addresses but those of its ranges: it announces ranges of its Pods, or a WireGuard key, and what is outside
@@ -268,9 +259,7 @@ func blockOf(ip netip.Addr) derive.Name {
 // ownRanges are the ranges that a cluster's endpoints may be in.
 func (t *tables) ownRanges(id derive.Name, r *derive.Reader) (ranges, []problem.Problem) {
 	c, _ := derive.Get(r, t.claims, one)
-	own := c.Ranges[string(id)]
-	own.Gateways = nil // they come and go, and all endpoints of the cluster would be checked again
-	return own, nil
+	return c.Ranges[string(id)], nil
 }
 
 // takenRanges are the addresses that clusters have.

@@ -136,8 +136,7 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 }
 
 // allowed is where a cluster's endpoints may be: in its ranges, and where it announces none for its Pods (they may be in a network
-// that all clusters reach) also where no other cluster has something. What others have is read only for such endpoints: it changes
-// with each Gateway that comes or goes.
+// that all clusters reach) also where no other cluster has a range. What others have is read only for such endpoints.
 func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
 	if own.All {
@@ -146,12 +145,8 @@ func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
 	return exportcheck.Allowed{Own: own.Prefixes, Foreign: func(ip netip.Addr) string {
 		taken, _ := derive.Get(r, t.taken, one)
 		for _, other := range taken {
-			switch {
-			case other.ClusterID == id:
-			case slices.ContainsFunc(other.Has.Prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }):
+			if other.ClusterID != id && slices.ContainsFunc(other.Has.Prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 				return "in a range of cluster " + other.ClusterID
-			case slices.Contains(other.Has.Gateways, ip):
-				return "a gateway of cluster " + other.ClusterID
 			}
 		}
 		return ""

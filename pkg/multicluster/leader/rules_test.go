@@ -224,17 +224,6 @@ func TestRules(t *testing.T) {
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
 			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
 			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is in a range of cluster west: expected an address of the exporting cluster"}},
-		{name: "another cluster's gateway", now: exports{clusterInfo("east", "10.96.0.0/16"), gateway(clusterInfo("west", "10.97.0.0/16")),
-			east80, endpoints("east", "default", "web", "192.0.2.1")}, want: []string{
-			"default-web-service of default/web [TCP/80] +east",
-			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
-			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 192.0.2.1 is a gateway of cluster west: expected an address of the exporting cluster"}},
-		{name: "a Pod with the address of its own cluster's gateway", now: exports{gateway(clusterInfo("east", "10.96.0.0/16")),
-			east80, endpoints("east", "default", "web", "192.0.2.1")}, want: []string{
-			"default-web-endpoints of default/web 192.0.2.1 +east",
-			"default-web-service of default/web [TCP/80] +east",
-			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east"}},
 		{name: "a Pod range that is another's does not open others", now: exports{
 			without(func(re *mcv1alpha1.ResourceExport) { re.CreationTimestamp = metav1.NewTime(noon) }, withPods(clusterInfo("east", "10.96.0.0/16"), "10.97.0.0/16")),
 			clusterInfo("west", "10.97.0.0/16"),
