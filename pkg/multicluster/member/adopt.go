@@ -13,7 +13,8 @@ import (
 )
 
 // create creates an object, or adopts this cluster's ResourceExport of its name that the watch does not show: it selects by a label, which Antrea's
-// member of v2.4 does not give to its ClusterInfo.
+// member of v2.4 does not give to its ClusterInfo. commonArea.labelInfo labels one that is there when a connection begins, so this is for one that
+// comes later, as when Antrea's member is stopped after this one has started.
 func create(ctx context.Context, to client.Client, o client.Object) (client.Object, error) {
 	want, isExport := o.DeepCopyObject().(*mcv1alpha1.ResourceExport)
 	exists := served(to.Create(ctx, o))

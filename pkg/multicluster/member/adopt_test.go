@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,5 +92,61 @@ func TestCreateOfWhatExists(t *testing.T) {
 			w.delete(to, have)
 			w.gone(to, have)
 		})
+	}
+}
+
+// TestLeaveWithUnlabelledInfo leaves before and after a heartbeat has labelled a ClusterInfo of Antrea's.
+func TestLeaveWithUnlabelledInfo(t *testing.T) {
+	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
+	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, leader: to}
+	w.create(to, &corev1.Namespace{ObjectMeta: meta("", area)})
+	a := &commonArea{area: Area{ClusterID: "east", Namespace: area}, client: to}
+	if err := a.labelInfo(t.Context()); err != nil {
+		t.Errorf("without a ClusterInfo: %v", err)
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*mcv1alpha1.ResourceExport) // of Antrea's
+		kept   bool                             // neither labelled nor deleted
+	}{
+		{name: "Antrea's"},
+		{name: "of a member in another Namespace", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Namespace = "antrea" }},
+		{name: "another cluster's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.ClusterID = "west" }, kept: true},
+		{name: "an administrator's", change: func(re *mcv1alpha1.ResourceExport) { re.Spec.Kind = multicluster.NetworkPolicyKind }, kept: true},
+	} {
+		for _, labelled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/labelled %t", row.name, labelled), func(t *testing.T) {
+				w := &world{t: t, leader: to}
+				re := antreaInfo()
+				re.Labels = map[string]string{"example.org/note": "kept"}
+				if row.change != nil {
+					row.change(re)
+				}
+				w.create(to, re)
+				want := map[string]string{"example.org/note": "kept"}
+				if labelled {
+					if err := a.labelInfo(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if !row.kept {
+						want[multicluster.LabelSourceClusterID], want[multicluster.LabelSourceKind] = "east", multicluster.ClusterInfoKind
+					}
+				}
+				if err := a.leaveOnce(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := to.Get(t.Context(), client.ObjectKeyFromObject(re), re); err != nil {
+					t.Fatal(err) // its finalizer keeps it
+				}
+				expect(t, "labels", re.Labels, want)
+				expect(t, "kept", re.DeletionTimestamp.IsZero(), row.kept)
+				w.delete(to, re)
+				w.gone(to, re)
+			})
+		}
 	}
 }

@@ -101,6 +101,7 @@ func (a *commonArea) start(ctx context.Context, c *controller) {
 
 // heartbeat announces this cluster. The answer is written to the connection; as long as that is the same nothing is evaluated.
 func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
+	labelled, failure := false, ""
 	for {
 		before, after := a.announce(ctx, announcementTo(a.area))
 		if ctx.Err() != nil {
@@ -111,6 +112,14 @@ func (a *commonArea) heartbeat(ctx context.Context, c *controller) {
 				c.log.Error("disconnected from the leader", "error", after.Error)
 			} else {
 				c.log.Info("connected to the leader again", "area", a.area.String())
+			}
+		}
+		if !labelled && after.Error == "" {
+			if err := a.labelInfo(ctx); err == nil {
+				labelled = true
+			} else if text := steady(failure, err.Error()); text != failure && ctx.Err() == nil {
+				failure = text
+				c.log.Error("an old ClusterInfo may stay announced; tried again with the next heartbeat", "area", a.area.String(), "error", text)
 			}
 		}
 		c.heard(a)
@@ -254,6 +263,41 @@ func (a *commonArea) touch(ctx context.Context, want *mcv1alpha1.MemberClusterAn
 	return true, a.client.Patch(ctx, touched, client.MergeFrom(have))
 }
 
+// labelInfo labels an unlabelled ClusterInfo of this cluster. The watch shows it then, and it is updated or deleted as any other export.
+func (a *commonArea) labelInfo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
+	have, err := a.unlabelledInfo(ctx)
+	if have == nil || err != nil {
+		return err
+	}
+	labelled := have.DeepCopy()
+	metav1.SetMetaDataLabel(&labelled.ObjectMeta, multicluster.LabelSourceClusterID, a.area.ClusterID)
+	metav1.SetMetaDataLabel(&labelled.ObjectMeta, multicluster.LabelSourceKind, multicluster.ClusterInfoKind)
+	if err := a.client.Patch(ctx, labelled, patch{have, have.ResourceVersion}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("label ResourceExport %s: %w", have.Name, err)
+	}
+	return nil
+}
+
+// unlabelledInfo returns this cluster's ClusterInfo if it lacks the label by which own exports are selected, as that of Antrea's member of
+// v2.4 does; else nil.
+func (a *commonArea) unlabelledInfo(ctx context.Context) (*mcv1alpha1.ResourceExport, error) {
+	re := &mcv1alpha1.ResourceExport{}
+	name := a.area.ClusterID + multicluster.ClusterInfoSuffix
+	err := a.client.Get(ctx, client.ObjectKey{Namespace: a.area.Namespace, Name: name}, re)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get ResourceExport %s: %w", name, err)
+	case re.Spec.Kind != multicluster.ClusterInfoKind || re.Spec.ClusterID != a.area.ClusterID,
+		re.Labels[multicluster.LabelSourceClusterID] == a.area.ClusterID, !re.DeletionTimestamp.IsZero():
+		return nil, nil
+	}
+	return re, nil
+}
+
 // leave deletes what this cluster has in the leader: its exports, then its announcement, after
 // which the leader forgets the cluster. Then it ends the connection. It is tried for a while if
 // the leader is away; after that the leader removes the cluster when its announcement is old.
@@ -290,6 +334,13 @@ func (a *commonArea) leaveOnce(ctx context.Context) error {
 		client.MatchingLabels{multicluster.LabelSourceClusterID: a.area.ClusterID})
 	if err != nil {
 		return fmt.Errorf("list own ResourceExports: %w", err)
+	}
+	info, err := a.unlabelledInfo(ctx) // where no heartbeat has labelled it
+	if err != nil {
+		return err
+	}
+	if info != nil {
+		exports.Items = append(exports.Items, *info)
 	}
 	var errs []error
 	for i := range exports.Items {

@@ -118,7 +118,7 @@ func TestTakeOver(t *testing.T) {
 			row.start(w)
 			w.create(w.member, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{"ca.crt": w.leaderConfig.CAData, "token": token}},
 				clusterSet(w.leaderConfig.Host))
-			w.gatewayNode("node-1", "10.0.0.1")
+			gateway := w.gatewayNode("node-1", "10.0.0.1")
 			w.create(w.member, web("web")...)
 			info, service := export("east-clusterinfo"), &corev1.Service{ObjectMeta: meta("default", "antrea-mc-web")}
 			si := &mcsv1alpha1.ServiceImport{ObjectMeta: meta("default", "web")}
@@ -181,6 +181,16 @@ func TestTakeOver(t *testing.T) {
 			})
 			w.startMember()
 			w.gone(w.member, si, service)
+			w.eventually("the ClusterInfo is this member's", infoIsOurs)
+
+			// There is no Gateway any more when this member starts.
+			w.stop()
+			w.update(w.leader, info, func() { info.Labels, info.Spec = nil, antreaInfo().Spec })
+			w.delete(w.member, gateway, &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", gateway.Name)})
+			w.startMember()
+			w.gone(w.leader, info)
+			w.clusterSetIs("True True True", "")
+			w.gatewayNode("node-1", "10.0.0.1")
 			w.eventually("the ClusterInfo is this member's", infoIsOurs)
 			w.delete(w.member, clusterSet(""))
 			w.gone(w.leader, info)
