@@ -39,11 +39,6 @@ func clusterInfo(cluster, cidr string) *mcv1alpha1.ResourceExport {
 	return re
 }
 
-func gateway(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
-	re.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.1"}}
-	return re
-}
-
 func without(change func(*mcv1alpha1.ResourceExport), re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceExport {
 	change(re)
 	return re
