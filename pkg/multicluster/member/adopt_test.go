@@ -23,8 +23,8 @@ func antreaInfo() *mcv1alpha1.ResourceExport {
 	return re
 }
 
-// TestCreateOfWhatExists has ResourceExports in the way of this cluster's ClusterInfo that the watch does not show.
-func TestCreateOfWhatExists(t *testing.T) {
+// emptyArea is a client of an API server with an empty Common Area.
+func emptyArea(t *testing.T) client.Client {
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -32,6 +32,12 @@ func TestCreateOfWhatExists(t *testing.T) {
 	}
 	w := &world{t: t, leader: to}
 	w.create(to, &corev1.Namespace{ObjectMeta: meta("", area)})
+	return to
+}
+
+// TestCreateOfWhatExists has ResourceExports in the way of this cluster's ClusterInfo that the watch does not show.
+func TestCreateOfWhatExists(t *testing.T) {
+	to := emptyArea(t)
 	want := antreaInfo()
 	want.Labels = map[string]string{multicluster.LabelSourceClusterID: "east", multicluster.LabelSourceKind: multicluster.ClusterInfoKind}
 	want.Spec.ClusterInfo.GatewayInfos[0].GatewayIP = "10.0.0.1"
@@ -97,13 +103,7 @@ func TestCreateOfWhatExists(t *testing.T) {
 
 // TestLeaveWithUnlabelledInfo leaves before and after a heartbeat has labelled a ClusterInfo of Antrea's.
 func TestLeaveWithUnlabelledInfo(t *testing.T) {
-	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
-	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, leader: to}
-	w.create(to, &corev1.Namespace{ObjectMeta: meta("", area)})
+	to := emptyArea(t)
 	a := &commonArea{area: Area{ClusterID: "east", Namespace: area}, client: to}
 	if err := a.labelInfo(t.Context()); err != nil {
 		t.Errorf("without a ClusterInfo: %v", err)
