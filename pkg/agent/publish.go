@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// publisher writes this Node's key where others read it.
+type publisher struct {
+	want  func() (mcv1alpha1.WireGuardInfo, bool)
+	get   func() (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool)
+	patch func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error // one without a key removes it
+	log   *slog.Logger
+	wake  chan struct{}
+}
+
+const (
+	publishRetry = 5 * time.Second
+	// publishLimit ends a request that nobody answers: links that are made anew can cut a connection without a word, which takes the
+	// client the better part of a minute to notice, while other clusters do not know this Node's key.
+	publishLimit = 10 * time.Second
+)
+
+// run writes the key whenever another one is there.
+func (p *publisher) run(ctx context.Context) {
+	for {
+		again := time.NewTimer(publishRetry)
+		if !p.write(ctx) {
+			again.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-again.C:
+		}
+		again.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// write reports whether it has to be tried again.
+func (p *publisher) write(ctx context.Context) bool {
+	at, have, ok := p.get()
+	want, known := p.want()
+	if !ok || !known || have == want {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, publishLimit)
+	defer cancel()
+	err := p.patch(limited, at, want)
+	switch {
+	case apierrors.IsNotFound(err) || ctx.Err() != nil: // an event follows, or nothing
+		return false
+	case err != nil:
+		p.log.Error("announce the WireGuard key; trying again", "object", at, "error", err)
+		return true
+	}
+	p.log.Info("announced the WireGuard key", "object", at, "publicKey", want.PublicKey, "nextPublicKey", want.NextPublicKey)
+	return false
+}
+
+// newPublishers prepares encryption, the announcement of its keys, and their change.
+func (a *Agent) newPublishers() error {
+	a.encryptions = newEncryptions(a.options)
+	for _, e := range a.encryptions {
+		if e.beside == nil {
+			continue // announced with the first link
+		}
+		p := &publisher{want: e.published, log: a.log, wake: make(chan struct{}, 1)}
+		if e.insideLink == betweenNodes {
+			api, err := newNodeClient(a.options.REST)
+			if err != nil {
+				return err
+			}
+			p.patch = patchNode(api)
+			p.get = func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
+				n, ok := a.tables.nodes.Get(derive.Object{Name: a.options.NodeName})
+				return problem.Object{Kind: "Node", Name: a.options.NodeName}, n.announced(), ok
+			}
+		} else {
+			api, err := newGatewayClient(a.options.REST)
+			if err != nil {
+				return err
+			}
+			p.patch = patchGateway(api)
+			p.get = func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
+				for _, row := range a.tables.gateways.All() {
+					if row.Key.Name == a.options.NodeName {
+						return gatewayKey(row.Value)
+					}
+				}
+				return problem.Object{}, mcv1alpha1.WireGuardInfo{}, false
+			}
+		}
+		if e.keys != nil {
+			r := newRotation(e, a.tables, a.options.NodeName, a.log)
+			r.ready, r.announce = a.ready, a.announce
+			p.want = r.published
+			if e.insideLink == betweenClusters {
+				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
+					info, ok := r.published()
+					inside, known := a.insideIP()
+					info.InsideIP = inside
+					return info, ok && known
+				}
+			}
+			a.rotations = append(a.rotations, r)
+		}
+		a.publishers = append(a.publishers, p)
+	}
+	return nil
+}
+
+// insideIP is the address inside WireGuard that this Node, a Gateway, takes what other clusters send at; "" where it has none of its own.
+// The second result is false while this is not known: an agent that has just started must not take back what it has announced.
+func (a *Agent) insideIP() (string, bool) {
+	p, known := a.tables.peering.Get(self)
+	if p.Role != peering.Gateway || !p.InsideIP.IsValid() {
+		return "", known
+	}
+	return p.InsideIP.String(), known
+}
+
+// announced is what a Node announces.
+func (n nodeFacts) announced() mcv1alpha1.WireGuardInfo {
+	info := mcv1alpha1.WireGuardInfo{PublicKey: n.WireGuardKey, NextPublicKey: n.NextKey}
+	if port, err := strconv.ParseUint(n.NextPort, 10, 16); err == nil {
+		info.NextPort = int32(port)
+	} else if n.NextPort != "" {
+		info.NextPort = -1 // something else
+	}
+	return info
+}
+
+// gatewayKey is what a Gateway announces.
+func gatewayKey(g *mcv1alpha1.Gateway) (at problem.Object, have mcv1alpha1.WireGuardInfo, ok bool) {
+	if g.WireGuard != nil {
+		have = *g.WireGuard
+	}
+	return problem.Object{Kind: "Gateway", Namespace: g.Namespace, Name: g.Name}, have, true
+}
+
+func patchGateway(api rest.Interface) func(context.Context, problem.Object, mcv1alpha1.WireGuardInfo) error {
+	return func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error {
+		info := map[string]any{"wireGuard": nil}
+		if want.PublicKey != "" {
+			fields := map[string]any{"publicKey": want.PublicKey, "nextPublicKey": nil, "nextPort": nil, "insideIP": nil}
+			if want.InsideIP != "" {
+				fields["insideIP"] = want.InsideIP
+			}
+			if want.NextPublicKey != "" {
+				fields["nextPublicKey"] = want.NextPublicKey
+			}
+			if want.NextPort != 0 {
+				fields["nextPort"] = want.NextPort
+			}
+			info["wireGuard"] = fields
+		}
+		merge, err := json.Marshal(info)
+		if err != nil {
+			return err
+		}
+		return api.Patch(types.MergePatchType).Namespace(at.Namespace).Resource("gateways").Name(at.Name).Body(merge).Do(ctx).Error()
+	}
+}
+
+func patchNode(api rest.Interface) func(context.Context, problem.Object, mcv1alpha1.WireGuardInfo) error {
+	return func(ctx context.Context, at problem.Object, want mcv1alpha1.WireGuardInfo) error {
+		annotations := map[string]any{nodeKey: nil, nextNodeKey: nil, nextNodePort: nil}
+		if want.PublicKey != "" {
+			annotations[nodeKey] = want.PublicKey
+		}
+		if want.NextPublicKey != "" {
+			annotations[nextNodeKey] = want.NextPublicKey
+		}
+		if want.NextPort != 0 {
+			annotations[nextNodePort] = strconv.Itoa(int(want.NextPort))
+		}
+		merge, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+		if err != nil {
+			return err
+		}
+		return api.Patch(types.MergePatchType).Resource("nodes").Name(at.Name).Body(merge).Do(ctx).Error()
+	}
+}
+
+func newGatewayClient(config *rest.Config) (rest.Interface, error) {
+	return clientOf(config, mcv1alpha1.GroupVersion, "/apis", mcv1alpha1.AddToScheme)
+}
+
+func newNodeClient(config *rest.Config) (rest.Interface, error) {
+	return clientOf(config, corev1.SchemeGroupVersion, "/api", corev1.AddToScheme)
+}
+
+// clientOf writes objects of one version.
+func clientOf(config *rest.Config, version schema.GroupVersion, path string, add func(*runtime.Scheme) error) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := add(scheme); err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &version, path, serializer.NewCodecFactory(scheme).WithoutConversion()
+	api, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("set up the client of %s: %w", version, err)
+	}
+	return api, nil
+}
