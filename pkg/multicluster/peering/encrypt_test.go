@@ -148,7 +148,7 @@ func TestClosed(t *testing.T) {
 			if fmt.Sprint(p.Closed) != test.want {
 				t.Errorf("%s, with %d Gateways: closed are %v, want %s", test.name, len(gateways), p.Closed, test.want)
 			}
-			said := slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == "ClusterWithdrawn" && p.Object.Name == away.Name })
+			said := slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == "ClusterWithdrawn" && p.Name == away.Name })
 			if reached := slices.ContainsFunc(p.Peers, func(p Peer) bool { return p.ClusterID == "away" }); reached || said != test.view.Encrypt {
 				t.Errorf("%s, with %d Gateways: the withdrawn cluster is a peer: %t, and problems are %v", test.name, len(gateways), reached, problems)
 			}
