@@ -332,14 +332,13 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 	}
 	have, _ := derive.Get(r, t.resourceExports, k)
 	var want *mcv1alpha1.ResourceExport
-	after := ""
 	for _, row := range derive.List(r, t.ownInfoByName, k) {
 		want = row.Value
 	}
 	for _, row := range derive.List(r, t.exportsByName, k) {
 		want = row.Value.Service
 		if want.Name != k.Name {
-			want, after = row.Value.Endpoints, jobObject("ResourceExport", want)
+			want = row.Value.Endpoints
 		}
 	}
 	for _, row := range derive.List(r, t.labelExportsByName, k) {
@@ -357,13 +356,7 @@ func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
 			about = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
 		}
 	}
-	w := kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
-	if w != nil && w.Verb == Create {
-		// Antrea's leader refuses Endpoints of a Service that it does not have. Later changes of the two do not wait for each other: a Service that is
-		// refused must not keep the leader from endpoints that have changed.
-		w.After = after
-	}
-	return w
+	return kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
 }
 
 // about is the object to blame for writes of which there is no better one.
