@@ -156,8 +156,9 @@ func serve(ctx context.Context, f flags) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	log.Info("starting", "version", version.String(), "node", node, "datapath", conf.OVSDatapathType)
-	return agent.Run(ctx, agent.Options{
+	err = agent.Run(ctx, agent.Options{
 		Config:        conf,
+		ConfigFile:    f.config,
 		Warnings:      warnings,
 		NodeName:      node,
 		REST:          rc,
@@ -171,6 +172,11 @@ func serve(ctx context.Context, f flags) error {
 		Registerer:    registry,
 		Gatherer:      registry,
 	})
+	if errors.Is(err, agent.ErrConfigurationChanged) { // the kubelet starts this container again
+		log.Info("ending, to begin with the configuration that there is now", "file", f.config)
+		return nil
+	}
+	return err
 }
 
 // restConfig says how to reach the API server. The override is for Nodes without

@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
@@ -44,15 +45,17 @@ import (
 
 // Options is what the agent's process was started with.
 type Options struct {
-	Config    config.Config
-	Warnings  []config.Warning // about the configuration, for `tombolo get status`
-	NodeName  string
-	REST      *rest.Config
-	Namespace string // the agent's own
-	OVSRunDir string // "/var/run/openvswitch"
-	RunDir    string // of the agent's own sockets, "/var/run/tombolo"
-	StateDir  string // of the IPAM record, "/var/lib/tombolo"
-	LogDir    string // of the log of policies, "/var/log/tombolo"
+	Config config.Config
+	// ConfigFile is where Config is from: a change is noticed. It may be empty.
+	ConfigFile string
+	Warnings   []config.Warning // about the configuration, for `tombolo get status`
+	NodeName   string
+	REST       *rest.Config
+	Namespace  string // the agent's own
+	OVSRunDir  string // "/var/run/openvswitch"
+	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
+	StateDir   string // of the IPAM record, "/var/lib/tombolo"
+	LogDir     string // of the log of policies, "/var/log/tombolo"
 	// HealthAddress is where the kubelet's probes are answered, see HealthAddress; nowhere when it is the zero value.
 	HealthAddress netip.AddrPort
 	Logger        *slog.Logger
@@ -91,6 +94,7 @@ type Agent struct {
 	encryptions []*encryption // between Nodes, and between clusters
 	rotations   []*rotation   // of the keys that there are
 	publishers  []*publisher  // of their keys
+	file        *configFile
 
 	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
 	pending      pending
@@ -113,7 +117,7 @@ type pending struct {
 	connections   connectionChanges
 }
 
-// Run is the agent's life. It returns when ctx ends or something failed for good.
+// Run is the agent's life. It returns when ctx ends, something failed for good, or with ErrConfigurationChanged.
 func Run(ctx context.Context, o Options) error {
 	a, err := newAgent(o)
 	if err != nil {
@@ -140,6 +144,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
+		g.Go(func() error { return a.file.run(ctx) })
 		return g.Wait()
 	}, writers...)
 }
@@ -175,6 +180,7 @@ func newAgent(o Options) (*Agent, error) {
 		hops:    metrics.NewPropagation(),
 		tracer:  appctl.Client{RunDir: o.OVSRunDir},
 	}
+	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " + o.Namespace + " daemonset/tombolo-agent"}
 	var err error
 	a.kinds = a.tables.kinds(cmp.Or(a.config.Multicluster.Namespace, o.Namespace))
 	if a.watcher, err = watch.New(o.REST, a.log, a.kinds...); err != nil {
@@ -456,6 +462,7 @@ func (a *Agent) watchTables() {
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
 	t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
+	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
 	t.flows.WatchPolicies(func() { p.policies = true })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })

@@ -330,8 +330,9 @@ func (a *Agent) status() api.Status {
 	slices.Sort(s.Waiting)
 	s.Ready = a.ready() && stats.Connected && state.Connected && network
 	for _, w := range a.options.Warnings {
-		s.Problems = append(s.Problems, api.Problem{Object: "file antrea-agent.conf", Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
+		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
 	}
+	s.Problems = append(s.Problems, a.file.problems()...)
 	for _, p := range problems {
 		s.Problems = append(s.Problems, api.Problem{Object: p.Object.String(), Field: p.Field, Reason: p.Reason, Message: p.Message})
 	}

@@ -68,8 +68,10 @@ func (p *publisher) write(ctx context.Context) bool {
 	defer cancel()
 	err := p.patch(limited, at, want)
 	switch {
-	case apierrors.IsNotFound(err) || ctx.Err() != nil: // an event follows, or nothing
+	case ctx.Err() != nil:
 		return false
+	case apierrors.IsNotFound(err): // it is gone, which an event says, or the API server that has just started does not know its kind yet
+		return true
 	case err != nil:
 		p.log.Error("announce the WireGuard key; trying again", "object", at, "error", err)
 		return true

@@ -7,12 +7,28 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// TestPublishUnanswered has the first request that announces a key lost on a connection that was cut without a word.
-func TestPublishUnanswered(t *testing.T) {
+// TestPublishAgain has the first request that announces a key fail, where no event follows.
+func TestPublishAgain(t *testing.T) {
+	for name, first := range map[string]func(context.Context) error{
+		"on a connection that was cut without a word": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+		"at an API server that does not know the kind yet": func(context.Context) error {
+			return apierrors.NewNotFound(mcv1alpha1.GroupVersion.WithResource("gateways").GroupResource(), "node-1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { publishAgain(t, first) })
+	}
+}
+
+func publishAgain(t *testing.T, first func(context.Context) error) {
 	synctest.Test(t, func(t *testing.T) {
 		want := mcv1alpha1.WireGuardInfo{PublicKey: "key"}
 		var have mcv1alpha1.WireGuardInfo
@@ -24,8 +40,7 @@ func TestPublishUnanswered(t *testing.T) {
 			get:  func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) { return problem.Object{}, have, true },
 			patch: func(ctx context.Context, _ problem.Object, key mcv1alpha1.WireGuardInfo) error {
 				if requests++; requests == 1 {
-					<-ctx.Done()
-					return ctx.Err()
+					return first(ctx)
 				}
 				have = key
 				written <- time.Now()
@@ -46,7 +61,7 @@ func TestPublishUnanswered(t *testing.T) {
 		stop()
 		synctest.Wait()
 		if requests != 2 {
-			t.Errorf("%d requests, want one that is lost and one that is answered", requests)
+			t.Errorf("%d requests, want one that fails and one that is answered", requests)
 		}
 	})
 }

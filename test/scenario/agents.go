@@ -28,6 +28,14 @@ func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 
 // ConfigureAgents edits the agents' configuration in some clusters, each text with the one that follows it, and restarts them, as a user does.
 func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts ...string) error {
+	if err := s.EditConfiguration(ctx, clusters, texts...); err != nil {
+		return err
+	}
+	return s.restartAgents(ctx, clusters)
+}
+
+// EditConfiguration edits it, and restarts nothing.
+func (s *Scenario) EditConfiguration(ctx context.Context, clusters []string, texts ...string) error {
 	for _, cluster := range clusters {
 		config, err := s.Kubectl(ctx, cluster, "get", "configmap", "antrea-config", "-n", "kube-system", "-o", "yaml")
 		if err != nil {
@@ -43,7 +51,7 @@ func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts
 			return err
 		}
 	}
-	return s.restartAgents(ctx, clusters)
+	return nil
 }
 
 // restartAgents replaces the agents of clusters, all clusters at once and one Node of each after the other.

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
+)
+
+// ErrConfigurationChanged is what Run returns when the configuration file has changed shortly after the agent began: the agent is to be started
+// again with it.
+var ErrConfigurationChanged = errors.New("the configuration file has changed since the agent read it")
+
+const (
+	configObject = "file antrea-agent.conf" // what problems of the configuration are about
+	configPoll   = 5 * time.Second
+	// takeOverFor is for how long an agent takes a changed file for the one that it should have begun with. A kubelet mounts what it knows of a
+	// ConfigMap. After the API server was away it looks for news a minute later at most (client-go's reflector waits up to twice 30 s), and
+	// brings the file up to date another minute and a half later: an agent that is restarted meanwhile for the sake of its new
+	// configuration begins with the one before.
+	takeOverFor = 5 * time.Minute
+)
+
+// configFile compares the configuration file with what the agent has read of it.
+type configFile struct {
+	path    string // empty: there is none
+	have    config.Config
+	restart string // the command that restarts the agents
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	problem *api.Problem
+}
+
+// run compares until ctx ends, or the agent is to be started again.
+func (f *configFile) run(ctx context.Context) error {
+	if f.path == "" {
+		return nil
+	}
+	began, tick := time.Now(), time.NewTicker(configPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			if f.compare() && now.Sub(began) < takeOverFor {
+				return ErrConfigurationChanged
+			}
+		}
+	}
+}
+
+// compare reports whether the file has another configuration, with which an agent would begin. That, and why it would not, is a problem.
+func (f *configFile) compare() bool {
+	now, _, err := config.Load(f.path)
+	changed := err == nil && !reflect.DeepEqual(now, f.have)
+	var p *api.Problem
+	switch {
+	case err != nil:
+		p = &api.Problem{Reason: "ConfigurationInvalid", Message: fmt.Sprintf("the agent goes on with what it has read before, and would not start again: %v", err)}
+	case changed:
+		p = &api.Problem{Reason: "ConfigurationChanged", Message: "the file has changed since the agent read it, and the agent goes on with what it had: run " + f.restart}
+	}
+	if p != nil {
+		p.Object = configObject
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p != nil && (f.problem == nil || *f.problem != *p) {
+		f.log.Warn(p.Message, "file", f.path, "reason", p.Reason)
+	}
+	f.problem = p
+	return changed
+}
+
+func (f *configFile) problems() []api.Problem {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.problem == nil {
+		return nil
+	}
+	return []api.Problem{*f.problem}
+}
