@@ -47,6 +47,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		ifName:      q.IfName,
 		pod:         p.String(),
 		portName:    PortName(p.name, q.ContainerID, q.IfName),
+		network:     recordedNetwork(q.IfName, c.Name),
 		mtu:         network.MTU,
 		txChecksum:  !network.DisableTXChecksum,
 	}
@@ -68,6 +69,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		PodNamespace: p.namespace,
 		PodName:      p.name,
 		PortName:     box.portName,
+		Network:      box.network,
 		IPs:          ips,
 	}
 	// A pair that has to be made anew must not appear under a port that the switch has: ovs-vswitchd sets

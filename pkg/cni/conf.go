@@ -12,6 +12,7 @@ import (
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
 // minMTU is what every IPv4 host must be able to take (RFC 791 section 3.1).
@@ -30,7 +31,10 @@ type netConf struct {
 	RuntimeConfig struct {
 		DNS *types.DNS `json:"dns"` // wins over DNS
 	} `json:"runtimeConfig"`
-	Valid []types.GCAttachment `json:"cni.dev/valid-attachments"`
+	// What GC must leave: the specification's key, and the key of its first text, which libraries still
+	// send beside it.
+	Valid       *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
+	Attachments *[]types.GCAttachment `json:"cni.dev/attachments"`
 }
 
 // ipamConf holds the keys that other plugins know below "ipam". All but the type are
@@ -116,6 +120,31 @@ func (c *netConf) checkAdd() *types.Error {
 		return types.NewError(wire.CodeNetworkConfig, fmt.Sprintf("network configuration: mtu has %d, want %d to 65535", c.MTU, minMTU), "correct mtu, or remove it for the Node's MTU")
 	}
 	return nil
+}
+
+// valid returns the interfaces that GC must leave: those of either list. A configuration without a list, or
+// with an entry that names no interface, is an error: what it leaves out would lose its network.
+func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
+	const field = "cni.dev/valid-attachments"
+	if c.Valid == nil && c.Attachments == nil {
+		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: "+field+" is missing",
+			"the runtime has to pass the list of all attachments of this network, [] where there are none")
+	}
+	out := map[ipam.Key]bool{}
+	for _, list := range []*[]types.GCAttachment{c.Valid, c.Attachments} {
+		if list == nil {
+			continue
+		}
+		for i, v := range *list {
+			if v.ContainerID == "" || v.IfName == "" {
+				return nil, types.NewError(wire.CodeNetworkConfig,
+					fmt.Sprintf("network configuration: entry %d of %s lacks containerID or ifname", i, field),
+					"the runtime has to name both of each attachment")
+			}
+			out[ipam.Key{ContainerID: v.ContainerID, IfName: v.IfName}] = true
+		}
+	}
+	return out, nil
 }
 
 // dns returns what goes into the result.

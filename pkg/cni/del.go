@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,33 +94,36 @@ func recordedPort(r ipam.Record) string {
 	return PortName(name, r.ContainerID, r.IfName)
 }
 
-// gc takes away everything of containers that the runtime no longer knows (specification
-// 1.1). It goes on after an error and returns all.
+// gc takes away what containers of the request's network left, that the runtime no longer knows
+// (specification 1.1). Interfaces of other networks stay, and those of which nothing says whose they are:
+// DEL removes them. It goes on after an error and returns all.
 func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *types.Error) {
-	valid := map[ipam.Key]bool{}
-	for _, v := range c.Valid {
-		valid[ipam.Key{ContainerID: v.ContainerID, IfName: v.IfName}] = true
-	}
-	gone := map[ipam.Key]string{}
-	for _, k := range s.ipam.Keys() {
-		gone[k] = ""
+	valid, failed := c.valid()
+	if failed != nil {
+		return nil, failed
 	}
 	own, err := ownLinks()
 	if err != nil {
 		return nil, types.NewError(wire.CodeConfigureInterface, "remove what is left of gone containers: "+err.Error(), "the runtime will try again")
 	}
+	type left struct{ podName, network string }
+	gone := map[ipam.Key]left{}
 	for _, l := range own {
-		gone[l.Key] = ""
+		gone[l.Key] = left{}
+	}
+	for _, r := range s.ipam.Records() {
+		gone[r.Key] = left{network: r.Network}
 	}
 	for _, a := range s.node.Attachments() {
-		gone[ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}] = a.PodName
+		k := ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}
+		gone[k] = left{podName: a.PodName, network: cmp.Or(a.Network, gone[k].network)}
 	}
 	var errs []error
-	for k, podName := range gone {
-		if valid[k] {
+	for k, l := range gone {
+		if valid[k] || networkOf(k.IfName, l.network) != c.Name {
 			continue
 		}
-		if err := s.remove(ctx, k, podName); err != nil {
+		if err := s.remove(ctx, k, l.podName); err != nil {
 			errs = append(errs, fmt.Errorf("container %s %s: %w", k.ContainerID, k.IfName, err))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// Keys of a port's external_ids. All but the last two are those that Antrea writes, so its
-// tools read our record; the last two keep what it does not.
+// Keys of a port's external_ids. All but the last three are those that Antrea writes, so its
+// tools read our record; the last three keep what it does not.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -20,6 +20,7 @@ const (
 	idNetns       = "net-ns"
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
+	idNetwork     = "tombolo-network" // only when it is not the installed one, on eth0
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -46,6 +47,9 @@ func ExternalIDs(a Attachment) map[string]string {
 	if a.IfName != defaultIfName {
 		ids[idIfName] = a.IfName
 	}
+	if a.Network != "" {
+		ids[idNetwork] = a.Network
+	}
 	return ids
 }
 
@@ -63,6 +67,7 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 		PodNamespace: ids[idPodNS],
 		PodName:      ids[idPodName],
 		PortName:     name,
+		Network:      ids[idNetwork],
 		MAC:          ids[idMAC],
 	}
 	if a.IfName == "" {

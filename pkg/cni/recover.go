@@ -216,7 +216,7 @@ func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
 func (a Attachment) record() ipam.Record {
 	return ipam.Record{
 		Key: ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, IPs: a.IPs, Owner: a.pod(),
-		Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC},
+		Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, Network: a.Network},
 	}
 }
 
@@ -240,7 +240,10 @@ var errNoVeth = errors.New("there is no veth pair")
 // attachment rebuilds one attachment from its address record, which may be empty, and its veth
 // pair. The error is errNoVeth when there is none.
 func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error) {
-	a := Attachment{ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record), MAC: record.MAC, IPs: record.IPs}
+	a := Attachment{
+		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
+		Network: record.Network, MAC: record.MAC, IPs: record.IPs,
+	}
 	l, ok := r.own[k]
 	if !ok { // an ADD may have been interrupted before it set the alias
 		link, err := netlink.LinkByName(a.PortName)

@@ -72,6 +72,7 @@ type sandbox struct {
 	ifName      string
 	pod         string // "namespace/name"
 	portName    string
+	network     string // as recorded
 	ips         []netip.Prefix
 	gateways    []netip.Addr // by position of ips
 	mtu         int          // 0: the kernel's default
@@ -102,7 +103,7 @@ func openNetns(path string) (ns.NetNS, error) {
 // described is what the address record says of the interface before it is there. The MAC differs for a
 // pair that an earlier version made.
 func (s sandbox) described() ipam.Interface {
-	return ipam.Interface{Netns: s.netns, PortName: s.portName, MAC: s.mac().String()}
+	return ipam.Interface{Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), Network: s.network}
 }
 
 // mac is that of the Pod's end.

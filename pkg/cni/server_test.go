@@ -397,16 +397,73 @@ func TestNotReady(t *testing.T) {
 	r.clean()
 }
 
+// TestGC calls GC as runtimes do, right and wrong, with an interface of the installed network (c1 eth0), a
+// second one of its Pod, of another network (c1 net1), and one that is left of a container (c2).
 func TestGC(t *testing.T) {
+	attachment := func(container, ifName string) map[string]string {
+		return map[string]string{"containerID": container, "ifname": ifName}
+	}
+	list := func(l ...map[string]string) []map[string]string { return append([]map[string]string{}, l...) }
+	c1, net1, c2 := attachment("c1", "eth0"), attachment("c1", "net1"), attachment("c2", "eth0")
+	const valid, old = "cni.dev/valid-attachments", "cni.dev/attachments"
+	all := []string{"c1 eth0", "c1 net1", "c2 eth0"}
 	r := newRig(t)
 	n1, _ := r.netns()
 	n2, _ := r.netns()
-	r.must("ADD", environment("c1", n1), r.conf(nil))
-	r.must("ADD", environment("c2", n2), r.conf(nil))
-	r.must("GC", nil, r.conf(map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "c2", "ifname": "eth0"}}}))
-	if got := r.leftovers(); len(got) != 3 || got[0] != "address of c2" {
-		t.Errorf("after GC: %v, want c2's alone", got)
+	second := environment("c1", n1)
+	second["CNI_IFNAME"] = "net1"
+	interfaces := func() []string {
+		var out []string
+		for _, a := range r.node.Attachments() {
+			out = append(out, a.ContainerID+" "+a.IfName)
+		}
+		slices.Sort(out)
+		return out
 	}
+	for _, row := range []struct {
+		name string
+		conf map[string]any
+		code uint // 0: no error
+		want []string
+	}{
+		{"a container that is gone", map[string]any{valid: list(c1)}, 0, []string{"c1 eth0", "c1 net1"}},
+		{"nothing is left", map[string]any{valid: list()}, 0, []string{"c1 net1"}},
+		{"both keys, as libcni writes them", map[string]any{valid: list(c2), old: list(c2)}, 0, []string{"c1 net1", "c2 eth0"}},
+		{"another network without attachments", map[string]any{"name": "third", valid: list()}, 0, all},
+		{"the second interface's network", map[string]any{"name": "second", valid: list()}, 0, []string{"c1 eth0", "c2 eth0"}},
+		{"the second interface is valid", map[string]any{"name": "second", valid: list(net1)}, 0, all},
+		{"under the first text's key", map[string]any{old: list(c1, c2)}, 0, all},
+		{"the lists differ", map[string]any{valid: list(c1), old: list(c2)}, 0, all},
+		{"no list", nil, 7, all},
+		{"null", map[string]any{valid: json.RawMessage("null"), old: json.RawMessage("null")}, 7, all},
+		{"an entry without an interface", map[string]any{valid: list(c1, map[string]string{"containerID": "c2"})}, 7, all},
+		{"an empty entry", map[string]any{valid: list(map[string]string{})}, 7, all},
+		{"not a list", map[string]any{valid: "c1"}, 6, all},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r.must("ADD", environment("c1", n1), r.conf(nil))
+			r.must("ADD", second, r.conf(map[string]any{"name": "second"}))
+			r.must("ADD", environment("c2", n2), r.conf(nil))
+			_, err := r.exec("GC", nil, r.conf(row.conf))
+			if (err == nil) != (row.code == 0) || err != nil && err.Code != row.code {
+				t.Errorf("GC: %+v, want code %d", err, row.code)
+			}
+			if diff := cmp.Diff(row.want, interfaces()); diff != "" {
+				t.Errorf("after GC (-want +got):\n%s", diff)
+			}
+		})
+	}
+	// What the OVSDB has lost says the network all the same: here the address record does.
+	r.must("ADD", second, r.conf(map[string]any{"name": "second"}))
+	r.stop()
+	r.node = newFakeNode("10.10.1.0/24")
+	r.start()
+	r.must("GC", nil, r.conf(map[string]any{valid: list()}))
+	if diff := cmp.Diff([]string{"c1 net1"}, interfaces()); diff != "" {
+		t.Errorf("after a loss of the OVSDB and GC (-want +got):\n%s", diff)
+	}
+	r.must("GC", nil, r.conf(map[string]any{"name": "second", valid: list()}))
+	r.clean()
 }
 
 func TestCheckDifference(t *testing.T) {

@@ -8,6 +8,8 @@ package cni
 import (
 	"context"
 	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
 // Attachment is one interface of one Pod on the switch. All of it is kept in the port's
@@ -19,8 +21,27 @@ type Attachment struct {
 	PodNamespace string
 	PodName      string
 	PortName     string         // the host's end of the veth pair, and the port's name in OVSDB
+	Network      string         // name of its network configuration; "" as networkOf says
 	MAC          string         // the Pod's
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
+}
+
+// networkOf returns the name of the network that an interface belongs to, from what is recorded of it. Earlier
+// versions recorded none, and none is recorded for the usual case: the first interface, of the installed
+// network. For another interface "" means that its network is not known.
+func networkOf(ifName, recorded string) string {
+	if recorded == "" && ifName == defaultIfName {
+		return wire.InstalledNetwork
+	}
+	return recorded
+}
+
+// recordedNetwork returns what is recorded of an interface's network.
+func recordedNetwork(ifName, network string) string {
+	if network == networkOf(ifName, "") {
+		return ""
+	}
+	return network
 }
 
 // Network is what this Node gives to a new Pod.

@@ -23,7 +23,7 @@ const (
 	confName   = "10-tombolo.conflist"
 	conf       = `{
     "cniVersion": "` + wire.InstalledVersion + `",
-    "name": "tombolo",
+    "name": "` + wire.InstalledNetwork + `",
     "plugins": [
         {
             "type": "tombolo"
@@ -41,7 +41,7 @@ const (
 `
 	confAlone = `{
     "cniVersion": "` + wire.InstalledVersion + `",
-    "name": "tombolo",
+    "name": "` + wire.InstalledNetwork + `",
     "plugins": [
         {
             "type": "tombolo"

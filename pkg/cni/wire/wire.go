@@ -36,6 +36,9 @@ const DefaultSocket = DefaultRunDir + "/" + Socket
 // of their Services. The switch goes on forwarding.
 const InstalledVersion = "1.0.0"
 
+// InstalledNetwork is the name of the network in the installed configuration.
+const InstalledNetwork = "tombolo"
+
 // SupportedVersions are the versions of the CNI specification that plugin and agent speak.
 var SupportedVersions = []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
