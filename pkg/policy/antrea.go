@@ -522,9 +522,10 @@ func ServiceSelectorOf(s *corev1.Service) string {
 
 // NodeFacts are what policies depend on of a Node.
 type NodeFacts struct {
-	Labels   string       // in normal form
-	IPs      []netip.Addr // those of its status, sorted
-	Gateways []netip.Addr // what it reaches Pods from: the first addresses of its ranges of Pods
+	Labels   string         // in normal form
+	IPs      []netip.Addr   // those of its status, sorted
+	PodCIDRs []netip.Prefix // of both families, each in its normal form
+	Gateways []netip.Addr   // what it reaches Pods from: the first addresses of PodCIDRs
 }
 
 // NodeFactsOf parses a Node.
@@ -536,8 +537,13 @@ func NodeFactsOf(n *corev1.Node) NodeFacts {
 		}
 	}
 	f.IPs = sorted(f.IPs, netip.Addr.Compare)
-	for _, text := range n.Spec.PodCIDRs {
+	texts := n.Spec.PodCIDRs
+	if len(texts) == 0 && n.Spec.PodCIDR != "" {
+		texts = []string{n.Spec.PodCIDR}
+	}
+	for _, text := range texts {
 		if r, err := netip.ParsePrefix(text); err == nil {
+			f.PodCIDRs = append(f.PodCIDRs, r.Masked())
 			f.Gateways = append(f.Gateways, r.Masked().Addr().Next())
 		}
 	}

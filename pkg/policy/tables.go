@@ -141,6 +141,8 @@ type Tables struct {
 	byHere    *derive.Index[Identity, derive.Object, Identity]
 	accounts  *derive.Table[derive.Object, bool] // that policies name
 	groups    *derive.Table[derive.Object, members]
+	ranges    *derive.Index[podRange, derive.Object, NodeFacts]       // Nodes by their podCIDRs
+	lengths   *derive.Table[rangeLength, bool]                        // that podCIDRs have
 	subjects  [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
 	byPolicy  *derive.Index[Key, Identity, Applied]
 	active    *derive.Table[Key, Facts]
@@ -222,6 +224,7 @@ func (t *Tables) sources(e *derive.Engine) {
 }
 
 func (t *Tables) identities(e *derive.Engine) {
+	t.podRanges(e)
 	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName {
 		var out []portName
 		for _, p := range f.Ports {
