@@ -14,7 +14,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-product test-whole chaos agnhost coredns conformance netpol mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-labs chaos agnhost coredns conformance netpol mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -58,16 +58,23 @@ modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
-	@$(MAKE) --no-print-directory -j2 test-product test-whole # beside each other: the lab waits much
+	@$(MAKE) --no-print-directory -j2 test-code test-labs # beside each other: the labs wait much
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
 	go test -count=1 -timeout 20m ./test/chaos
 	go test -count=1 -timeout 20m ./test/conformance
 
-test-product: # the product's packages, under the race detector
-	CGO_ENABLED=1 go test -race -p 1 -count=1 -timeout 60m ./pkg/...
+# Packages whose tests bring up clusters with Nodes, one after the other.
+LABS := ./test/e2e ./test/node ./test/demo ./test/lab
+# Packages that `make test` runs alone, and one that it does not run.
+ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
 
-test-whole: # the programs, the manifests, the lab
-	go test -p 1 -count=1 -timeout 60m $$(go list ./... | grep -vE '/pkg/|/test/(kernel|chaos|conformance|netpol)$$')
+test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/raced)
+	go test -p 2 -count=1 -timeout 30m $$(build/raced --others $(LABS) $(ALONE))
+	go vet $$(build/raced) # not with -race: what they import has been vetted without it already
+	CGO_ENABLED=1 go test -race -vet=off -p 1 -count=1 -timeout 60m $$(build/raced)
+
+test-labs: # the programs and manifests, in labs
+	go test -p 1 -count=1 -timeout 60m $(LABS)
 
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when
