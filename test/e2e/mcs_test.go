@@ -57,6 +57,40 @@ kind: ServiceExport
 metadata: {name: hello, namespace: mcs}
 `
 
+// solo is a Service of one Pod that takes seconds to end, and answers meanwhile.
+const solo = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: solo, namespace: mcs}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: solo}}
+  template:
+    metadata: {labels: {app: solo}}
+    spec:
+      terminationGracePeriodSeconds: 30
+      containers:
+        - name: echo
+          image: tombolo/echo:dev
+          imagePullPolicy: Never
+          args: [serve]
+          env:
+            - {name: CLUSTER, value: %[1]s}
+            - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+            - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+          lifecycle: {preStop: {sleep: {seconds: 12}}}
+          readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: solo, namespace: mcs}
+spec: {selector: {app: solo}, ports: [{name: http, port: 42, targetPort: 8080}]}
+---
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata: {name: solo, namespace: mcs}
+`
+
 // testMultiClusterServices has the rows of docs/multicluster.md's table that need packets and names, with their numbers. Those
 // that API servers can show are in pkg/multicluster/member.
 func testMultiClusterServices(t *testing.T) {
@@ -70,6 +104,7 @@ func testMultiClusterServices(t *testing.T) {
 	for _, cluster := range both {
 		must(t, world.Apply(ctx, cluster, manifest(cluster, "Deployment", "", "sessionAffinity: None")))
 	}
+	must(t, world.Apply(ctx, "west", fmt.Sprintf(solo, scenario.ClusterID("west"))))
 	for _, cluster := range both {
 		kubectl(t, cluster, "rollout", "status", "deployment/hello", "-n", "mcs", "--timeout=90s")
 		must(t, world.ClientPod(ctx, cluster, "mcs/client", "node-2"))
@@ -219,6 +254,52 @@ func testMultiClusterServices(t *testing.T) {
 		for _, cluster := range both {
 			only(t, cluster, "get", "http://"+name+":42/", 1, "east")
 			only(t, cluster, "udp", name+":42", 1, both...)
+		}
+	})
+	// The only Pod behind an exported Service ends, and another one comes: the import stays, with its address and annotations.
+	t.Run("2 the import lives while an export does", func(t *testing.T) {
+		const annotation, annotated = "multicluster.tombolo.io/requests=spread", `{.spec.ips[0]} {.metadata.annotations.multicluster\.tombolo\.io/requests}`
+		kubectl(t, "west", "rollout", "status", "deployment/solo", "-n", "mcs", "--timeout=90s")
+		state := func() string {
+			return kubectl(t, "east", "get", "serviceimport", "solo", "-n", "mcs", "-o", "jsonpath="+annotated)
+		}
+		kubectl(t, "east", "annotate", "serviceimport", "solo", "-n", "mcs", annotation)
+		first := state()
+		ip, _, _ := strings.Cut(first, " ")
+		url := "http://" + ip + ":42/"
+		only(t, "east", "get", url, 1, "west")
+		kubectl(t, "west", "scale", "deployment", "solo", "-n", "mcs", "--replicas=0")
+		terminating := func(ctx context.Context) (string, error) {
+			return world.Kubectl(ctx, "west", "get", "endpointslices", "-l", "kubernetes.io/service-name=solo", "-n", "mcs", "-o",
+				"jsonpath={.items[*].endpoints[*].conditions.serving}{.items[*].endpoints[*].conditions.terminating}")
+		}
+		eventually(t, 10*time.Second, func(ctx context.Context) error {
+			have, err := terminating(ctx)
+			if err == nil && have != "truetrue" {
+				err = fmt.Errorf("endpoint is serving and terminating: %q", have)
+			}
+			return err
+		})
+		// It answers until it has ended, for seconds, and is refused from then on; never is there no answer.
+		answered := 0
+		eventually(t, 60*time.Second, func(ctx context.Context) error {
+			out, err := world.Exec(ctx, "east", "mcs/client", "/echo", "get", url, "--count", "20", "--timeout", "2s", "--interval", "50ms")
+			answered += parseAnswers(out).share(scenario.ClusterID("west") + "/")
+			if n := strings.Count(out, "connection refused"); n != 20 {
+				return fmt.Errorf("%d of 20 refused: %w\n%s", n, err, out)
+			}
+			return nil
+		})
+		if answered < 60 {
+			t.Errorf("%d requests were answered while the Pod ended for 12 seconds, want 60 of about 200", answered)
+		}
+		if have := state(); have != first {
+			t.Errorf("without an endpoint the import has %q, want %q", have, first)
+		}
+		kubectl(t, "west", "scale", "deployment", "solo", "-n", "mcs", "--replicas=1")
+		only(t, "east", "get", url, 1, "west")
+		if have := state(); have != first {
+			t.Errorf("with another Pod the import has %q, want %q", have, first)
 		}
 	})
 	for _, cluster := range both {

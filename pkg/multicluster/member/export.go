@@ -54,6 +54,7 @@ type exportable struct {
 	Facts    exportcheck.ServiceFacts
 	Subsets  []subset
 	Ready    int    // endpoints behind the Service's address; 0 where the subsets are the endpoints
+	Empty    bool   // no endpoint takes connections now: the Service is exported without endpoints
 	Refusal  string // the reason; empty for none
 	Message  string
 	Observed int64 // generation of the ServiceExport
@@ -96,8 +97,9 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 			x.Facts.Requests = &rule
 		}
 		if !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
-			x.Ready = requests.RoundReady(countReady(endpointSlices))
+			x.Ready = requests.RoundReady(countServing(endpointSlices))
 		}
+		x.Empty = len(subsets) == 0
 	}
 	return x, ps
 }
@@ -135,8 +137,18 @@ func (t *tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []
 	return rows[0].Key, nil
 }
 
-// exported are the two ResourceExports of a Service. A Service that cannot be exported any more, whatever the reason, has none.
+// exported holds the two ResourceExports of a Service. A Service that cannot be exported any more, whatever the reason, has none.
+// Endpoints is nil while no endpoint takes connections: the ServiceImports live as long as the ServiceExport does (KEP-1645), and
+// leaders of Antrea import the Service alone, too.
 type exported struct{ Service, Endpoints *mcv1alpha1.ResourceExport }
+
+// list returns the ResourceExports that there are.
+func (x *exported) list() []*mcv1alpha1.ResourceExport {
+	if x.Endpoints == nil {
+		return []*mcv1alpha1.ResourceExport{x.Service}
+	}
+	return []*mcv1alpha1.ResourceExport{x.Service, x.Endpoints}
+}
 
 func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
 	x, ok := derive.Get(r, t.exportable, k)
@@ -147,9 +159,13 @@ func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []probl
 		return nil, nil
 	}
 	m, _ := derive.Get(r, t.membership, here)
-	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind), Endpoints: resourceExport(m, k, multicluster.EndpointsKind)}
+	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind)}
 	out.Service.Annotations = map[string]string{multicluster.AnnotationService: x.Facts.String()}
 	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
+	if x.Empty {
+		return out, nil
+	}
+	out.Endpoints = resourceExport(m, k, multicluster.EndpointsKind)
 	if x.Ready > 0 {
 		out.Endpoints.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(x.Ready)}
 	}
@@ -189,7 +205,7 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	want, _ := derive.Get(r, t.exports, k)
 	var ps faults
 	refused := ""
-	for _, re := range []*mcv1alpha1.ResourceExport{want.Service, want.Endpoints} {
+	for _, re := range want.list() {
 		if have, ok := derive.Get(r, t.resourceExports, keyOf(re)); ok && sameSource(have, re) {
 			refused = cmp.Or(refused, leaderVerdict(k, have, &ps))
 		}
@@ -215,8 +231,12 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 			is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionFalse, string(mcsv1beta1.ServiceExportReasonPending), message), none,
 		}, ps
 	}
+	message := "The Service is exported successfully"
+	if x.Empty {
+		message = "The Service is exported, without endpoints: none of them is ready, so other clusters' connections to this one's are refused until one is"
+	}
 	out := []metav1.Condition{
-		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, "The Service is exported successfully"),
+		is(mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, reasonSucceed, message),
 		is(mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, string(mcsv1beta1.ServiceExportReasonExported), ""), none,
 	}
 	if refused != "" {
@@ -279,7 +299,8 @@ func sameExport(have, want *mcv1alpha1.ResourceExport) bool {
 }
 
 // endpointsOf returns the endpoints to export for a Service, or the reason and message why it
-// cannot be exported. The order of the checks is part of the contract.
+// cannot be exported. The order of the checks is part of the contract. A Service none of whose endpoints takes
+// connections is exported without endpoints.
 func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
@@ -288,22 +309,18 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 		return nil, metav1.Condition{Reason: reasonTypeNotSupported, Message: "Services of type ExternalName are not supported"}
 	case imported(service):
 		return nil, metav1.Condition{Reason: reasonImportedService, Message: "The Service is imported from other clusters and may not be exported again"}
-	}
-	switch {
-	case headless(service) && !hasReady(endpointSlices):
-		return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready Endpoints"}
 	case headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0:
 		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
 			"which other clusters reach once podCIDRs is set in the member controller's configuration and multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
 	case headless(service) || t.config.EndpointIPType == config.EndpointIPTypePodIP:
-		pods := podSubsets(endpointSlices)
-		if len(pods) == 0 {
+		pods := podSubsets(endpointSlices, ready)
+		if len(pods) == 0 && !headless(service) && !hasReady(endpointSlices) {
+			pods = podSubsets(endpointSlices, draining) // as the Nodes of this cluster choose; DNS, of headless Services, has ready Pods alone
+		}
+		if len(pods) == 0 && hasReady(endpointSlices) {
 			return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready IPv4 Endpoints"}
 		}
 		return pods, metav1.Condition{}
-	}
-	if !hasReady(endpointSlices) {
-		return nil, metav1.Condition{Reason: reasonWithoutEndpoints, Message: "The Service has no ready Endpoints"}
 	}
 	one := subset{}
 	for _, ip := range clusterIPs(service) {
@@ -312,8 +329,11 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 	for _, p := range service.Spec.Ports {
 		one.Ports = append(one.Ports, port{Name: p.Name, Port: p.Port, Protocol: p.Protocol})
 	}
-	if len(one.Addresses) == 0 {
+	switch {
+	case len(one.Addresses) == 0:
 		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP"}
+	case countServing(endpointSlices) == 0:
+		return nil, metav1.Condition{}
 	}
 	return []subset{one}, metav1.Condition{}
 }
@@ -374,21 +394,35 @@ func hasReady(endpointSlices []*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// countReady is how many endpoints are ready, of the family that has more: a Pod with two addresses is one endpoint.
-func countReady(endpointSlices []*discoveryv1.EndpointSlice) int {
-	count := map[discoveryv1.AddressType]int{}
-	for _, s := range endpointSlices {
-		if n, err := strconv.Atoi(s.Annotations[multicluster.AnnotationReady]); err == nil { // as sliceFacts says
-			count[s.AddressType] += n
-			continue
-		}
-		for _, e := range s.Endpoints {
-			if ready(e) {
-				count[s.AddressType]++
+// draining reports whether an endpoint ends and still answers. Where no endpoint of a Service is ready, connections go to such ones (KEP-1669).
+func draining(e discoveryv1.Endpoint) bool {
+	return !ready(e) && ptr.Deref(e.Conditions.Serving, false) && ptr.Deref(e.Conditions.Terminating, false)
+}
+
+// countServing returns how many endpoints take connections: the ready ones, or, if none is ready, those that end and still answer. It counts
+// the family that has more: a Pod with two addresses is one endpoint.
+func countServing(endpointSlices []*discoveryv1.EndpointSlice) int {
+	for _, takes := range []struct {
+		is  func(discoveryv1.Endpoint) bool
+		key string
+	}{{ready, multicluster.AnnotationReady}, {draining, factDraining}} {
+		count := map[discoveryv1.AddressType]int{}
+		for _, s := range endpointSlices {
+			if n, err := strconv.Atoi(s.Annotations[takes.key]); err == nil { // see sliceFacts
+				count[s.AddressType] += n
+				continue
+			}
+			for _, e := range s.Endpoints {
+				if takes.is(e) {
+					count[s.AddressType]++
+				}
 			}
 		}
+		if n := max(count[discoveryv1.AddressTypeIPv4], count[discoveryv1.AddressTypeIPv6], count[discoveryv1.AddressTypeFQDN]); n > 0 {
+			return n
+		}
 	}
-	return max(count[discoveryv1.AddressTypeIPv4], count[discoveryv1.AddressTypeIPv6], count[discoveryv1.AddressTypeFQDN])
+	return 0
 }
 
 // clusterIPs are the IPv4 ClusterIPs of a Service.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -131,8 +132,12 @@ func byController(o *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// sliceFacts are, where Services are exported by their ClusterIP, no more than how many endpoints are ready, in an annotation; but of headless
-// Services, and of those that may be ones. Those of imported Services are whole: they are compared with what they should be.
+// factDraining is the annotation of an EndpointSlice's facts that counts the endpoints that end and still answer. No object has it.
+const factDraining = "draining"
+
+// sliceFacts reduces EndpointSlices. Where Services are exported by their ClusterIP, it keeps how many endpoints are ready and how many end and
+// still answer, as annotations. Of headless Services, and of those that may be, it keeps these endpoints. Those of imported Services are
+// whole: they are compared with what they should be.
 func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return func(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{ObjectMeta: metaFacts(o), AddressType: o.AddressType}
@@ -147,19 +152,25 @@ func sliceFacts(types string) func(*discoveryv1.EndpointSlice) *discoveryv1.Endp
 		if pods {
 			s.Ports = o.Ports
 		}
-		count := 0
+		count := map[string]int{}
 		for _, e := range o.Endpoints {
+			fact := discoveryv1.Endpoint{}
 			switch {
-			case !ready(e):
-			case pods:
-				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Hostname: e.Hostname})
+			case ready(e):
+				count[multicluster.AnnotationReady]++
+			case draining(e):
+				count[factDraining]++
+				fact.Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}
 			default:
-				s.Endpoints = []discoveryv1.Endpoint{{}}
-				count++
+				continue
+			}
+			if pods {
+				fact.Addresses, fact.Hostname = e.Addresses, e.Hostname
+				s.Endpoints = append(s.Endpoints, fact)
 			}
 		}
-		if count > 0 {
-			s.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(count)}
+		if !pods {
+			s.Annotations = map[string]string{multicluster.AnnotationReady: strconv.Itoa(count[multicluster.AnnotationReady]), factDraining: strconv.Itoa(count[factDraining])}
 		}
 		return s
 	}

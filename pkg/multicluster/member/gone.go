@@ -119,7 +119,7 @@ func (t *tables) away(of derive.Object, sources map[string]exportcheck.Part, r *
 	m, _ := derive.Get(r, t.membership, here)
 	left := map[string]bool{}
 	for id, part := range sources {
-		if gone[id] || id == m.ID && countReady(values(derive.List(r, t.slicesByService, of))) == 0 {
+		if gone[id] || id == m.ID && countServing(values(derive.List(r, t.slicesByService, of))) == 0 {
 			continue
 		}
 		for _, s := range part.Subsets {

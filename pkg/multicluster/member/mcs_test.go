@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -324,7 +325,44 @@ func TestMultiClusterServices(t *testing.T) {
 				sameJSON("clusters", si.Status.Clusters, []mcsv1beta1.ClusterStatus{{Cluster: "west"}}),
 			)
 		})
-		s.slices(ns, map[string][]string{"west": {o.Spec.ClusterIP + " tcp:42", o.Spec.ClusterIP + " udp:42"}})
+		served := map[string][]string{"west": {o.Spec.ClusterIP + " tcp:42", o.Spec.ClusterIP + " udp:42"}}
+		s.slices(ns, served)
+
+		// The import, its address and its annotations live as long as the export does, whatever becomes of the endpoints.
+		const annotation = multicluster.AnnotationRequests
+		addresses, uids := map[client.Client][]string{}, map[client.Client]types.UID{}
+		for _, id := range both {
+			si := &mcsv1beta1.ServiceImport{ObjectMeta: meta(ns, "hello")}
+			s.update(s.members[id].member, si, func() { metav1.SetMetaDataAnnotation(&si.ObjectMeta, annotation, "spread") })
+			addresses[s.members[id].member], uids[s.members[id].member] = si.Spec.IPs, si.UID
+		}
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
+		for _, step := range []struct {
+			what       string
+			conditions discoveryv1.EndpointConditions
+			want       map[string][]string
+		}{
+			{"its Pods end and still serve", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}, served},
+			{"its Pods have ended", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(false), Terminating: ptr.To(true)}, map[string][]string{}},
+			{"other Pods start", discoveryv1.EndpointConditions{Ready: ptr.To(false)}, map[string][]string{}},
+			{"they are ready", discoveryv1.EndpointConditions{Ready: ptr.To(true)}, served},
+		} {
+			s.update(s.members["west"].member, slice, func() {
+				for i := range slice.Endpoints {
+					slice.Endpoints[i].Conditions = step.conditions
+				}
+			})
+			s.slices(ns, step.want)
+			s.everywhere(step.what, func(ctx context.Context, in client.Client) error {
+				si := &mcsv1beta1.ServiceImport{}
+				if err := in.Get(ctx, client.ObjectKey{Namespace: ns, Name: "hello"}, si); err != nil {
+					return err
+				}
+				return errors.Join(sameJSON("ips", si.Spec.IPs, addresses[in]), sameJSON("UID", si.UID, uids[in]), sameJSON("annotation", si.Annotations[annotation], "spread"))
+			})
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionValid, metav1.ConditionTrue, "Succeed")
+			s.condition("west", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+		}
 		s.unexport("west", ns)
 		s.nothing(ns)
 	})

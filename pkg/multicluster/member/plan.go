@@ -92,7 +92,7 @@ func Plan(v View) (Desired, []problem.Problem) {
 		d.Ways[row.Key.Name] = row.Value
 	}
 	for _, row := range t.exports.All() {
-		d.ResourceExports = append(d.ResourceExports, row.Value.Service, row.Value.Endpoints)
+		d.ResourceExports = append(d.ResourceExports, row.Value.list()...)
 	}
 	if info, ok := t.ownInfo.Get(here); ok {
 		d.ResourceExports = append(d.ResourceExports, info)

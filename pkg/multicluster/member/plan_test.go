@@ -103,6 +103,16 @@ func webSlice(readiness ...bool) *discoveryv1.EndpointSlice {
 	return s
 }
 
+// ending has the endpoints of a slice that are not ready end, and still answer.
+func ending(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	for i := range s.Endpoints {
+		if c := &s.Endpoints[i].Conditions; !*c.Ready {
+			c.Serving, c.Terminating = ptr.To(true), ptr.To(true)
+		}
+	}
+	return s
+}
+
 // exportingView is joinedView with Service default/web, one ready endpoint and its ServiceExport.
 func exportingView() View {
 	v := joinedView()
@@ -138,6 +148,7 @@ func exportNames(d Desired) []string {
 
 func TestPlanServiceExportConditions(t *testing.T) {
 	both := []string{"east-default-web-endpoints", "east-default-web-service"}
+	alone := both[1:] // the import lives as long as the ServiceExport does
 	for _, row := range []struct {
 		name    string
 		change  func(*View)
@@ -169,9 +180,16 @@ func TestPlanServiceExportConditions(t *testing.T) {
 			v.Services[0].Spec.Type = corev1.ServiceTypeExternalName
 		}, reason: "ServiceTypeNotSupported"},
 		{name: "imported", change: func(v *View) { v.Services[0].ObjectMeta = marked("default", "web") }, reason: "ImportedService"},
-		{name: "no ready endpoint", change: func(v *View) { v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false, false)} }, reason: "ServiceWithoutEndpoints"},
-		{name: "no endpoint at all", change: func(v *View) { v.EndpointSlices = nil }, reason: "ServiceWithoutEndpoints"},
-		{name: "endpoints of another Service", change: func(v *View) { v.EndpointSlices[0].Namespace = "other" }, reason: "ServiceWithoutEndpoints"},
+		{name: "no ready endpoint", change: func(v *View) { v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false, false)} }, reason: "ExportPending", exports: alone},
+		{name: "no ready endpoint, the leader has the Service", change: func(v *View) {
+			withOwnExports(v)
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
+		}, reason: "Succeed", exports: alone},
+		{name: "no ready endpoint, one that ends still serves", change: func(v *View) {
+			v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(false, false))}
+		}, reason: "ExportPending", exports: both},
+		{name: "no endpoint at all", change: func(v *View) { v.EndpointSlices = nil }, reason: "ExportPending", exports: alone},
+		{name: "endpoints of another Service", change: func(v *View) { v.EndpointSlices[0].Namespace = "other" }, reason: "ExportPending", exports: alone},
 		{name: "readiness unknown counts as ready", change: func(v *View) { v.EndpointSlices[0].Endpoints[0].Conditions.Ready = nil }, reason: "ExportPending", exports: both},
 		{name: "headless", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
@@ -180,10 +198,15 @@ func TestPlanServiceExportConditions(t *testing.T) {
 			withOwnExports(v)
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
 		}, reason: "ServiceNoClusterIP"},
-		{name: "headless without endpoints: endpoints are checked first", change: func(v *View) {
+		{name: "headless without endpoints", change: func(v *View) {
 			v.EndpointSlices = nil
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
-		}, reason: "ServiceWithoutEndpoints"},
+		}, reason: "ServiceNoClusterIP"},
+		{name: "headless without endpoints, with podCIDRs", change: func(v *View) {
+			v.Config.PodCIDRs = []string{"10.11.0.0/16"}
+			v.EndpointSlices = nil
+			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}
+		}, reason: "ExportPending", exports: alone},
 		{name: "only an IPv6 ClusterIP", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "fd00::10", []string{"fd00::10"}
 		}, reason: "ServiceNoClusterIP"},
@@ -194,6 +217,11 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "no ready endpoint in PodIP mode", change: func(v *View) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
+		}, reason: "ExportPending", exports: alone},
+		{name: "only IPv6 endpoints in PodIP mode", change: func(v *View) {
+			v.Config.EndpointIPType = config.EndpointIPTypePodIP
+			v.EndpointSlices[0].AddressType = discoveryv1.AddressTypeIPv6
+			v.EndpointSlices[0].Endpoints[0].Addresses = []string{"fd00::1"}
 		}, reason: "ServiceWithoutEndpoints"},
 		{name: "refused also while the leader is away", change: func(v *View) {
 			v.Leader.Synced = false
@@ -350,6 +378,26 @@ func TestPlanResourceExports(t *testing.T) {
 	d, _ = Plan(v)
 	expect(t, "subsets by Pod address, each once", d.ResourceExports[1].Spec.Endpoints.Subsets, []subset{{
 		Addresses: []address{{IP: "10.11.0.1"}, {IP: "10.11.0.3"}}, Ports: []port{{Name: "http", Port: 8080, Protocol: corev1.ProtocolTCP}}}})
+
+	// Endpoints that end and still answer count where no other is ready.
+	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(true, false))}
+	d, _ = Plan(v)
+	expect(t, "one is ready", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []address{{IP: "10.11.0.1"}})
+	v.EndpointSlices = []*discoveryv1.EndpointSlice{ending(webSlice(false, false))}
+	d, _ = Plan(v)
+	expect(t, "all end", d.ResourceExports[1].Spec.Endpoints.Subsets[0].Addresses, []address{{IP: "10.11.0.1"}, {IP: "10.11.0.2"}})
+	v.Config.EndpointIPType = config.EndpointIPTypeClusterIP
+	for _, row := range []struct {
+		slices []*discoveryv1.EndpointSlice
+		want   string
+	}{
+		{[]*discoveryv1.EndpointSlice{ending(webSlice(true, false, true, false))}, "2"},
+		{[]*discoveryv1.EndpointSlice{ending(webSlice(false, false, false))}, "3"},
+	} {
+		v.EndpointSlices = row.slices
+		d, _ = Plan(v)
+		expect(t, "endpoints behind the ClusterIP", d.ResourceExports[1].Annotations["multicluster.tombolo.io/ready-endpoints"], row.want)
+	}
 }
 
 func TestPlanServicesWithTheSameDerivedName(t *testing.T) {

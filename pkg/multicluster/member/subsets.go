@@ -27,9 +27,9 @@ type (
 	port      = corev1.EndpointPort
 )
 
-// podSubsets are the ready IPv4 addresses of EndpointSlices with their ports: one subset for
+// podSubsets returns the IPv4 addresses of some endpoints of EndpointSlices with their ports: one subset for
 // each set of ports, each address once, in a fixed order.
-func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
+func podSubsets(endpointSlices []*discoveryv1.EndpointSlice, takes func(discoveryv1.Endpoint) bool) []subset {
 	ports := map[string][]port{}
 	addresses := map[string]map[string]string{} // host names, by port set and address
 	for _, s := range endpointSlices {
@@ -53,7 +53,7 @@ func podSubsets(endpointSlices []*discoveryv1.EndpointSlice) []subset {
 		slices.SortFunc(ps, func(a, b port) int { return cmp.Compare(portText(a), portText(b)) })
 		id := portsText(ps)
 		for _, e := range s.Endpoints {
-			if !ready(e) {
+			if !takes(e) {
 				continue
 			}
 			for _, a := range e.Addresses {

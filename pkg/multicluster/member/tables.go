@@ -242,7 +242,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.holders = derive.NewTable(e, "export-names", t.holderOf, derive.KeysOfIndex(t.exportableByName))
 	t.exports = derive.NewTable(e, "exports", t.exportOf, derive.KeysOf(t.exportable))
 	t.exportsByName = derive.NewIndex(t.exports, "name", func(_ derive.Object, x *exported) []derive.Object {
-		return []derive.Object{keyOf(x.Service), keyOf(x.Endpoints)}
+		return keysOf(x.list())
 	})
 	t.validity = derive.NewTable(e, "validity", t.validityOf, derive.KeysOf(t.serviceExports))
 	t.ownInfo = derive.NewTable(e, "own-clusterinfo", t.ownInfoOf, once)
