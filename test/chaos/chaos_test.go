@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/test/echo/watched"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -62,7 +63,8 @@ func TestChaos(t *testing.T) {
 	t.Logf("seed %d; repeat with: go test ./test/chaos -chaos.seed %d", *seed, *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	prepare(t)
-	watched := watch(t)
+	streams := watch(t)
+	steps := watched.Steps{{Name: "the preparation", Start: time.Now(), Limits: limits(nothing, 0)}}
 	before := settled(t, nil)
 
 	chosen := regexp.MustCompile(*only)
@@ -87,14 +89,14 @@ func TestChaos(t *testing.T) {
 			// A fault may be paired with itself, mostly in another place.
 			chosen = []fault{all[random.IntN(len(all))], all[random.IntN(len(all))]}
 		}
-		if !t.Run(fmt.Sprintf("%02d", step+1), func(t *testing.T) { runStep(t, step, random, chosen, watched, before) }) {
+		if !t.Run(fmt.Sprintf("%02d", step+1), func(t *testing.T) { runStep(t, step, random, chosen, streams, &steps, before) }) {
 			t.Fatalf("step %d failed with seed %d after %.0f s", step+1, *seed, time.Since(begin).Seconds())
 		}
 	}
 }
 
-// runStep injects faults, changes something while they last, heals, and checks.
-func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, watched []*stream, before state) {
+// runStep injects faults, changes something while they last, heals, and checks. It adds itself to the steps.
+func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, streams []*stream, steps *watched.Steps, before state) {
 	start := time.Now()
 	hold := holdMin + time.Duration(random.Int64N(int64(holdMax-holdMin)))
 	var names []string
@@ -131,19 +133,20 @@ func runStep(t *testing.T, number int, random *rand.Rand, chosen []fault, watche
 			t.Fatalf("heal %s: %v", names[i], err)
 		}
 	}
-	times := step{start: start, healed: time.Now(), mayLose: mayLose}
+	healed := time.Now()
+	*steps = append(*steps, watched.Step{Name: fmt.Sprintf("step %d", number+1), Start: start, Limits: limits(mayLose, healed.Sub(start))})
 	if err := <-changed; err != nil {
 		t.Errorf("a Pod and a Service that come and go on %s: %v", where, err)
 	}
-	churned := time.Since(times.healed)
+	churned := time.Since(healed)
 	settled(t, &before)
-	times.settled = time.Now()
+	now := time.Now()
 	var seen []string
-	for _, s := range watched {
-		seen = append(seen, s.check(t, times))
+	for _, s := range streams {
+		seen = append(seen, s.check(t, *steps, now))
 	}
 	t.Logf("%s, for %.1f s; a Pod on %s came and went until %.1f s after, settled %.1f s after; %s",
-		strings.Join(names, " with "), times.healed.Sub(start).Seconds(), where, churned.Seconds(), times.settled.Sub(times.healed).Seconds(), strings.Join(seen, ", "))
+		strings.Join(names, " with "), healed.Sub(start).Seconds(), where, churned.Seconds(), now.Sub(healed).Seconds(), strings.Join(seen, ", "))
 	if t.Failed() {
 		diagnose(t)
 	}

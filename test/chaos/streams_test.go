@@ -4,15 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/test/echo/watched"
 	"github.com/tombolo-net/tombolo/test/lab"
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
@@ -22,31 +20,15 @@ import (
 type stream struct {
 	name string
 	kept bool // on one connection
-
-	allowed allowance // of the step before
-
-	mu       sync.Mutex
-	requests []request
-	ended    error
-}
-
-// allowance is what a step's faults may do to requests that begin in it, also to those that end after it: TCP sends again what was lost later
-// and later.
-type allowance struct {
-	lose bool
-	took time.Duration
-}
-
-// request is one that has ended.
-type request struct {
-	start time.Time
-	took  time.Duration
-	err   string // "" when it was answered
+	log  watched.Log
 }
 
 // Bounds of a request while nothing may be lost. A SYN that is dropped costs a second, and this
 // machine may be busy.
 const slowest = 5 * time.Second
+
+// longest is when a request on a connection of its own gives up. It is longer than the outage of any fault.
+const longest = 20 * time.Second
 
 // watch starts the streams from the Pod default/client on east/node-2 to a Pod, to a Service of
 // its cluster and to one of the other cluster.
@@ -116,9 +98,9 @@ func startStream(t *testing.T, n *lab.Node, netns, name, url string, kept bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"nsenter", "--net=" + netns, filepath.Join(repo, "bin/echo"), "watch", url}
+	args := []string{"nsenter", "--net=" + netns, filepath.Join(repo, "bin/echo"), "watch", url, "--begun"}
 	if !kept {
-		args = append(args, "--fresh")
+		args = append(args, "--fresh", "--timeout", longest.String())
 	}
 	cmd, err := n.Command(context.Background(), args...)
 	if err != nil {
@@ -134,14 +116,14 @@ func startStream(t *testing.T, n *lab.Node, netns, name, url string, kept bool) 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &stream{name: name, kept: kept, allowed: allowance{took: slowest}}
+	s := &stream{name: name, kept: kept}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			s.add(lines.Text())
+			s.log.Add(lines.Text())
 		}
-		s.end(cmd, &stderr)
+		s.log.End(fmt.Errorf("the client has ended: %w %s", cmd.Wait(), &stderr))
 	}()
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
@@ -150,101 +132,37 @@ func startStream(t *testing.T, n *lab.Node, netns, name, url string, kept bool) 
 	return s
 }
 
-func (s *stream) end(cmd *exec.Cmd, stderr fmt.Stringer) {
-	err := cmd.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = fmt.Errorf("the client has ended: %w %s", err, stderr)
-}
-
-// add takes a line of `echo watch`.
-func (s *stream) add(line string) {
-	r := request{err: "line " + line}
-	if fields := strings.SplitN(line, " ", 3); len(fields) == 3 {
-		start, timeErr := time.Parse(time.RFC3339Nano, fields[0])
-		took, floatErr := strconv.ParseFloat(fields[1], 64)
-		if timeErr == nil && floatErr == nil {
-			r = request{start: start, took: time.Duration(took * float64(time.Second)), err: fields[2]}
-			if r.err == "ok" {
-				r.err = ""
-			}
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r)
-}
-
-// since returns the requests that ended after a time.
-func (s *stream) since(start time.Time) ([]request, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found []request
-	for _, r := range s.requests {
-		if r.start.Add(r.took).After(start) {
-			found = append(found, r)
-		}
-	}
-	return found, s.ended
-}
-
-// step says when a step began, was healed, and had settled, and whether it may lose packets.
-type step struct {
-	start, healed, settled time.Time
-	mayLose                loss
-}
-
-// check waits until requests are answered again, and judges those of a step. It returns what was
-// seen, in short.
-func (s *stream) check(t *testing.T, step step) string {
+// check waits until requests are answered again, and all that began before a moment have ended, and judges those: each in its step, of which
+// the last one ends now. It returns what was seen, in short.
+func (s *stream) check(t *testing.T, steps watched.Steps, settled time.Time) string {
 	t.Helper()
-	now, start := step.settled, step.start
-	err := scenario.Eventually(t.Context(), settleLimit, func(context.Context) error {
-		answered, err := s.since(now)
-		if err != nil {
-			return err
-		}
-		good := 0
-		for _, r := range answered {
-			if r.err == "" && r.start.After(now) {
-				good++
-			}
-		}
-		if good < 3 {
-			return fmt.Errorf("%d requests were answered since the clusters have settled, want 3; the last: %+v", good, answered[max(0, len(answered)-1):])
-		}
-		return nil
-	})
-	if err != nil {
-		t.Errorf("%s: %v", s.name, err)
+	if err := scenario.Eventually(t.Context(), settleLimit, func(context.Context) error { return s.log.Settled(settled) }); err != nil {
+		t.Errorf("%s: since the clusters have settled: %v", s.name, err)
 		return s.name + ": dead"
 	}
-	all, _ := s.since(start)
-	allowed := allowance{lose: step.mayLose == packets, took: slowest}
-	if step.mayLose != nothing {
-		allowed.took = 2*step.healed.Sub(start) + 45*time.Second // TCP's time-out has doubled meanwhile
+	all := s.log.Take(settled)
+	for _, wrong := range steps.Judge(all) {
+		t.Errorf("%s: %s", s.name, wrong)
 	}
-	var longest time.Duration
+	var slow time.Duration
 	failed := 0
 	for _, r := range all {
-		longest = max(longest, r.took)
-		may := allowed
-		if r.start.Before(start) {
-			may = s.allowed
-		}
-		if r.err != "" {
+		slow = max(slow, r.Took)
+		if r.Failed != "" {
 			failed++
 		}
-		switch at := r.start.Format("15:04:05.000"); {
-		case r.err != "" && !may.lose:
-			t.Errorf("%s: request at %s, %.1f s after the step began: %s after %s; want none lost", s.name, at, r.start.Sub(start).Seconds(), r.err, r.took)
-		case r.took > may.took:
-			t.Errorf("%s: request at %s, %.1f s after the step began, took %s, want at most %s", s.name, at, r.start.Sub(start).Seconds(), r.took, may.took)
-		}
 	}
-	s.allowed = allowed
 	if s.kept {
-		return fmt.Sprintf("%s: %d requests, longest %.1f s", s.name, len(all), longest.Seconds())
+		return fmt.Sprintf("%s: %d requests, longest %.1f s", s.name, len(all), slow.Seconds())
 	}
-	return fmt.Sprintf("%s: %d of %d failed, longest %.1f s", s.name, failed, len(all), longest.Seconds())
+	return fmt.Sprintf("%s: %d of %d failed, longest %.1f s", s.name, failed, len(all), slow.Seconds())
+}
+
+// limits are what a step may do to requests that begin in it.
+func limits(mayLose loss, lasted time.Duration) watched.Limits {
+	l := watched.Limits{Lose: mayLose == packets, Took: slowest}
+	if mayLose != nothing {
+		l.Took = 2*lasted + 45*time.Second // TCP's time-out has doubled meanwhile
+	}
+	return l
 }

@@ -4,7 +4,7 @@
 //	echo serve [--http :8080] [--udp :8080]
 //	echo get URL [--count N] [--interval D] [--timeout D] [--port N]
 //	echo udp HOST:PORT [--count N] [--interval D] [--timeout D] [--port N]
-//	echo watch URL [--fresh] [--servers] [--streams N] [--interval D] [--timeout D]
+//	echo watch URL [--fresh] [--servers] [--begun] [--streams N] [--interval D] [--timeout D]
 //	echo download URL
 //	echo load URL [--time D] [--parallel N] [--fresh]
 //	echo resolve NAME [--srv]
@@ -97,6 +97,7 @@ func watchCommand() *cobra.Command {
 					_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
 				}()
 			}
+			w.out = os.Stdout
 			return w.run(ctx, args[0])
 		},
 	}
@@ -104,6 +105,7 @@ func watchCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&w.interval, "interval", 200*time.Millisecond, "time from one request to the next")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 10*time.Second, "time that connecting, and with --fresh a whole request, may take")
 	cmd.Flags().BoolVar(&w.fresh, "fresh", false, "a new connection for each request")
+	cmd.Flags().BoolVar(&w.begun, "begun", false, "print a line when a request begins, too")
 	cmd.Flags().BoolVar(&w.servers, "servers", false, "say which server has answered")
 	cmd.Flags().IntVar(&w.streams, "streams", 1, "the same so often at a time")
 	return cmd

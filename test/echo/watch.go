@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/echo/watched"
 )
 
-// watcher sends a request every interval and prints one line for each, until it is interrupted:
+// watcher sends a request every interval and prints one line for each (package watched), until it is interrupted:
 //
 //	2026-01-02T15:04:05.123456789Z 0.004 ok
 //	2026-01-02T15:04:05.323456789Z 10.000 failed: dial tcp 10.96.0.7:80: i/o timeout
@@ -21,11 +24,15 @@ import (
 // connection there is no time limit, since TCP sends again what was lost, and the first failure
 // ends it: the connection is broken. With fresh set each request has a connection of
 // its own, is sent at its time whatever became of those before, and the program goes on after a failure. There are as many
-// such streams as it is told. With servers set a fourth column says which server has answered.
+// such streams as it is told. With servers set a fourth column says which server has answered. With begun set a line is printed
+// when a request begins, too.
+//
+// After an interrupt no request begins, and those that are open have the time limit to end: each has its line.
 type watcher struct {
-	interval, timeout time.Duration
-	fresh, servers    bool
-	streams           int
+	interval, timeout     time.Duration
+	fresh, servers, begun bool
+	streams               int
+	out                   io.Writer
 }
 
 func (w *watcher) run(ctx context.Context, target string) error {
@@ -48,23 +55,22 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 		address = net.JoinHostPort(u.Hostname(), "80")
 	}
 	if w.fresh {
-		return w.anew(ctx, address, u.RequestURI())
+		w.anew(ctx, address, u.RequestURI())
+		return nil
 	}
 	kept, err := dial(ctx, address, w.timeout)
 	if err != nil {
 		return err
 	}
 	defer kept.Close()
-	stop := context.AfterFunc(ctx, func() { kept.Close() })
+	// The error of a connection that is closed already needs no report.
+	stop := context.AfterFunc(ctx, func() { _ = kept.SetDeadline(time.Now().Add(w.timeout)) })
 	defer stop()
 	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
-	for {
-		start := time.Now()
+	for ctx.Err() == nil {
+		start := w.begins()
 		server, err := kept.request(u.RequestURI())
-		if ctx.Err() != nil {
-			return nil
-		}
 		w.told(start, server, err)
 		if err != nil {
 			return errSaid
@@ -72,52 +78,59 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
 		}
 	}
+	return nil
 }
 
 // anew sends each request on a connection of its own.
-func (w *watcher) anew(ctx context.Context, address, path string) error {
+func (w *watcher) anew(ctx context.Context, address, path string) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	tick := time.NewTicker(w.interval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
+		start := w.begins()
 		all.Go(func() {
-			start := time.Now()
-			if server, err := once(ctx, address, path, w.timeout); ctx.Err() == nil {
-				w.told(start, server, err)
-			}
+			server, err := once(context.WithoutCancel(ctx), address, path, start.Add(w.timeout))
+			w.told(start, server, err)
 		})
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
 		}
 	}
 }
 
-// told prints the line of one request.
-func (w *watcher) told(start time.Time, server string, err error) {
-	how := "ok"
-	switch {
-	case err != nil:
-		how = "failed: " + err.Error()
-	case w.servers:
-		how += " " + server
+// begins returns when a request begins, and prints that if it is asked to.
+func (w *watcher) begins() time.Time {
+	start := time.Now()
+	if w.begun {
+		_, _ = io.WriteString(w.out, watched.BegunLine(start))
 	}
-	fmt.Printf("%s %.3f %s\n", start.UTC().Format(time.RFC3339Nano), time.Since(start).Seconds(), how)
+	return start
 }
 
-// once sends one request on a connection of its own, within the time limit, and returns which server has answered.
-func once(ctx context.Context, address, path string, limit time.Duration) (server string, err error) {
-	c, err := dial(ctx, address, limit)
+// told prints the line of one request.
+func (w *watcher) told(start time.Time, server string, err error) {
+	r := watched.Request{Start: start, Took: time.Since(start)}
+	switch {
+	case err != nil:
+		r.Failed = err.Error()
+	case w.servers:
+		r.Server = server
+	}
+	_, _ = io.WriteString(w.out, r.Line())
+}
+
+// once sends one request on a connection of its own, until a moment, and returns which server has answered.
+func once(ctx context.Context, address, path string, until time.Time) (server string, err error) {
+	c, err := dial(ctx, address, time.Until(until))
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
+	if err := c.SetDeadline(until); err != nil {
 		return "", err
 	}
 	return c.request(path)

@@ -51,7 +51,7 @@ func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 	if !ok {
 		returned = fmt.Sprintf("it has not had its share again for %.0f s", time.Since(back).Seconds())
 	}
-	lost, of := seen.Between(cut, back)
+	lost, of := seen.Between(cut.Add(-scenario.GiveUp), back) // also those that were under way
 	lostAfter, ofAfter := seen.Between(back, time.Now())
 	fmt.Printf("%s: requests go to it for %.1f s, new ones lost meanwhile %d, %d; once it is plugged in again %s, new ones lost then %d, %d; long ones broken %d of %d\n",
 		unplugged, seen.Away(cut).Seconds(), lost, of, returned, lostAfter, ofAfter, seen.Broken, scenario.LongOnes)

@@ -9,40 +9,35 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/echo/watched"
 )
 
 const (
 	// LongOnes are connections that stay, with a request each 200 ms.
 	LongOnes = 20
-	// A request that has lost a packet ends by this, before TCP sends its SYN again and hides it.
-	giveUp = 900 * time.Millisecond
+	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again and hides that a packet was lost.
+	GiveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: half a second.
 	calm = 100
 )
 
 // Observed is what clients saw.
 type Observed struct {
-	Broken int       // connections that should have stayed, of LongOnes
-	fresh  []request // on new connections, in the order of their starts
-	kept   []request // on connections that stay
-}
-
-type request struct {
-	at     time.Time
-	took   time.Duration
-	failed bool
-	server string // who has answered, "cluster/node/pod"; of new connections
+	Broken int               // connections that should have stayed, of LongOnes
+	fresh  []watched.Request // on new connections, in the order of their starts; with the server that has answered
+	kept   []watched.Request // on connections that stay
 }
 
 // Load has Pod client of east ask: 200 times a second on a new connection, each started at its time whatever became of those before, and
-// on 20 that stay. The function that is returned ends it.
+// on 20 that stay. The function that is returned ends it: no request begins then, and those that are open end before it returns, so each is
+// counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", giveUp.String())
+	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", GiveUp.String())
 	kept := s.watch(ctx, url, keptArgs...)
 	return func() (Observed, error) {
 		defer cancel()
-		time.Sleep(giveUp)
 		defer time.AfterFunc(20*time.Second, cancel).Stop() // what does not end is ended
 		o := Observed{fresh: parse(fresh()), kept: parse(kept())}
 		o.Broken = failed(o.kept)
@@ -87,9 +82,9 @@ func (s *Scenario) watch(ctx context.Context, url string, args ...string) func()
 	}
 }
 
-func failed(all []request) (n int) {
+func failed(all []watched.Request) (n int) {
 	for _, r := range all {
-		if r.failed {
+		if r.Failed != "" {
 			n++
 		}
 	}
@@ -97,26 +92,20 @@ func failed(all []request) (n int) {
 }
 
 // parse reads what `echo watch` prints. A last line that is cut off is left out.
-func parse(out []byte) []request {
-	var all []request
+func parse(out []byte) []watched.Request {
+	var all []watched.Request
 	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if len(fields) < 3 || !strings.HasSuffix(line, "\n") {
+		if !strings.HasSuffix(line, "\n") {
 			continue
 		}
-		at, err := time.Parse(time.RFC3339Nano, fields[0])
-		seconds, err2 := strconv.ParseFloat(fields[1], 64)
-		if err != nil || err2 != nil {
-			fmt.Printf("not a request: %s", line)
+		r, _, err := watched.Parse(line)
+		if err != nil {
+			fmt.Println(err)
 			continue
-		}
-		r := request{at: at, took: time.Duration(seconds * float64(time.Second)), failed: fields[2] != "ok"}
-		if !r.failed && len(fields) > 3 {
-			r.server = fields[3]
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
+	slices.SortFunc(all, func(a, b watched.Request) int { return a.Start.Compare(b.Start) })
 	return all
 }
 
@@ -125,9 +114,9 @@ func (o Observed) Away(since time.Time) (last time.Duration) {
 	good := 0
 	for _, r := range o.fresh {
 		switch {
-		case r.at.Before(since.Add(-giveUp)) || r.at.Before(since) && !r.failed:
-		case r.failed:
-			last, good = max(last, r.at.Sub(since)), 0
+		case r.Start.Before(since.Add(-GiveUp)) || r.Start.Before(since) && r.Failed == "":
+		case r.Failed != "":
+			last, good = max(last, r.Start.Sub(since)), 0
 		default:
 			good++
 			if good == calm && last > 0 {
@@ -138,11 +127,11 @@ func (o Observed) Away(since time.Time) (last time.Duration) {
 	return last
 }
 
-// Longest is the longest that a request took on a connection that stays, and that was not over when the event came.
+// Longest is the longest that a request on a connection that stays had to wait after an event. What it had waited before is not the event's.
 func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	for _, r := range o.kept {
-		if r.at.Add(r.took).After(since) && !r.failed {
-			longest = max(longest, r.took)
+		if r.End().After(since) && r.Failed == "" {
+			longest = max(longest, min(r.Took, r.End().Sub(since)))
 		}
 	}
 	return longest
@@ -150,14 +139,14 @@ func (o Observed) Longest(since time.Time) (longest time.Duration) {
 
 // Before counts the new connections, and those lost of them, before an event could have a part in it; After counts the others.
 func (o Observed) Before(since time.Time) (lost, of int) {
-	return o.count(func(at time.Time) bool { return at.Before(since.Add(-giveUp)) })
+	return o.count(func(at time.Time) bool { return at.Before(since.Add(-GiveUp)) })
 }
 
 func (o Observed) After(since time.Time) (lost, of int) {
-	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-giveUp)) })
+	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-GiveUp)) })
 }
 
-// Between counts the new connections of a time, and those lost of them.
+// Between counts the new connections that began in a time, and those lost of them, also those that were lost after it.
 func (o Observed) Between(from, to time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(from) && at.Before(to) })
 }
@@ -165,14 +154,14 @@ func (o Observed) Between(from, to time.Time) (lost, of int) {
 // Answers says how long after an event the first new connection was answered by a server whose name begins so, and from which one on such
 // servers answered at least some of a hundred; it is not ok where they did not.
 func (o Observed) Answers(server string, least int, since time.Time) (first, share time.Duration, ok bool) {
-	by := func(r request) bool { return strings.HasPrefix(r.server, server) }
+	by := func(r watched.Request) bool { return strings.HasPrefix(r.Server, server) }
 	first = -1
 	for i, r := range o.fresh {
-		if r.at.Before(since) || !by(r) {
+		if r.Start.Before(since) || !by(r) {
 			continue
 		}
 		if first < 0 {
-			first = r.at.Sub(since)
+			first = r.Start.Sub(since)
 		}
 		n := 0
 		for _, next := range o.fresh[i:min(i+calm, len(o.fresh))] {
@@ -181,7 +170,7 @@ func (o Observed) Answers(server string, least int, since time.Time) (first, sha
 			}
 		}
 		if n >= least {
-			return first, r.at.Sub(since), true
+			return first, r.Start.Sub(since), true
 		}
 	}
 	return first, 0, false
@@ -189,9 +178,9 @@ func (o Observed) Answers(server string, least int, since time.Time) (first, sha
 
 func (o Observed) count(in func(at time.Time) bool) (lost, of int) {
 	for _, r := range o.fresh {
-		if in(r.at) {
+		if in(r.Start) {
 			of++
-			if r.failed {
+			if r.Failed != "" {
 				lost++
 			}
 		}

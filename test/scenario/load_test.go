@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tombolo-net/tombolo/test/echo/watched"
 )
 
 // TestAnswers has west answer every second new connection until it is gone, and again later, at first one of ten.
@@ -37,5 +39,29 @@ func TestAnswers(t *testing.T) {
 	}
 	if first, _, ok := o.Answers("test-cluster-east/", 1, at(0)); ok || first >= 0 {
 		t.Errorf("east, which does not serve, answers after %s", first)
+	}
+}
+
+// TestLongest counts what a request has waited after an event, and not before it: the first one had waited for three seconds already.
+func TestLongest(t *testing.T) {
+	start := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	var out strings.Builder
+	for _, r := range []watched.Request{
+		{Start: start, Took: 3200 * time.Millisecond},
+		{Start: start.Add(time.Second), Took: time.Second},
+		{Start: start.Add(2 * time.Second), Took: 9 * time.Second, Failed: "broken pipe"},
+		{Start: start.Add(4 * time.Second), Took: 400 * time.Millisecond},
+	} {
+		out.WriteString(r.Line())
+	}
+	o := Observed{kept: parse([]byte(out.String()))}
+	if have := o.Longest(start.Add(3 * time.Second)); have != 400*time.Millisecond {
+		t.Errorf("the longest wait after 3 s is %s, want 400 ms", have)
+	}
+	if have := o.Longest(start.Add(-time.Second)); have != 3200*time.Millisecond {
+		t.Errorf("the longest wait of all is %s, want 3.2 s", have)
+	}
+	if n := failed(o.kept); n != 1 {
+		t.Errorf("%d connections are broken, want 1", n)
 	}
 }
