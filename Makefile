@@ -14,7 +14,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-labs chaos agnhost coredns conformance netpol mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-nodes test-nodes-after-code test-e2e test-chaos test-conformance walks chaos agnhost coredns conformance netpol mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -58,23 +58,41 @@ modules: # what compiling and testing everything downloads
 	@$(STAGE) "Go modules" go list -deps -test ./...
 
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
-	@$(MAKE) --no-print-directory -j2 test-code test-labs # beside each other: the labs wait much
+	@$(MAKE) --no-print-directory -j2 test-nodes-after-code test-e2e # beside each other: labs wait much
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
-	go test -count=1 -timeout 20m ./test/chaos
-	go test -count=1 -timeout 20m ./test/conformance
+	@$(MAKE) --no-print-directory -j2 test-chaos test-conformance # both wait for most of their time
 
-# Packages whose tests bring up clusters with Nodes, one after the other.
-LABS := ./test/e2e ./test/node ./test/demo ./test/lab
+# Packages whose tests bring up Nodes, but for test/e2e, which takes as long as all of them and test-code.
+NODES := ./test/node ./test/demo ./test/lab
 # Packages that `make test` runs alone, and one that it does not run.
 ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
 
 test-code: # all that needs no lab; the race detector watches what runs in several goroutines (build/raced)
-	go test -p 2 -count=1 -timeout 30m $$(build/raced --others $(LABS) $(ALONE))
+	go test -p 2 -count=1 -timeout 30m $$(build/raced --others ./test/e2e $(NODES) $(ALONE))
 	go vet $$(build/raced) # not with -race: what they import has been vetted without it already
-	CGO_ENABLED=1 go test -race -vet=off -p 1 -count=1 -timeout 60m $$(build/raced)
+	CGO_ENABLED=1 go test -race -vet=off -p 1 -parallel 4 -count=1 -timeout 60m $$(build/raced)
 
-test-labs: # the programs and manifests, in labs
-	go test -p 1 -count=1 -timeout 60m $(LABS)
+test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
+	go test -p 1 -count=1 -timeout 30m $(NODES)
+
+test-nodes-after-code:
+	@$(MAKE) --no-print-directory test-code
+	@$(MAKE) --no-print-directory test-nodes
+
+test-e2e: # the programs and manifests, in one lab
+	go test -count=1 -timeout 60m ./test/e2e
+
+test-chaos:
+	go test -count=1 -timeout 20m ./test/chaos
+
+test-conformance:
+	go test -count=1 -timeout 20m ./test/conformance
+
+STEPS ?= 3000
+walks: ## take the tests' random walks further than `make test`: STEPS (3000), SEED (1)
+	go test -count=1 -timeout 60m -run 'Walk|TestPolicies|TestConverges|TestElsewhere|TestChangeOfMind' ./pkg/policy ./pkg/service ./pkg/datapath \
+		./pkg/multicluster/member ./pkg/multicluster/leader -walk.steps $(STEPS) -walk.seed $(or $(SEED),1)
+	go test -count=1 -timeout 60m -run TestWalk ./pkg/agent -walk.tables $(STEPS) -walk.seed $(or $(SEED),1)
 
 MINUTES ?= 60
 chaos: packages lab-binaries images modules ## break things in a lab for MINUTES (60); SEED decides what, where, when

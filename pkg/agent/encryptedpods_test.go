@@ -296,8 +296,12 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 
 // TestEncryptedPods has Pods of two Nodes talk, and Pods of two clusters, and reads along.
 func TestEncryptedPods(t *testing.T) {
-	t.Run("between Nodes", func(t *testing.T) { encryptedPods(t, true) })
-	t.Run("between clusters", func(t *testing.T) { encryptedPods(t, false) })
+	for name, nodes := range map[string]bool{"between Nodes": true, "between clusters": false} {
+		t.Run(name, func(t *testing.T) {
+			beside(t)
+			encryptedPods(t, nodes)
+		})
+	}
 }
 
 func encryptedPods(t *testing.T, nodes bool) {

@@ -20,7 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-var tableSteps = flag.Int("walk.tables", 3000, "how many steps the walk without a switch has")
+var tableSteps = flag.Int("walk.tables", 900, "how many steps the walk without a switch has")
 
 // planAfter is the Plan for a view when a Node was last known like this.
 func planAfter(last thisNode, v View) (Desired, []problem.Problem) {

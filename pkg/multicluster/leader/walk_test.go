@@ -28,7 +28,7 @@ import (
 
 var (
 	walkSeed  = flag.Uint64("walk.seed", 1, "seed of TestWalk")
-	walkSteps = flag.Int("walk.steps", 3000, "steps of TestWalk")
+	walkSteps = flag.Int("walk.steps", 1000, "steps of TestWalk")
 )
 
 // area is a Common Area whose tables go from one state to the next, with a clock.

@@ -26,7 +26,7 @@ import (
 
 var (
 	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk")
-	walkSteps = flag.Int("walk.steps", 3000, "steps of the random walk")
+	walkSteps = flag.Int("walk.steps", 600, "steps of the random walk")
 )
 
 // update gives a source the objects of a view one by one, as watches do.
