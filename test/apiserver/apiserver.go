@@ -115,7 +115,7 @@ func New(t testing.TB, o Options) *Server {
 	if len(o.CRDs) == 0 {
 		return s
 	}
-	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true, MaxTime: time.Minute}); err != nil {
+	if _, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: o.CRDs, ErrorIfPathMissing: true, MaxTime: startLimit}); err != nil {
 		t.Fatalf("install the resource definitions in %v (make generate): %v", o.CRDs, err)
 	}
 	return s
@@ -150,7 +150,8 @@ func (s *Server) Start(ctx context.Context) error {
 		"--token-auth-file="+s.file("tokens"), "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+s.file("sa.key"),
 		"--service-account-signing-key-file="+s.file("sa.key"), "--service-cluster-ip-range="+s.options.ServiceCIDR, "--endpoint-reconciler-type=none")
-	s.process.Args[0] = "kube-apiserver" // the binary is all of Kubernetes and goes by its name
+	s.process.Args[0] = "kube-apiserver"             // the binary is all of Kubernetes and goes by its name
+	s.process.Env = append(os.Environ(), "GOGC=300") // memory for CPU: many are started, and most of them end soon
 	if err := start(s.process, s.file("log")); err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
@@ -161,11 +162,14 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
+// startLimit is long: a machine that compiles as well has taken more than a minute for what costs five seconds of CPU.
+const startLimit = 3 * time.Minute
+
 // ready waits until the server says that it is.
 func (s *Server) ready(ctx context.Context) error {
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its certificate may not exist yet
 	defer insecure.CloseIdleConnections()
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true, func(ctx context.Context) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
 		if err != nil {
 			return false, err

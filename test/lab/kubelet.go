@@ -39,7 +39,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.traci
 
 // kubeletConfig: a kubelet that shares its machine with others. It may not reserve or
 // evict for memory and disk that are not its alone. The short lease makes a dead Node
-// NotReady in seconds.
+// NotReady in seconds, and edits of mounted ConfigMaps arrive in seconds.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -57,6 +57,7 @@ evictionHard: {memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 nodeLeaseDurationSeconds: 12
+syncFrequency: 5s # a minute by default: for so long a mounted ConfigMap may stay as it was
 resolvConf: ""
 clusterDomain: cluster.local
 clusterDNS: [NAMES]

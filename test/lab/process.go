@@ -34,7 +34,7 @@ func start(p place, log string, cmd *exec.Cmd) error {
 		cmd.Env = os.Environ()
 	}
 	lab, _, _ := strings.Cut(p.name, "-")
-	cmd.Env = append(cmd.Env, envLab+"="+lab)
+	cmd.Env = append(cmd.Env, envLab+"="+lab, "GOGC=300") // of control planes, kubelets and containerd: memory for CPU
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
