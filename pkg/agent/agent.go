@@ -192,7 +192,7 @@ func newAgent(o Options) (*Agent, error) {
 	a.tables.policies.Learned.Loaded()
 	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
-		datapath.DNSAnswer: a.names.take,
+		datapath.DNSAnswer: a.names.take, datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.conntrack.take(in) },
 	}, a.log)
 	if err := a.newPublishers(); err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			a.tables.rebuilding.Delete(self)
 		}
 	}
-	runs := []func(context.Context){a.conntrack.run, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
+	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
 	for _, p := range a.publishers {
 		runs = append(runs, p.run)
 	}

@@ -25,6 +25,7 @@ type conntrackFlusher struct {
 	switches flushSwitch
 	log      *slog.Logger
 	wake     chan struct{}
+	stale    chan ofp.CTFlush // connections that the switch has left a datagram of
 
 	mu          sync.Mutex
 	planned     bool // there was a first plan: nothing is flushed before
@@ -50,7 +51,7 @@ type flushSwitch interface {
 }
 
 func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
-	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1),
+	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1), stale: make(chan ofp.CTFlush, staleQueue),
 		want: map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{}, draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{}}
 }
 
@@ -177,6 +178,70 @@ func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.S
 	return f.switches.flush(ctx, flushes)
 }
 
+// staleQueue is how many stale connections wait for their flush. The next datagram of a further one asks again.
+const staleQueue = 1024
+
+// take has the connection forgotten that the switch has left a datagram of.
+func (f *conntrackFlusher) take(in ofp.PacketIn2) error {
+	flush, err := datapath.StaleFlush(in)
+	if err != nil {
+		return err
+	}
+	select {
+	case f.stale <- flush:
+		return nil
+	default:
+		return errQueueFull
+	}
+}
+
+// flushStale has stale connections forgotten until ctx ends. One whose flush fails is found again with its next datagram.
+func (f *conntrackFlusher) flushStale(ctx context.Context) {
+	for {
+		var list []ofp.CTFlush
+		select {
+		case <-ctx.Done():
+			return
+		case one := <-f.stale:
+			list = append(list, one)
+		}
+		for more := true; more; {
+			select {
+			case one := <-f.stale:
+				list = append(list, one)
+			default:
+				more = false
+			}
+		}
+		flushing, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := f.switches.flush(flushing, list)
+		cancel()
+		var refused *ofconn.SwitchError
+		if err == nil || errors.As(err, &refused) {
+			f.supported(refused)
+		}
+		f.log.Debug("stale connections flushed", "connections", len(list), "error", err)
+	}
+}
+
+// supported notes that the switch has flushed connections, or why it refuses to.
+func (f *conntrackFlusher) supported(refused *ofconn.SwitchError) {
+	f.mu.Lock()
+	before := f.unsupported
+	f.unsupported = ""
+	if refused != nil {
+		f.unsupported = refused.Error()
+	}
+	changed := f.unsupported != before
+	f.mu.Unlock()
+	switch {
+	case changed && refused != nil:
+		f.log.Warn("the switch cannot flush connections", "error", refused)
+	case changed:
+		f.log.Info("the switch can flush connections again")
+	}
+}
+
 // pass compares and flushes once.
 func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -227,25 +292,14 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	if err != nil && !errors.As(err, &refused) {
 		return err
 	}
+	f.supported(refused)
 	f.mu.Lock()
-	before := f.unsupported
-	f.unsupported = ""
-	if refused != nil {
-		f.unsupported = refused.Error()
-	}
 	for c, removal := range gone {
 		if f.gone[c] == removal {
 			delete(f.gone, c)
 		}
 	}
-	changed := f.unsupported != before
 	f.mu.Unlock()
-	switch {
-	case changed && refused != nil:
-		f.log.Warn("the switch cannot flush connections to endpoints that are gone", "error", refused)
-	case changed:
-		f.log.Info("the switch can flush connections again")
-	}
 	if refused == nil {
 		f.log.Info("flushed connections to endpoints that are gone", "endpoints", len(gone))
 	}

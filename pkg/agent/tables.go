@@ -245,13 +245,7 @@ func (t *tables) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
 // says, else the cluster's ServiceCIDR objects (KEP-1880), else the smallest range that
 // covers the ClusterIPs in use, for API servers that have no such objects.
 func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []problem.Problem) {
-	if p, err := netip.ParsePrefix(t.config.ServiceCIDR); err == nil {
-		return []netip.Prefix{p.Masked()}, nil
-	}
-	var out []netip.Prefix
-	for _, row := range derive.All(r, t.serviceCIDRs) {
-		out = append(out, row.Value...)
-	}
+	out := t.statedRanges(r)
 	if len(out) == 0 {
 		var vips []netip.Addr
 		for _, row := range derive.All(r, t.services.Services) {
@@ -259,8 +253,25 @@ func (t *tables) rangesOf(_ derive.Name, r *derive.Reader) ([]netip.Prefix, []pr
 		}
 		out = cover(vips)
 	}
+	return out, nil
+}
+
+// statedRanges returns the ranges of ClusterIPs that the configuration or ServiceCIDR objects state.
+func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
+	if p, err := netip.ParsePrefix(t.config.ServiceCIDR); err == nil {
+		return []netip.Prefix{p.Masked()}
+	}
+	var out []netip.Prefix
+	for _, row := range derive.All(r, t.serviceCIDRs) {
+		out = append(out, row.Value...)
+	}
 	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-	return slices.Compact(out), nil
+	return slices.Compact(out)
+}
+
+// onlyServices are the stated ranges of ClusterIPs that none of some ranges of Pods meets.
+func (t *tables) onlyServices(r *derive.Reader, pods []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(t.statedRanges(r), func(s netip.Prefix) bool { return slices.ContainsFunc(pods, s.Overlaps) })
 }
 
 // cover returns the smallest IPv4 prefix that holds every address.
@@ -409,6 +420,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		TunnelPort:   tunnelOFPort,
 		PodCIDRs:     ranges,
 		ServiceVIP:   serviceVIP,
+		ServiceCIDRs: t.onlyServices(r, ranges),
 		Ends:         node.tunnelEnds(),
 		Encrypted:    t.config.EncryptsNodes(),
 		Tunnel:       t.tunnel(),

@@ -25,6 +25,9 @@ type Node struct {
 	// TunnelPort 0.
 	GatewayPort, TunnelPort ofp.Port
 	PodCIDRs                []netip.Prefix
+	// ServiceCIDRs are the ranges that ClusterIPs come from, as the configuration or the API server says; none where
+	// neither does. A packet to such an address that no Service has translated makes no connection.
+	ServiceCIDRs []netip.Prefix
 	// ServiceVIP is the host's next hop for Services and the source address of connections
 	// that leave by the port they came from: 169.254.0.253.
 	ServiceVIP netip.Addr

@@ -31,7 +31,7 @@ var purposes = map[ofp.Table]string{
 	IngressAdmin:    "As EgressAdmin, on to Commit.",
 	IngressRule:     "As EgressRule, on to Commit.",
 	IngressBaseline: "As EgressBaseline, on to Commit.",
-	Commit:          "Remembers new connections that table Service has not, and of those that it has that policies have allowed them.",
+	Commit:          "Remembers new connections that table Service has not, and of those that it has that policies have allowed them. A packet to the range of Services that no Service has translated makes no connection.",
 	SNAT:            "Translates the source of connections between clusters (on the Gateway) and of those that leave by the port they came from.",
 	Output:          "Sends the packet.",
 }

@@ -201,12 +201,27 @@ func (n Node) commit() []flow.Flow {
 			),
 		}
 	}
-	return []flow.Flow{
+	flows := []flow.Flow{
 		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
 		remember(flow.Load(markPending, 0), committed.Is(1)),
 		// The agent's refusal of a connection makes none of its own.
 		{Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT))},
 	}
+	return append(flows, n.withoutService()...)
+}
+
+// withoutService keeps packets to addresses of Services that no Service has translated out of connection tracking. A
+// connection without a translation would stay without one when its Service comes, for as long as the client sends.
+func (n Node) withoutService() []flow.Flow {
+	var flows []flow.Flow
+	for _, cidr := range n.ServiceCIDRs {
+		flows = append(flows, flow.Flow{
+			Table: Commit, Priority: differ,
+			Match:   flow.All(flow.IPDst(cidr.Masked()), flow.CTState("+new+trk"), committed.Is(0)),
+			Actions: flow.Do(flow.Goto(SNAT)),
+		})
+	}
+	return flows
 }
 
 // hairpin makes connections that leave by the port they came from look as if they came from

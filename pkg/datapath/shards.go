@@ -288,6 +288,9 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
 	for _, b := range list {
+		if b.shard == 0 {
+			e.Flows = append(e.Flows, untranslatedTo(b.Frontend)...)
+		}
 		if b.group == 0 {
 			e.Flows = append(e.Flows, refuse(frontendMatch(b.Frontend), rate))
 			continue

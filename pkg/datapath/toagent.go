@@ -22,10 +22,14 @@ const (
 	PolicyReject  PacketKind = "policy-reject" // a connection that a policy rejects
 	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
 	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, whose identity follows
+
+	// StaleConnection is a datagram of a connection that the switch has to forget: its translation is not what the
+	// Service says now. The next datagram then makes a new connection.
+	StaleConnection PacketKind = "stale"
 )
 
 // PacketKinds are all of them, each with a meter of its own.
-var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer}
+var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -43,13 +47,19 @@ func KindOf(pkt ofp.PacketIn2) PacketKind {
 	return PacketKind(kind)
 }
 
+// staleRate is how many datagrams of stale connections the switch sends to the agent in a second, whatever the
+// configuration says of other kinds: without them such a connection would never end.
+const staleRate = 200
+
 // meters drop what exceeds a rate of packets a second of each kind.
 func meters(rate uint32) (out []flow.Meter) {
-	if rate == 0 {
-		return nil
-	}
 	for _, kind := range PacketKinds {
-		out = append(out, meter(kind.meter(), rate))
+		switch {
+		case kind == StaleConnection:
+			out = append(out, meter(kind.meter(), staleRate))
+		case rate > 0:
+			out = append(out, meter(kind.meter(), rate))
+		}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -143,6 +144,35 @@ func testUDP(t *testing.T, c *cluster) {
 			})
 		})
 	}
+	t.Run("the Service comes after the client, and is made again", func(t *testing.T) {
+		conn := open("10.97.0.222:53")
+		unserved := func() {
+			t.Helper()
+			for range 3 {
+				word++
+				if answer, err := ask(conn, fmt.Sprint("word", word), 100*time.Millisecond); err == nil {
+					t.Errorf("without a Service %q answers", answer)
+				}
+			}
+		}
+		unserved()
+		for range 2 {
+			late := service("late", "10.97.0.222")
+			from(conn)
+			for _, o := range []client.Object{late, &corev1.Service{ObjectMeta: late.ObjectMeta}} {
+				if err := objects.Delete(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.eventually("the Service's flows are gone", func() error {
+				if strings.Contains(r.flows(), "nw_dst=10.97.0.222") {
+					return errors.New("they are there")
+				}
+				return nil
+			})
+			unserved()
+		}
+	})
 	t.Run("owners are Pods", func(t *testing.T) {
 		var list api.FlowList
 		if err := r.debug(api.PathFlows+"?owner=Pod", &list); err != nil {

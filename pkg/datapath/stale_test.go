@@ -1,0 +1,154 @@
+package datapath
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// flushing has stale connections forgotten, as the agent does, and counts them.
+func (n *packetNode) flushing(t *testing.T) (flushed func() int) {
+	t.Helper()
+	list := make(chan ofp.CTFlush, 100)
+	n.packetsIn(t, func(in ofp.PacketIn2) {
+		if KindOf(in) == StaleConnection {
+			f, err := StaleFlush(in)
+			if err != nil {
+				t.Errorf("%v: %v", err, in.Metadata)
+			}
+			list <- f
+		}
+	})
+	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (count int) {
+		for {
+			select {
+			case f := <-list:
+				count++
+				if refused, err := c.Each(t.Context(), []ofp.Message{f}); err != nil || len(refused) > 0 && refused[0] != nil {
+					t.Errorf("flush %v: %v %v", f, refused, err)
+				}
+			default:
+				return count
+			}
+		}
+	}
+}
+
+// client is a socket that keeps its port.
+type client struct {
+	t    *testing.T
+	conn net.PacketConn
+}
+
+func datagrams(t *testing.T, from namespace) client {
+	t.Helper()
+	c := client{t: t}
+	if err := from.do(func() (err error) { c.conn, err = net.ListenPacket("udp4", ":0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.conn.Close() })
+	return c
+}
+
+// ask sends a datagram and returns the answer, "" for none.
+func (c client) ask(to string, wait time.Duration) string {
+	c.t.Helper()
+	if _, err := c.conn.WriteTo([]byte("who are you?"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		c.t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, _, err := c.conn.ReadFrom(buf)
+	if err != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(string(buf[:n]), " ")
+	return name
+}
+
+// TestUDPBeforeService sends datagrams from one port to an address of Services before a Service has it, and while the Service
+// is made again. They are answered once the Service is there, also where the switch tracks connections of before.
+func TestUDPBeforeService(t *testing.T) {
+	n := newPacketNode(t)
+	n.server.serve(t, "udp", ":5353", "server")
+	flushed := n.flushing(t)
+	const vip = "10.97.0.222:514"
+	key := derive.Object{Namespace: "default", Name: "late"}
+	there := []service.Frontend{frontend("late", corev1.ProtocolUDP, vip, "10.11.0.2:5353")}
+	there[0].Service = "late"
+	set := func(list []service.Frontend) {
+		t.Helper()
+		if list == nil {
+			n.frontends.Delete(key)
+		} else {
+			n.frontends.Set(key, list)
+		}
+		n.engine.Pass()
+		n.ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", n.ovs.dir+"/br-int.mgmt")
+		n.ovs.program(t, "br-int", setOf(t, n.held))
+		n.ovs.appctl(t, "revalidator/wait")
+	}
+	for _, test := range []struct {
+		name    string
+		ranges  []netip.Prefix
+		tracked bool
+	}{
+		{"the range of Services is known", n.Node.ServiceCIDRs, false},
+		{"it is not known", nil, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			node := n.Node
+			node.ServiceCIDRs = test.ranges
+			n.node.Set(Self, node)
+			set(nil)
+			c := datagrams(t, n.a)
+			for range 3 {
+				if got := c.ask(vip, 50*time.Millisecond); got != "" {
+					t.Errorf("without a Service %q answers", got)
+				}
+			}
+			if is := strings.Contains(n.dump(t), "dst=10.97.0.222,"); is != test.tracked {
+				t.Errorf("tracked without a Service: %v, want %v\n%s", is, test.tracked, n.dump(t))
+			}
+			set(there)
+			answered := func(why string) {
+				t.Helper()
+				for range 3 {
+					if c.ask(vip, 200*time.Millisecond) == "server" {
+						return
+					}
+					flushed()
+				}
+				t.Errorf("%s: three datagrams are not answered\n%s", why, n.dump(t))
+			}
+			answered("the Service comes")
+		})
+	}
+}
+
+// TestStaleFlush reads what the switch leaves to the agent.
+func TestStaleFlush(t *testing.T) {
+	in := ofp.PacketIn2{Userdata: []byte(StaleConnection)}
+	if f, err := StaleFlush(in); err == nil {
+		t.Errorf("without a tuple: %v", f)
+	}
+	in.Userdata = []byte(PolicyLog)
+	if f, err := StaleFlush(in); err == nil {
+		t.Errorf("another kind: %v", f)
+	}
+}
