@@ -22,7 +22,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
-var starts = flag.Int("starts", 200, "how many Pods are started against standing policies")
+var starts = flag.Int("starts", 100, "how many Pods are started against standing policies")
 
 // Roles of Pods, and ports of the server. The policies of guard say who may reach which.
 const (

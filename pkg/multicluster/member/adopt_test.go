@@ -25,6 +25,8 @@ func antreaInfo() *mcv1alpha1.ResourceExport {
 
 // emptyArea is a client of an API server with an empty Common Area.
 func emptyArea(t *testing.T) client.Client {
+	t.Helper()
+	t.Parallel()
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {

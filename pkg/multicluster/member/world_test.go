@@ -12,9 +12,10 @@ import (
 )
 
 // newWorld starts two API servers with the project's resource definitions, and returns the
-// leader's so that it can be stopped.
+// leader's so that it can be stopped. The test runs beside others, since it waits for its servers most of the time.
 func newWorld(t *testing.T) (*world, *apiserver.Server) {
 	t.Helper()
+	t.Parallel()
 	leader := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.96.0.0/16"})
 	member := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16"})
 	w := &world{t: t, leaderConfig: leader.Config, memberConfig: member.Config, config: config.Default()}

@@ -276,6 +276,7 @@ func TestVersionsAreRead(t *testing.T) {
 
 // TestStaleReplica has a replica write what it decided from before another one wrote: an API server refuses it.
 func TestStaleReplica(t *testing.T) {
+	t.Parallel()
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {
@@ -314,6 +315,7 @@ func TestStaleReplica(t *testing.T) {
 // TestFamiliesOnAPIServer has an API server of two families take the derived Service, with an IPv4 address, and changes of one that got an
 // IPv6 address before.
 func TestFamiliesOnAPIServer(t *testing.T) {
+	t.Parallel()
 	server := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}, ServiceCIDR: "10.97.0.0/16,fd00:97::/112"})
 	to, err := client.New(rest.CopyConfig(server.Config), client.Options{Scheme: Scheme()})
 	if err != nil {
