@@ -8,10 +8,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
@@ -46,6 +48,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		containerID: q.ContainerID,
 		ifName:      q.IfName,
 		pod:         p.String(),
+		podUID:      p.uid,
 		portName:    PortName(p.name, q.ContainerID, q.IfName),
 		network:     recordedNetwork(q.IfName, c.Name),
 		mtu:         network.MTU,
@@ -68,6 +71,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		Netns:        q.Netns,
 		PodNamespace: p.namespace,
 		PodName:      p.name,
+		PodUID:       k8stypes.UID(p.uid),
 		PortName:     box.portName,
 		Network:      box.network,
 		IPs:          ips,
@@ -195,6 +199,8 @@ func checkEnvironment(q wire.Request, p pod) *types.Error {
 		return bad("CNI_ARGS", "lacks K8S_POD_NAME")
 	case p.namespace == "":
 		return bad("CNI_ARGS", "lacks K8S_POD_NAMESPACE")
+	case len(p.uid) > maxUID || strings.ContainsFunc(p.uid, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return bad("CNI_ARGS", fmt.Sprintf("has a K8S_POD_UID that is no UID: up to %d visible ASCII characters", maxUID))
 	}
 	n, err := openNetns(q.Netns)
 	if err != nil {

@@ -33,6 +33,11 @@ func (s *Server) check(ctx context.Context, q wire.Request, c *netConf) ([]byte,
 	if !ok {
 		return nil, types.NewError(wire.CodeUnknownContainer, fmt.Sprintf("container %s has no interface %s on this network", q.ContainerID, q.IfName), "delete the Pod: it is not attached to the switch")
 	}
+	if uid := parseArgs(q.Args).uid; uid != "" && a.PodUID != "" && uid != string(a.PodUID) {
+		return nil, types.NewError(wire.CodeCheckInterface,
+			fmt.Sprintf("check Pod %s: CNI_ARGS has the UID %s, the switch's record %s", a.pod(), uid, a.PodUID),
+			"delete the Pod: its interface is another Pod's of its name")
+	}
 	if err := compare(q, a, prev); err != nil {
 		return nil, types.NewError(wire.CodeCheckInterface, fmt.Sprintf("check Pod %s/%s: %s", a.PodNamespace, a.PodName, err), "delete the Pod: its interface is not what ADD made")
 	}

@@ -170,10 +170,13 @@ func (c *netConf) prevResult() (*types100.Result, *types.Error) {
 	return nil, types.NewError(wire.CodeDecoding, "network configuration: prevResult: "+err.Error(), "the runtime has to pass the result of ADD unchanged")
 }
 
-// pod is what the runtime says about a Pod in CNI_ARGS.
-type pod struct{ namespace, name string }
+// pod is what the runtime says about a Pod in CNI_ARGS. Runtimes that are not a kubelet's may give no uid.
+type pod struct{ namespace, name, uid string }
 
 func (p pod) String() string { return p.namespace + "/" + p.name }
+
+// maxUID is the longest K8S_POD_UID: those of API servers have 36 characters, those of static Pods 32.
+const maxUID = 128
 
 // parseArgs reads CNI_ARGS. What it does not know is ignored, as Kubernetes asks for
 // (IgnoreUnknown=1).
@@ -186,6 +189,8 @@ func parseArgs(args string) pod {
 			p.namespace = value
 		case "K8S_POD_NAME":
 			p.name = value
+		case "K8S_POD_UID":
+			p.uid = value
 		}
 	}
 	return p

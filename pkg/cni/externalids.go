@@ -5,11 +5,13 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// Keys of a port's external_ids. All but the last three are those that Antrea writes, so its
-// tools read our record; the last three keep what it does not.
+// Keys of a port's external_ids. All but the last four are those that Antrea writes, so its
+// tools read our record; the last four keep what it does not.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"
@@ -21,6 +23,7 @@ const (
 	idIfName      = "if-dev" // only when it is not eth0
 	idPrefixBits  = "tombolo-prefix-length"
 	idNetwork     = "tombolo-network" // only when it is not the installed one, on eth0
+	idPodUID      = "tombolo-pod-uid" // only when it is known
 	typeContainer = "container"
 
 	defaultIfName = "eth0"
@@ -47,6 +50,9 @@ func ExternalIDs(a Attachment) map[string]string {
 	if a.IfName != defaultIfName {
 		ids[idIfName] = a.IfName
 	}
+	if a.PodUID != "" {
+		ids[idPodUID] = string(a.PodUID)
+	}
 	if a.Network != "" {
 		ids[idNetwork] = a.Network
 	}
@@ -66,6 +72,7 @@ func FromExternalIDs(name string, ids map[string]string) (Attachment, bool) {
 		Netns:        ids[idNetns],
 		PodNamespace: ids[idPodNS],
 		PodName:      ids[idPodName],
+		PodUID:       types.UID(ids[idPodUID]),
 		PortName:     name,
 		Network:      ids[idNetwork],
 		MAC:          ids[idMAC],

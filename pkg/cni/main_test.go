@@ -294,6 +294,9 @@ func makeNetns(t testing.TB, path string) string {
 	return path
 }
 
+// podUID is that of the Pod of environment.
+const podUID = "6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d"
+
 // environment of a command for one container.
 func environment(container, netns string) map[string]string {
 	return map[string]string{
@@ -301,7 +304,7 @@ func environment(container, netns string) map[string]string {
 		"CNI_NETNS":       netns,
 		"CNI_IFNAME":      "eth0",
 		"CNI_PATH":        "/opt/cni/bin",
-		"CNI_ARGS":        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-5d8f7c;K8S_POD_INFRA_CONTAINER_ID=" + container,
+		"CNI_ARGS":        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-5d8f7c;K8S_POD_UID=" + podUID + ";K8S_POD_INFRA_CONTAINER_ID=" + container,
 	}
 }
 

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
@@ -58,9 +60,14 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 				s.unrecovered = append(s.unrecovered, k)
 			} else {
 				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port", whole.PortName, "addresses", whole.IPs)
+				whole.PodUID = cmp.Or(whole.PodUID, a.PodUID)
 				a = whole
 				restored = append(restored, a)
 			}
+		} else if record, _ := s.ipam.Get(k); a.PodUID == "" && record.PodUID != "" {
+			// An earlier version wrote the port again.
+			a.PodUID = types.UID(record.PodUID)
+			restored = append(restored, a)
 		}
 		found[k] = a
 	}
@@ -216,7 +223,9 @@ func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
 func (a Attachment) record() ipam.Record {
 	return ipam.Record{
 		Key: ipam.Key{ContainerID: a.ContainerID, IfName: a.IfName}, IPs: a.IPs, Owner: a.pod(),
-		Interface: ipam.Interface{Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, Network: a.Network},
+		Interface: ipam.Interface{
+			Netns: a.Netns, PortName: a.PortName, MAC: a.MAC, PodUID: string(a.PodUID), Network: a.Network,
+		},
 	}
 }
 
@@ -242,7 +251,7 @@ var errNoVeth = errors.New("there is no veth pair")
 func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error) {
 	a := Attachment{
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
-		Network: record.Network, MAC: record.MAC, IPs: record.IPs,
+		PodUID: types.UID(record.PodUID), Network: record.Network, MAC: record.MAC, IPs: record.IPs,
 	}
 	l, ok := r.own[k]
 	if !ok { // an ADD may have been interrupted before it set the alias

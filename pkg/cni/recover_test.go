@@ -48,6 +48,13 @@ func TestRebuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// unidentified makes the ports those that an earlier version has written again.
+	unidentified := func(_ *testing.T, r *rig) {
+		for k, a := range r.node.attached {
+			a.PodUID = ""
+			r.node.attached[k] = a
+		}
+	}
 	damaged := func(_ *testing.T, r *rig) {
 		for k, a := range r.node.attached {
 			a.MAC, a.IPs = "", nil
@@ -58,15 +65,20 @@ func TestRebuild(t *testing.T) {
 		name    string
 		lose    []func(*testing.T, *rig)
 		unnamed bool // nothing says which Pod it is
+		noUID   bool // nothing says which of the Pods of that name it is
 	}{
 		{name: "OVSDB", lose: []func(*testing.T, *rig){ovsdb}},
-		{name: "OVSDB, record of an earlier version", lose: []func(*testing.T, *rig){ovsdb, earlier}},
+		{name: "OVSDB, record of an earlier version", lose: []func(*testing.T, *rig){ovsdb, earlier}, noUID: true},
+		{name: "UID of the OVSDB", lose: []func(*testing.T, *rig){unidentified}},
+		{name: "UID", lose: []func(*testing.T, *rig){unidentified, earlier}, noUID: true},
+		{name: "OVSDB damaged, without UID", lose: []func(*testing.T, *rig){damaged, unidentified}},
+		{name: "OVSDB damaged, record lost", lose: []func(*testing.T, *rig){damaged, file}},
 		{name: "OVSDB damaged", lose: []func(*testing.T, *rig){damaged}},
 		{name: "record", lose: []func(*testing.T, *rig){file}},
 		{name: "record corrupt", lose: []func(*testing.T, *rig){corrupt}},
-		{name: "OVSDB and record", lose: []func(*testing.T, *rig){ovsdb, file}},
-		{name: "OVSDB, record corrupt", lose: []func(*testing.T, *rig){ovsdb, corrupt}},
-		{name: "OVSDB and record, alias of an earlier version", lose: []func(*testing.T, *rig){ovsdb, file, unnamed}, unnamed: true},
+		{name: "OVSDB and record", lose: []func(*testing.T, *rig){ovsdb, file}, noUID: true},
+		{name: "OVSDB, record corrupt", lose: []func(*testing.T, *rig){ovsdb, corrupt}, noUID: true},
+		{name: "OVSDB and record, alias of an earlier version", lose: []func(*testing.T, *rig){ovsdb, file, unnamed}, unnamed: true, noUID: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRig(t)
@@ -83,11 +95,14 @@ func TestRebuild(t *testing.T) {
 			if row.unnamed {
 				want[0].PodNamespace, want[0].PodName = "", ""
 			}
+			if row.noUID {
+				want[0].PodUID = ""
+			}
 			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
 			if record, ok := r.store.Get(ipam.Key{ContainerID: "c1", IfName: "eth0"}); !ok || !slices.Equal(record.IPs, want[0].IPs) ||
-				record.Interface != (ipam.Interface{Netns: netns, PortName: port, MAC: want[0].MAC}) {
+				record.Interface != want[0].record().Interface {
 				t.Errorf("address record: %+v %t", record, ok)
 			}
 			r.must("CHECK", env, r.conf(map[string]any{"prevResult": json.RawMessage(out)}))
@@ -122,6 +137,7 @@ func TestRebuildLater(t *testing.T) {
 			netns, _ := r.netns()
 			r.must("ADD", environment("c1", netns), r.conf(nil))
 			want := r.node.Attachments()
+			want[0].PodUID = "" // which the alias lacks
 			r.stop()
 			clear(r.node.attached)
 			if err := os.Remove(r.dir + "/ipam.json"); err != nil {

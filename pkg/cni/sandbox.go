@@ -71,6 +71,7 @@ type sandbox struct {
 	containerID string
 	ifName      string
 	pod         string // "namespace/name"
+	podUID      string // as recorded
 	portName    string
 	network     string // as recorded
 	ips         []netip.Prefix
@@ -103,7 +104,9 @@ func openNetns(path string) (ns.NetNS, error) {
 // described is what the address record says of the interface before it is there. The MAC differs for a
 // pair that an earlier version made.
 func (s sandbox) described() ipam.Interface {
-	return ipam.Interface{Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), Network: s.network}
+	return ipam.Interface{
+		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
+	}
 }
 
 // mac is that of the Pod's end.

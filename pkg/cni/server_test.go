@@ -89,7 +89,8 @@ func TestAddResult(t *testing.T) {
 	})
 	want := Attachment{
 		ContainerID: "c1", IfName: "eth0", Netns: netns, PodNamespace: "default", PodName: "web-5d8f7c", PortName: port,
-		MAC: got.Interfaces[1].Mac, IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24")},
+		PodUID: podUID,
+		MAC:    got.Interfaces[1].Mac, IPs: []netip.Prefix{netip.MustParsePrefix("10.10.1.2/24")},
 	}
 	if diff := cmp.Diff([]Attachment{want}, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Errorf("attachment (-want +got):\n%s", diff)
@@ -496,6 +497,14 @@ func TestCheckDifference(t *testing.T) {
 				}
 			})
 		}, 103, "lacks the route to 0.0.0.0/0 via 10.10.1.1"},
+		{"another Pod of the name", func(_ *testing.T, r *rig, _ string) {
+			r.node.mu.Lock()
+			defer r.node.mu.Unlock()
+			for k, a := range r.node.attached {
+				a.PodUID = "another"
+				r.node.attached[k] = a
+			}
+		}, 103, "CNI_ARGS has the UID " + podUID},
 		{"attachment gone", func(t *testing.T, r *rig, _ string) {
 			r.node.mu.Lock()
 			defer r.node.mu.Unlock()
@@ -527,6 +536,7 @@ func TestBadRequests(t *testing.T) {
 		env[key] = value
 		return env
 	}
+	const named = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="
 	for _, row := range []struct {
 		name    string
 		command string
@@ -552,6 +562,8 @@ func TestBadRequests(t *testing.T) {
 		{"netns is a file", "ADD", without("CNI_NETNS", plugin), r.conf(nil), 4, "CNI_NETNS cannot be used"},
 		{"netns is the Node's", "ADD", without("CNI_NETNS", "/proc/self/ns/net"), r.conf(nil), 4, "the Node's own network namespace"},
 		{"no Pod named", "ADD", without("CNI_ARGS", "IgnoreUnknown=1"), r.conf(nil), 4, "K8S_POD_NAME"},
+		{"UID that is none", "ADD", without("CNI_ARGS", named+"a b"), r.conf(nil), 4, "K8S_POD_UID"},
+		{"UID without end", "ADD", without("CNI_ARGS", named+strings.Repeat("a", 129)), r.conf(nil), 4, "K8S_POD_UID"},
 		{"no container", "DEL", without("CNI_CONTAINERID", ""), r.conf(nil), 4, "CNI_CONTAINERID"},
 		{"check without the result", "CHECK", good, r.conf(nil), 7, "prevResult is missing"},
 		{"check of nobody", "CHECK", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}), 3, "container c1"},

@@ -9,6 +9,8 @@ import (
 	"context"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
@@ -20,6 +22,7 @@ type Attachment struct {
 	Netns        string // path, such as "/var/run/netns/cni-..."
 	PodNamespace string
 	PodName      string
+	PodUID       types.UID      // "" where the runtime gave none, and for one that an earlier version made
 	PortName     string         // the host's end of the veth pair, and the port's name in OVSDB
 	Network      string         // name of its network configuration; "" as networkOf says
 	MAC          string         // the Pod's

@@ -51,6 +51,7 @@ type Interface struct {
 	Netns    string `json:"netns,omitempty"`    // path of the Pod's network namespace
 	PortName string `json:"portName,omitempty"` // the host's end of the veth pair
 	MAC      string `json:"mac,omitempty"`      // of the Pod's end
+	PodUID   string `json:"podUID,omitempty"`   // where the runtime gave it
 	Network  string `json:"network,omitempty"`  // name of its network configuration, where it is not the usual one
 }
 
