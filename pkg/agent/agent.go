@@ -465,6 +465,13 @@ func (a *Agent) watchTables() {
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
 	t.flows.WatchPolicies(func() { p.policies = true })
+	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
+		for _, c := range changes {
+			if at, ok := t.attachments.Get(c.Key); ok && at.PodUID == "" && c.New.UID != "" {
+				a.attachments.adopt(at.PortName, c.New.UID)
+			}
+		}
+	})
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.engine.WatchProblems(func(added, removed []problem.Problem) {
 		for _, p := range added {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -90,6 +92,19 @@ func (a *attachments) number(port string) uint32 {
 	return n
 }
 
+// adopt records the UID of the Pod at a port whose attachment has none.
+func (a *attachments) adopt(port string, uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, at := range a.byID {
+		if at.PortName == port && at.PodUID == "" {
+			at.PodUID = uid
+			a.byID[id] = at
+			a.tables.attachments.Set(derive.Name(port), at)
+		}
+	}
+}
+
 // leave takes an attachment out and returns it; false when there is none, and none that is
 // still leaving.
 func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
@@ -151,12 +166,14 @@ const labelsWait = 2 * time.Second
 // Pod's labels as well, but not for long: without them the Pod starts closed, and opens when they come.
 func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 	a.attachments.put(at)
-	labelled, cancel := context.WithTimeout(ctx, labelsWait)
-	defer cancel()
-	_ = a.await(labelled, func() (bool, error) {
-		_, planned := a.planned(at)
-		return planned && !a.tables.flows.Closed(at.PortName), nil
-	})
+	if at.PodUID != "" { // else nothing says whose labels they are before the kubelet has reported the address
+		labelled, cancel := context.WithTimeout(ctx, labelsWait)
+		defer cancel()
+		_ = a.await(labelled, func() (bool, error) {
+			_, planned := a.planned(at)
+			return planned && !a.tables.flows.Closed(at.PortName), nil
+		})
+	}
 	failed := func(err error) error { return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err) }
 	for {
 		var declared, number ofp.Port

@@ -222,7 +222,7 @@ func (a *Agent) debugPorts(*http.Request) (any, error) {
 		}
 		if at, ok := cni.FromExternalIDs(name, p.ExternalIDs); ok {
 			out.Pod = at.PodNamespace + "/" + at.PodName
-			out.MAC, out.IfName, out.ContainerID = at.MAC, at.IfName, at.ContainerID
+			out.MAC, out.IfName, out.ContainerID, out.PodUID = at.MAC, at.IfName, at.ContainerID, string(at.PodUID)
 			for _, ip := range at.IPs {
 				out.IPs = append(out.IPs, ip.Addr().String())
 			}

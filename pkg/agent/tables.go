@@ -126,7 +126,9 @@ func newTables(c config.Config, nodeName string) *tables {
 	e := derive.New()
 	t := &tables{engine: e, config: c, nodeName: nodeName}
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
-	t.policies = policy.NewTables(e, nodeName)
+	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
+	attached := derive.NewTable(e, "policy-attachments", t.policyAttachment, derive.KeysOf(t.attachments))
+	t.policies = policy.NewTables(e, nodeName, attached)
 	if c.StretchedPolicies() {
 		t.policies.Stretched()
 	}
@@ -137,7 +139,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.exports = derive.NewSource[derive.Object, bool](e, "serviceexports")
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
 	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
-	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
@@ -545,6 +546,17 @@ func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
 		}
 	}
 	return pod
+}
+
+// policyAttachment is what policies read of an attachment.
+func (t *tables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+	a, _ := derive.Get(r, t.attachments, port)
+	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
+	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
+	for _, ip := range a.IPs {
+		out.IPs = append(out.IPs, ip.Addr())
+	}
+	return out, nil
 }
 
 // waits says whether an attachment waits for the number of its port.

@@ -35,6 +35,7 @@ type whyEnd struct {
 	facts   *policy.PodFacts // of the Pod
 	service *derive.Object
 	note    string
+	foreign bool // an interface here of which nothing is known but the name of its Pod
 }
 
 // whyQuestion is what is asked.
@@ -168,6 +169,10 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 	case own.Cluster != "":
 		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask there", own.ip, own.Cluster)
 		return s
+	case own.foreign:
+		s.Pod, s.Node, s.Here, s.Allowed = own.Name, own.Node, true, !a.tables.policies.MaySelect(nil, namespaceOf(own.Name))
+		s.Reason = "nothing is known of its Pod: where policies could select a Pod of its Namespace nothing is allowed"
+		return s
 	case own.facts == nil:
 		s.Reason = fmt.Sprintf("%s is no Pod of this cluster: no policy judges for it", own.ip)
 		return s
@@ -202,6 +207,12 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 		}
 	}
 	return s
+}
+
+// namespaceOf is the Namespace of "namespace/name".
+func namespaceOf(pod string) string {
+	namespace, _, _ := strings.Cut(pod, "/")
+	return namespace
 }
 
 // unknownNumber is said of clients in other clusters whose labels have no number yet.
@@ -342,10 +353,16 @@ func (a *Agent) end(field, text, cluster string) (whyEnd, error) {
 		return whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}, nil
 	case !isPod:
 		return whyEnd{}, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with hostNetwork, or one that has ended, give the address", field, object)
-	case len(facts.IPs) == 0:
+	}
+	addresses := a.tables.policies.AddressesOf(object)
+	if len(addresses) == 0 && len(facts.IPs) > 0 {
+		return whyEnd{}, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which another Pod has: "+
+			"for policies the Pod has no address", field, object, facts.IPs, facts.Node)
+	}
+	if len(addresses) == 0 {
 		return whyEnd{}, fmt.Errorf("%s: Pod %s has no address yet: wait until it runs", field, object)
 	}
-	ip := facts.IPs[0] // the IPv4 addresses come first
+	ip := addresses[0] // the IPv4 addresses come first
 	return whyEnd{WhyEnd: api.WhyEnd{Kind: "Pod", Name: object.String(), Address: ip.String(), Node: facts.Node}, ip: ip, pod: object, facts: &facts}, nil
 }
 
@@ -398,13 +415,20 @@ const importedPrefix = "antrea-mc-"
 // endAt says whose an address is.
 func (a *Agent) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
-	switch pods := a.tables.policies.PodsAt(ip); {
-	case len(pods) == 1:
-		f, _ := a.tables.policies.Pods.Get(pods[0])
-		e.Kind, e.Name, e.Node, e.pod, e.facts = "Pod", pods[0].String(), f.Node, pods[0], &f
+	who, occupied := a.tables.policies.OccupantAt(ip)
+	switch claims := a.tables.policies.Claims(ip); {
+	case occupied && who.Known:
+		f, _ := a.tables.policies.Pods.Get(who.Pod)
+		e.Kind, e.Name, e.Node, e.pod, e.facts = "Pod", who.Pod.String(), f.Node, who.Pod, &f
 		return e
-	case len(pods) > 1:
-		e.note = fmt.Sprintf("%d Pods claim %s, so none of them has it for policies: %v", len(pods), ip, pods)
+	case occupied:
+		e.Kind, e.Name, e.Node, e.foreign = "Pod", who.Pod.String(), a.options.NodeName, true
+		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its UID: "+
+			"it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
+		return e
+	case len(claims) > 0:
+		e.note = fmt.Sprintf("the status of %v has %s, which the Pod's Node cannot have (podCIDRs): "+
+			"for policies it is none of these Pods", claims, ip)
 		return e
 	}
 	p, _ := a.tables.peering.Get(self)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -228,8 +230,12 @@ func TestWhyBadInput(t *testing.T) {
 	a := newAsked(t)
 	a.serve("db", a.db.IPs[0].Addr().String())
 	a.world.objects["default/new"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "new"}, Spec: corev1.PodSpec{NodeName: "node-2"}}
+	lying := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lying"}, Spec: corev1.PodSpec{NodeName: "node-2"}}
+	lying.Status.PodIPs = []corev1.PodIP{{IP: a.db.IPs[0].Addr().String()}}
+	a.world.objects["default/lying"] = lying
 	a.settle()
 	for query, want := range map[string]string{
+		"from=default/lying&to=default/web&port=1":                "Node node-2 cannot have (podCIDRs)",
 		"to=default/db&port=1":                                    "from is missing: give a Pod or Service as namespace/name, or an address",
 		"from=default/web":                                        "to is missing",
 		"from=web&to=default/web&port=1":                          `from: "web" is neither`,
@@ -258,11 +264,28 @@ func TestWhyBadInput(t *testing.T) {
 	}
 }
 
+// hasAddress says whether an address of a Pod's status counts: here an interface has it, elsewhere its Node can.
+func (w *world) hasAddress(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool {
+		if p.Spec.NodeName == ownName {
+			return slices.ContainsFunc(slices.Collect(maps.Values(w.pods)), func(a cni.Attachment) bool {
+				return a.PodName == p.Name && a.IPs[0].Addr().String() == ip.IP
+			})
+		}
+		n := w.nodes[p.Spec.NodeName]
+		return n != nil && slices.ContainsFunc(n.Spec.PodCIDRs, func(text string) bool {
+			r, err := netip.ParsePrefix(text)
+			return err == nil && r.Contains(netip.MustParseAddr(ip.IP))
+		})
+	})
+}
+
 // askWhy asks about connections of Pods of this Node. Where the switch can be asked it has to agree.
 func (w *walk) askWhy() {
 	w.t.Helper()
 	r := rand.New(rand.NewPCG(w.seed, uint64(w.number))) // the walk goes where it goes without questions
 	pods := w.world.podObjects()
+	maps.DeleteFunc(pods, func(_ string, p *corev1.Pod) bool { return !w.world.hasAddress(p) })
 	here := maps.Clone(pods)
 	maps.DeleteFunc(here, func(_ string, p *corev1.Pod) bool { return p.Spec.NodeName != ownName })
 	if len(here) == 0 {

@@ -270,7 +270,8 @@ type local struct {
 func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []problem.Problem) {
 	pod, _ := derive.Get(r, t.Pods, port)
 	l = local{pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, ips: pod.IPs}
-	i, _ := derive.Get(r, t.Policy.Identities, l.pod)
+	attached, _ := derive.Get(r, t.Policy.Attached, port)
+	i := attached.Identity
 	if i == "" {
 		return local{}, nil // nothing is known of it, and its new packets are dropped where policies may select it
 	}

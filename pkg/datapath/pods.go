@@ -24,7 +24,7 @@ func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []p
 	if problems := t.refused(r, localPod(port), object, pod.claims()); problems != nil {
 		return flow.Entries{}, problems
 	}
-	identity := t.identity(r, object)
+	identity := t.identity(r, port, pod)
 	flows := []flow.Flow{back(pod.Port)}
 	for _, ip := range pod.IPs {
 		flows = append(flows,
@@ -88,8 +88,8 @@ func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {
 	return append(actions, more...)
 }
 
-// Closed says whether the Pod at a port is denied everything, since its labels are not known. It may be called from any
-// goroutine.
+// Closed says whether the Pod at a port is denied everything, since it or its labels are not known. It may be called
+// from any goroutine.
 func (t *Tables) Closed(port string) bool {
 	unknown := load(sender, unknownIdentity)[0]
 	return slices.ContainsFunc(t.Entries(PodOwner(port)).Flows, func(f flow.Flow) bool {

@@ -74,13 +74,14 @@ type podIdentity struct {
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns that of a Pod. While it is not known it is none, or in a Namespace with policies the one that
+// identity returns that of the Pod at a port. While it is not known it is none, or in a Namespace with policies the one that
 // is denied everything: a Pod starts closed.
-func (t *Tables) identity(r *derive.Reader, pod problem.Object) podIdentity {
+func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.Policy == nil {
 		return podIdentity{}
 	}
-	i, _ := derive.Get(r, t.Policy.Identities, derive.Object{Namespace: pod.Namespace, Name: pod.Name})
+	attached, _ := derive.Get(r, t.Policy.Attached, port)
+	i := attached.Identity
 	if i == "" {
 		out := podIdentity{clusterSet: policy.UnknownClusterSet}
 		if t.Policy.MaySelect(r, pod.Namespace) {

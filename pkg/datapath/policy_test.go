@@ -71,6 +71,7 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 			hearOther(p.policy, derive.Object{Namespace: namespace, Name: name}, o)
 		},
 	})
+	p.Faithful = true
 	var err error
 	if p.sw, err = oftest.New(Program); err != nil {
 		t.Fatal(err)

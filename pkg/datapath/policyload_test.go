@@ -79,6 +79,7 @@ func newPolicyLoad(t *testing.T) *policyLoad {
 		}
 		l.label(p.Name, app, p.IPs[0].String())
 	}
+	l.policy.Nodes.Set(derive.Object{Name: "node-2"}, policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.11.1.0/24")}})
 	for i := range 50 { // others that rules name
 		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("peer", i), Labels: map[string]string{"app": fmt.Sprint("peer-", i)}}}
 		o.Spec.NodeName, o.Status.PodIPs = "node-2", []corev1.PodIP{{IP: fmt.Sprint("10.11.1.", 10+i)}}

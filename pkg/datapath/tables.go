@@ -34,7 +34,7 @@ type Inputs struct {
 	Slices *derive.Index[derive.Object, derive.Object, service.SliceFacts]
 	// Exported are the Services that other clusters may use.
 	Exported derive.Readable[derive.Object, bool]
-	// Policy are the policies of this Node's Pods; nil means that there are none.
+	// Policy are the policies of this Node's Pods; nil means that there are none. Its attachments have the ports of Pods.
 	Policy *policy.Tables
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool

@@ -19,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -47,17 +48,18 @@ type sources struct {
 
 func newSources(s State) *sources {
 	e := derive.New()
+	pods := derive.NewSource[derive.Name, Pod](e, "pods")
 	c := &sources{
 		State: s, engine: e, held: map[flow.Owner]flow.Entries{},
 		node:      derive.NewSource[derive.Name, Node](e, "node"),
-		pods:      derive.NewSource[derive.Name, Pod](e, "pods"),
+		pods:      pods,
 		remotes:   derive.NewSource[derive.Name, RemoteNode](e, "remote-nodes"),
 		frontends: derive.NewSource[derive.Object, []service.Frontend](e, "frontends"),
 		peering:   derive.NewSource[derive.Name, peering.Peering](e, "peering"),
 		ways:      derive.NewSource[WayEnd, uint32](e, "ways"),
 		slices:    derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices"),
 		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
-		policy:    policy.NewTables(e, s.Node.Name),
+		policy:    policy.NewTables(e, s.Node.Name, attachments(e, pods)),
 	}
 	if s.Node.Stretched {
 		c.policy.Stretched()
@@ -78,6 +80,14 @@ func newSources(s State) *sources {
 		s.Loaded()
 	}
 	return c
+}
+
+// attachments are those of Pods: their status tells whose they are.
+func attachments(e *derive.Engine, pods *derive.Source[derive.Name, Pod]) policy.Attachments {
+	return derive.NewTable(e, "attachments", func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+		pod, _ := derive.Get(r, pods, port)
+		return policy.Attachment{Pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, Sandbox: string(port), IPs: pod.IPs}, nil
+	}, derive.KeysOf(pods))
 }
 
 // fill writes the State into the sources, as a list of all objects does.

@@ -35,7 +35,7 @@ func (c closed) asks(d Direction) (Verdict, string) {
 	for _, p := range c.engine.Problems() {
 		problems = append(problems, p.String())
 	}
-	in := Connection{From: c.Walk.Addresses["node-1"][5], To: c.Walk.Addresses["node-1"][1], Protocol: corev1.ProtocolTCP, Port: 80}
+	in := Connection{From: c.Walk.Addresses["node-1"][4], To: c.Walk.Addresses["node-1"][0], Protocol: corev1.ProtocolTCP, Port: 80}
 	if d == Egress {
 		in.From, in.To = in.To, in.From
 	}

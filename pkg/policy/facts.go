@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -23,8 +24,10 @@ type PodFacts struct {
 	Labels  string // in normal form
 	Account string // its ServiceAccount
 	Node    string
-	IPs     []netip.Addr // of both families, sorted
-	Ports   []NamedPort  // of its containers, sorted
+	UID     types.UID    // as the runtime knows it: that of a static Pod is not its mirror's
+	Created int64        // seconds since 1970
+	IPs     []netip.Addr // that its status claims, of both families, sorted; see Tables.AddressesOf
+	Ports   []NamedPort  // of its containers and sidecars, sorted, each name once for a protocol
 }
 
 // NamedPort is a port that a container gives a name.
@@ -51,7 +54,10 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	}
 	f := PodFacts{
 		Labels: unique.Make(normalForm(p.Labels)).Value(), Account: unique.Make(p.Spec.ServiceAccountName).Value(),
-		Node: unique.Make(p.Spec.NodeName).Value(),
+		Node: unique.Make(p.Spec.NodeName).Value(), UID: uidOf(p),
+	}
+	if !p.CreationTimestamp.IsZero() {
+		f.Created = p.CreationTimestamp.Unix()
 	}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
@@ -60,16 +66,42 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	}
 	slices.SortFunc(f.IPs, netip.Addr.Compare)
 	f.IPs = slices.Compact(f.IPs)
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		for _, port := range c.Ports {
-			if port.Name != "" && port.ContainerPort >= 1 && port.ContainerPort <= 65535 {
-				f.Ports = append(f.Ports, NamedPort{portName{port.Name, protocolOf(port.Protocol)}, uint16(port.ContainerPort)})
+	f.Ports = namedPortsOf(p)
+	return f
+}
+
+// uidOf returns the UID that the kubelet gives the runtime. The API server's object of a static Pod is a mirror with a
+// UID of its own, and has the Pod's in an annotation.
+func uidOf(p *corev1.Pod) types.UID {
+	if uid := p.Annotations[corev1.MirrorPodAnnotationKey]; uid != "" {
+		return types.UID(uid)
+	}
+	return p.UID
+}
+
+// namedPortsOf returns what the names of ports mean, as EndpointSlices have it: containers count, then sidecars (init
+// containers that are restarted always). Other init containers have ended when the Pod serves. Of a name that is given
+// twice the first counts.
+func namedPortsOf(p *corev1.Pod) (out []NamedPort) {
+	add := func(ports []corev1.ContainerPort) {
+		for _, port := range ports {
+			name := portName{port.Name, protocolOf(port.Protocol)}
+			taken := slices.ContainsFunc(out, func(n NamedPort) bool { return n.portName == name })
+			if port.Name != "" && port.ContainerPort >= 1 && port.ContainerPort <= 65535 && !taken {
+				out = append(out, NamedPort{name, uint16(port.ContainerPort)})
 			}
 		}
 	}
-	slices.SortFunc(f.Ports, func(a, b NamedPort) int { return cmp.Or(a.Compare(b.portName), cmp.Compare(a.Port, b.Port)) })
-	f.Ports = slices.Compact(f.Ports)
-	return f
+	for _, c := range p.Spec.Containers {
+		add(c.Ports)
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c.Ports)
+		}
+	}
+	slices.SortFunc(out, func(a, b NamedPort) int { return a.Compare(b.portName) })
+	return out
 }
 
 func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }

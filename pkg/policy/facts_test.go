@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -91,7 +92,8 @@ func TestNormalForm(t *testing.T) {
 // TestCost counts what one change evaluates in a cluster of 200 Namespaces.
 func TestCost(t *testing.T) {
 	e := derive.New()
-	tables := NewTables(e, "node-1")
+	tables := NewTables(e, "node-1", nil)
+	tables.Nodes.Set(derive.Object{Name: "node-3"}, NodeFacts{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}})
 	pod := func(namespace, name, app, node, ip string) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}}, Spec: corev1.PodSpec{NodeName: node}}
 		p.Status.PodIPs = []corev1.PodIP{{IP: ip}}

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"net/netip"
-
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
@@ -26,8 +24,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	}
 	if c.ClusterSet != 0 {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
-	} else if at := t.PodsAt(other); len(at) > 0 {
-		h.Peer, _ = t.Identities.Get(at[0])
+	} else if who, ok := t.OccupantAt(other); ok {
+		h.Peer = who.Identity
 	} else if d == Egress {
 		h.Peer = t.serverAt(other)
 	}
@@ -44,20 +42,21 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 // tables decide as the Pods' Nodes do.
 func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
-	out := NewTables(e, t.node)
+	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")
+	out := NewTables(e, t.node, attachments)
 	out.stretched = t.stretched
 	namespaces := map[string]bool{"": true} // policies of the whole cluster are under this one
 	for _, pod := range pods {
-		f, _ := t.Pods.Get(pod)
-		for _, ip := range f.IPs {
-			for _, same := range t.byIP.Keys(Addr{ip}) { // which leaves the address to none of them
-				f, _ := t.Pods.Get(same)
-				f.Node = t.node
-				out.Pods.Set(same, f)
-				namespaces[same.Namespace] = true
-			}
+		f, ok := t.Pods.Get(pod)
+		if !ok {
+			continue
 		}
+		f.Node, f.IPs = t.node, t.AddressesOf(pod)
+		out.Pods.Set(pod, f)
+		attachments.Set(derive.Name(pod.String()), Attachment{Pod: pod, UID: f.UID, IPs: f.IPs})
+		namespaces[pod.Namespace] = true
 	}
+	attachments.Loaded()
 	for namespace := range namespaces {
 		labels, _ := t.Namespaces.Get(derive.Object{Name: namespace})
 		out.Namespaces.Set(derive.Object{Name: namespace}, labels)
@@ -88,9 +87,6 @@ func copyRows[V any](to, from *derive.Source[derive.Object, V]) {
 		to.Set(row.Key, row.Value)
 	}
 }
-
-// PodsAt are the Pods that claim an address.
-func (t *Tables) PodsAt(a netip.Addr) []derive.Object { return t.byIP.Keys(Addr{a}) }
 
 // Facts are those of a policy that applies to Pods of this Node.
 func (t *Tables) Facts(k Key) Facts {

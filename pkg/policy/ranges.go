@@ -3,7 +3,6 @@ package policy
 import (
 	"cmp"
 	"net/netip"
-	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -54,39 +53,27 @@ func (t *Tables) podRanges(e *derive.Engine) {
 		derive.KeysOfIndex(byLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs have an address, "" for none. Of podCIDRs that overlap the longest
-// counts; of Nodes that have the same one, this Node and then the first by name. This is where packets to the
-// address are sent, too (datapath, claims).
+// nodeOf returns the name of the Node whose podCIDRs have an address, "" for none; r is nil between two passes. Of
+// podCIDRs that overlap the longest counts; of Nodes that have the same one, this Node and then the first by name. This
+// is where packets to the address are sent, too (datapath, claims).
 func (t *Tables) nodeOf(r *derive.Reader, a netip.Addr) string {
-	for _, length := range derive.All(r, t.lengths) {
+	lengths := t.lengths.All
+	if r != nil {
+		lengths = func() []derive.Row[rangeLength, bool] { return derive.All(r, t.lengths) }
+	}
+	for _, length := range lengths() {
 		if p, ok := length.Key.around(a); ok {
-			if rows := derive.List(r, t.ranges, p); len(rows) > 0 {
-				names := make([]string, len(rows))
-				for i, row := range rows {
-					names[i] = row.Key.Name
-				}
-				return t.firstNode(names)
+			if rows := list(r, t.Nodes, t.ranges, p); len(rows) > 0 {
+				return t.firstNode(rows)
 			}
 		}
 	}
 	return ""
 }
 
-// NodeAt is nodeOf for questions between two passes.
-func (t *Tables) NodeAt(a netip.Addr) string {
-	for _, length := range t.lengths.All() {
-		if p, ok := length.Key.around(a); ok {
-			if keys := t.ranges.Keys(p); len(keys) > 0 {
-				names := make([]string, len(keys))
-				for i, k := range keys {
-					names[i] = k.Name
-				}
-				return t.firstNode(names)
-			}
-		}
-	}
-	return ""
-}
+// NodeAt returns the name of the Node whose podCIDRs have an address, "" for none. It is called between two passes
+// (derive.Engine.Do).
+func (t *Tables) NodeAt(a netip.Addr) string { return t.nodeOf(nil, a) }
 
 // around returns the range of this length that has an address; false for one of the other family.
 func (l rangeLength) around(a netip.Addr) (podRange, bool) {
@@ -94,13 +81,12 @@ func (l rangeLength) around(a netip.Addr) (podRange, bool) {
 	return podRange{p}, err == nil && a.Is6() == l.v6
 }
 
-// firstNode chooses the Node that a range counts for.
-func (t *Tables) firstNode(names []string) string {
-	first := names[0]
-	for _, name := range names[1:] {
-		if first != t.node && (name == t.node || strings.Compare(name, first) < 0) {
-			first = name
+// firstNode chooses the Node that a range counts for. The rows are in the order of their names.
+func (t *Tables) firstNode(rows []derive.Row[derive.Object, NodeFacts]) string {
+	for _, row := range rows {
+		if row.Key.Name == t.node {
+			return t.node
 		}
 	}
-	return first
+	return rows[0].Key.Name
 }

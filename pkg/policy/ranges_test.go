@@ -12,7 +12,7 @@ import (
 
 func TestNodeAt(t *testing.T) {
 	e := derive.New()
-	tables := NewTables(e, "node-5")
+	tables := NewTables(e, "node-5", nil)
 	for name, ranges := range map[string][]string{
 		"node-1": {"10.10.1.0/24", "fd00:1::/64"},
 		"node-2": {"10.10.2.0/24"},

@@ -236,15 +236,17 @@ func (t *Tables) targets(d Direction, f ruleFacts, applied, peers []Identity, r 
 	for _, name := range f.Named {
 		for _, row := range derive.List(r, t.byPort, name) {
 			i, _ := derive.Get(r, t.Identities, row.Key)
-			switch {
-			case d == Ingress && (row.Value.Node != t.node || !slices.Contains(applied, i)),
-				d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(row.Value.IPs, f.inBlock):
+			if d == Ingress && (row.Value.Node != t.node || !slices.Contains(applied, i)) {
+				continue
+			}
+			ips := t.addressesOfPod(r, row.Key, row.Value)
+			if d == Egress && !f.AnyPeer && !slices.Contains(peers, i) && !slices.ContainsFunc(ips, f.inBlock) {
 				continue
 			}
 			for _, p := range row.Value.Ports {
 				if p.portName == name {
 					port := PortRange{Protocol: name.Protocol, From: p.Port, To: p.Port}
-					ends[port] = append(ends[port], row.Value.IPs...)
+					ends[port] = append(ends[port], ips...)
 				}
 			}
 		}

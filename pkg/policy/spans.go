@@ -113,7 +113,7 @@ func SpanFactsOf(p *corev1.Pod) PodFacts {
 	if f.Node == "" {
 		return PodFacts{}
 	}
-	f.IPs, f.Ports = nil, nil
+	f.IPs, f.Ports, f.UID, f.Created = nil, nil, "", 0
 	return f
 }
 

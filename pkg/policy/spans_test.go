@@ -39,7 +39,7 @@ func TestSpans(t *testing.T) {
 	engines := map[string]*derive.Engine{"node-1": derive.New(), "node-2": derive.New()}
 	nodes := map[string]*Tables{}
 	for name, e := range engines {
-		nodes[name] = NewTables(e, name).Stretched()
+		nodes[name] = NewTables(e, name, nil).Stretched()
 		nodes[name].Loaded()
 	}
 	engine := derive.New()

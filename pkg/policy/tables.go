@@ -109,6 +109,8 @@ type Tables struct {
 	PodAddresses     *derive.Source[derive.Object, RemotePods]
 	// Learned are addresses of names of DNS (NameOf), sorted: those that were answered to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
+	// Attached says whose the interfaces on this Node's switch are, by port.
+	Attached *derive.Table[derive.Name, Attached]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
 	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
@@ -127,6 +129,10 @@ type Tables struct {
 	Addresses *derive.Table[Addr, uint32]
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
 	LocalVersions *derive.Table[Key, Version]
+
+	attachments   Attachments
+	attachmentsAt *derive.Index[Addr, derive.Name, Attachment]
+	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
 
 	node      string
 	stretched bool
@@ -194,11 +200,13 @@ func (t *Tables) Stretched() *Tables {
 	return t
 }
 
-// NewTables adds the tables of the Node of this name to an engine.
-func NewTables(e *derive.Engine, node string) *Tables {
+// NewTables adds the tables of the Node of this name to an engine. attachments are the interfaces of its Pods; nil
+// means that there are none.
+func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
 	t := &Tables{node: node, texts: map[Selector]parsed{}}
 	t.sources(e)
 	t.identities(e)
+	t.attachedTables(e, attachments)
 	t.policies(e)
 	return t
 }
@@ -321,7 +329,8 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.Rules = derive.NewTable(e, "policy-rules", t.rule, keys)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
-	t.Addresses = derive.NewTable(e, "identity-addresses", t.address, derive.KeysOfIndex(t.byIP), derive.KeysOfIndex(t.remoteAt))
+	t.Addresses = derive.NewTable(e, "identity-addresses", t.address,
+		derive.KeysOfIndex(t.byIP), derive.KeysOfIndex(t.attachmentsAt), derive.KeysOfIndex(t.remoteAt))
 }
 
 func labelsOfNamespace(_ derive.Object, text string) []label {
@@ -371,10 +380,15 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	return identityOf(namespace, pod.Labels, ""), nil
 }
 
-// MaySelect says whether any policy may apply to a Pod of a Namespace, whatever its labels are.
+// MaySelect says whether any policy may apply to a Pod of a Namespace, whatever its labels are. Of a Pod whose
+// Namespace is not known ("") any may. r is nil between two passes.
 func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
+	if namespace == "" {
+		return true
+	}
 	for kind := range Kinds {
-		if len(derive.List(r, t.subjects[kind], derive.Name(namespace))) > 0 || len(derive.List(r, t.subjects[kind], "")) > 0 {
+		of := t.Policies[kind]
+		if len(list(r, of, t.subjects[kind], derive.Name(namespace))) > 0 || len(list(r, of, t.subjects[kind], "")) > 0 {
 			return true
 		}
 	}
@@ -574,24 +588,15 @@ func LabelIdentityOf(l *mcv1alpha1.LabelIdentity) LabelIdentity {
 	return LabelIdentity{Identity(l.Spec.Label), l.Spec.ID}
 }
 
-// address is the number of the Pod that has an address, where a rule asks for it. Of several Pods that claim one
-// address none has it: who sends from there is not known.
+// address is the number of the Pod that has an address, where a rule asks for it.
 func (t *Tables) address(a Addr, r *derive.Reader) (uint32, []problem.Problem) {
-	var holder Identity
-	here := derive.List(r, t.byIP, a)
-	if len(here) == 0 {
+	who, ok := t.occupant(r, a)
+	if !ok {
 		return t.remoteAddress(a, r), nil
 	}
-	for _, row := range here {
-		i, _ := derive.Get(r, t.Identities, row.Key)
-		if i == "" || holder != "" && i != holder {
-			return 0, nil
-		}
-		holder = i
-	}
-	if len(derive.List(r, t.named, holder)) == 0 {
+	if who.Identity == "" || len(derive.List(r, t.named, who.Identity)) == 0 {
 		return 0, nil
 	}
-	n, _ := derive.Get(r, t.Numbers, holder)
+	n, _ := derive.Get(r, t.Numbers, who.Identity)
 	return n, nil
 }

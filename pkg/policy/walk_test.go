@@ -28,19 +28,40 @@ var (
 type world struct {
 	*policytest.Walk
 	*Tables
-	engine *derive.Engine
+	engine      *derive.Engine
+	attachments *derive.Source[derive.Name, Attachment]
 }
 
 func newWorld(seed uint64) *world {
 	w := &world{engine: derive.New()}
-	w.Tables = NewTables(w.engine, "node-1").Stretched()
+	w.attachments = derive.NewSource[derive.Name, Attachment](w.engine, "attachments")
+	w.attachments.Loaded()
+	w.Tables = NewTables(w.engine, "node-1", w.attachments).Stretched()
 	w.Loaded()
-	var all []netip.Addr
-	for i := range 12 {
-		all = append(all, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
-	}
-	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": all, "node-2": all}, w.hears())
+	here, far := policytest.TwoRanges()
+	watch := w.hears()
+	watch.Attached = func(port string, a policytest.Attached) { w.attachments.Set(derive.Name(port), attachmentOf(a)) }
+	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, watch)
 	return w
+}
+
+// attachmentOf is none for an interface without addresses.
+func attachmentOf(a policytest.Attached) Attachment {
+	if len(a.IPs) == 0 {
+		return Attachment{}
+	}
+	namespace, name, _ := strings.Cut(a.Pod, "/")
+	return Attachment{Pod: derive.Object{Namespace: namespace, Name: name}, UID: a.UID, Sandbox: a.IPs[0].String(), IPs: a.IPs}
+}
+
+// attachmentsOf are the interfaces of a cluster, for other tables.
+func attachmentsOf(e *derive.Engine, c policytest.Cluster) Attachments {
+	s := derive.NewSource[derive.Name, Attachment](e, "attachments")
+	for port, a := range c.Attached {
+		s.Set(derive.Name(port), attachmentOf(a))
+	}
+	s.Loaded()
+	return s
 }
 
 // hears fills the tables.
@@ -139,7 +160,9 @@ func fill(t *Tables, c policytest.Cluster) {
 	t.Loaded()
 }
 
-func (w *world) address() netip.Addr { return policytest.Pick(w.Walk, w.Walk.Addresses["node-1"]...) }
+func (w *world) address() netip.Addr {
+	return policytest.Pick(w.Walk, w.Walk.Addresses[policytest.Pick(w.Walk, "node-1", "node-2")]...)
+}
 
 // ask compares answers about random connections of this Node's Pods with the specification's.
 func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked, denied int) {
@@ -150,7 +173,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 	}
 	for range questions {
 		pod := policytest.Pick(w.Walk, here...)
-		own := netip.MustParseAddr(policytest.Pick(w.Walk, pod.Status.PodIPs...).IP)
+		own := policytest.Pick(w.Walk, w.Own(pod)...)
 		other := w.address()
 		if w.IntN(4) == 0 {
 			other = netip.MustParseAddr(policytest.Pick(w.Walk, "198.51.100.7", "198.51.100.8", "203.0.113.1", "fd00::1"))
@@ -186,6 +209,19 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 	return asked, denied
 }
 
+// checkAttached compares whose the interfaces are with the specification.
+func (w *world) checkAttached(t *testing.T, what string, answers map[string]int) {
+	t.Helper()
+	for port, a := range w.Cluster.Attached {
+		have, _ := w.Tables.Attached.Get(derive.Name(port))
+		pod := w.Of(a)
+		if have.Known != (pod != nil) || pod != nil && have.UID != pod.UID || pod == nil && (have.Identity != "" || have.UID != a.UID) {
+			t.Fatalf("%s: interface %s of %+v: %+v, the specification says %+v", what, port, a, have, pod)
+		}
+		answers[map[bool]string{true: "known", false: "nothing known"}[have.Known]]++
+	}
+}
+
 // TestWalk changes Pods, Namespaces and policies at random. After each step the tables answer as the specification
 // does, and equal those that are made from nothing.
 func TestWalk(t *testing.T) {
@@ -194,10 +230,11 @@ func TestWalk(t *testing.T) {
 	for step := range *walkSteps {
 		what := w.Step()
 		w.engine.Pass()
+		w.checkAttached(t, what, answers)
 		a, d := w.ask(t, 20, answers)
 		asked, denied = asked+a, denied+d
 		e := derive.New()
-		fresh := NewTables(e, "node-1").Stretched()
+		fresh := NewTables(e, "node-1", attachmentsOf(e, w.Cluster)).Stretched()
 		fill(fresh, w.Cluster)
 		e.Pass()
 		if diff := cmp.Diff(text(fresh), text(w.Tables)); diff != "" {
@@ -212,6 +249,9 @@ func TestWalk(t *testing.T) {
 	}
 	if answers["to another cluster"] == 0 {
 		t.Error("no connection went to a Pod of another cluster that a rule names: the walk is too tame")
+	}
+	if answers["nothing known"] < 100 || answers["known"] < 100 {
+		t.Error("interfaces were all of known Pods, or none was: the walk is too tame")
 	}
 	if answers["Reject"] == 0 {
 		t.Error("no connection was rejected: the walk is too tame")

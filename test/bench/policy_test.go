@@ -21,6 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -55,8 +56,12 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 	nodes := derive.NewSource[derive.Name, datapath.RemoteNode](e, "remote-nodes")
 	peers := derive.NewSource[derive.Name, peering.Peering](e, "peering")
 	exported := derive.NewSource[derive.Object, bool](e, "exported")
-	p := policies{Tables: policy.NewTables(e, node), engine: e, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]bool{}, sync: sync}
-	p.pods = derive.NewSource[derive.Name, datapath.Pod](e, "pods")
+	pods := derive.NewSource[derive.Name, datapath.Pod](e, "pods")
+	attachments := derive.NewTable(e, "attachments", func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+		pod, _ := derive.Get(r, pods, port)
+		return policy.Attachment{Pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, Sandbox: string(port), IPs: pod.IPs}, nil
+	}, derive.KeysOf(pods))
+	p := policies{Tables: policy.NewTables(e, node, attachments), engine: e, pods: pods, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]bool{}, sync: sync}
 	p.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: self, Pods: p.pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService,
 		Peering: peers, Exported: exported, Policy: p.Tables,
@@ -113,7 +118,18 @@ func (p policies) count() (all, addresses int) {
 	return all, addresses
 }
 
-func policyNode(n int) string      { return fmt.Sprint("node-", n%policyNodes) }
+func policyNode(n int) string { return fmt.Sprint("node-", n%policyNodes) }
+
+// policyAddress is that of Pod n of all, in the podCIDR of its Node, a /20.
+func policyAddress(n int) netip.Addr {
+	in, i := n%policyNodes, 2+n/policyNodes
+	return netip.AddrFrom4([4]byte{10, byte(in >> 4), byte(in<<4) | byte(i>>8), byte(i)})
+}
+
+func (p policies) podCIDR(node string, first netip.Addr, bits int) {
+	p.Nodes.Set(derive.Object{Name: node}, policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.PrefixFrom(first, bits).Masked()}})
+}
+
 func policyNamespace(i int) string { return fmt.Sprint("ns-", i) }
 
 func (p policies) namespace(i, team int) {
@@ -127,7 +143,7 @@ func (p policies) pod(namespace, j, app int) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: policyNamespace(namespace), Name: fmt.Sprint("pod-", j),
 		Labels: map[string]string{"app": fmt.Sprint("app-", app), "pod-template-hash": fmt.Sprint("h", app)}}}
 	pod.Spec.NodeName = policyNode(n)
-	ip := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+	ip := policyAddress(n)
 	pod.Status.PodIPs = []corev1.PodIP{{IP: ip.String()}}
 	p.Pods.Set(derive.ObjectOf(pod), policy.PodFactsOf(pod))
 	if pod.Spec.NodeName == policyNode(policyHere) {
@@ -230,6 +246,7 @@ func policyCountRow() error {
 			p.attach(o.Namespace, o.Name, ip)
 		}
 	}
+	p.podCIDR("there", netip.AddrFrom4([4]byte{10, 1, 0, 0}), 16)
 	for i := range 10_000 {
 		pod("there", i, map[string]string{"peer": "yes", "app": fmt.Sprint("app-", i%10)})
 	}

@@ -76,17 +76,19 @@ func testNames(t *testing.T, c *cluster) {
 			_ = c.client.Discovery().RESTClient().Delete().AbsPath(path, name).Do(context.Background()).Error()
 		})
 	}
+	r := newRig(t, c).withOVS()
 	for _, name := range []string{"names-client", "names-dns"} {
 		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}
 		o.Spec.NodeName, o.Spec.Containers = nodeName, []corev1.Container{{Name: "c", Image: "none"}}
-		if _, err := c.client.CoreV1().Pods("default").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		o, err := c.client.CoreV1().Pods("default").Create(t.Context(), o, metav1.CreateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
+		r.uids.Store(name, o.UID)
 		t.Cleanup(func() {
 			_ = c.client.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		})
 	}
-	r := newRig(t, c).withOVS()
 	r.ready()
 	dns, client := r.add("names-dns"), r.add("names-client")
 	serveNames(t, dns)

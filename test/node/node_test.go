@@ -170,6 +170,7 @@ type rig struct {
 	log     *buffer
 	stop    func()
 	edit    func(*config.Config) // of the agent's configuration, where not nil
+	uids    sync.Map             // of the API objects of Pods, by name
 }
 
 func newRig(t testing.TB, c *cluster) *rig {
@@ -359,9 +360,13 @@ func (r *rig) del(p *pod) {
 // call calls the plugin as a runtime does.
 func (r *rig) call(command string, p *pod) ([]byte, error) {
 	cmd := exec.Command(plugin)
+	args := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name
+	if uid, ok := r.uids.Load(p.name); ok {
+		args += fmt.Sprint(";K8S_POD_UID=", uid)
+	}
 	cmd.Env = []string{
 		"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns, "CNI_IFNAME=eth0",
-		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + p.name,
+		"CNI_ARGS=" + args,
 	}
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo","socket":%q}`, filepath.Join(r.dir, "run", "cni.sock")))
 	var stderr bytes.Buffer
@@ -485,6 +490,7 @@ func TestNode(t *testing.T) {
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 	t.Run("starts", func(t *testing.T) { testStarts(t, c) })
 	t.Run("guarded", func(t *testing.T) { testGuarded(t, c) })
+	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })

@@ -30,6 +30,9 @@ const (
 	stranger = "stranger" // the server takes nothing of it but on port open
 	caged    = "caged"    // sends to port open alone
 	banned   = "banned"   // sends to port open alone, by a rule that drops
+	outcast  = "outcast"  // the server takes nothing of it, by a rule that drops by label
+	seeker   = "seeker"   // sends nothing to Pods that are hidden, by a rule that drops by label
+	hidden   = "hidden"
 
 	openPort    = 9001
 	guardedPort = 9000
@@ -68,8 +71,12 @@ func guard(r *rig) (*pod, *witness) {
 		Egress: []crdv1beta1.Rule{
 			{Action: crdv1beta1.ActionPass, Ports: number(openPort), AppliedTo: selected(banned)},
 			{Action: crdv1beta1.ActionDrop, AppliedTo: selected(banned)},
+			{Action: crdv1beta1.ActionDrop, AppliedTo: selected(seeker), To: []crdv1beta1.Peer{{PodSelector: new(role(hidden))}}},
 		},
 	}
+	drop.Spec.Ingress = append(drop.Spec.Ingress, crdv1beta1.Rule{
+		Action: crdv1beta1.ActionDrop, AppliedTo: selected("server"), From: []crdv1beta1.Peer{{PodSelector: new(role(outcast))}},
+	})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{networkingv1.AddToScheme, crdv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -103,17 +110,25 @@ func (r *rig) startAs(name, role string) *pod {
 	return p
 }
 
-// object creates the API object of a Pod that is about to start.
+// object creates the API object of a Pod of this Node that is about to start.
 func (r *rig) object(name, role string, labels ...string) error {
+	return r.objectOn(nodeName, name, role, labels...)
+}
+
+// objectOn creates the API object of a Pod of a Node.
+func (r *rig) objectOn(node, name, role string, labels ...string) error {
 	set := map[string]string{"role": role}
 	for _, l := range labels {
 		set[l] = ""
 	}
 	pods := r.cluster.client.CoreV1().Pods("default")
-	_, err := pods.Create(r.t.Context(), &corev1.Pod{
+	o, err := pods.Create(r.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: set},
-		Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 	}, metav1.CreateOptions{})
+	if err == nil {
+		r.uids.Store(name, o.UID)
+	}
 	r.t.Cleanup(func() {
 		_ = pods.Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	})
@@ -169,7 +184,8 @@ func (w *witness) note(text string, port int) {
 }
 
 // forbidden are the ports that a role must not reach.
-var forbidden = map[string][]int{friend: {droppedPort}, stranger: {guardedPort, droppedPort}, caged: {guardedPort, droppedPort}, banned: {guardedPort, droppedPort}}
+var forbidden = map[string][]int{friend: {droppedPort}, stranger: {guardedPort, droppedPort}, caged: {guardedPort, droppedPort}, banned: {guardedPort, droppedPort},
+	outcast: {openPort, guardedPort, droppedPort}, seeker: {openPort, guardedPort, droppedPort}}
 
 // check fails the test when something forbidden has come.
 func (w *witness) check(t testing.TB, when string) {
@@ -302,6 +318,9 @@ func testStarts(t *testing.T, c *cluster) {
 					return fmt.Errorf("%s reaches the server before its labels are known", name)
 				}
 				if err := r.object(name, role); err != nil {
+					return err
+				}
+				if err := r.running(p); err != nil { // ADD had no UID: the address says that it is this Pod
 					return err
 				}
 			}

@@ -93,6 +93,7 @@ type Port struct {
 	MAC         string   `json:"mac,omitempty"`    // of the Pod for container ports, else of the port
 	IfName      string   `json:"ifName,omitempty"` // the interface's name inside the Pod
 	ContainerID string   `json:"containerID,omitempty"`
+	PodUID      string   `json:"podUID,omitempty"`
 	Error       string   `json:"error,omitempty"` // why Open vSwitch cannot use it
 }
 

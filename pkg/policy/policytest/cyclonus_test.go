@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mattfenwick/cyclonus/pkg/kube"
@@ -121,9 +122,9 @@ func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policyt
 	}
 	names := []string{""}
 	if pod := c.At(conn.To); pod != nil {
-		for _, port := range pod.Spec.Containers[0].Ports {
-			if port.Protocol == conn.Protocol && port.ContainerPort == int32(conn.Port) {
-				names = append(names, port.Name)
+		for _, name := range policytest.PortNames {
+			if n, ok := policytest.Called(pod, name, conn.Protocol); ok && n == int32(conn.Port) {
+				names = append(names, name)
 			}
 		}
 	}
@@ -139,13 +140,18 @@ func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policyt
 // engine.
 func TestCyclonus(t *testing.T) {
 	e := derive.New()
-	tables := policy.NewTables(e, "node-1")
+	attachments := derive.NewSource[derive.Name, policy.Attachment](e, "attachments")
+	attachments.Loaded()
+	tables := policy.NewTables(e, "node-1", attachments)
 	tables.Loaded()
-	var addresses []netip.Addr
-	for i := range 12 {
-		addresses = append(addresses, netip.AddrFrom4([4]byte{10, 10, 0, byte(1 + i)}))
-	}
-	w := policytest.NewWalk(*seed, map[string][]netip.Addr{"node-1": addresses, "node-2": addresses}, policytest.Watch{
+	here, far := policytest.TwoRanges()
+	addresses := slices.Concat(here, far)
+	w := policytest.NewWalk(*seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, policytest.Watch{
+		Attached: func(port string, a policytest.Attached) {
+			namespace, name, _ := strings.Cut(a.Pod, "/")
+			attachments.Set(derive.Name(port), policy.Attachment{Pod: derive.Object{Namespace: namespace, Name: name}, UID: a.UID, IPs: a.IPs})
+		},
+		Node: func(name string, n *corev1.Node) { tables.Nodes.Set(derive.Object{Name: name}, policy.NodeFactsOf(n)) },
 		Pod: func(namespace, name string, p *corev1.Pod) {
 			var f policy.PodFacts
 			if p != nil {
@@ -168,6 +174,7 @@ func TestCyclonus(t *testing.T) {
 			tables.Policies[policy.NetworkPolicy].Set(derive.ObjectOf(p), policy.FactsOf(p))
 		},
 	})
+	w.Faithful = true
 	outside := []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8"), netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("fd00::1")}
 	asked, denied := 0, 0
 	for step := range *steps {
@@ -180,7 +187,7 @@ func TestCyclonus(t *testing.T) {
 		second := judge(w.Cluster)
 		for range 20 {
 			pod := policytest.Pick(w, here...)
-			own := netip.MustParseAddr(policytest.Pick(w, pod.Status.PodIPs...).IP)
+			own := policytest.Pick(w, w.Own(pod)...)
 			other := policytest.Pick(w, append(outside, addresses...)...)
 			c := policytest.Connection{From: other, To: own, Protocol: policytest.Pick(w, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), Port: policytest.Pick[uint16](w, 53, 80, 81, 85, 8080)}
 			d := policytest.Pick(w, policy.Ingress, policy.Egress)

@@ -428,9 +428,11 @@ func (a asked) port(port *intstr.IntOrString, end *int32) bool {
 // called says whether the destination Pod gives the port this name.
 func (a asked) called(name string) bool {
 	pod := a.At(a.conn.To)
-	return pod != nil && slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool {
-		return p.Name == name && p.Protocol == a.conn.Protocol && p.ContainerPort == int32(a.conn.Port)
-	})
+	if pod == nil {
+		return false
+	}
+	n, ok := Called(pod, name, a.conn.Protocol)
+	return ok && n == int32(a.conn.Port)
 }
 
 // cluster are the decisions of SIG Network's ClusterNetworkPolicies.

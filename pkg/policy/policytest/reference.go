@@ -3,12 +3,14 @@
 package policytest
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -19,6 +21,9 @@ type Cluster struct {
 	Pods       map[string]*corev1.Pod
 	Namespaces map[string]*corev1.Namespace
 	Policies   map[string]*networkingv1.NetworkPolicy
+	// AskedNode is the name of the Node that is asked, Attached are the interfaces on its switch by port.
+	AskedNode string
+	Attached  map[string]Attached
 	Others
 }
 
@@ -66,16 +71,107 @@ func selects(s metav1.LabelSelector, set map[string]string) bool {
 	return true
 }
 
-// At is the Pod that has an address, nil for none.
+// Attached is an interface on the switch of Cluster.AskedNode.
+type Attached struct {
+	Pod string    // "namespace/name"
+	UID types.UID // "" where none was recorded
+	IPs []netip.Addr
+}
+
+// At is the Pod that has an address, nil for none that is known. On the Node that is asked the interface with the
+// address decides. Elsewhere it is a Pod of the Node whose podCIDR has the address.
 func (c Cluster) At(a netip.Addr) *corev1.Pod {
+	for _, port := range slices.Sorted(maps.Keys(c.Attached)) {
+		if slices.Contains(c.Attached[port].IPs, a) {
+			return c.Of(c.Attached[port])
+		}
+	}
+	node := c.nodeOf(a)
+	if node == c.AskedNode {
+		return nil
+	}
+	var at *corev1.Pod
 	for _, p := range c.Pods {
-		for _, ip := range p.Status.PodIPs {
-			if ip.IP == a.String() && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning {
-				return p
+		if p.Spec.NodeName != node || !counts(p) || !claims(p, a) {
+			continue
+		}
+		if at == nil || at.CreationTimestamp.Before(&p.CreationTimestamp) ||
+			at.CreationTimestamp.Equal(&p.CreationTimestamp) && p.UID < at.UID {
+			at = p
+		}
+	}
+	return at
+}
+
+// Of is the Pod that an interface is of, nil for none that is known.
+func (c Cluster) Of(at Attached) *corev1.Pod {
+	p := c.Pods[at.Pod]
+	switch {
+	case p == nil || !counts(p) || p.Spec.NodeName != c.AskedNode:
+		return nil
+	case at.UID != "" && at.UID != p.UID:
+		return nil
+	case at.UID == "" && !slices.ContainsFunc(at.IPs, func(a netip.Addr) bool { return claims(p, a) }):
+		return nil
+	}
+	return p
+}
+
+// Own are the addresses that a Pod has, sorted.
+func (c Cluster) Own(p *corev1.Pod) (out []netip.Addr) {
+	try := func(a netip.Addr) {
+		if c.At(a) == p && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	for _, at := range c.Attached {
+		for _, a := range at.IPs {
+			try(a)
+		}
+	}
+	for _, ip := range p.Status.PodIPs {
+		try(netip.MustParseAddr(ip.IP))
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// counts says whether a Pod has a network of its own, and has not ended.
+func counts(p *corev1.Pod) bool {
+	return !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+func claims(p *corev1.Pod, a netip.Addr) bool {
+	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() })
+}
+
+// nodeOf is the Node that has an address in its podCIDR: the longest; of several the Node that is asked, then the first.
+func (c Cluster) nodeOf(a netip.Addr) (node string) {
+	longest := -1
+	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
+		for _, text := range c.Nodes[name].Spec.PodCIDRs {
+			r := netip.MustParsePrefix(text)
+			if r.Contains(a) && (r.Bits() > longest || r.Bits() == longest && name == c.AskedNode) {
+				node, longest = name, r.Bits()
 			}
 		}
 	}
-	return nil
+	return node
+}
+
+// Called is the port that a Pod gives a name: containers name first, then init containers that go on beside them.
+func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) {
+	beside := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool {
+		return c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways
+	})
+	for _, c := range append(slices.Clone(p.Spec.Containers), beside...) {
+		for _, port := range c.Ports {
+			if port.Name == name && port.Protocol == protocol {
+				return port.ContainerPort, true
+			}
+		}
+	}
+	return 0, false
 }
 
 func has(types []networkingv1.PolicyType, t networkingv1.PolicyType) bool {
@@ -169,10 +265,8 @@ func (c Cluster) ports(list []networkingv1.NetworkPolicyPort, conn Connection) b
 			}
 		default:
 			if pod := c.At(conn.To); pod != nil {
-				for _, port := range pod.Spec.Containers[0].Ports {
-					if port.Name == p.Port.StrVal && port.Protocol == protocol && port.ContainerPort == int32(conn.Port) {
-						return true
-					}
+				if n, ok := Called(pod, p.Port.StrVal, protocol); ok && n == int32(conn.Port) {
+					return true
 				}
 			}
 		}

@@ -1,15 +1,18 @@
 package policytest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -21,6 +24,11 @@ type Walk struct {
 	Addresses map[string][]netip.Addr
 	// Watch hears of each change; nil objects are gone.
 	Watch Watch
+	// Faithful has each Pod of Cluster.AskedNode attached with the addresses of its status, and no Node reports
+	// addresses of others. Else interfaces outlive their Pods and come before the status, and Nodes report what they want.
+	Faithful bool
+
+	made int64 // Pods
 }
 
 // Watch is called with what has changed.
@@ -28,19 +36,56 @@ type Watch struct {
 	Pod       func(namespace, name string, p *corev1.Pod)
 	Namespace func(name string, n *corev1.Namespace)
 	Policy    func(namespace, name string, p *networkingv1.NetworkPolicy)
+	// Attached hears of interfaces of Cluster.AskedNode; one without addresses is gone.
+	Attached func(port string, a Attached)
+	// Node hears of the Nodes that there are from the beginning, where Other is nil.
+	Node func(name string, n *corev1.Node)
 	// Other hears of every other kind; without it there are none of them. A nil object of its type is gone.
 	Other func(namespace, name string, o any)
 }
 
-// NewWalk returns a Walk through a Cluster that is empty.
+// TwoRanges are addresses of Pods of two Nodes, whose podCIDRs are 10.10.0.0/29 and 10.10.0.8/29.
+func TwoRanges() (here, far []netip.Addr) {
+	for i := range 5 {
+		here = append(here, netip.AddrFrom4([4]byte{10, 10, 0, byte(2 + i)}))
+		far = append(far, netip.AddrFrom4([4]byte{10, 10, 0, byte(10 + i)}))
+	}
+	return here, far
+}
+
+// NewWalk returns a Walk through a Cluster of Nodes that have these addresses, and nothing else. The one that is asked
+// is node-1.
 func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
-	return &Walk{
+	g := &Walk{
 		Rand: rand.New(rand.NewPCG(seed, 0)), Addresses: addresses, Watch: w,
 		Cluster: Cluster{
 			Pods: map[string]*corev1.Pod{}, Namespaces: map[string]*corev1.Namespace{}, Policies: map[string]*networkingv1.NetworkPolicy{},
-			Others: newOthers(),
+			AskedNode: "node-1", Attached: map[string]Attached{}, Others: newOthers(),
 		},
 	}
+	for _, name := range slices.Sorted(maps.Keys(addresses)) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Spec.PodCIDRs = []string{around(addresses[name]).String()}
+		g.Nodes[name] = n
+		switch {
+		case w.Other != nil:
+			w.Other("", name, n)
+		case w.Node != nil:
+			w.Node(name, n)
+		}
+	}
+	return g
+}
+
+// around is the smallest range that has some addresses.
+func around(list []netip.Addr) netip.Prefix {
+	p := netip.PrefixFrom(list[0], list[0].BitLen())
+	for _, a := range list {
+		for !p.Contains(a) {
+			p = netip.PrefixFrom(p.Addr(), p.Bits()-1).Masked()
+		}
+	}
+	return p
 }
 
 // Pick returns one of some.
@@ -75,24 +120,37 @@ func (g *Walk) selector() metav1.LabelSelector {
 	return s
 }
 
-var names = []string{"web", "dns", "metrics"}
+// PortNames are those that Pods of a Walk give.
+var PortNames = []string{"web", "dns", "metrics"}
 
 func (g *Walk) pod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: g.labels()}}
 	p.Spec.NodeName = Pick(g, slices.Sorted(maps.Keys(g.Addresses))...)
 	p.Spec.HostNetwork = g.IntN(12) == 0
 	p.Status.Phase = Pick(g, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed)
-	var c corev1.Container
-	for _, name := range names {
-		if g.IntN(2) == 0 {
-			c.Ports = append(c.Ports, corev1.ContainerPort{Name: name, Protocol: Pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP), ContainerPort: int32(Pick(g, 53, 80, 81))})
-		}
+	p.Spec.Containers = []corev1.Container{g.container(2)}
+	if g.IntN(4) == 0 {
+		p.Spec.Containers = append(p.Spec.Containers, g.container(4))
 	}
-	p.Spec.Containers = []corev1.Container{c}
+	if g.IntN(3) == 0 {
+		p.Spec.InitContainers = []corev1.Container{g.container(2), g.container(2)}
+		policy := Pick(g, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyOnFailure)
+		p.Spec.InitContainers[g.IntN(2)].RestartPolicy = &policy
+	}
 	if g.Watch.Other != nil {
 		p.Spec.ServiceAccountName = Pick(g, "default", "builder", "deployer")
 	}
 	return p
+}
+
+// container gives one in so many names of ports.
+func (g *Walk) container(in int) (c corev1.Container) {
+	for _, name := range PortNames {
+		if g.IntN(in) == 0 {
+			c.Ports = append(c.Ports, corev1.ContainerPort{Name: name, Protocol: Pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP), ContainerPort: int32(Pick(g, 53, 80, 81))})
+		}
+	}
+	return c
 }
 
 func (g *Walk) policy(namespace, name string) *networkingv1.NetworkPolicy {
@@ -145,7 +203,7 @@ func (g *Walk) ports() (out []networkingv1.NetworkPolicyPort) {
 		switch g.IntN(4) {
 		case 0:
 		case 1:
-			p.Port = new(intstr.FromString(Pick(g, names...)))
+			p.Port = new(intstr.FromString(Pick(g, PortNames...)))
 		case 2:
 			p.Port, p.EndPort = new(intstr.FromInt32(Pick[int32](g, 53, 80))), new(Pick[int32](g, 80, 81, 90))
 		default:
@@ -167,18 +225,35 @@ func (g *Walk) Step() string {
 	switch g.IntN(8) {
 	case 0, 1, 2:
 		p := g.pod(namespace, name)
+		if before := g.Pods[key]; before != nil && g.IntN(2) == 0 { // the same
+			p.UID, p.CreationTimestamp = before.UID, before.CreationTimestamp
+			p.Spec.NodeName, p.Spec.HostNetwork = before.Spec.NodeName, before.Spec.HostNetwork
+		} else {
+			g.made++
+			p.UID, p.CreationTimestamp = types.UID(fmt.Sprint("uid-", g.made)), metav1.Unix(1700000000+g.made/2, 0)
+		}
+		if !g.Faithful && g.IntN(12) == 0 {
+			p.Spec.NodeName = "" // not scheduled yet, or a Node that is gone
+		}
 		for range g.IntN(3) {
-			a := Pick(g, g.Addresses[p.Spec.NodeName]...)
-			if holder := g.At(a); holder == nil || holder.Name == name && holder.Namespace == namespace {
+			a := Pick(g, g.Addresses[cmp.Or(p.Spec.NodeName, g.AskedNode)]...)
+			holder := g.At(a)
+			free := holder == nil || holder.Name == name && holder.Namespace == namespace
+			if !g.Faithful && g.IntN(4) == 0 { // an address of another Pod of the Node, or of another Node
+				a, free = Pick(g, slices.Concat(slices.Collect(maps.Values(g.Addresses))...)...), true
+			}
+			if free {
 				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
 			}
 		}
 		g.Pods[key] = p
 		g.Watch.Pod(namespace, name, p)
+		g.attach(key, p)
 		return "Pod " + key
 	case 3:
 		delete(g.Pods, key)
 		g.Watch.Pod(namespace, name, nil)
+		g.attach(key, nil)
 		return "no Pod " + key
 	case 4:
 		if g.IntN(4) == 0 {
@@ -202,12 +277,59 @@ func (g *Walk) Step() string {
 	}
 }
 
+// attach changes the interfaces of Pods of this name on the Node that is asked.
+func (g *Walk) attach(key string, p *corev1.Pod) {
+	set := func(port string, a Attached) {
+		if g.Attached[port] = a; len(a.IPs) == 0 {
+			delete(g.Attached, port)
+		}
+		if g.Watch.Attached != nil {
+			g.Watch.Attached(port, a)
+		}
+	}
+	here := p != nil && counts(p) && p.Spec.NodeName == g.AskedNode
+	prefix := strings.ReplaceAll(key, "/", "-")
+	if g.Faithful {
+		at := Attached{Pod: key}
+		if here {
+			at.UID = p.UID
+			for _, ip := range p.Status.PodIPs {
+				at.IPs = append(at.IPs, netip.MustParseAddr(ip.IP))
+			}
+		}
+		set(prefix, at)
+		return
+	}
+	taken := map[netip.Addr]bool{}
+	for _, port := range slices.Sorted(maps.Keys(g.Attached)) {
+		switch a := g.Attached[port]; {
+		case a.Pod == key && g.IntN(3) == 0, g.IntN(12) == 0:
+			set(port, Attached{})
+		default:
+			taken[a.IPs[0]] = true
+		}
+	}
+	if !here {
+		return
+	}
+	list := []netip.Addr{Pick(g, g.Addresses[g.AskedNode]...)} // before the status says so
+	for _, ip := range p.Status.PodIPs {
+		list = append(list, netip.MustParseAddr(ip.IP))
+	}
+	for i, a := range list {
+		if !taken[a] && (i > 0 || g.IntN(4) == 0) && slices.Contains(g.Addresses[g.AskedNode], a) && g.IntN(8) > 0 {
+			taken[a] = true
+			set(fmt.Sprint(prefix, "-", a.As4()[3]), Attached{Pod: key, UID: Pick(g, p.UID, p.UID, ""), IPs: []netip.Addr{a}})
+		}
+	}
+}
+
 // Here are the Pods of a Node that have an address, and whose Namespace is known.
 func (g *Walk) Here(node string) []*corev1.Pod {
 	var here []*corev1.Pod
 	for _, key := range slices.Sorted(maps.Keys(g.Pods)) {
 		p := g.Pods[key]
-		if p.Spec.NodeName == node && !p.Spec.HostNetwork && p.Status.Phase == corev1.PodRunning && len(p.Status.PodIPs) > 0 && g.Namespaces[p.Namespace] != nil {
+		if p.Spec.NodeName == node && len(g.Own(p)) > 0 && g.Namespaces[p.Namespace] != nil {
 			here = append(here, p)
 		}
 	}

@@ -225,7 +225,7 @@ func (g *Walk) antreaPort() (p crdv1beta1.Port) {
 	switch g.IntN(4) {
 	case 0:
 	case 1:
-		p.Port = new(intstr.FromString(Pick(g, names...)))
+		p.Port = new(intstr.FromString(Pick(g, PortNames...)))
 		return p
 	case 2:
 		p.Port, p.EndPort = new(intstr.FromInt32(Pick[int32](g, 53, 80))), new(Pick[int32](g, 80, 81, 90))
@@ -318,7 +318,7 @@ func (g *Walk) clusterProtocols(named bool) (out []npv1alpha2.ClusterNetworkPoli
 			p.SCTP = &npv1alpha2.ClusterNetworkPolicyProtocolSCTP{DestinationPort: port()}
 		case 2:
 			if named {
-				p.DestinationNamedPort = Pick(g, names...)
+				p.DestinationNamedPort = Pick(g, PortNames...)
 				break
 			}
 			fallthrough

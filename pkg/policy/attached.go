@@ -1,0 +1,193 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// An interface on this Node's switch belongs to one Pod, and that Pod has a UID, which the runtime gives at CNI ADD.
+// Pods that follow each other under one name, as those of a StatefulSet, have different ones. So what the API server has
+// of a Pod counts for an interface of that name only
+//
+//   - if the Pod is scheduled to this Node, and
+//   - if it has the interface's UID. Where no UID was recorded (an earlier version made the interface, or the runtime
+//     gave none), if the Pod's status has an address of the interface, or of another interface of the same sandbox.
+//     This Node gives an address to one sandbox at a time, so the status of a later Pod of that name has another one.
+//
+// Else nothing is known of the interface's Pod, whatever the API server has under its name.
+
+// Attachment is an interface of a Pod on this Node's switch.
+type Attachment struct {
+	Pod     derive.Object
+	UID     types.UID    // that was recorded, "" where none was
+	Sandbox string       // the container's ID
+	IPs     []netip.Addr // of both families
+}
+
+// Attachments are those of this Node, by port.
+type Attachments interface {
+	derive.Readable[derive.Name, Attachment]
+	Get(derive.Name) (Attachment, bool)
+}
+
+// Attached is whose an interface is.
+type Attached struct {
+	Pod derive.Object
+	// UID is the Pod's: the recorded one, or the API server's where none was recorded. It is "" while neither is known.
+	UID types.UID
+	// Known says that the API server has the Pod. Identity is "" also while the labels of its Namespace are not known.
+	Known    bool
+	Identity Identity
+}
+
+// Occupant is the Pod that has an address.
+type Occupant struct {
+	Pod  derive.Object
+	Port derive.Name // of this Node's switch; "" for a Pod of another Node
+	// Known and Identity are as those of Attached.
+	Known    bool
+	Identity Identity
+}
+
+// attachedTables adds the tables about this Node's interfaces.
+func (t *Tables) attachedTables(e *derive.Engine, attachments Attachments) {
+	if attachments == nil {
+		none := derive.NewSource[derive.Name, Attachment](e, "no-attachments")
+		none.Loaded()
+		attachments = none
+	}
+	t.attachments = attachments
+	t.attachmentsAt = derive.NewIndex(attachments, "pod-address", func(_ derive.Name, a Attachment) []Addr {
+		out := make([]Addr, len(a.IPs))
+		for i, ip := range a.IPs {
+			out[i] = Addr{ip}
+		}
+		return out
+	})
+	t.attachmentsOf = derive.NewIndex(attachments, "pod", func(_ derive.Name, a Attachment) []derive.Object {
+		return []derive.Object{a.Pod}
+	})
+	t.Attached = derive.NewTable(e, "attached-pods", t.attached, derive.KeysOf(attachments))
+}
+
+func (t *Tables) attached(port derive.Name, r *derive.Reader) (Attached, []problem.Problem) {
+	a, _ := derive.Get(r, t.attachments, port)
+	out := Attached{Pod: a.Pod, UID: a.UID}
+	if f, ok := derive.Get(r, t.Pods, a.Pod); ok && t.isAbout(r, f, a) {
+		out.UID, out.Known = f.UID, true
+		out.Identity, _ = derive.Get(r, t.Identities, a.Pod)
+	}
+	return out, nil
+}
+
+// isAbout says whether what the API server has of the Pod of an attachment's name is about the attachment.
+func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
+	switch {
+	case f.Node != t.node:
+		return false
+	case a.UID != "":
+		return a.UID == f.UID
+	}
+	reported := func(ip netip.Addr) bool { return slices.Contains(f.IPs, ip) }
+	for _, other := range derive.List(r, t.attachmentsOf, a.Pod) {
+		if other.Value.Sandbox == a.Sandbox && slices.ContainsFunc(other.Value.IPs, reported) {
+			return true
+		}
+	}
+	return false
+}
+
+// occupant returns the Pod that has an address; r is nil between two passes. On this Node the interface with the
+// address decides, and no status. Elsewhere an address counts for a Pod only where the Pod's Node can have it: in its
+// podCIDRs. (Addresses from a pool would count where the pool says so.) So a Node reports addresses of its own Pods
+// alone, whatever it writes, and a Pod of a Node that is gone has none. Of several Pods of that Node the one that was
+// created last has the address: the Node gives it again only after the earlier Pod has lost it.
+func (t *Tables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
+	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
+		who, _ := rowOf(r, t.Attached, here[0].Key)
+		return Occupant{Pod: who.Pod, Port: here[0].Key, Known: who.Known, Identity: who.Identity}, true
+	}
+	claims := list(r, t.Pods, t.byIP, a)
+	if len(claims) == 0 {
+		return Occupant{}, false
+	}
+	node := t.nodeOf(r, a.Addr)
+	if node == "" || node == t.node {
+		return Occupant{}, false
+	}
+	elsewhere := func(row derive.Row[derive.Object, PodFacts]) bool { return row.Value.Node != node }
+	claims = slices.DeleteFunc(claims, elsewhere)
+	if len(claims) == 0 {
+		return Occupant{}, false
+	}
+	last := slices.MaxFunc(claims, func(x, y derive.Row[derive.Object, PodFacts]) int {
+		return cmp.Or(cmp.Compare(x.Value.Created, y.Value.Created), cmp.Compare(y.Value.UID, x.Value.UID))
+	})
+	identity, _ := rowOf(r, t.Identities, last.Key)
+	return Occupant{Pod: last.Key, Known: true, Identity: identity}, true
+}
+
+// Claims returns the Pods whose status claims an address, whether it counts or not. It is called between two passes
+// (derive.Engine.Do).
+func (t *Tables) Claims(a netip.Addr) []derive.Object { return t.byIP.Keys(Addr{a}) }
+
+// OccupantAt returns the Pod that has an address. It is called between two passes (derive.Engine.Do).
+func (t *Tables) OccupantAt(a netip.Addr) (Occupant, bool) { return t.occupant(nil, Addr{a}) }
+
+// addressesOfPod returns the addresses that a Pod has; r is nil between two passes.
+func (t *Tables) addressesOfPod(r *derive.Reader, pod derive.Object, f PodFacts) (out []netip.Addr) {
+	claims := f.IPs
+	if f.Node == t.node {
+		claims = nil
+		for _, row := range list(r, t.attachments, t.attachmentsOf, pod) {
+			claims = append(claims, row.Value.IPs...)
+		}
+	}
+	for _, ip := range claims {
+		if who, _ := t.occupant(r, Addr{ip}); who.Known && who.Pod == pod {
+			out = append(out, ip)
+		}
+	}
+	return sorted(out, netip.Addr.Compare)
+}
+
+// AddressesOf returns the addresses that a Pod has, sorted. It is called between two passes (derive.Engine.Do).
+func (t *Tables) AddressesOf(pod derive.Object) []netip.Addr {
+	f, _ := t.Pods.Get(pod)
+	return t.addressesOfPod(nil, pod, f)
+}
+
+// readable is a table that functions of tables read, and that answers questions between two passes.
+type readable[K derive.Key[K], V any] interface {
+	derive.Readable[K, V]
+	Get(K) (V, bool)
+}
+
+// rowOf returns the row of a key; r is nil between two passes.
+func rowOf[K derive.Key[K], V any](r *derive.Reader, t readable[K, V], k K) (V, bool) {
+	if r == nil {
+		return t.Get(k)
+	}
+	return derive.Get(r, t, k)
+}
+
+// list returns the rows that an index of a table has under a key; r is nil between two passes.
+func list[I derive.Key[I], K derive.Key[K], V any](
+	r *derive.Reader, t readable[K, V], x *derive.Index[I, K, V], i I,
+) []derive.Row[K, V] {
+	if r != nil {
+		return derive.List(r, x, i)
+	}
+	var out []derive.Row[K, V]
+	for _, k := range x.Keys(i) {
+		v, _ := t.Get(k)
+		out = append(out, derive.Row[K, V]{Key: k, Value: v})
+	}
+	return out
+}
