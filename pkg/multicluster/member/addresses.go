@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -67,9 +68,15 @@ type published struct {
 	Count  int
 }
 
-// addressesIn has no address whose labels are not exported, nor one that Pods of different labels claim.
+// addressesIn has no address whose labels are not exported. An address counts for a Pod only in the podCIDRs of its Node,
+// so no Node reports addresses of others' Pods; of several Pods of the Node the one that was created last has it, as
+// in the agents (policy.Tables).
 func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
-	holders := map[netip.Addr]string{} // empty for none
+	type holder struct {
+		hash    string // empty where the labels are not exported
+		created int64
+	}
+	holders := map[netip.Addr]holder{}
 	for _, row := range derive.List(r, t.podsIn, b) {
 		hash := ""
 		if id, known := derive.Get(r, t.podIdentities, row.Key); known {
@@ -77,15 +84,18 @@ func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []proble
 				hash = multicluster.LabelHash(string(id))
 			}
 		}
+		node, _ := derive.Get(r, t.nodes, derive.Object{Name: row.Value.Node})
 		for _, ip := range row.Value.IPs {
-			if other, twice := holders[ip]; twice && other != hash {
-				holders[ip] = ""
-			} else if b.Contains(ip) {
-				holders[ip] = hash
+			if !b.Contains(ip) || !hasPodAddress(node, ip) {
+				continue
+			}
+			if other, twice := holders[ip]; !twice || other.created < row.Value.Created {
+				holders[ip] = holder{hash, row.Value.Created}
 			}
 		}
 	}
-	for ip, hash := range holders {
+	for ip, of := range holders {
+		hash := of.hash
 		if hash == "" {
 			continue
 		}
@@ -99,6 +109,14 @@ func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []proble
 		slices.SortFunc(addresses, netip.Addr.Compare)
 	}
 	return p, nil
+}
+
+// hasPodAddress says whether a Node, nil for one that is gone, has an address in its podCIDRs.
+func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
+	return n != nil && slices.ContainsFunc(n.Spec.PodCIDRs, func(text string) bool {
+		r, err := netip.ParsePrefix(text)
+		return err == nil && r.Contains(a)
+	})
 }
 
 // tooMany are blocks that are not published.

@@ -21,13 +21,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
 )
 
-// podAt is a Pod with a label and an address.
+// podAt is a Pod of podNode with a label and an address.
 func podAt(name, app string, ips ...string) *corev1.Pod {
 	p := pod("default", name, app)
+	p.Spec.NodeName = podNode("").Name
 	for _, ip := range ips {
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
 	}
 	return p
+}
+
+// podNode is the Node of podAt's Pods, or one of another name.
+func podNode(name string, podCIDRs ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/17", "fd00:10::/64"}}}
+	if name != "" {
+		n.Name, n.Spec.PodCIDRs = name, podCIDRs
+	}
+	return n
 }
 
 // addressImport is what the leader passes on of a cluster: "web 10.11.3.5".
@@ -104,6 +114,7 @@ func publishingView() View {
 	v := joinedView()
 	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses = true, true
 	v.Config.PodCIDRs = []string{"10.10.0.0/16", "fd00:10::/64"}
+	v.Nodes = append(v.Nodes, podNode(""), podNode("node-2", "10.10.128.0/17", "nonsense"))
 	return v
 }
 
@@ -115,6 +126,10 @@ func TestExportAddresses(t *testing.T) {
 	ended.Status.Phase = corev1.PodSucceeded
 	later := podAt("b", "x", "10.10.3.7")
 	later.Namespace = "later"
+	younger := podAt("b", "db", "10.10.3.5")
+	younger.CreationTimestamp = metav1.Unix(1700000000, 0)
+	lying, orphan := podAt("b", "db", "10.10.3.5"), podAt("o", "db", "10.10.3.8")
+	lying.CreationTimestamp, lying.Spec.NodeName, orphan.Spec.NodeName = metav1.Unix(1700000000, 0), "node-2", "node-9"
 	for _, row := range []struct {
 		name string
 		off  bool
@@ -127,7 +142,10 @@ func TestExportAddresses(t *testing.T) {
 			want: "podaddresses-10.10.3.0: web 10.10.3.5; podaddresses-fd00-0010-0000-0000-0000-0000-0000-0000: web fd00:10::5"},
 		{name: "in the Node's network, ended, in no known Namespace", pods: []*corev1.Pod{onNode, ended, later}},
 		{name: "outside of podCIDRs", pods: []*corev1.Pod{podAt("a", "web", "10.11.3.5"), podAt("b", "web", "x")}},
-		{name: "one address of different Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "db", "10.10.3.5"), podAt("c", "web", "10.10.3.5")}},
+		{name: "one address of different Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), younger, podAt("c", "web", "10.10.3.5")},
+			want: "podaddresses-10.10.3.0: db 10.10.3.5"},
+		{name: "another Node's address", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), lying}, want: "podaddresses-10.10.3.0: web 10.10.3.5"},
+		{name: "another Node's address alone, and a Node that is gone", pods: []*corev1.Pod{lying, orphan}},
 		{name: "one address of alike Pods", pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.5")}, want: "podaddresses-10.10.3.0: web 10.10.3.5"},
 		{name: "turned off", off: true, pods: []*corev1.Pod{podAt("a", "web", "10.10.3.5")}},
 	} {
@@ -266,6 +284,7 @@ func TestAddressesThroughTheLeaderController(t *testing.T) {
 	w.create(w.leader, own)
 	w.start(w.leaderConfig, area, "leader", leader.SetupWithManager)
 	node := node("node-1", "192.0.2.10")
+	node.Spec.PodCIDR, node.Spec.PodCIDRs = "10.10.0.0/16", []string{"10.10.0.0/16"}
 	w.create(w.member, clusterSet(w.leaderConfig.Host), node, &corev1.Secret{ObjectMeta: meta("kube-system", "east-token"), Data: map[string][]byte{
 		"ca.crt": w.leaderConfig.CAData, "token": token}},
 		&corev1.ServiceAccount{ObjectMeta: meta("default", "default")})

@@ -39,7 +39,10 @@ func newLabelLimiter() *rate.Limiter { return rate.NewLimiter(labelRate, labelBu
 type podFacts struct {
 	Exists bool
 	Labels string       // in normal form
-	IPs    []netip.Addr // sorted
+	IPs    []netip.Addr // that its status claims, sorted
+	// Node and Created decide whose an address is; they are given where there are IPs.
+	Node    string
+	Created int64 // seconds since 1970
 }
 
 // podFactsOf has the addresses in some ranges.
@@ -60,6 +63,9 @@ func podFactsOf(published []netip.Prefix) func(*corev1.Pod) podFacts {
 		}
 		slices.SortFunc(f.IPs, netip.Addr.Compare)
 		f.IPs = slices.Compact(f.IPs)
+		if len(f.IPs) > 0 {
+			f.Node, f.Created = unique.Make(o.Spec.NodeName).Value(), o.CreationTimestamp.Unix()
+		}
 		return f
 	}
 }

@@ -227,7 +227,7 @@ func step(r *rand.Rand, v View, c Change) View {
 		if r.IntN(3) == 0 {
 			notReady(n)
 		}
-		n.Spec.PodCIDRs = []string{pick("10.20.0.0/24", "10.98.3.0/24")}
+		n.Spec.PodCIDRs = []string{pick("10.20.0.0/24", "10.98.3.0/24", "10.10.0.0/16", "10.10.0.0/16")}
 		v.Nodes = put(r, v.Nodes, n)
 	case 11:
 		g := &mcv1alpha1.Gateway{ObjectMeta: meta("kube-system", pick("node-1", "node-2", "node-3"))}
@@ -293,6 +293,8 @@ func step(r *rand.Rand, v View, c Change) View {
 		p.Status.Phase = corev1.PodPhase(pick("Running", "Running", "Running", "Succeeded"))
 		p.Status.PodIPs = []corev1.PodIP{{IP: pick("10.10.3.5", "10.10.3.6", "10.10.4.5", "10.10.5.5", "10.11.3.5")}}
 		p.Spec.HostNetwork = r.IntN(5) == 0
+		p.Spec.NodeName = pick("node-1", "node-2")
+		p.CreationTimestamp = metav1.Time{Time: now.Add(time.Duration(r.IntN(3)) * time.Second)}
 		v.Pods = put(r, v.Pods, p)
 	case 19:
 		ri := labelImport(pick("web", "db", "x", "y"), uint32(r.IntN(4)))
