@@ -29,10 +29,15 @@ import (
 // pending, and nothing of it passes in either direction, for as long as it is tracked. It is not flushed: the next
 // packet of the server would make it a new connection, in the other direction, which other policies judge.
 //
-// A reply cannot be judged, since it is not known what it would be the reply to. Replies of TCP and SCTP pass until
-// the client's next packet was judged: they make the client answer, so that a download ends within a
-// round trip, and one that may go on loses nothing. All other replies wait for the client's next packet: a stream of
-// datagrams could else go on for ever.
+// A reply cannot be judged, since it is not known what it would be the reply to. The first replies of TCP and SCTP pass
+// (maxUnanswered): they make the client answer, and its answer is judged, so that a download ends within a round trip.
+// The connection counts them in its mark. If the client stays silent the connection becomes pending after them, in both
+// directions: two ends that agree could else go on for ever. All other replies wait for the client's next packet.
+
+// maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet was judged. They are enough for
+// a server that repeats a lost segment several times. Of a larger window the rest is lost once, and sent again. Packets
+// that the datapath takes together, up to 32 in userspace, count as one.
+const maxUnanswered = 7
 
 // Recheck has known connections judged again.
 type Recheck struct {
@@ -126,15 +131,20 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 func again() []flow.Flow {
 	pend := func(table ofp.Table) ofp.Action {
 		return flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: table, Exec: flow.Do(
-			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0), flow.Load(labelSender, 0), flow.Load(labelReceiver, 0))})
+			flow.Load(markPending, 1), flow.Load(labelIngress, 0), flow.Load(labelEgress, 0), flow.Load(labelSender, 0), flow.Load(labelReceiver, 0), flow.Load(markUnanswered, 0))})
 	}
 	reply := flow.CTState("+rpl+trk")
-	return []flow.Flow{
-		{Table: Again, Priority: high, Match: flow.All(flow.TCP(), reply), Actions: flow.Do(flow.Goto(Route))},
-		{Table: Again, Priority: high, Match: flow.All(flow.SCTP(), reply), Actions: flow.Do(flow.Goto(Route))},
+	var flows []flow.Flow
+	for n := range uint64(maxUnanswered) {
+		count := flow.Do(flow.CT(ofp.CT{Flags: ofp.CTCommit, Zone: mainZone, Table: Route, Exec: flow.Do(flow.Load(markUnanswered, n+1))}))
+		for _, protocol := range []flow.Cond{flow.TCP(), flow.SCTP()} {
+			flows = append(flows, flow.Flow{Table: Again, Priority: high, Match: flow.All(protocol, reply, markUnanswered.Is(n)), Actions: count})
+		}
+	}
+	return append(flows, []flow.Flow{
 		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), reply), Actions: flow.Do(pend(ofp.CTNoTable))},
 		{Table: Again, Priority: normal, Match: flow.All(flow.IP(), flow.CTState("-rpl+trk")), Actions: flow.Do(flow.Load(committed, 1), pend(Egress))},
-	}
+	}...)
 }
 
 // Recheck has known connections judged again, these and no others. It may be called from any goroutine.

@@ -15,7 +15,7 @@ var purposes = map[ofp.Table]string{
 	UnSNAT:          "Replies to connections whose source was translated here get their destination back. On the Gateway what goes untranslated between Pods of two clusters is not looked up, and goes on to Route.",
 	Conntrack:       "Looks the connection up and repeats or undoes its destination translation.",
 	ConntrackState:  "Known connections go on to Route, invalid packets end, new connections need a choice. On the userspace datapath every packet of SCTP that is no answer is treated as new.",
-	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. Replies of TCP and SCTP still pass until the client's next packet was judged; others wait for it.",
+	Again:           "A known connection whose rule is no more, or whose Pod has other labels, is pending from now on: its packets are judged like the first of a new one. The first 7 replies of TCP and SCTP still pass before the client's next packet was judged; all others wait for it.",
 	Exports:         "On the Gateway: another cluster may open connections to exported Services and their endpoints, and to Pods where enablePodToPodConnectivity is on.",
 	Service:         "Chooses an endpoint for a new connection to a Service and remembers it with the connection. A Service without endpoints is answered by the agent.",
 	Affinity:        "With session affinity: the clients that are remembered, each with the bucket of its endpoint. These flows are learned from packets, expire when no new connection comes, and go with the endpoint; the agent leaves them alone.",

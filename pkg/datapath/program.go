@@ -127,6 +127,8 @@ var (
 	markUntranslated = flow.CTMarkBits(6, 1)  // no Gateway translates it
 	markWay          = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
 
+	markUnanswered = flow.CTMarkBits(24, 3) // replies that have passed since it has to be judged again, without a packet of the client
+
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
 
@@ -229,6 +231,7 @@ var bitFields = []bitField{
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
 	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up", []string{"as way"}},
+	{"markUnanswered", markUnanswered, "replies of TCP and SCTP that have passed since the connection has to be judged again, while its client was silent", []string{"7 no more pass"}},
 	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
 	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},
 	{"labelSender", labelSender, "sender of the packet that was judged", nil},
