@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -283,6 +284,60 @@ func TestReportAccess(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "agents write the annotations "+nodeKey+", "+nextNodeKey+" and "+nextNodePort+" alone") {
 			t.Errorf("an agent writes a %s of its Node: %v", what, err)
 		}
+	}
+	kubelets(t, admin, c, refused)
+}
+
+// kubelets has kubelets write their Nodes: everything but what makes a Gateway of one.
+func kubelets(t *testing.T, admin *rest.Config, c client.Client, refused func(what, text string, try func(ctx context.Context) error)) {
+	t.Helper()
+	if err := c.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubelets"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}}}); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:key-2", Groups: []string{"system:nodes", "system:authenticated"}}
+	kubelet, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const denied = "a kubelet may not make its Node a Gateway"
+	patch := func(ctx context.Context, by client.Client, annotations string) error {
+		return by.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
+	}
+	refused("kubelets that make their Nodes Gateways", denied, func(ctx context.Context) error {
+		err := patch(ctx, kubelet, `{"multicluster.antrea.io/gateway":"true"}`)
+		if err == nil {
+			return patch(ctx, c, `{"multicluster.antrea.io/gateway":null}`)
+		}
+		return err
+	})
+	if err := patch(t.Context(), c, `{"multicluster.antrea.io/gateway":"true","multicluster.antrea.io/gateway-ip":"192.0.2.1"}`); err != nil {
+		t.Errorf("an administrator makes a Gateway: %v", err)
+	}
+	for _, annotations := range []string{`{"multicluster.antrea.io/gateway":null}`, `{"multicluster.antrea.io/gateway-ip":"192.0.2.9"}`, `{"multicluster.tombolo.io/wireguard-key-not-before":"x"}`, `null`} {
+		if err := patch(t.Context(), kubelet, annotations); err == nil || !strings.Contains(err.Error(), denied) {
+			t.Errorf("a kubelet writes the annotations %s: %v", annotations, err)
+		}
+		status := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`)))
+		if status == nil || !strings.Contains(status.Error(), denied) {
+			t.Errorf("a kubelet writes the annotations %s with its status: %v", annotations, status)
+		}
+	}
+	if err := patch(t.Context(), kubelet, `{"node.alpha.kubernetes.io/ttl":"0"}`); err != nil {
+		t.Errorf("a kubelet writes another annotation: %v", err)
+	}
+	if err := kubelet.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-2"}}, client.RawPatch(types.MergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`))); err != nil {
+		t.Errorf("a kubelet writes its status: %v", err)
+	}
+	fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-3", Annotations: map[string]string{"multicluster.antrea.io/gateway": "true"}}}
+	if err := kubelet.Create(t.Context(), fresh); err == nil || !strings.Contains(err.Error(), denied) {
+		t.Errorf("a kubelet registers a Gateway: %v", err)
+	}
+	if err := kubelet.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "key-3"}}); err != nil {
+		t.Errorf("a kubelet registers: %v", err)
 	}
 }
 

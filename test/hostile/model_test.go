@@ -238,11 +238,9 @@ type rules struct {
 	aims map[aim]bool
 }
 
-// keptClusters are those of keptRanges that honest members announce: no hostile member's endpoint gets into them.
-var keptClusters = []netip.Prefix{
-	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
-	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("10.99.0.0/16"), netip.MustParsePrefix("10.70.0.0/16"),
-}
+// announceable are the ranges of which hostile members announce something that is private: none of their endpoints is anywhere else, and
+// nothing else is sent to them.
+var announceable = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16")}
 
 // keptRanges are the honest members' Services, Pods and Nodes, but of the one that announces none.
 var keptRanges = []netip.Prefix{
@@ -286,6 +284,14 @@ func (r rules) violations(now *state) []string {
 			text, _ := json.Marshal(is)
 			out = append(out, fmt.Sprintf("%s has appeared: %.2000s", key, text))
 		}
+		if r.before.objects[key] == nil && !changing(key) && isEndpoints(is) {
+			have, _ := pairs(is)
+			for p := range have {
+				if wrong := wrongEndpoint(p.ip); wrong != "" {
+					out = append(out, fmt.Sprintf("%s has appeared with %v, %s", key, p, wrong))
+				}
+			}
+		}
 	}
 	for node, was := range r.before.peers {
 		for id, peer := range was {
@@ -300,6 +306,9 @@ func (r rules) violations(now *state) []string {
 			for _, to := range now.ranges[node][id] {
 				if honestID(id) {
 					continue
+				}
+				if !slices.ContainsFunc(announceable, func(p netip.Prefix) bool { return p.Bits() <= to.Bits() && p.Contains(to.Addr()) }) {
+					out = append(out, fmt.Sprintf("%s sends %s to %q, although it is not private", node, to, id))
 				}
 				for _, kept := range keptRanges {
 					if to.Overlaps(kept) {
@@ -363,17 +372,29 @@ func endpointsViolations(key string, was, is map[string]any) (out []string) {
 		if had[p] {
 			continue
 		}
-		if ip, err := netip.ParseAddr(p.ip); err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified() {
-			out = append(out, fmt.Sprintf("%s has got %v, which is no endpoint's address", key, p))
-		}
-		if ip, err := netip.ParseAddr(p.ip); err == nil && slices.ContainsFunc(keptClusters, func(kept netip.Prefix) bool { return kept.Contains(ip) }) {
-			out = append(out, fmt.Sprintf("%s has got %v, which is in an honest member's range", key, p))
+		if wrong := wrongEndpoint(p.ip); wrong != "" {
+			out = append(out, fmt.Sprintf("%s has got %v, %s", key, p, wrong))
 		}
 		if strings.Contains(key, "quiet-") {
 			out = append(out, fmt.Sprintf("%s has got %v, although no hostile member exports that Service", key, p))
 		}
 	}
 	return out
+}
+
+// wrongEndpoint returns why an endpoint of a hostile member may not be imported; empty if it may.
+func wrongEndpoint(text string) string {
+	ip, err := netip.ParseAddr(text)
+	contains := func(p netip.Prefix) bool { return p.Contains(ip) }
+	switch {
+	case err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified():
+		return "which is no endpoint's address"
+	case slices.ContainsFunc(keptRanges, contains):
+		return "which is an honest member's Service, Pod, Node or gateway"
+	case !slices.ContainsFunc(announceable, contains):
+		return "which is in no range that a hostile member can announce"
+	}
+	return ""
 }
 
 // mayAppear says whether an object may have been made for hostile members.

@@ -235,10 +235,17 @@ func (w *world) startLeader() {
 		ClusterID: leaderID, Namespace: area, Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: leaderID}}}})
 }
 
+// granted lets the honest member that announces no ranges have its endpoints all the same.
+func granted() map[string]string {
+	return map[string]string{multicluster.AnnotationEndpointsPrefix + south: "10.95.0.0/16"}
+}
+
 // pins reserve the honest members' gateways for them. Without, a member that moves its Gateway to an address it had
 // before may find that another member has it: the first to announce it has it.
 func pins() map[string]string {
-	return map[string]string{multicluster.AnnotationGatewaysPrefix + "east": "192.168.77.0/24", multicluster.AnnotationGatewaysPrefix + "west": "192.168.78.0/24"}
+	out := granted()
+	out[multicluster.AnnotationGatewaysPrefix+"east"], out[multicluster.AnnotationGatewaysPrefix+"west"] = "192.168.77.0/24", "192.168.78.0/24"
+	return out
 }
 
 // pin reserves the honest members' gateways, or not.
@@ -246,17 +253,17 @@ func (w *world) pin(r *rules, on bool) {
 	w.t.Helper()
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: clusterSet}}
 	w.update(w.leader, set, func() {
-		set.Annotations = nil
+		set.Annotations = granted()
 		if on {
 			set.Annotations = pins()
 		}
 	})
 	expected := r.before.objects["leader clustersets "+area+"/"+clusterSet]
+	annotations := granted()
 	if on {
-		_ = unstructured.SetNestedStringMap(expected, pins(), "metadata", "annotations")
-	} else {
-		unstructured.RemoveNestedField(expected, "metadata", "annotations")
+		annotations = pins()
 	}
+	_ = unstructured.SetNestedStringMap(expected, annotations, "metadata", "annotations")
 }
 
 // account makes a ServiceAccount with the members' Role.

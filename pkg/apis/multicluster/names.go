@@ -39,6 +39,9 @@ const (
 	AnnotationRangesPrefix = "ranges.multicluster.antrea.io/"
 	// AnnotationGatewaysPrefix is the same for addresses of gateways.
 	AnnotationGatewaysPrefix = "gateways.multicluster.antrea.io/"
+	// AnnotationEndpointsPrefix, followed by a cluster ID, on the leader's ClusterSet lists the ranges outside of all announced ones
+	// in which that cluster may have endpoints: those of a network that all clusters reach.
+	AnnotationEndpointsPrefix = "endpoints.multicluster.antrea.io/"
 	// AnnotationService on a ResourceExport of kind Service is what is exported beside the ports: exportcheck.ServiceFacts.
 	AnnotationService = "multicluster.tombolo.io/service"
 	// AnnotationExported on a ResourceImport of kind ServiceImport has the labels and annotations of its ServiceImports:

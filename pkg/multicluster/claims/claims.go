@@ -6,7 +6,8 @@
 // member's ClusterInfoImport) is the record of it, so neither a cluster ID that sorts first nor
 // an update of an old announcement takes a range away from another cluster. Ranges that nobody
 // holds go to the candidates in the order in which they are given: the oldest first. A range in which
-// another cluster uses addresses without announcing ranges goes to nobody, unless it is pinned.
+// another cluster uses addresses without announcing ranges goes to nobody, unless it is pinned. Ranges that are not
+// private go to nobody but those that they are pinned to.
 package claims
 
 import (
@@ -304,6 +305,10 @@ func (t *table) take(c claim) error {
 		return fmt.Errorf("%s of cluster %s overlaps the %s %s of cluster %s, which has it already: use other addresses, or release it there first",
 			c.text(), c.cluster, other.kind, other.address(), other.cluster)
 	}
+	if c.kind != gateway && !private(c.prefix) && !t.pins.reserves(c) {
+		return fmt.Errorf("%s of cluster %s is not private (RFC 1918, RFC 6598), and not pinned to the cluster: use a private range, or pin this one by annotation %s of the ClusterSet, in the leader and in each member that is to reach it",
+			c.text(), c.cluster, multicluster.AnnotationRangesPrefix+c.cluster)
+	}
 	if t.used != nil && c.kind != gateway && !t.owns(c.cluster, c.prefix) && !t.pins.reserves(c) {
 		if ip, user := t.used(c.prefix, c.cluster); user != "" {
 			return fmt.Errorf("%s of cluster %s contains %s, which cluster %s exports as an endpoint already: use other addresses, or pin the range to cluster %s by annotation %s of the leader's ClusterSet",
@@ -369,6 +374,19 @@ var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/3"),
+}
+
+// privateRanges are what a cluster may announce without a pin: RFC 1918 and RFC 6598. Anything else may be somebody else's on the Internet.
+var privateRanges = []netip.Prefix{
+	netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"),
+	netip.MustParsePrefix("100.64.0.0/10"),
+}
+
+// private reports whether all addresses of a range are private.
+func private(prefix netip.Prefix) bool {
+	return slices.ContainsFunc(privateRanges, func(r netip.Prefix) bool { return contains(r, prefix) })
 }
 
 // Address reads an address that a tunnel between clusters can end at.

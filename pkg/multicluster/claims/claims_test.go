@@ -179,6 +179,16 @@ func TestDecide(t *testing.T) {
 		{name: "a pin takes away what is held", pins: map[string]string{"ranges.multicluster.antrea.io/west": "10.96.0.0/16"}, clusters: []cluster{
 			{id: "east", held: "10.96.0.0/16 > 192.0.2.1", wanted: "10.96.0.0/16 > 192.0.2.1", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 of cluster east is reserved for cluster west"},
 			{id: "west", wanted: "10.96.0.0/16 > 192.0.2.2", want: "10.96.0.0/16 > 192.0.2.2"}}},
+		{name: "a public range", clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/8 172.15.0.0/16 172.0.0.0/8 > 192.0.2.1", want: "10.96.0.0/16 > 192.0.2.1", fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private (RFC 1918, RFC 6598), and not pinned to the cluster: use a private range, or pin this one by annotation ranges.multicluster.antrea.io/east of the ClusterSet"},
+			{id: "west", wanted: "203.0.113.0/24", want: "-", fault: "serviceCIDR: Service range 203.0.113.0/24 of cluster west is not private"}}},
+		{name: "a public range that is in effect already", clusters: []cluster{
+			{id: "east", held: "10.96.0.0/16 8.0.0.0/8", wanted: "10.96.0.0/16 8.0.0.0/8", want: "10.96.0.0/16", fault: "podCIDRs[0]: Pod range 8.0.0.0/8 of cluster east is not private"}}},
+		{name: "a public range that is pinned", pins: map[string]string{"ranges.multicluster.antrea.io/east": "10.0.0.0/8,8.0.0.0/8"}, clusters: []cluster{
+			{id: "east", wanted: "10.96.0.0/16 8.0.0.0/9", want: "10.96.0.0/16 8.0.0.0/9"},
+			{id: "west", wanted: "8.128.0.0/16", want: "-", fault: "serviceCIDR: Service range 8.128.0.0/16 of cluster west is reserved for cluster east"}}},
+		{name: "every private range", clusters: []cluster{
+			{id: "east", wanted: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10", want: "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 100.64.0.0/10"}}},
 		{name: "an empty pin allows nothing", pins: map[string]string{"ranges.multicluster.antrea.io/east": ""}, clusters: []cluster{
 			{id: "east", wanted: "10.96.0.0/16", want: "-", fault: "serviceCIDR: Service range 10.96.0.0/16 is not among"}}},
 	} {

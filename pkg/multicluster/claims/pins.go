@@ -18,6 +18,8 @@ type Pins map[string]Pin
 type Pin struct {
 	Ranges, Gateways       []netip.Prefix
 	HasRanges, HasGateways bool // false: not restricted
+	// Endpoints are ranges that the cluster does not announce, in which it may have endpoints all the same. They reserve nothing.
+	Endpoints []netip.Prefix
 }
 
 // ReadPins reads the annotations of the leader's ClusterSet. Of an annotation with errors only
@@ -30,9 +32,12 @@ func ReadPins(annotations map[string]string) (Pins, []Fault) {
 			faults = append(faults, Fault{Field: "metadata.annotations[" + key + "]", Message: fmt.Sprintf(format, args...)})
 		}
 		id, ranges := strings.CutPrefix(key, multicluster.AnnotationRangesPrefix)
+		gateways, endpoints := false, false
 		if !ranges {
-			var gateways bool
-			if id, gateways = strings.CutPrefix(key, multicluster.AnnotationGatewaysPrefix); !gateways {
+			id, gateways = strings.CutPrefix(key, multicluster.AnnotationGatewaysPrefix)
+		}
+		if !ranges && !gateways {
+			if id, endpoints = strings.CutPrefix(key, multicluster.AnnotationEndpointsPrefix); !endpoints {
 				continue
 			}
 		}
@@ -44,11 +49,13 @@ func ReadPins(annotations map[string]string) (Pins, []Fault) {
 				fault("%v", err)
 			case ranges:
 				pin.Ranges = append(pin.Ranges, prefix)
+			case endpoints:
+				pin.Endpoints = append(pin.Endpoints, prefix)
 			default:
 				pin.Gateways = append(pin.Gateways, prefix)
 			}
 		}
-		pin.HasRanges, pin.HasGateways = pin.HasRanges || ranges, pin.HasGateways || !ranges
+		pin.HasRanges, pin.HasGateways = pin.HasRanges || ranges, pin.HasGateways || gateways
 		pins[id] = pin
 	}
 	return pins, faults

@@ -55,7 +55,7 @@ func TestManyClusters(t *testing.T) {
 		var candidates []Candidate
 		for i := range n {
 			info := &mcv1alpha1.ClusterInfo{ClusterID: fmt.Sprint("c", i), ServiceCIDR: fmt.Sprintf("10.%d.%d.0/24", i/256, i%256),
-				PodCIDRs: []string{fmt.Sprintf("11.%d.%d.0/24", i/256, i%256)}, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: fmt.Sprintf("192.0.%d.%d", i/256, i%256)}}}
+				PodCIDRs: []string{fmt.Sprintf("10.%d.%d.0/24", 100+i/256, i%256)}, GatewayInfos: []mcv1alpha1.GatewayInfo{{GatewayIP: fmt.Sprintf("192.0.%d.%d", i/256, i%256)}}}
 			candidates = append(candidates, Candidate{ClusterID: info.ClusterID, Wanted: info, Held: info})
 			if i%2 == 0 {
 				range1, _ := netip.ParsePrefix(info.ServiceCIDR)

@@ -30,6 +30,20 @@ type claimed struct {
 type holder struct {
 	ClusterID string
 	Has       ranges
+	Gateways  []netip.Addr
+}
+
+// holderOf returns what a cluster has by its ClusterInfo.
+func holderOf(id string, has ranges, info *mcv1alpha1.ClusterInfo) holder {
+	h := holder{ClusterID: id, Has: has}
+	for _, list := range [2][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
+		for _, g := range list {
+			if ip, err := netip.ParseAddr(g.GatewayIP); err == nil {
+				h.Gateways = append(h.Gateways, ip)
+			}
+		}
+	}
+	return h
 }
 
 // ranges are what a cluster has of the addresses of a ClusterSet.
@@ -89,7 +103,7 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 		own := rangesOf(decision.Info)
 		own.All = own.All || saysAll(e.Info) // all Pod ranges may be at fault
 		c.Ranges[id] = own
-		c.Taken = append(c.Taken, holder{id, own})
+		c.Taken = append(c.Taken, holderOf(id, own, decision.Info))
 		c.Imports[e.Key.Name] = newImport(e.Key, map[string]bool{id: true}, mcv1alpha1.ResourceImportSpec{
 			Namespace: e.Key.Namespace, Name: e.Key.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: decision.Info,
 		})
@@ -98,7 +112,7 @@ func (t *tables) claim(_ derive.Name, r *derive.Reader) (claimed, []problem.Prob
 		}
 	}
 	for _, withdrawn := range candidates[len(of):] {
-		c.Taken = append(c.Taken, holder{withdrawn.ClusterID, rangesOf(withdrawn.Held)})
+		c.Taken = append(c.Taken, holderOf(withdrawn.ClusterID, rangesOf(withdrawn.Held), withdrawn.Held))
 	}
 	slices.SortFunc(c.Taken, func(a, b holder) int { return cmp.Compare(a.ClusterID, b.ClusterID) })
 	return c, nil

@@ -227,6 +227,58 @@ func TestFlatMember(t *testing.T) {
 	}
 }
 
+// TestEndpointsOutside has a member export addresses that are in nobody's ranges.
+func TestEndpointsOutside(t *testing.T) {
+	west := clusterInfo("west", "10.97.0.0/16")
+	west.Spec.ClusterInfo.GatewayInfos = []mcv1alpha1.GatewayInfo{{GatewayIP: "192.0.2.2"}}
+	const (
+		failed  = "flat-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: "
+		outside = " is outside of all ranges that clusters announce (if it is in a network that all clusters reach, list that in annotation endpoints.multicluster.antrea.io/flat of the leader's ClusterSet; else set podCIDRs in the member controller's configuration of cluster flat): expected an address of the exporting cluster"
+		gateway = "192.0.2.2 is a gateway of cluster west: expected an address of the exporting cluster"
+	)
+	grant := map[string]string{multicluster.AnnotationEndpointsPrefix + "flat": "172.16.0.0/12, 192.0.2.0/24"}
+	services := clusterInfo("flat", "10.98.0.0/16")
+	for _, row := range []struct {
+		name, ip    string
+		annotations map[string]string
+		infos       []*mcv1alpha1.ResourceExport
+		imported    bool // is it in the import?
+		want        string
+	}{
+		{name: "nobody announces anything", ip: "172.30.0.10"},
+		{name: "of a cluster without a ClusterInfo", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west}, want: failed + "172.30.0.10" + outside},
+		{name: "of a cluster with a Service range", ip: "172.30.0.10", infos: []*mcv1alpha1.ResourceExport{west, services}, want: failed + "172.30.0.10" + outside},
+		{name: "in its Service range", ip: "10.98.0.9", infos: []*mcv1alpha1.ResourceExport{west, services}},
+		{name: "where the ClusterSet says so", ip: "172.30.0.10", annotations: grant, infos: []*mcv1alpha1.ResourceExport{west, services}},
+		{name: "where it says so of another cluster", ip: "172.30.0.10", annotations: map[string]string{multicluster.AnnotationEndpointsPrefix + "west": "172.16.0.0/12"},
+			infos: []*mcv1alpha1.ResourceExport{west, services}, want: failed + "172.30.0.10" + outside},
+		{name: "it was imported before", ip: "172.30.0.10", imported: true, infos: []*mcv1alpha1.ResourceExport{west, services}},
+		{name: "a gateway", ip: "192.0.2.2", infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
+		{name: "a gateway, where the ClusterSet says so", ip: "192.0.2.2", annotations: grant, infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
+		{name: "it is imported, and another cluster announces a gateway there", ip: "192.0.2.2", imported: true, infos: []*mcv1alpha1.ResourceExport{west}},
+		{name: "it is imported, and the gateway there is pinned", ip: "192.0.2.2", imported: true, annotations: map[string]string{multicluster.AnnotationGatewaysPrefix + "west": "192.0.2.2"},
+			infos: []*mcv1alpha1.ResourceExport{west}, want: failed + gateway},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := set("set", "north", "north")
+			s.Annotations = row.annotations
+			v := View{Namespace: "area", Now: noon, Announces: announced("flat", "west"), ClusterSets: []*mcv1alpha2.ClusterSet{s},
+				ResourceExports: append(row.infos, service("flat", "default", "web", time.Hour, 80), endpoints("flat", "default", "web", row.ip))}
+			if row.imported {
+				v.ResourceImports = []*mcv1alpha1.ResourceImport{importedEndpoints(row.ip, "flat")}
+			}
+			d, _ := Plan(v)
+			have := reported(d)
+			if row.want != "" && !slices.Contains(have, row.want) {
+				t.Errorf("have %q\nwant %q among them", have, row.want)
+			}
+			if imported := d.Imports["default-web-endpoints"] != nil; imported != (row.want == "") {
+				t.Errorf("imported %v, want %v: %q", imported, row.want == "", have)
+			}
+		})
+	}
+}
+
 // importedInfo is the import of a ClusterInfo.
 func importedInfo(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
 	return newImport(derive.Object{Namespace: "area", Name: re.Name}, map[string]bool{re.Spec.ClusterID: true}, mcv1alpha1.ResourceImportSpec{

@@ -63,6 +63,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 	}
 	service, _ := derive.Get(r, t.services, base)
 	j := joint{There: true, Of: service.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
+	importKey := derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}
 	clean := map[string]exportcheck.Part{} // by cluster ID
 	count, bytes := 0, 0
 	for _, e := range exports { // the oldest first: a newcomer does not push others out
@@ -87,7 +88,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 			j.fail(e, "cluster %s exports these Endpoints twice", e.ClusterID)
 			continue
 		}
-		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID), exportcheck.MaxEndpoints)
+		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", e.Subsets, t.allowed(r, e.ClusterID, importKey), exportcheck.MaxEndpoints)
 		if err := exportcheck.First(wrong); err != nil {
 			j.fail(e, "%v", err)
 			continue
@@ -116,7 +117,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		subsets = append(subsets, part.Subsets...)
 		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: len(part.Subsets), Ready: part.Ready})
 	}
-	j.Import = newImport(derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}, j.Converged, mcv1alpha1.ResourceImportSpec{
+	j.Import = newImport(importKey, j.Converged, mcv1alpha1.ResourceImportSpec{
 		Namespace: j.Of.namespace, Name: j.Of.name, Kind: multicluster.EndpointsKind,
 		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: subsets},
 	})
@@ -135,21 +136,45 @@ func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string)
 	return false
 }
 
-// allowed is where a cluster's endpoints may be: in its ranges, and where it announces none for its Pods (they may be in a network
-// that all clusters reach) also where no other cluster has a range. What others have is read only for such endpoints.
-func (t *tables) allowed(r *derive.Reader, id string) exportcheck.Allowed {
+// allowed returns where a cluster's endpoints may be: in its ranges. A cluster that announces none for its Pods may have others where the
+// annotations of the ClusterSet say so; in a ClusterSet without ClusterInfos, which has no gateways, anywhere. Never are they in another
+// cluster's ranges or at its gateways. An endpoint that is imported stays, so that nobody throws it out by announcing something; gateways that
+// are pinned come before it. What others have is read only for endpoints outside of the cluster's own ranges.
+func (t *tables) allowed(r *derive.Reader, id string, imported derive.Object) exportcheck.Allowed {
 	own, _ := derive.Get(r, t.ranges, derive.Name(id))
+	if info, held := derive.Get(r, t.held, derive.Name(id)); held && len(own.Prefixes) == 0 {
+		own = ranges{Prefixes: rangesOf(info).Prefixes} // withdrawn for a moment
+	}
 	if own.All {
 		return exportcheck.Allowed{Own: own.Prefixes}
 	}
 	return exportcheck.Allowed{Own: own.Prefixes, Foreign: func(ip netip.Addr) string {
+		contains := func(p netip.Prefix) bool { return p.Contains(ip) }
 		taken, _ := derive.Get(r, t.taken, one)
+		pins, _ := derive.Get(r, t.pins, one)
+		gateway := ""
 		for _, other := range taken {
-			if other.ClusterID != id && slices.ContainsFunc(other.Has.Prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			switch {
+			case other.ClusterID == id:
+			case slices.ContainsFunc(other.Has.Prefixes, contains):
 				return "in a range of cluster " + other.ClusterID
+			case slices.Contains(other.Gateways, ip):
+				if gateway = "a gateway of cluster " + other.ClusterID; pins[other.ClusterID].HasGateways {
+					return gateway
+				}
 			}
 		}
-		return ""
+		if len(taken) == 0 {
+			return ""
+		}
+		if uses, _ := derive.Get(r, t.exporters, imported); slices.Contains(uses, use{ip, id}) {
+			return ""
+		}
+		if gateway == "" && !slices.ContainsFunc(pins[id].Endpoints, contains) {
+			return fmt.Sprintf("outside of all ranges that clusters announce (if it is in a network that all clusters reach, list that in annotation %s of the leader's ClusterSet; else set podCIDRs in the member controller's configuration of cluster %s)",
+				multicluster.AnnotationEndpointsPrefix+id, id)
+		}
+		return gateway
 	}}
 }
 

@@ -208,11 +208,13 @@ func TestRules(t *testing.T) {
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
 			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.97.0.1 is outside of the ranges that its cluster announces: expected an address of 10.96.0.0/16 or 10.10.0.0/16"}},
 		{name: "a Pod's address of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
-			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{
-			"default-web-endpoints of default/web 10.10.3.4 +east",
+			east80, endpoints("east", "default", "web", "10.10.3.4")}, want: []string{ // TestEndpointsOutside
 			"default-web-service of default/web [TCP/80] +east",
 			"east-clusterinfo of area/east-clusterinfo 10.96.0.0/16 +east",
-			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west"}},
+			"west-clusterinfo of area/west-clusterinfo 10.97.0.0/16 +west",
+			"east-default-web-endpoints fails: spec.endpoints.subsets[0].addresses[0].ip: 10.10.3.4 is outside of all ranges that clusters announce " +
+				"(if it is in a network that all clusters reach, list that in annotation endpoints.multicluster.antrea.io/east of the leader's ClusterSet; " +
+				"else set podCIDRs in the member controller's configuration of cluster east): expected an address of the exporting cluster"}},
 		{name: "another cluster's address, of a cluster that announces no Pod ranges", now: exports{clusterInfo("east", "10.96.0.0/16"), clusterInfo("west", "10.97.0.0/16"),
 			east80, endpoints("east", "default", "web", "10.97.0.1")}, want: []string{
 			"default-web-service of default/web [TCP/80] +east",

@@ -60,7 +60,7 @@ func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 	}
 	own, _ := derive.Get(r, t.own, here)
 	var out []*mcv1alpha1.ClusterInfoImport
-	for i, d := range claims.Decide(candidates, nil) {
+	for i, d := range claims.Decide(candidates, t.pinsOf(m, r)) {
 		id := candidates[i].ClusterID
 		cii := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: id + multicluster.ClusterInfoSuffix}}
 		about, prefix := object("ClusterInfoImport", cii.Namespace, cii.Name), "spec."
@@ -78,6 +78,21 @@ func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 		own.report(cii, &ps)
 	}
 	return append(out, t.withdrawn(out, m, r)...), ps
+}
+
+// pinsOf returns the ranges that this cluster's administrator has pinned to other clusters, in annotations of its own ClusterSet. The leader's
+// pins are not known here. Only ranges that are not private need one; what is wrong with an annotation is reported with the range that it
+// leaves out.
+func (t *tables) pinsOf(m membership, r *derive.Reader) claims.Pins {
+	cs, _ := derive.Get(r, t.clusterSets, derive.Object{Namespace: t.namespace, Name: m.set().Name})
+	if cs == nil {
+		return nil
+	}
+	pins, _ := claims.ReadPins(cs.Annotations)
+	for id, pin := range pins {
+		pins[id] = claims.Pin{Ranges: pin.Ranges, HasRanges: pin.HasRanges}
+	}
+	return pins
 }
 
 // isFor says whether a ResourceImport is meant for this cluster: for all if it names none.

@@ -57,13 +57,13 @@ func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 
 // bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges. What may not be imported
 // is left out of them as it is of all together, where it is reported.
-func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, r *derive.Reader) map[string]exportcheck.Part {
+func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, foreign func(netip.Addr) string, r *derive.Reader) map[string]exportcheck.Part {
 	out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets)
 	if !ok {
 		out = t.byRange(ri.Spec.Endpoints.Subsets, r)
 	}
 	for id, part := range out {
-		part.Subsets, _ = exportcheck.Subsets("", part.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
+		part.Subsets, _ = exportcheck.Subsets("", part.Subsets, exportcheck.Allowed{Foreign: foreign}, exportcheck.MaxImportEndpoints)
 		out[id] = part
 	}
 	return out

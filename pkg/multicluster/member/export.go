@@ -3,6 +3,7 @@ package member
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +88,13 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 	if refusal.Reason == "" {
 		if err := exportcheck.CheckMetadata(export.Spec.ExportedLabels, export.Spec.ExportedAnnotations); err != nil {
 			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " + err.Error()}
+		}
+	}
+	if env, _ := derive.Get(r, t.environment, here); refusal.Reason == "" && !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
+		if ip := outsideOf(env.ServiceCIDR, clusterIPs(service)); ip != "" {
+			refusal = metav1.Condition{Reason: reasonNoClusterIP, Message: fmt.Sprintf(
+				"ClusterIP %s is outside of the Service range %s, the one that this cluster announces, so other clusters do not reach it: make the Service again with a clusterIP of that range, or set serviceCIDR in the member controller's configuration to a range that has both",
+				ip, env.ServiceCIDR)}
 		}
 	}
 	if x.Refusal, x.Message = refusal.Reason, refusal.Message; x.Refusal == "" {
@@ -423,6 +431,17 @@ func countServing(endpointSlices []*discoveryv1.EndpointSlice) int {
 		}
 	}
 	return 0
+}
+
+// outsideOf returns the first address that is outside of a range; empty for none, or without a range.
+func outsideOf(cidr string, ips []string) string {
+	r, err := netip.ParsePrefix(cidr)
+	for _, text := range ips {
+		if ip, wrong := netip.ParseAddr(text); err == nil && wrong == nil && !r.Contains(ip) {
+			return text
+		}
+	}
+	return ""
 }
 
 // clusterIPs are the IPv4 ClusterIPs of a Service.

@@ -53,6 +53,11 @@ func importedVersion[T metav1.Object](o T) string {
 func clusterSetFacts(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet {
 	m := metaFacts(o)
 	m.CreationTimestamp, m.Generation = o.CreationTimestamp, o.Generation
+	for key, value := range o.Annotations {
+		if strings.HasPrefix(key, multicluster.AnnotationRangesPrefix) {
+			metav1.SetMetaDataAnnotation(&m, key, value)
+		}
+	}
 	return &mcv1alpha2.ClusterSet{ObjectMeta: m, Spec: o.Spec, Status: o.Status}
 }
 

@@ -118,9 +118,15 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	}
 	si, _ := derive.Get(r, t.serviceImports, of)
 	told := in.requests(out.Service, ri, si, isHeadless)
+	partly := "" // what is imported in part, for the ServiceImport's condition
 	if endpoints != nil {
-		subsets, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{}, exportcheck.MaxImportEndpoints)
+		own := t.ownEndpoints(of, endpoints, r)
+		subsets, _ := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{Foreign: own.foreign}, exportcheck.MaxImportEndpoints)
+		_, wrong := exportcheck.Subsets("spec.endpoints.subsets", endpoints.Spec.Endpoints.Subsets, exportcheck.Allowed{Foreign: own.reported}, exportcheck.MaxImportEndpoints)
 		in.leftOut(endpoints, wrong)
+		if err := exportcheck.First(wrong); err != nil {
+			partly = "some endpoints are left out: " + err.Error()
+		}
 		to, _ := derive.Get(r, t.reachable, here)
 		to.report(k, endpoints, &in.faults)
 		out.Endpoints = &Endpoints{
@@ -128,7 +134,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Annotations: annotations,
 				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		}
-		sources := t.bySource(endpoints, r)
+		sources := t.bySource(endpoints, own.foreign, r)
 		away := t.away(of, sources, r)
 		out.Endpoints.Subsets = withoutAway(subsets, sources, away)
 		out.Slices = endpointSlices(of, k, sources, away)
@@ -157,6 +163,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	}
 	maps.Copy(want.Annotations, metadata.Annotations) // none of them is a controller's
 	want.Status = serviceImportStatus(out.Slices)
+	want.Status.Conditions[0].Message = partly
 	want.Status.Conditions = append(want.Status.Conditions, told...)
 	for _, key := range requests.Keys { // this cluster's own
 		if si == nil {

@@ -282,12 +282,13 @@ func TestPlanImports(t *testing.T) {
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7")
 		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"},
 			problems: []string{"Service default/antrea-mc-db: EndpointsUnreachable"}},
-		{name: "endpoints in the ranges that clusters announce", change: func(v *View) {
+		{name: "endpoints in the ranges that clusters announce, and one of this cluster's", change: func(v *View) {
 			west := clusterInfoOf("west", "10.98.0.0/16", "192.168.79.101")
 			west.Spec.ClusterInfo.PodCIDRs = []string{"10.20.0.0/16"}
 			v.Leader.ResourceImports = append(v.Leader.ResourceImports, west)
 			v.Leader.ResourceImports[1] = endpointsOf("default", "db", "10.98.0.7", "10.20.0.7", "10.97.0.3")
-		}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
+			v.Leader.ResourceImports[1].Annotations = map[string]string{multicluster.AnnotationSources: `[{"cluster":"west","subsets":1}]`}
+		}, problems: []string{"ClusterSet kube-system/set: ResourceImportInvalid"}, writes: []string{"create ClusterInfoImport kube-system/west-clusterinfo", "create Service default/antrea-mc-db", "create Endpoints default/antrea-mc-db", "create EndpointSlice default/antrea-mc-db"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := joinedView()

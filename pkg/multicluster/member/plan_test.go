@@ -210,6 +210,13 @@ func TestPlanServiceExportConditions(t *testing.T) {
 		{name: "only an IPv6 ClusterIP", change: func(v *View) {
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "fd00::10", []string{"fd00::10"}
 		}, reason: "ServiceNoClusterIP"},
+		{name: "an address of a second ServiceCIDR", change: func(v *View) {
+			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "10.200.0.10", []string{"10.200.0.10"}
+		}, reason: "ServiceNoClusterIP"},
+		{name: "an address of a second ServiceCIDR in PodIP mode", change: func(v *View) {
+			v.Config.EndpointIPType = config.EndpointIPTypePodIP
+			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "10.200.0.10", []string{"10.200.0.10"}
+		}, reason: "ExportPending", exports: both},
 		{name: "headless in PodIP mode", change: func(v *View) {
 			v.Config.EndpointIPType = config.EndpointIPTypePodIP
 			v.Services[0].Spec.ClusterIP, v.Services[0].Spec.ClusterIPs = "None", []string{"None"}

@@ -86,6 +86,7 @@ type tables struct {
 	versions           map[string]*derive.Source[derive.Object, string] // resourceVersions of what is written, by kind
 
 	slicesByService *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice]
+	servicesByIP    *derive.Index[derive.Name, derive.Object, *corev1.Service]
 	importedSlices  *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice] // those that this controller makes
 	importsByName   *derive.Index[derive.Object, derive.Object, *mcv1alpha1.ResourceImport]
 	importsByKind   *derive.Index[derive.Name, derive.Object, *mcv1alpha1.ResourceImport]
@@ -194,6 +195,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.slicesByService = derive.NewIndex(t.slices, "service", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
 		return []derive.Object{{Namespace: k.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}}
 	})
+	t.servicesByIP = derive.NewIndex(t.services, "address", byClusterIP)
 	t.importedSlices = derive.NewIndex(t.slices, "imported", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
 		if !importedSlice(s) {
 			return nil
@@ -231,7 +233,6 @@ func newTables(namespace string, cfg config.Config) *tables {
 	})
 	t.reachable = derive.NewTable(e, "reachable", t.reachableOf, once)
 	t.sources = derive.NewTable(e, "sources", t.sourcesOf, once)
-	t.imports = derive.NewTable(e, "imports", t.importOf, derive.KeysOfIndex(t.importsByName))
 	t.exportable = derive.NewTable(e, "exportable", t.exportableOf, derive.KeysOf(t.serviceExports))
 	t.exportableByName = derive.NewIndex(t.exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
 		if x.Refusal != "" {
@@ -244,6 +245,7 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.exportsByName = derive.NewIndex(t.exports, "name", func(_ derive.Object, x *exported) []derive.Object {
 		return keysOf(x.list())
 	})
+	t.imports = derive.NewTable(e, "imports", t.importOf, derive.KeysOfIndex(t.importsByName))
 	t.validity = derive.NewTable(e, "validity", t.validityOf, derive.KeysOf(t.serviceExports))
 	t.ownInfo = derive.NewTable(e, "own-clusterinfo", t.ownInfoOf, once)
 	t.ownInfoByName = derive.NewIndex(t.ownInfo, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {

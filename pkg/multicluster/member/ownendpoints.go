@@ -1,0 +1,120 @@
+package member
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+)
+
+// ownEndpoints finds endpoints of an import that are this cluster's: its Services, Pods, Nodes, gateways and API servers. Another cluster could
+// have this one's clients send requests there, past what policies let them reach, so only those count that this cluster exports for
+// the Service: as the leader says, which knows whose an endpoint is, or, with a leader that does not say so, as this cluster does export it. A
+// leader knows a cluster's ranges, but neither its Nodes nor its API servers.
+type ownEndpoints struct {
+	what     func(netip.Addr) string // what of this cluster an address is; empty for nothing
+	exported map[netip.Addr]bool
+	// withdrawn: the leader does not say whose endpoints are, and this cluster exports the Service, or did a moment ago: an address that it does
+	// not export is left out without a report, since it may just have been withdrawn.
+	withdrawn bool
+}
+
+// foreign returns why an address may not be imported.
+func (own ownEndpoints) foreign(ip netip.Addr) string {
+	if own.exported[ip] {
+		return ""
+	}
+	return own.what(ip)
+}
+
+// reported is foreign for addresses that a report is due for.
+func (own ownEndpoints) reported(ip netip.Addr) string {
+	if own.withdrawn {
+		return ""
+	}
+	return own.foreign(ip)
+}
+
+// apiServer is the Service whose endpoints are the API servers.
+var apiServer = derive.Object{Namespace: "default", Name: "kubernetes"}
+
+func (t *tables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r *derive.Reader) ownEndpoints {
+	m, _ := derive.Get(r, t.membership, here)
+	own, _ := derive.Get(r, t.own, here)
+	var out ownEndpoints
+	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets); ok {
+		out.exported = addressSet(sources[m.ID].Subsets)
+	} else if export, ok := derive.Get(r, t.exports, of); ok {
+		out.withdrawn = true
+		if export.Endpoints != nil {
+			out.exported = addressSet(export.Endpoints.Spec.Endpoints.Subsets)
+		}
+	} else {
+		_, out.withdrawn = derive.Get(r, t.resourceExports, derive.Object{Namespace: m.Common, Name: exportName(m.ID, of, multicluster.EndpointsKind)})
+	}
+	var servers map[netip.Addr]bool
+	out.what = func(ip netip.Addr) string {
+		const but = " of this cluster, which does not export it"
+		if servers == nil { // few imports have addresses outside of all
+			servers = map[netip.Addr]bool{}
+			for _, s := range values(derive.List(r, t.slicesByService, apiServer)) {
+				for _, e := range s.Endpoints {
+					for _, a := range e.Addresses {
+						if server, err := netip.ParseAddr(a); err == nil {
+							servers[server] = true
+						}
+					}
+				}
+			}
+		}
+		switch {
+		case own.Service.IsValid() && own.Service.Contains(ip):
+			return "in the Service range" + but
+		case slices.ContainsFunc(own.Pods, func(p netip.Prefix) bool { return p.Contains(ip) }):
+			return "in a Pod range" + but
+		case slices.ContainsFunc(own.Nodes, func(n nodeAddr) bool { return n.Addr == ip }):
+			return "a Node" + but
+		case servers[ip]:
+			return "an API server" + but
+		case len(derive.List(r, t.servicesByIP, derive.Name(ip.String()))) > 0:
+			return "a Service" + but
+		case slices.ContainsFunc(values(derive.All(r, t.gateways)), func(g *mcv1alpha1.Gateway) bool {
+			return g.GatewayIP == ip.String() || g.InternalIP == ip.String()
+		}):
+			return "a gateway" + but
+		}
+		return ""
+	}
+	return out
+}
+
+// addressSet returns the addresses of subsets.
+func addressSet(subsets []subset) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, s := range subsets {
+		for _, list := range [2][]address{s.Addresses, s.NotReadyAddresses} {
+			for _, a := range list {
+				if ip, err := netip.ParseAddr(a.IP); err == nil {
+					out[ip.Unmap()] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// byClusterIP indexes Services by their addresses, also those of a second Service range.
+func byClusterIP(_ derive.Object, o *corev1.Service) []derive.Name {
+	var out []derive.Name
+	for _, text := range append([]string{o.Spec.ClusterIP}, o.Spec.ClusterIPs...) {
+		if ip, err := netip.ParseAddr(text); err == nil && !slices.Contains(out, derive.Name(ip.String())) {
+			out = append(out, derive.Name(ip.String()))
+		}
+	}
+	return out
+}
