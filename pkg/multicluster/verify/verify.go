@@ -488,7 +488,7 @@ func (r *run) policy(ctx context.Context, from int, address string) (string, err
 			}
 		}
 	}
-	return fmt.Sprintf("a client is dropped by its labels after %s, and answered again after %s", took[0], took[1]), nil
+	return fmt.Sprintf("a client is dropped by its labels %s after its start, and answered again after %s", took[0], took[1]), nil
 }
 
 // cleanLimit is how long Namespaces may take to be gone.

@@ -86,7 +86,7 @@ type Question struct {
 // Answer is how a question went.
 type Answer struct {
 	Name     string        `json:"name"`
-	First    time.Duration `json:"first"` // until the first answer
+	First    time.Duration `json:"first"` // until the first answer; with Refused, until the start of the first request without one
 	Answered int           `json:"answered"`
 	Failed   int           `json:"failed"`
 	Slowest  time.Duration `json:"slowest"`
@@ -102,27 +102,37 @@ type Answer struct {
 }
 
 const (
-	tryLimit  = 2 * time.Second // until the first answer
-	requests  = 20              // after it
-	askLimit  = 4 * time.Second // of each: TCP sends a lost first packet again after one second, and after two more
+	tryLimit  = 2 * time.Second        // until the first answer
+	askEvery  = 200 * time.Millisecond // from the end of a try to the next one
+	requests  = 20                     // after it
+	askLimit  = 4 * time.Second        // of each: TCP sends a lost first packet again after one second, and after two more
 	bulkLimit = 10 * time.Second
 )
 
-// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay.
+// Ask asks one question. It waits for the first answer up to limit: flows follow objects with a delay. That a request is dropped shows only
+// after tryLimit; what drops it was there when the request began, so that is the time that counts.
 func Ask(ctx context.Context, q Question, limit time.Duration) Answer {
 	a := Answer{Name: q.Name}
+	every := askEvery
+	if q.Refused {
+		every = watchEvery
+	}
 	begin := time.Now()
 	for {
+		start := time.Now()
 		client, err := get(ctx, q, nil, tryLimit)
 		if (err == nil) != q.Refused {
 			a.Client, a.First, a.Error = client, time.Since(begin), ""
+			if q.Refused {
+				a.First = start.Sub(begin)
+			}
 			break
 		}
 		if err == nil {
 			err = fmt.Errorf("%s answers to %s", q.Want, client)
 		}
 		a.Error = err.Error()
-		if time.Since(begin) > limit || !sleep(ctx, 200*time.Millisecond) {
+		if time.Since(begin) > limit || !sleep(ctx, every) {
 			return a
 		}
 	}

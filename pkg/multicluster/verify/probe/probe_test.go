@@ -49,6 +49,19 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestDropped has a server that answers nothing, as behind a policy that drops: the time that it takes to notice is not the policy's.
+func TestDropped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := Ask(t.Context(), Question{Name: "policy", Address: l.Addr().String(), Want: "from-east", Refused: true}, 10*time.Second)
+	if a.Error != "" || a.First >= tryLimit {
+		t.Errorf("have %+v, want a first request at once that is dropped", a)
+	}
+}
+
 // TestWatch counts connections that are lost while a server is away, and says for how long they were.
 func TestWatch(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
