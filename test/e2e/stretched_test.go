@@ -2,11 +2,16 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
+
+// inForce is how often it is measured how long a policy takes until it is in force between two clusters.
+var inForce = flag.Int("inforce", 5, "measure so often how long a policy takes until it is in force between two clusters")
 
 // fromAll is a ClusterNetworkPolicy of west about clients of all clusters, in one line each, applied to the servers.
 func fromAll(t *testing.T, rules ...string) {
@@ -91,6 +96,32 @@ func testStretchedPolicies(t *testing.T) {
 	kubectl(t, "west", "delete", "acnp", "stretched")
 	kubectl(t, "east", "label", "pod", regular, "-n", "default", "--overwrite", "app=client")
 
+	t.Run("time until it is in force", func(t *testing.T) {
+		answered(map[string]bool{regular: true})
+		ended := world.Load(ctx, url)
+		type change struct{ began, done, seen time.Time }
+		var changes []change
+		for range *inForce {
+			c := change{began: time.Now()}
+			fromAll(t, `{action: Drop, from: [{scope: ClusterSet, podSelector: {matchLabels: {app: client}}}]}`)
+			c.done = time.Now()
+			answered(map[string]bool{regular: false})
+			c.seen = time.Now()
+			changes = append(changes, c)
+			kubectl(t, "west", "delete", "acnp", "stretched")
+			answered(map[string]bool{regular: true})
+		}
+		observed, err := ended()
+		must(t, err)
+		var after []time.Duration // kubectl has returned; before zero where it was in force by then
+		for _, c := range changes {
+			last := observed.LastAnswered(c.began, c.seen)
+			after = append(after, max(0, last.Sub(c.done)).Round(time.Millisecond))
+		}
+		slices.Sort(after)
+		t.Logf("a policy with scope ClusterSet drops new connections of another cluster after kubectl has returned: p50 %s, p99 %s, of %d changes",
+			after[len(after)/2], after[len(after)*99/100], len(after))
+	})
 	t.Run("toServices", func(t *testing.T) {
 		must(t, world.Apply(ctx, "east", `
 apiVersion: crd.antrea.io/v1beta1

@@ -127,6 +127,16 @@ func (o Observed) Away(since time.Time) (last time.Duration) {
 	return last
 }
 
+// LastAnswered returns when the last new connection began that was answered, of those that began in a time; zero for none.
+func (o Observed) LastAnswered(from, to time.Time) (last time.Time) {
+	for _, r := range o.fresh {
+		if r.Failed == "" && !r.Start.Before(from) && r.Start.Before(to) {
+			last = r.Start
+		}
+	}
+	return last
+}
+
 // Longest is the longest that a request on a connection that stays had to wait after an event. What it had waited before is not the event's.
 func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	for _, r := range o.kept {
