@@ -177,7 +177,7 @@ func TestDocumentedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.Enabled("FlowExporter") {
+	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.FeatureGates["FlowExporter"] {
 		t.Errorf("have %+v", c)
 	}
 	for _, w := range warnings { // of what this version has not, and of nothing that the chart wrote

@@ -230,12 +230,13 @@ func (c Config) StretchedPolicies() bool {
 	return c.MulticlusterGateway() && c.Multicluster.EnableStretchedNetworkPolicy
 }
 
-// Enabled reports whether a feature gate is on: by the file, else by default.
+// Enabled reports whether a feature gate is on, by the file or else by default, and this version has the feature.
 func (c Config) Enabled(gate string) bool {
+	g := gates[gate]
 	if on, ok := c.FeatureGates[gate]; ok {
-		return on
+		return on && g.have
 	}
-	return gates[gate].on
+	return g.on && g.have
 }
 
 // Warning is something in the file that has no effect.
