@@ -91,6 +91,7 @@ func installCNI() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Plugin, "plugin", "/usr/local/bin/tombolo-cni", "the plugin's executable")
 	cmd.Flags().StringVar(&o.BinDir, "bin-dir", "/host/opt/cni/bin", "the runtime's directory of plugins, as mounted here")
+	cmd.Flags().BoolVar(&o.WithOther, "with-other-cni", false, "install on a Node that has the configuration of another CNI plugin, too")
 	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
 	return cmd
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
@@ -17,6 +19,8 @@ type Options struct {
 	Plugin  string // the plugin's executable
 	BinDir  string // the runtime's plugin directory, "/opt/cni/bin" on the Node
 	ConfDir string // the runtime's configuration directory, "/etc/cni/net.d" on the Node
+	// WithOther installs on a Node that has the configuration of another CNI plugin.
+	WithOther bool
 }
 
 const (
@@ -51,7 +55,14 @@ type networkPlugin struct {
 // Run installs the plugin, then the configuration: the runtime must not find a
 // configuration whose plugin is not there yet. Both appear by rename. Of the plugins
 // portmap and bandwidth the configuration has those that the Node has.
+//
+// A Node with the configuration of another network is left alone, unless this one is installed there already.
 func Run(o Options) error {
+	if _, err := os.Stat(filepath.Join(o.ConfDir, confName)); errors.Is(err, fs.ErrNotExist) && !o.WithOther {
+		if err := foreign(o.ConfDir); err != nil {
+			return err
+		}
+	}
 	if err := copyFile(o.Plugin, filepath.Join(o.BinDir, pluginName)); err != nil {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
@@ -73,6 +84,44 @@ func Run(o Options) error {
 		return err
 	}); err != nil {
 		return fmt.Errorf("install the CNI configuration: %w", err)
+	}
+	return nil
+}
+
+// others are the plugins of networks that have an agent of their own on each Node.
+var others = []string{
+	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay", "weave-net",
+}
+
+// foreign is an error when a directory has the configuration of another network. Those of plugins alone, such as a
+// bridge that a runtime's package brings, are none, nor is what cannot be read: the runtime does not read it either.
+func foreign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for other CNI configurations: %w", err)
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		var conf struct {
+			Type    string          `json:"type"`
+			Plugins []networkPlugin `json:"plugins"`
+		}
+		if err != nil || json.Unmarshal(text, &conf) != nil {
+			continue
+		}
+		for _, p := range append(conf.Plugins, networkPlugin{Type: conf.Type}) {
+			if slices.Contains(others, p.Type) {
+				return fmt.Errorf("the Node has the CNI plugin %s (/etc/cni/net.d/%s), which Tombolo would take Pods from: "+
+					"remove it from the cluster, then this file from the Node; or, to install all the same, "+
+					"give install-cni the flag --with-other-cni (value withOtherCNI of the chart)", p.Type, e.Name())
+			}
+		}
 	}
 	return nil
 }

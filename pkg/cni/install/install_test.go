@@ -52,6 +52,50 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestOtherCNI installs on Nodes that have other configurations.
+func TestOtherCNI(t *testing.T) {
+	for _, row := range []struct {
+		name, file, text string
+		refused          bool
+	}{
+		{"Antrea", "10-antrea.conflist", `{"name":"antrea","plugins":[{"type":"antrea"},{"type":"portmap"}]}`, true},
+		{"a later one", "90-flannel.conflist", `{"name":"cbr0","plugins":[{"type":"flannel"}]}`, true},
+		{"one plugin", "05-cilium.conf", `{"name":"cilium","type":"cilium-cni"}`, true},
+		{"a runtime's bridge", "87-podman-bridge.conflist", `{"name":"podman","plugins":[{"type":"bridge"}]}`, false},
+		{"loopback", "99-loopback.conf", `{"type":"loopback"}`, false},
+		{"disabled", "10-antrea.conflist.bak", `{"plugins":[{"type":"antrea"}]}`, false},
+		{"no JSON", "10-antrea.conflist", "{", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			o := Options{Plugin: filepath.Join(dir, "tombolo-cni"), BinDir: filepath.Join(dir, "bin"), ConfDir: filepath.Join(dir, "net.d")}
+			write(t, o.Plugin, "plugin")
+			write(t, filepath.Join(o.ConfDir, row.file), row.text)
+			err := Run(o)
+			if !row.refused {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "/etc/cni/net.d/"+row.file) || !strings.Contains(err.Error(), "--with-other-cni") {
+				t.Errorf("error %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(o.BinDir, "tombolo")); !os.IsNotExist(err) {
+				t.Errorf("the plugin was installed: %v", err)
+			}
+			o.WithOther = true
+			if err := Run(o); err != nil {
+				t.Errorf("with the flag: %v", err)
+			}
+			o.WithOther = false // an upgrade of ours
+			if err := Run(o); err != nil {
+				t.Errorf("where it is installed: %v", err)
+			}
+		})
+	}
+}
+
 func TestChainedUnknown(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Chained(dir); err == nil || !strings.Contains(err.Error(), "10-tombolo.conflist") {
