@@ -34,6 +34,7 @@ push: images ## publish the images, to REGISTRY=host/path, with TAG (dev); INSEC
 	@$(STAGE) "push" go run ./build/push -from $(BIN)/images -registry "$(REGISTRY)" -tag "$(TAG)" $(if $(INSECURE),-insecure)
 
 manifests: ## write the manifests with the images of REGISTRY=host/path and TAG (dev) into bin/manifests
+	@test -n "$(REGISTRY)" || { echo 'REGISTRY is empty: the host and path that `make push REGISTRY=host/path` published to'; exit 1; }
 	@go run ./deploy/render -out $(BIN)/manifests -registry "$(REGISTRY)" -tag "$(TAG)"
 	@find $(BIN)/manifests -name '*.yml'
 

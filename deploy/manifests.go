@@ -30,8 +30,12 @@ func Member(namespace string) string { return strings.ReplaceAll(member, MemberN
 // image is how the manifests name an image: the charts' values.yaml says so.
 var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
 
-// WithImages is a manifest with its images from another registry and path, or with another tag.
+// WithImages is a manifest with its images from another registry and path, from which they are pulled, or with another
+// tag.
 func WithImages(manifest, registry, tag string) string {
+	if registry != "" {
+		manifest = strings.ReplaceAll(manifest, "imagePullPolicy: Never\n", "imagePullPolicy: IfNotPresent\n")
+	}
 	registry, tag = cmp.Or(strings.TrimSuffix(registry, "/"), "tombolo"), cmp.Or(tag, "dev")
 	return image.ReplaceAllStringFunc(manifest, func(line string) string {
 		part := image.FindStringSubmatch(line)

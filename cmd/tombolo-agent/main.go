@@ -54,6 +54,7 @@ type flags struct {
 	runDir     string
 	stateDir   string
 	logDir     string
+	confDir    string
 }
 
 func command() *cobra.Command {
@@ -74,6 +75,7 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&f.runDir, "run-dir", wire.DefaultRunDir, "where the agent has its sockets")
 	cmd.Flags().StringVar(&f.stateDir, "state-dir", "/var/lib/tombolo", "where the record of addresses is kept")
 	cmd.Flags().StringVar(&f.logDir, "log-dir", "/var/log/tombolo", "where policies log")
+	cmd.Flags().StringVar(&f.confDir, "cni-conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
 	cmd.AddCommand(installCNI(), serveWireGuard())
 	return cmd
 }
@@ -89,6 +91,7 @@ func installCNI() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Plugin, "plugin", "/usr/local/bin/tombolo-cni", "the plugin's executable")
 	cmd.Flags().StringVar(&o.BinDir, "bin-dir", "/host/opt/cni/bin", "the runtime's directory of plugins, as mounted here")
+	cmd.Flags().BoolVar(&o.WithOther, "with-other-cni", false, "install on a Node that has the configuration of another CNI plugin, too")
 	cmd.Flags().StringVar(&o.ConfDir, "conf-dir", "/host/etc/cni/net.d", "the runtime's directory of network configurations, as mounted here")
 	return cmd
 }
@@ -141,6 +144,7 @@ func serve(ctx context.Context, f flags) error {
 	for _, w := range warnings {
 		log.Warn("configuration", "file", f.config, "warning", w.String())
 	}
+	log.Info("features that are on by default in Antrea and not in this version", "gates", config.Missing(true))
 	node := os.Getenv("NODE_NAME")
 	if node == "" {
 		return errors.New("the environment variable NODE_NAME is empty: set it from spec.nodeName in the DaemonSet")
@@ -152,6 +156,11 @@ func serve(ctx context.Context, f flags) error {
 	rc, err := restConfig(f.kubeconfig, conf.KubeAPIServerOverride)
 	if err != nil {
 		return err
+	}
+	chained, err := install.Chained(f.confDir)
+	if err != nil {
+		log.Warn("whether Pods get hostPort and bandwidth is not checked", "error", err)
+		chained = install.Chainable()
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -167,6 +176,7 @@ func serve(ctx context.Context, f flags) error {
 		RunDir:        f.runDir,
 		StateDir:      f.stateDir,
 		LogDir:        f.logDir,
+		Chained:       chained,
 		HealthAddress: agent.HealthAddress(conf.APIPort),
 		Logger:        log,
 		Registerer:    registry,

@@ -34,9 +34,13 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
+	options, err := cluster.CacheOptions(namespace)
+	if err != nil {
+		return err
+	}
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                 scheme,
-		Cache:                  cluster.CacheOptions(namespace),
+		Cache:                  options,
 		HealthProbeBindAddress: health,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 	})

@@ -15,13 +15,20 @@ const maxValue = 300
 func (n *node) explain() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "explain OBJECT",
+		Use:   "explain [KIND] OBJECT",
 		Short: "What this Node derives from an object, and from what",
 		Long: "Show the rows of the agent's tables that are called OBJECT, what each was made from and what was made from it.\n\n" +
-			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, or self for this Node.",
+			"OBJECT is namespace/name of a Service or EndpointSlice, the name of a port or of another Node, a cluster's ID, or self for this Node.\n" +
+			"A KIND before it selects nothing: tables are named by what they hold.",
 		Example: "  tombolo explain default/web",
-		Args:    words("explain", "an OBJECT, such as default/web"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 { // as kubectl names an object: the tables know no kinds
+				args = args[1:]
+			}
+			return words("explain", "an OBJECT, such as default/web")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args = args[len(args)-1:]
 			var x api.Explanation
 			if err := n.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {
 				return err

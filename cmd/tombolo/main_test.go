@@ -150,6 +150,7 @@ func TestNodeCommands(t *testing.T) {
 		{"peers.yaml", []string{"tombolo", "get", "peers", "-o", "yaml"}},
 		{"status.txt", []string{"tombolo", "get", "status"}},
 		{"explain.txt", []string{"tombolo", "explain", "default/web"}},
+		{"explain.txt", []string{"tombolo", "explain", "Service", "default/web"}},
 		{"trace.txt", []string{"tombolo", "trace", "in_port=3,ip"}},
 		{"policies.txt", []string{"tombolo", "get", "policies"}},
 		{"policies.yaml", []string{"tombolo", "get", "policies", "-o", "yaml"}},

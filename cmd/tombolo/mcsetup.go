@@ -41,6 +41,7 @@ func namespaceFlag(cmd *cobra.Command, to *string, value, of string) {
 // deploy installs the controller from the manifest that this program has, or from a file.
 func (c *cluster) deploy(role string) *cobra.Command {
 	var namespace, asked, file, registry, tag string
+	var withOther bool
 	cmd := &cobra.Command{
 		Use:     role + "cluster",
 		Short:   "Install the multi-cluster controller as " + role,
@@ -77,9 +78,17 @@ func (c *cluster) deploy(role string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if file == "" && !withOther {
+				if err := k.Foreign(cmd.Context(), objects, namespace, role == "member"); err != nil {
+					return err
+				}
+			}
 			err = k.Deploy(cmd.Context(), objects, deploy.WithImages(manifest, registry, tag), namespace)
 			if err != nil && file != "" {
 				err = fmt.Errorf("manifest %s: %w", file, err)
+			}
+			if err == nil && file == "" && registry == "" {
+				fmt.Fprintln(cmd.OutOrStdout(), "The controller's image is not pulled: Nodes have to be given it (make images). For a registry give --image-registry and --image-tag.")
 			}
 			return err
 		},
@@ -88,6 +97,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 	cmd.Flags().StringVar(&asked, "antrea-version", "latest", "version of the controller: that of this program")
 	cmd.Flags().StringVar(&registry, "image-registry", "", "registry and path of the controller's image (as make push REGISTRY=)")
 	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image there")
+	cmd.Flags().BoolVar(&withOther, "with-other-cni", false, "deploy in a cluster that runs Antrea, in place of its multi-cluster controller")
 	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of that of this program")
 	return cmd
 }

@@ -11,14 +11,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -40,7 +44,7 @@ func TestLint(t *testing.T) {
 		{"leader", Multicluster, "antrea-multicluster", "role: leader"},
 		{"member", Multicluster, "kube-system", "role: member"},
 	} {
-		for _, m := range lint.All(row.chart, readValues(t, row.values), row.namespace, true).Messages {
+		for _, m := range lint.All(row.chart, given(readValues(t, row.values)), row.namespace, true).Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %s", row.name, m)
 			}
@@ -48,10 +52,25 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// given are values for Nodes that were given the images.
+func given(values map[string]any) map[string]any {
+	all := map[string]any{"images": map[string]any{"pullPolicy": "Never"}}
+	for key, value := range values {
+		if images, ok := value.(map[string]any); ok && key == "images" {
+			value = map[string]any{"pullPolicy": "Never"}
+			for k, v := range images {
+				value.(map[string]any)[k] = v
+			}
+		}
+		all[key] = value
+	}
+	return all
+}
+
 // rendered is what Helm installs of a chart: its definitions and its templates.
 func rendered(t *testing.T, chart, namespace string, values map[string]any) (definitions, manifest string) {
 	t.Helper()
-	definitions, manifest, err := All(".", chart, namespace, values)
+	definitions, manifest, err := All(".", chart, namespace, given(values))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +196,7 @@ func TestDocumentedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.Enabled("FlowExporter") {
+	if !c.MulticlusterGateway() || !c.StretchedPolicies() || !c.Multicluster.EnablePodToPodConnectivity || !c.NodePortLocal.Enable || !c.FeatureGates["FlowExporter"] {
 		t.Errorf("have %+v", c)
 	}
 	for _, w := range warnings { // of what this version has not, and of nothing that the chart wrote
@@ -188,7 +207,7 @@ func TestDocumentedValues(t *testing.T) {
 	if strings.Contains(manifest, "v1.11.1") {
 		t.Error("Antrea's tag names an image")
 	}
-	files, err := Render(".", Agent, "kube-system", values)
+	files, err := Render(".", Agent, "kube-system", given(values))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,10 +302,24 @@ func TestValues(t *testing.T) {
 		{"not a value", "trafficEncapMode: overlay\n", "at '/trafficEncapMode': 'overlay' does not match pattern"},
 		{"port", "multicluster: {wireGuard: {port: 70000}}\n", "at '/multicluster/wireGuard/port': maximum: got 70,000, want 65,535"},
 		{"quoted bool", "noSNAT: 'true'\n", "at '/noSNAT': got string, want boolean"},
+		{"mode that is not there", "trafficEncapMode: noEncap\n", "at '/trafficEncapMode': 'noEncap' does not match pattern '^(?i:encap)$'"},
+		{"IPsec", "trafficEncryptionMode: ipsec\n", "at '/trafficEncryptionMode': 'ipsec' does not match pattern '^(?i:none|wireGuard)$'"},
+		{"STT", "tunnelType: stt\n", "at '/tunnelType': 'stt' does not match pattern"},
+		{"bridging mode", "enableBridgingMode: true\n", "at '/enableBridgingMode': value must be false"},
+		{"no Services", "antreaProxy: {enable: false}\n", "at '/antreaProxy/enable': value must be true"},
+		{"some Services", "antreaProxy: {skipServices: [a/b]}\n", "at '/antreaProxy/skipServices': maxItems: got 1, want 0"},
+		{"Services of a name", "antreaProxy: {serviceProxyName: x}\n", "at '/antreaProxy/serviceProxyName': maxLength: got 1, want 0"},
+		{"interface by address", "transportInterfaceCIDRs: [10.0.0.0/8]\n", "at '/transportInterfaceCIDRs': maxItems: got 1, want 0"},
+		{"port of gre", "tunnelType: GRE\ntunnelPort: 5000\n", "tunnelPort: gre has no ports"},
+		{"one name for two", "hostGateway: br-int\n", "hostGateway is the name of the bridge"},
+		{"stretched without Gateway", "multicluster: {enableGateway: false, enableStretchedNetworkPolicy: true}\n", "enableStretchedNetworkPolicy needs multicluster.enableGateway"},
+		{"one port for two", "trafficEncryptionMode: wireGuard\nmulticluster: {trafficEncryptionMode: wireguard, wireGuard: {port: 51820}}\n", "multicluster.wireGuard.port is that of the Nodes of this cluster"},
+		{"IPv6 range", "serviceCIDR: fd00::/108\n", "at '/serviceCIDR': 'fd00::/108' does not match pattern"},
+		{"small MTU", "defaultMTU: 100\n", "at '/defaultMTU': 'anyOf' failed"},
 		{"tag", "images: {tag: 'a b'}\n", "at '/images/tag': 'a b' does not match pattern"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			files, err := Render(".", Agent, "kube-system", readValues(t, row.values))
+			files, err := Render(".", Agent, "kube-system", given(readValues(t, row.values)))
 			if row.want != "" {
 				if err == nil || !strings.Contains(err.Error(), row.want) {
 					t.Fatalf("have %v, want %q", err, row.want)
@@ -310,7 +343,16 @@ func TestValues(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Render(".", Agent, "default", nil); err == nil || !strings.Contains(err.Error(), "this chart's Namespace is kube-system, not default") {
+	for _, chart := range []string{Agent, Multicluster} {
+		if _, err := Render(".", chart, "kube-system", nil); err == nil || !strings.Contains(err.Error(), "images.registry is not set") {
+			t.Errorf("%s without a registry: %v", chart, err)
+		}
+		files, err := Render(".", chart, "kube-system", map[string]any{"images": map[string]any{"registry": "registry.example/net"}})
+		if text := Manifest(files, all); err != nil || strings.Contains(text, "imagePullPolicy: Never") || strings.Contains(text, "image: tombolo/") {
+			t.Errorf("%s with a registry: %v\n%s", chart, err, text)
+		}
+	}
+	if _, err := Render(".", Agent, "default", given(nil)); err == nil || !strings.Contains(err.Error(), "this chart's Namespace is kube-system, not default") {
 		t.Errorf("another Namespace: %v", err)
 	}
 }
@@ -338,7 +380,7 @@ func TestControllerValues(t *testing.T) {
 		"endpointIPType: podip\n":                "at '/endpointIPType': value must be one of",
 		"podCIDR: [x]\n":                         "additional properties 'podCIDR' not allowed",
 	} {
-		if _, err := Render(".", Multicluster, "kube-system", readValues(t, values)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Render(".", Multicluster, "kube-system", given(readValues(t, values))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: have %v, want %q", values, err, want)
 		}
 	}
@@ -382,4 +424,36 @@ func TestApply(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, said.String())
 		}
 	}
+
+	// What the chart finds in the cluster: its own objects are no reason to refuse it, another CNI plugin's are.
+	if err := install(restConfig, nil); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "antrea-agent"}}
+	other.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "antrea"}}
+	other.Spec.Template.Labels = other.Spec.Selector.MatchLabels
+	other.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent", Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
+	if err := c.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(restConfig, nil); err == nil || !strings.Contains(err.Error(), "DaemonSet kube-system/antrea-agent: remove it first") {
+		t.Errorf("in a cluster with Antrea: %v", err)
+	}
+	if err := install(restConfig, map[string]any{"withOtherCNI": true}); err != nil {
+		t.Errorf("with withOtherCNI: %v", err)
+	}
+}
+
+// install renders the chart as `helm install` does, which may ask the cluster.
+func install(to *rest.Config, values map[string]any) error {
+	c, err := loader.Load(Agent)
+	if err != nil {
+		return err
+	}
+	all, err := chartutil.ToRenderValues(c, given(values), chartutil.ReleaseOptions{Name: Agent, Namespace: "kube-system"}, nil)
+	if err != nil {
+		return err
+	}
+	_, err = engine.RenderWithClient(c, all, to)
+	return err
 }

@@ -190,8 +190,12 @@ func (c *checker) container(where string, x corev1.Container) {
 	if _, ok := x.Resources.Limits[corev1.ResourceCPU]; ok {
 		c.failf("%s: a CPU limit throttles what other Pods' traffic waits for", where)
 	}
-	if x.ImagePullPolicy != corev1.PullIfNotPresent || strings.HasSuffix(x.Image, ":latest") || !strings.Contains(x.Image, ":") {
-		c.failf("%s: want an image with a tag and imagePullPolicy IfNotPresent", where)
+	// Nobody may pull an image of the shipped manifests: its name in a public registry is not ours.
+	if given := strings.HasPrefix(x.Image, "tombolo/"); given != (x.ImagePullPolicy == corev1.PullNever) {
+		c.failf("%s: image %s with imagePullPolicy %s: want Never for tombolo/..., and no Never for a registry's", where, x.Image, x.ImagePullPolicy)
+	}
+	if x.ImagePullPolicy == corev1.PullAlways || x.ImagePullPolicy == "" || strings.HasSuffix(x.Image, ":latest") || !strings.Contains(x.Image, ":") {
+		c.failf("%s: want an image with a tag and imagePullPolicy IfNotPresent or Never", where)
 	}
 }
 

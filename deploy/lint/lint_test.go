@@ -85,6 +85,8 @@ func TestRules(t *testing.T) {
 		{"no requests", "resources: {requests: {cpu: 1m, memory: 1Mi}}", "args: []", "requests no memory"},
 		{"CPU limit", "memory: 1Mi}}", "memory: 1Mi}, limits: {cpu: 1}}", "CPU limit"},
 		{"latest", "image: x:1", "image: x", "image with a tag"},
+		{"a public name", "image: x:1", "image: tombolo/x:dev", "want Never for tombolo/"},
+		{"never pulled", "imagePullPolicy: IfNotPresent", "imagePullPolicy: Never", "no Never for a registry's"},
 		{"selector", "matchLabels: {app: x}", "matchLabels: {app: y}", "the selector"},
 		{"Secrets listed", "verbs: [get]", "verbs: [get, list]", "may get, list Secrets"},
 		{"wildcard", "resources: [secrets]", `resources: ["*"]`, "wildcard"},

@@ -51,6 +51,12 @@ const agentHead = `#
 # Edit the ConfigMap before you apply this: without kube-proxy set kubeAPIServerOverride to
 # the API server's own address, and where the kernel has no openvswitch module set
 # ovsDatapathType to netdev. Or install the chart (deploy/charts/tombolo), whose values these are.
+#
+# The images are not pulled (imagePullPolicy Never): Nodes have to be given those of "make images". For a registry write
+# this file with "make manifests REGISTRY=host/path TAG=v1".
+#
+# NOT for a cluster that has another CNI plugin, such as Antrea: this takes the place of Antrea's ConfigMap antrea-config,
+# ServiceAccount and ClusterRole antrea-agent. Remove the other one first (docs/install.md#another-cni-plugin).
 `
 
 // wireGuardHead is what a user reads first in the manifest for encryption.
@@ -65,7 +71,7 @@ const wireGuardHead = `#
 func main() {
 	var r renderer
 	out := flag.String("out", "deploy", "folder to write the manifests to")
-	flag.StringVar(&r.registry, "registry", "", "registry and path of the images, instead of the charts'")
+	flag.StringVar(&r.registry, "registry", "", "registry and path of the images; without one they are those that Nodes were given, and not pulled")
 	flag.StringVar(&r.tag, "tag", "", "tag of the images, instead of the charts'")
 	flag.Parse()
 	var err error
@@ -81,7 +87,7 @@ func main() {
 	}
 }
 
-// renderer renders charts with images from somewhere.
+// renderer renders charts with images of a registry, or without one of Nodes that were given them.
 type renderer struct{ registry, tag string }
 
 // write writes all manifests below a folder.
@@ -145,6 +151,9 @@ func (r renderer) chart(name, namespace string, values map[string]any) ([]charts
 			images[key] = value
 		}
 	}
+	if r.registry == "" {
+		images["pullPolicy"] = "Never"
+	}
 	all := map[string]any{"images": images}
 	for k, v := range values {
 		all[k] = v
@@ -174,6 +183,7 @@ func derived(out string) error {
 	}
 	agent := agentconfig.Schema()
 	agent["image"] = map[string]any{"type": "object", "description": "without effect: names Antrea's image; see images"}
+	agent["withOtherCNI"] = map[string]any{"type": "boolean", "description": "install although the cluster or a Node has another CNI plugin"}
 	schemas := map[string]map[string]any{charts.Agent: agent, charts.Multicluster: controllerSchema()}
 	for name, properties := range schemas {
 		properties["images"] = imagesSchema
@@ -193,9 +203,9 @@ func derived(out string) error {
 
 var imagesSchema = map[string]any{
 	"type": "object", "additionalProperties": false, "properties": map[string]any{
-		"registry":    map[string]any{"type": "string", "minLength": 1},
+		"registry":    map[string]any{"type": "string"},
 		"tag":         map[string]any{"type": "string", "pattern": `^[\w][\w.-]{0,127}$`},
-		"pullPolicy":  map[string]any{"enum": []string{"IfNotPresent", "Always", "Never"}},
+		"pullPolicy":  map[string]any{"enum": []string{"", "IfNotPresent", "Always", "Never"}},
 		"pullSecrets": map[string]any{"type": "array", "items": map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{"name": map[string]any{"type": "string"}}}},
 	},
 }

@@ -56,6 +56,8 @@ type Options struct {
 	RunDir     string // of the agent's own sockets, "/var/run/tombolo"
 	StateDir   string // of the IPAM record, "/var/lib/tombolo"
 	LogDir     string // of the log of policies, "/var/log/tombolo"
+	// Chained are the plugins that follow tombolo in the Node's network configuration.
+	Chained []string
 	// HealthAddress is where the kubelet's probes are answered, see HealthAddress; nowhere when it is the zero value.
 	HealthAddress netip.AddrPort
 	Logger        *slog.Logger
@@ -197,6 +199,7 @@ func newAgent(o Options) (*Agent, error) {
 	if err := a.newPublishers(); err != nil {
 		return nil, err
 	}
+	a.tables.chained = o.Chained
 	a.watchTables()
 	if a.ipam, err = ipam.Open(filepath.Join(o.StateDir, "ipam.json")); err != nil {
 		return nil, fmt.Errorf("open the record of addresses: %w", err)
@@ -233,7 +236,7 @@ func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
 		watch.Both(t.engine, t.services.Services, service.FactsOf, p.ServiceSelectors, policy.ServiceSelectorOf),
 		watch.Of(t.services.Slices, service.SliceFactsOf),
 		watch.Of(t.serviceCIDRs, serviceCIDRsOf, watch.Optional()),
-		watch.Of(p.Pods, policy.PodFactsOf),
+		watch.Both(t.engine, p.Pods, policy.PodFactsOf, t.asked, t.askedBy),
 		watch.Of(p.Namespaces, policy.NamespaceLabels),
 		watch.Of(p.Policies[policy.NetworkPolicy], policy.FactsOf),
 		versioned(t, policy.AntreaClusterNetworkPolicy, policy.AntreaClusterFactsOf),

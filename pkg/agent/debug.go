@@ -271,7 +271,14 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-func (a *Agent) debugStatus(*http.Request) (any, error) { return a.status(), nil }
+func (a *Agent) debugStatus(r *http.Request) (any, error) {
+	s := a.status()
+	if s.OVS == "" { // only ovs-ctl notes it in the OVSDB
+		// Without an answer it stays unknown: what else is wrong with the switch, Waiting says.
+		s.OVS, _ = a.tracer.Version(r.Context())
+	}
+	return s, nil
+}
 
 func (a *Agent) status() api.Status {
 	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems())

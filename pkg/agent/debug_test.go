@@ -74,7 +74,7 @@ func TestStatusShowsConfigurationWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := a.debugStatus(nil)
+	answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestStatusTellsOfTheHost(t *testing.T) {
 	}()
 	a.host.Set(hostnet.Desired{Links: []hostnet.Link{{Name: "antrea-gw0", Up: true}}})
 	ovstest.Eventually(t, "the status names the link", func() error {
-		answer, err := a.debugStatus(nil)
+		answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
@@ -52,6 +55,11 @@ func TestFreeUplink(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// The status has the switch's version, which only ovs-ctl would have noted in the OVSDB.
+	answer, err := a.debugStatus(httptest.NewRequest(http.MethodGet, "/v1/status", nil))
+	if s, ok := answer.(api.Status); err != nil || !ok || !strings.Contains(ovs.Appctl("version"), s.OVS) || s.OVS == "" {
+		t.Errorf("status: %v, Open vSwitch %q, want that of %s", err, s.OVS, ovs.Appctl("version"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -66,6 +66,9 @@ type tables struct {
 
 	sessions *derive.Source[derive.Name, sessions] // of WireGuard, by the first link's name
 
+	asked   *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
+	chained []string                                         // Options.Chained
+
 	rebuilding *derive.Source[derive.Name, bool] // attachments whose record is damaged: self, or no row
 
 	services *service.Tables
@@ -145,6 +148,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
 	t.sessions = derive.NewSource[derive.Name, sessions](e, "sessions")
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
+	t.asked = derive.NewSource[derive.Object, []problem.Problem](e, "asked-by-pods")
+	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.asked))
 	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
 
 	one := derive.KeysOf(t.settings)
@@ -622,6 +627,7 @@ func (t *tables) setCluster(v View) {
 	replace(t.sets, v.ClusterSets, clusterSetFactsOf)
 	replace(t.exports, v.ServiceExports, exportFactsOf)
 	replace(t.policies.Pods, v.Pods, policy.PodFactsOf)
+	replace(t.asked, v.Pods, t.askedBy)
 	replace(t.policies.Namespaces, v.Namespaces, policy.NamespaceLabels)
 	replace(t.policies.Nodes, v.Nodes, policy.NodeFactsOf)
 	replace(t.policies.ServiceSelectors, v.Services, policy.ServiceSelectorOf)
@@ -668,7 +674,7 @@ func (t *tables) loaded(cluster bool) {
 
 // clusterLoaded declares that those have their content that the API server fills.
 func (t *tables) clusterLoaded() {
-	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies, t.gateways, t.imports, t.sets, t.exports} {
+	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies, t.asked, t.gateways, t.imports, t.sets, t.exports} {
 		s.Loaded()
 	}
 }

@@ -7,17 +7,24 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -29,7 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
 const (
@@ -49,37 +56,83 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions keeps the watch of ConfigMaps to the one that is read, which is all that the
-// controller's Role allows.
-func CacheOptions(namespace string) cache.Options {
+// CacheOptions keeps the watch of ConfigMaps to the one that is read, which is all that the controller's Role allows,
+// and the watch of EndpointSlices to those that Kubernetes' own controller has not made. Of Nodes and EndpointSlices
+// it keeps what is looked at.
+func CacheOptions(namespace string) (cache.Options, error) {
+	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn, []string{unserved.KubernetesEndpoints})
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select EndpointSlices: %w", err)
+	}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
-			Namespaces: map[string]cache.Config{namespace: {}},
-			Field:      fields.OneTermEqualSelector("metadata.name", ConfigMap),
-		}},
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {
+				Namespaces: map[string]cache.Config{namespace: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", ConfigMap),
+			},
+			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*foreign), Transform: strip(func(s *discoveryv1.EndpointSlice) {
+				s.ManagedFields, s.Endpoints = nil, nil
+			})},
+			&corev1.Node{}: {Transform: strip(func(n *corev1.Node) { n.ManagedFields, n.Status = nil, corev1.NodeStatus{} })},
+		},
+	}, nil
+}
+
+// strip drops parts of objects before they are kept.
+func strip[T client.Object](drop func(T)) func(any) (any, error) {
+	return func(o any) (any, error) {
+		if t, ok := o.(T); ok {
+			drop(t)
+		}
+		return o, nil
 	}
 }
 
 // SetupWithManager adds the controllers. identity names this process in Events.
 func SetupWithManager(mgr ctrl.Manager, identity string) error {
 	w := &warner{client: mgr.GetClient(), identity: identity}
-	options := controller.Options{MaxConcurrentReconciles: 4}
-	if err := ctrl.NewControllerManagedBy(mgr).Named("service-warnings").WithOptions(options).
-		For(&corev1.Service{}, builder.WithPredicates(changed(service.Unsupported))).
-		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			var s corev1.Service
-			return reconcile.Result{}, w.warn(ctx, r, &s, func() []problem.Problem { return service.Unsupported(&s) })
-		})); err != nil {
-		return fmt.Errorf("add the controller of Services: %w", err)
+	err := errors.Join(
+		watch(mgr, w, "v1", "Service", &corev1.Service{}, unserved.Service),
+		watch(mgr, w, "v1", "Namespace", &corev1.Namespace{}, unserved.Namespace),
+		watch(mgr, w, "v1", "Node", &corev1.Node{}, unserved.KubernetesNode),
+		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
+		watch(mgr, w, "discovery.k8s.io/v1", "EndpointSlice", &discoveryv1.EndpointSlice{}, unserved.EndpointSlice),
+		watch(mgr, w, definitions().APIVersion, definitions().Kind, definitions(), unserved.Definition, builder.OnlyMetadata),
+	)
+	// Before 1.33 Kubernetes has no ServiceCIDR of this version.
+	version := networkingv1.SchemeGroupVersion
+	_, unknown := mgr.GetRESTMapper().RESTMapping(schema.GroupKind{Group: version.Group, Kind: "ServiceCIDR"}, version.Version)
+	switch {
+	case unknown == nil:
+		err = errors.Join(err, watch(mgr, w, version.String(), "ServiceCIDR", &networkingv1.ServiceCIDR{}, unserved.ServiceCIDR))
+	case !apimeta.IsNoMatchError(unknown):
+		err = errors.Join(err, fmt.Errorf("ask for the kind ServiceCIDR: %w", unknown))
 	}
-	if err := ctrl.NewControllerManagedBy(mgr).Named("configuration-warnings").WithOptions(options).
-		For(&corev1.ConfigMap{}, builder.WithPredicates(changed(configuration))).
+	return err
+}
+
+// definitions is a CustomResourceDefinition of which the metadata are read.
+func definitions() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}}
+}
+
+// watch adds a controller that writes what is wrong with the objects of a kind.
+func watch[T client.Object](mgr ctrl.Manager, w *warner, version, kind string, object T,
+	problems func(T) []problem.Problem, options ...builder.ForOption) error {
+	options = append(options, builder.WithPredicates(changed(problems)))
+	err := ctrl.NewControllerManagedBy(mgr).Named(strings.ToLower(kind)+"-warnings").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		For(object, options...).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			var m corev1.ConfigMap
-			return reconcile.Result{}, w.warn(ctx, r, &m, func() []problem.Problem { return configuration(&m) })
-		})); err != nil {
-		return fmt.Errorf("add the controller of ConfigMap %s: %w", ConfigMap, err)
+			o, ok := object.DeepCopyObject().(T)
+			if !ok {
+				return reconcile.Result{}, fmt.Errorf("copy a %s: it is a %T", kind, o)
+			}
+			return reconcile.Result{}, w.warn(ctx, r, o, metav1.TypeMeta{APIVersion: version, Kind: kind}, func() []problem.Problem { return problems(o) })
+		}))
+	if err != nil {
+		return fmt.Errorf("add the controller of kind %s: %w", kind, err)
 	}
 	return nil
 }
@@ -118,7 +171,7 @@ type warner struct {
 	identity string
 }
 
-func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, problems func() []problem.Problem) error {
+func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object, kind metav1.TypeMeta, problems func() []problem.Problem) error {
 	if err := w.client.Get(ctx, r.NamespacedName, o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
@@ -126,15 +179,11 @@ func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object,
 		return nil
 	}
 	for _, p := range problems() {
-		if err := w.write(ctx, o, p); err != nil {
+		if err := CreateEvent(ctx, w.client, Event(o, kind, p, w.identity, time.Now())); err != nil {
 			return fmt.Errorf("warn about %s: %w", p.Object, err)
 		}
 	}
 	return nil
-}
-
-func (w *warner) write(ctx context.Context, o client.Object, p problem.Problem) error {
-	return CreateEvent(ctx, w.client, Event(o, metav1.TypeMeta{APIVersion: "v1", Kind: p.Kind}, p, w.identity, time.Now()))
 }
 
 // Event is the Warning that says of an object of a kind what is wrong with it, from a process. Of an object without a

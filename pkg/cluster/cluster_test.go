@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -10,7 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -19,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -46,8 +51,12 @@ func start(t *testing.T, own *rest.Config) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	options, err := CacheOptions(metav1.NamespaceSystem)
+	if err != nil {
+		t.Fatal(err)
+	}
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
-		Scheme: scheme, Cache: CacheOptions(metav1.NamespaceSystem), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: options, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr(true)},
 	})
 	if err != nil {
@@ -74,7 +83,7 @@ func ptr[T any](v T) *T { return &v }
 func TestEvents(t *testing.T) {
 	admin := apiserver.Start(t)
 	scheme, err := Scheme()
-	if err != nil {
+	if err := errors.Join(err, apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(admin, client.Options{Scheme: scheme})
@@ -91,12 +100,24 @@ func TestEvents(t *testing.T) {
 	port := []corev1.ServicePort{{Port: 80}}
 	create(&corev1.Service{ObjectMeta: meta("default", "plain"), Spec: corev1.ServiceSpec{Ports: port}})
 	create(&corev1.Service{ObjectMeta: meta("default", "open"), Spec: corev1.ServiceSpec{Ports: port, Type: corev1.ServiceTypeNodePort}})
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant", Labels: map[string]string{"core.juniper.net/isolated-namespace": "true"}}})
+	create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.0.0/24", "fd00::/64"}, PodCIDR: "10.10.0.0/24"}})
+	create(&discoveryv1.EndpointSlice{ObjectMeta: meta("default", "mine"), AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
+	create(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes-own",
+		Labels: map[string]string{discoveryv1.LabelManagedBy: unserved.KubernetesEndpoints}}, AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
+	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
+	create(definition("egresses", "Egress"))
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", ConfigMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 
 	stop := start(t, own)
-	expect(t, c, "ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported")
-	first := events(t, c)
+	first := []string{
+		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported", "Namespace /tenant IsolationNotSupported",
+		"Node /node-1 IPv6NotSupported", "EndpointSlice default/mine IPv6NotSupported", "ServiceCIDR /second IPv6NotSupported",
+		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported",
+	}
+	expect(t, c, first...)
+	written := events(t, c)
 
 	// A restart writes nothing again, and what changes is reported beside it.
 	stop()
@@ -110,12 +131,26 @@ func TestEvents(t *testing.T) {
 	if err := c.Update(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, c, "ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported",
-		"Service default/plain ExternalIPsNotSupported")
-	for key, e := range first {
+	expect(t, c, append(first, "Service default/plain ExternalIPsNotSupported")...)
+	for key, e := range written {
 		if now := events(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
 			t.Errorf("%s was written again after a restart", key)
 		}
+	}
+}
+
+// definition is a CustomResourceDefinition of Antrea that this version does not install.
+func definition(resource, kind string) *apiextensionsv1.CustomResourceDefinition {
+	schema := &apiextensionsv1.JSONSchemaProps{Type: "object"}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: resource + ".crd.antrea.io"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "crd.antrea.io", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: resource, Kind: kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1beta1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+			}},
+		},
 	}
 }
 

@@ -13,10 +13,13 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 	k8stypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
+	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
 // add gives a Pod its interface. In this order, so that a crash at any point leaves only
@@ -28,6 +31,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	}
 	p := parseArgs(q.Args)
 	if err := checkEnvironment(q, p); err != nil {
+		return nil, err
+	}
+	if err := checkSecond(q, p); err != nil {
 		return nil, err
 	}
 	k := ipam.Key{ContainerID: q.ContainerID, IfName: q.IfName}
@@ -210,6 +216,50 @@ func checkEnvironment(q wire.Request, p pod) *types.Error {
 	}
 	_ = n.Close() // opened to look at
 	return nil
+}
+
+// checkSecond refuses an interface of a Pod that has a default route through another one. With ours it would lose
+// what it reaches through that, and answers would leave through the wrong one.
+func checkSecond(q wire.Request, p pod) *types.Error {
+	if q.IfName == defaultIfName {
+		return nil // the runtime makes it first
+	}
+	other, err := otherDefault(q.Netns, q.IfName)
+	if err != nil {
+		return types.NewError(wire.CodeConfigureInterface, fmt.Sprintf("add Pod %s: %s", p, err), "")
+	}
+	if other == "" {
+		return nil
+	}
+	return types.NewError(wire.CodeNetworkConfig,
+		fmt.Sprintf("add Pod %s: interface %s would take its default route, which is through %s", p, q.IfName, other),
+		"tombolo gives a Pod its one interface: remove this network from the Pod's k8s.v1.cni.cncf.io/networks, or make it with another plugin")
+}
+
+// otherDefault returns the interface of the namespace's default route, "" where there is none but that of ifName.
+func otherDefault(netns, ifName string) (name string, err error) {
+	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := rtnetlink.List(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
+			if err != nil {
+				return fmt.Errorf("list the Pod's routes: %w", err)
+			}
+			for _, r := range routes {
+				if r.Dst != nil && r.Dst.String() != "0.0.0.0/0" && r.Dst.String() != "::/0" {
+					continue
+				}
+				link, err := netlink.LinkByIndex(r.LinkIndex)
+				if err != nil {
+					return fmt.Errorf("look at the Pod's default route: %w", err)
+				}
+				if link.Attrs().Name != ifName {
+					name = link.Attrs().Name
+				}
+			}
+		}
+		return nil
+	})
+	return name, err
 }
 
 // interrupted is the answer when time ran out or the agent is stopping.

@@ -98,7 +98,7 @@ func (c *netConf) checkAdd() *types.Error {
 		return unsupported("deviceID", "remove it: SR-IOV devices cannot be attached to this network")
 	}
 	switch c.IPAM.Type {
-	case "", "tombolo", "host-local", "antrea":
+	case "", "tombolo", "host-local":
 	default:
 		return unsupported(fmt.Sprintf("ipam.type %q", c.IPAM.Type), "remove ipam, or set its type to host-local: addresses come from the Node's podCIDR")
 	}

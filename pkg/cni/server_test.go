@@ -398,20 +398,21 @@ func TestNotReady(t *testing.T) {
 	r.clean()
 }
 
-// TestGC calls GC as runtimes do, right and wrong, with an interface of the installed network (c1 eth0), a
-// second one of its Pod, of another network (c1 net1), and one that is left of a container (c2).
+// TestGC calls GC as runtimes do, right and wrong, with an interface of the installed network (c1 eth0), one
+// of another network (c3 net1), and one that is left of a container (c2).
 func TestGC(t *testing.T) {
 	attachment := func(container, ifName string) map[string]string {
 		return map[string]string{"containerID": container, "ifname": ifName}
 	}
 	list := func(l ...map[string]string) []map[string]string { return append([]map[string]string{}, l...) }
-	c1, net1, c2 := attachment("c1", "eth0"), attachment("c1", "net1"), attachment("c2", "eth0")
+	c1, net1, c2 := attachment("c1", "eth0"), attachment("c3", "net1"), attachment("c2", "eth0")
 	const valid, old = "cni.dev/valid-attachments", "cni.dev/attachments"
-	all := []string{"c1 eth0", "c1 net1", "c2 eth0"}
+	all := []string{"c1 eth0", "c2 eth0", "c3 net1"}
 	r := newRig(t)
 	n1, _ := r.netns()
 	n2, _ := r.netns()
-	second := environment("c1", n1)
+	n3, _ := r.netns()
+	second := environment("c3", n3)
 	second["CNI_IFNAME"] = "net1"
 	interfaces := func() []string {
 		var out []string
@@ -427,9 +428,9 @@ func TestGC(t *testing.T) {
 		code uint // 0: no error
 		want []string
 	}{
-		{"a container that is gone", map[string]any{valid: list(c1)}, 0, []string{"c1 eth0", "c1 net1"}},
-		{"nothing is left", map[string]any{valid: list()}, 0, []string{"c1 net1"}},
-		{"both keys, as libcni writes them", map[string]any{valid: list(c2), old: list(c2)}, 0, []string{"c1 net1", "c2 eth0"}},
+		{"a container that is gone", map[string]any{valid: list(c1)}, 0, []string{"c1 eth0", "c3 net1"}},
+		{"nothing is left", map[string]any{valid: list()}, 0, []string{"c3 net1"}},
+		{"both keys, as libcni writes them", map[string]any{valid: list(c2), old: list(c2)}, 0, []string{"c2 eth0", "c3 net1"}},
 		{"another network without attachments", map[string]any{"name": "third", valid: list()}, 0, all},
 		{"the second interface's network", map[string]any{"name": "second", valid: list()}, 0, []string{"c1 eth0", "c2 eth0"}},
 		{"the second interface is valid", map[string]any{"name": "second", valid: list(net1)}, 0, all},
@@ -460,10 +461,44 @@ func TestGC(t *testing.T) {
 	r.node = newFakeNode("10.10.1.0/24")
 	r.start()
 	r.must("GC", nil, r.conf(map[string]any{valid: list()}))
-	if diff := cmp.Diff([]string{"c1 net1"}, interfaces()); diff != "" {
+	if diff := cmp.Diff([]string{"c3 net1"}, interfaces()); diff != "" {
 		t.Errorf("after a loss of the OVSDB and GC (-want +got):\n%s", diff)
 	}
 	r.must("GC", nil, r.conf(map[string]any{"name": "second", valid: list()}))
+	r.clean()
+}
+
+// TestSecondInterface adds interfaces of a second network: to a Pod whose default route is through the first, and
+// to one that has none.
+func TestSecondInterface(t *testing.T) {
+	r := newRig(t)
+	n1, _ := r.netns()
+	n2, _ := r.netns()
+	r.must("ADD", environment("c1", n1), r.conf(nil))
+	second := environment("c1", n1)
+	second["CNI_IFNAME"] = "net1"
+	conf := r.conf(map[string]any{"name": "second"})
+	before := r.leftovers()
+	_, err := r.exec("ADD", second, conf)
+	if err == nil || err.Code != 7 || !strings.Contains(err.Msg, "would take its default route, which is through eth0") ||
+		!strings.Contains(err.Details, "k8s.v1.cni.cncf.io/networks") {
+		t.Errorf("ADD of a second interface: %+v", err)
+	}
+	if diff := cmp.Diff(before, r.leftovers()); diff != "" {
+		t.Errorf("the refused ADD left (-want +got):\n%s", diff)
+	}
+	within(t, n1, func() {
+		if routes, err := netlink.RouteGet(net.IPv4(8, 8, 8, 8)); err != nil || routes[0].Gw.String() != "10.10.1.1" {
+			t.Errorf("way to 8.8.8.8: %v %v", routes, err)
+		}
+	})
+	r.must("DEL", second, conf)
+	only := environment("c2", n2)
+	only["CNI_IFNAME"] = "net1"
+	r.must("ADD", only, conf)
+	r.must("ADD", only, conf) // its own route does not count
+	r.must("DEL", only, conf)
+	r.must("DEL", environment("c1", n1), r.conf(nil))
 	r.clean()
 }
 
@@ -552,6 +587,7 @@ func TestBadRequests(t *testing.T) {
 		{"mtu too small", "ADD", good, r.conf(map[string]any{"mtu": 68}), 7, "mtu has 68, want 576 to 65535"},
 		{"mtu of the wrong type", "ADD", good, r.conf(map[string]any{"mtu": "big"}), 6, "mtu has a string"},
 		{"another IPAM", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "dhcp"}}), 2, `ipam.type "dhcp"`},
+		{"pools of Antrea", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "antrea"}}), 2, "addresses come from the Node's podCIDR"},
 		{"ranges of its own", "ADD", good, r.conf(map[string]any{"ipam": map[string]any{"type": "host-local", "ranges": []any{[]any{map[string]any{"subnet": "10.1.0.0/24"}}}}}), 2, "ipam.ranges"},
 		{"SR-IOV", "ADD", good, r.conf(map[string]any{"deviceID": "0000:00:01.0"}), 2, "deviceID"},
 		{"chained behind another plugin", "ADD", good, r.conf(map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0", "ips": []any{}}}), 2, "put it first in the list"},

@@ -105,12 +105,14 @@ func (c *Cluster) edited() ([]string, error) {
 func (c *Cluster) charted() ([]string, error) {
 	directory := filepath.Join(c.lab.bin.Repo, "deploy", "charts")
 	var texts []string
-	member := map[string]any{"role": "member", "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
+	given := map[string]any{"pullPolicy": "Never"}
+	member := map[string]any{"role": "member", "images": given, "enableStretchedNetworkPolicy": true, "podCIDRs": []any{c.pods()}, "publishPodAddresses": true}
 	if n := c.lab.record.ActiveGateways; n > 0 {
 		member["activeGateways"] = n
 	}
 	for name, values := range map[string]map[string]any{
 		charts.Agent: {
+			"images":                given,
 			"kubeAPIServerOverride": c.Server(),
 			"transportInterface":    "eth1",
 			"ovsDatapathType":       "netdev",

@@ -19,6 +19,8 @@ import (
 //	min,max  bounds of a number, both included
 //	is       form of a string: cidr, cidrs (comma-separated), url, link (an interface's
 //	         or bridge's name), ports (first-last)
+//	refused  values that this version does not start with, separated by commas: check says why, and the chart's
+//	         schema refuses them at the installation
 //	effect   "none": this version does nothing with it, other values than the default are a
 //	         Warning with the text of `why`
 type Config struct {
@@ -29,22 +31,22 @@ type Config struct {
 	OVSDatapathType string `key:"ovsDatapathType" default:"system" oneof:"system,netdev"`
 	HostGateway     string `key:"hostGateway" default:"antrea-gw0" is:"link"`
 
-	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly"`
-	TunnelType            string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt"`
+	TrafficEncapMode      string `key:"trafficEncapMode" default:"encap" oneof:"encap,noEncap,hybrid,networkPolicyOnly" refused:"noEncap,hybrid,networkPolicyOnly"`
+	TunnelType            string `key:"tunnelType" default:"geneve" oneof:"geneve,vxlan,gre,stt" refused:"stt"`
 	TunnelPort            int    `key:"tunnelPort" min:"0" max:"65535"` // 0: the protocol's own
 	TunnelCsum            bool   `key:"tunnelCsum"`
-	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,ipsec,wireGuard"`
+	TrafficEncryptionMode string `key:"trafficEncryptionMode" default:"none" oneof:"none,ipsec,wireGuard" refused:"ipsec"`
 
-	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535"` // 0: from the transport interface
+	DefaultMTU               int      `key:"defaultMTU" min:"0" max:"65535" refused:"1-575"` // 0: from the transport interface
 	TransportInterface       string   `key:"transportInterface" is:"link"`
-	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr"`
+	TransportInterfaceCIDRs  []string `key:"transportInterfaceCIDRs" is:"cidr" refused:"any"`
 	NoSNAT                   bool     `key:"noSNAT"`
 	DisableTXChecksumOffload bool     `key:"disableTXChecksumOffload"`
 	SNATFullyRandomPorts     bool     `key:"snatFullyRandomPorts" effect:"none" why:"masquerading always picks ports at random"`
-	EnableBridgingMode       bool     `key:"enableBridgingMode"`
+	EnableBridgingMode       bool     `key:"enableBridgingMode" refused:"true"`
 
 	PodCIDRs      string `key:"podCIDRs" is:"cidrs" effect:"none" why:"each Node's Pod range is its spec.podCIDRs"`
-	ServiceCIDR   string `key:"serviceCIDR" is:"cidr"` // empty: from the cluster
+	ServiceCIDR   string `key:"serviceCIDR" is:"cidr" refused:"IPv6"` // empty: from the cluster
 	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" effect:"none" why:"this version is IPv4 only"`
 
 	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
@@ -75,12 +77,12 @@ type Config struct {
 
 // AntreaProxy configures Services. This version always serves ClusterIPs itself.
 type AntreaProxy struct {
-	Enable                  bool     `key:"enable" default:"true"`
+	Enable                  bool     `key:"enable" default:"true" refused:"false"`
 	ProxyAll                bool     `key:"proxyAll" effect:"none" why:"NodePorts and load balancer addresses are not served by this version; keep kube-proxy for them"`
 	NodePortAddresses       []string `key:"nodePortAddresses" is:"cidr" effect:"none" why:"NodePorts are not served by this version"`
-	SkipServices            []string `key:"skipServices"`
+	SkipServices            []string `key:"skipServices" refused:"any"`
 	ProxyLoadBalancerIPs    bool     `key:"proxyLoadBalancerIPs" default:"true" effect:"none" why:"load balancer addresses are not served by this version"`
-	ServiceProxyName        string   `key:"serviceProxyName"`
+	ServiceProxyName        string   `key:"serviceProxyName" refused:"any"`
 	DefaultLoadBalancerMode string   `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancer addresses are not served by this version"`
 }
 
@@ -230,12 +232,13 @@ func (c Config) StretchedPolicies() bool {
 	return c.MulticlusterGateway() && c.Multicluster.EnableStretchedNetworkPolicy
 }
 
-// Enabled reports whether a feature gate is on: by the file, else by default.
+// Enabled reports whether a feature gate is on, by the file or else by default, and this version has the feature.
 func (c Config) Enabled(gate string) bool {
+	g := gates[gate]
 	if on, ok := c.FeatureGates[gate]; ok {
-		return on
+		return on && g.have
 	}
-	return gates[gate].on
+	return g.on && g.have
 }
 
 // Warning is something in the file that has no effect.

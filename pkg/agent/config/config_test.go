@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,7 +158,6 @@ func TestErrors(t *testing.T) {
 		{"not a URL", "kubeAPIServerOverride: 10.0.0.1:6443\n", "want the API server's https URL such as https://"},
 		{"a URL that would read the token in the clear", "kubeAPIServerOverride: http://10.0.0.1:8080\n", "want the API server's https URL such as https://"},
 		{"MTU too small", "defaultMTU: 100\n", "defaultMTU: has 100, want 0 (discover) or at least 576"},
-		{"unknown gate", "featureGates:\n  TraceFlow: true\n", "line 2: featureGates.TraceFlow: unknown feature gate; did you mean Traceflow?; remove it"},
 		{"gate not a bool", "featureGates: {Multicluster: on please}\n", `featureGates.Multicluster: has "on please", want true or false`},
 		{"locked gate", "featureGates: {EndpointSlice: false}\n", "featureGates.EndpointSlice: is always true and cannot be changed"},
 		{"encap mode", "trafficEncapMode: noEncap\n", "line 1: trafficEncapMode: noEncap is not in this version; set it to encap"},
@@ -191,6 +191,8 @@ func TestWarnings(t *testing.T) {
 		{"section forgotten", "enablePodToPodConnectivity: true\n", "it belongs under multicluster;"},
 		{"wrong section", "multicluster:\n  tunnelType: geneve\n", "it belongs at the top level of the file"},
 		{"unknown section", "future:\n  key: 1\n", "line 1: future: unknown key without effect"},
+		{"unknown gate", "featureGates:\n  TraceFlow: true\n", "line 2: featureGates.TraceFlow: unknown feature gate; did you mean Traceflow?; it has no effect"},
+		{"gate of a later version", "featureGates: {Wormholes: false}\n", "line 1: featureGates.Wormholes: unknown feature gate; it has no effect"},
 		{"iptables written out", "hostNetworkMode: iptables\n", "line 1: hostNetworkMode: has no effect: the host's rules are always made with nftables; set it to nftables"},
 		{"node hints gate off", "featureGates: {PreferSameTrafficDistribution: false}\n", "featureGates.PreferSameTrafficDistribution: has no effect"},
 		{"nftables gate off", "featureGates: {NFTablesHostNetworkMode: false}\n", "featureGates.NFTablesHostNetworkMode: has no effect"},
@@ -208,8 +210,24 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// TestMissing sets the feature gates that this version does not have: each is a Warning, and none is on.
+func TestMissing(t *testing.T) {
+	if on := Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") || slices.Contains(on, "AntreaProxy") {
+		t.Errorf("on by default in Antrea and missing: %v", on)
+	}
+	for _, name := range slices.Concat(Missing(true), Missing(false)) {
+		if Default().Enabled(name) {
+			t.Errorf("%s is on by default", name)
+		}
+		c, warnings, err := Parse([]byte("featureGates: {" + name + ": true}\n"))
+		if err != nil || len(warnings) != 1 || warnings[0].Key != "featureGates."+name || c.Enabled(name) {
+			t.Errorf("%s: warnings %v, error %v, on %v", name, warnings, err, c.Enabled(name))
+		}
+	}
+}
+
 func TestAllErrorsAtOnce(t *testing.T) {
-	_, _, err := Parse([]byte("ovsBridge: [a]\nnoSNAT: 7\nfeatureGates: {Nope: true}\n"))
+	_, _, err := Parse([]byte("ovsBridge: [a]\nnoSNAT: 7\nfeatureGates: {AntreaProxy: false}\n"))
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines: %v", err)
 	}

@@ -21,7 +21,7 @@ var gates = map[string]gate{
 	"AntreaPolicy":                  {on: true, have: true},
 	"AntreaProxy":                   {on: true, locked: true, have: true},
 	"BGPPolicy":                     {},
-	"CleanupStaleUDPSvcConntrack":   {on: true},
+	"CleanupStaleUDPSvcConntrack":   {on: true, have: true},
 	"ClusterNetworkPolicy":          {have: true},
 	"Egress":                        {on: true},
 	"EgressSeparateSubnet":          {on: true},
@@ -51,13 +51,25 @@ var gates = map[string]gate{
 	"TrafficControl":                {},
 }
 
+// Missing returns the feature gates that this version does not have, in order: those that are on by default in the
+// documented configuration, or those that are off.
+func Missing(on bool) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if g := gates[name]; !g.have && g.on == on {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // gate checks one line of featureGates.
 func (d *decoder) gate(line int, name string, on bool) {
 	g, ok := gates[name]
 	key := "featureGates." + name
 	switch {
 	case !ok:
-		d.fail(line, key, "unknown feature gate"+suggest(name, slices.Sorted(maps.Keys(gates)))+"; remove it or correct its name")
+		// Another version may know it: a new gate must not stop the agents of a version that is rolled back to.
+		d.warn(line, key, "unknown feature gate"+suggest(name, slices.Sorted(maps.Keys(gates)))+"; it has no effect: remove it or correct its name")
 	case g.locked && on != g.on:
 		d.fail(line, key, fmt.Sprintf("is always %t and cannot be changed; remove it", g.on))
 	case on && !g.have:

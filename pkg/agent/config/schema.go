@@ -39,9 +39,16 @@ func schema(t reflect.Type, tag reflect.StructTag) map[string]any {
 	case t.Kind() == reflect.Map: // gates: one that is unknown is no reason to refuse the others
 		return map[string]any{"type": "object", "additionalProperties": map[string]any{"type": "boolean"}}
 	case t.Kind() == reflect.Slice:
+		if tag.Get("refused") == "any" {
+			return map[string]any{"type": "array", "maxItems": 0}
+		}
 		return map[string]any{"type": "array", "items": schema(t.Elem(), tag)}
 	case t.Kind() == reflect.Bool:
-		return map[string]any{"type": "boolean"}
+		s := map[string]any{"type": "boolean"}
+		if refused, err := strconv.ParseBool(tag.Get("refused")); err == nil {
+			s["const"] = !refused
+		}
+		return s
 	case t.Kind() == reflect.Int:
 		s := map[string]any{"type": "integer"}
 		for key, name := range map[string]string{"min": "minimum", "max": "maximum"} {
@@ -49,12 +56,27 @@ func schema(t reflect.Type, tag reflect.StructTag) map[string]any {
 				s[name] = n
 			}
 		}
+		if first, last, ok := strings.Cut(tag.Get("refused"), "-"); ok {
+			low, err1 := strconv.Atoi(first)
+			high, err2 := strconv.Atoi(last)
+			if err1 == nil && err2 == nil {
+				s["anyOf"] = []any{map[string]any{"maximum": low - 1}, map[string]any{"minimum": high + 1}}
+			}
+		}
 		return s
 	}
 	s := map[string]any{"type": "string"}
 	if allowed := tag.Get("oneof"); allowed != "" {
 		// Matched without regard to case, as the file is.
-		s["pattern"] = "^(?i:" + strings.ReplaceAll(allowed, ",", "|") + ")$"
+		refused := strings.Split(tag.Get("refused"), ",")
+		list := slices.DeleteFunc(strings.Split(allowed, ","), func(v string) bool { return slices.Contains(refused, v) })
+		s["pattern"] = "^(?i:" + strings.Join(list, "|") + ")$"
+	}
+	switch tag.Get("refused") {
+	case "any":
+		s["maxLength"] = 0
+	case "IPv6":
+		s["pattern"] = "^[^:]*$"
 	}
 	return s
 }

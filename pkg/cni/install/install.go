@@ -2,11 +2,14 @@
 package install
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
@@ -16,64 +19,131 @@ type Options struct {
 	Plugin  string // the plugin's executable
 	BinDir  string // the runtime's plugin directory, "/opt/cni/bin" on the Node
 	ConfDir string // the runtime's configuration directory, "/etc/cni/net.d" on the Node
+	// WithOther installs on a Node that has the configuration of another CNI plugin.
+	WithOther bool
 }
 
 const (
 	pluginName = "tombolo"
 	confName   = "10-tombolo.conflist"
-	conf       = `{
-    "cniVersion": "` + wire.InstalledVersion + `",
-    "name": "` + wire.InstalledNetwork + `",
-    "plugins": [
-        {
-            "type": "tombolo"
-        },
-        {
-            "type": "portmap",
-            "capabilities": {"portMappings": true}
-        },
-        {
-            "type": "bandwidth",
-            "capabilities": {"bandwidth": true}
-        }
-    ]
-}
-`
-	confAlone = `{
-    "cniVersion": "` + wire.InstalledVersion + `",
-    "name": "` + wire.InstalledNetwork + `",
-    "plugins": [
-        {
-            "type": "tombolo"
-        }
-    ]
-}
-`
 )
 
+// capable are the plugins that may follow in the chain, with the capability that has the runtime pass them what a
+// Pod asks for.
+var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}}
+
+// Chainable returns all plugins that may follow tombolo in the chain.
+func Chainable() (out []string) {
+	for _, c := range capable {
+		out = append(out, c.plugin)
+	}
+	return out
+}
+
+// network is a network configuration list.
+type network struct {
+	CNIVersion string          `json:"cniVersion"`
+	Name       string          `json:"name"`
+	Plugins    []networkPlugin `json:"plugins"`
+}
+
+type networkPlugin struct {
+	Type         string          `json:"type"`
+	Capabilities map[string]bool `json:"capabilities,omitempty"`
+}
+
 // Run installs the plugin, then the configuration: the runtime must not find a
-// configuration whose plugin is not there yet. Both appear by rename. The chained plugins
-// portmap and bandwidth are named only where the Node has them.
+// configuration whose plugin is not there yet. Both appear by rename. Of the plugins
+// portmap and bandwidth the configuration has those that the Node has.
+//
+// A Node with the configuration of another network is left alone, unless this one is installed there already.
 func Run(o Options) error {
+	if _, err := os.Stat(filepath.Join(o.ConfDir, confName)); errors.Is(err, fs.ErrNotExist) && !o.WithOther {
+		if err := foreign(o.ConfDir); err != nil {
+			return err
+		}
+	}
 	if err := copyFile(o.Plugin, filepath.Join(o.BinDir, pluginName)); err != nil {
 		return fmt.Errorf("install the CNI plugin: %w", err)
 	}
-	text := conf
-	for _, chained := range []string{"portmap", "bandwidth"} {
-		if _, err := os.Stat(filepath.Join(o.BinDir, chained)); errors.Is(err, os.ErrNotExist) {
-			text = confAlone
+	conf := network{CNIVersion: wire.InstalledVersion, Name: wire.InstalledNetwork, Plugins: []networkPlugin{{Type: pluginName}}}
+	for _, c := range capable {
+		if _, err := os.Stat(filepath.Join(o.BinDir, c.plugin)); err == nil {
+			conf.Plugins = append(conf.Plugins, networkPlugin{Type: c.plugin, Capabilities: map[string]bool{c.capability: true}})
 		}
+	}
+	text, err := json.MarshalIndent(conf, "", "    ")
+	if err != nil {
+		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	if err := os.MkdirAll(o.ConfDir, 0o755); err != nil {
 		return fmt.Errorf("install the CNI configuration: %w", err)
 	}
 	if err := replace(filepath.Join(o.ConfDir, confName), 0o644, func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
+		_, err := w.Write(append(text, '\n'))
 		return err
 	}); err != nil {
 		return fmt.Errorf("install the CNI configuration: %w", err)
 	}
 	return nil
+}
+
+// others are the plugins of networks that have an agent of their own on each Node.
+var others = []string{
+	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay", "weave-net",
+}
+
+// foreign is an error when a directory has the configuration of another network. Those of plugins alone, such as a
+// bridge that a runtime's package brings, are none, nor is what cannot be read: the runtime does not read it either.
+func foreign(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for other CNI configurations: %w", err)
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		var conf struct {
+			Type    string          `json:"type"`
+			Plugins []networkPlugin `json:"plugins"`
+		}
+		if err != nil || json.Unmarshal(text, &conf) != nil {
+			continue
+		}
+		for _, p := range append(conf.Plugins, networkPlugin{Type: conf.Type}) {
+			if slices.Contains(others, p.Type) {
+				return fmt.Errorf("the Node has the CNI plugin %s (/etc/cni/net.d/%s), which Tombolo would take Pods from: "+
+					"remove it from the cluster, then this file from the Node; or, to install all the same, "+
+					"give install-cni the flag --with-other-cni (value withOtherCNI of the chart)", p.Type, e.Name())
+			}
+		}
+	}
+	return nil
+}
+
+// Chained returns the plugins that follow tombolo in the installed configuration.
+func Chained(confDir string) ([]string, error) {
+	path := filepath.Join(confDir, confName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the CNI configuration: %w", err)
+	}
+	var conf network
+	if err := json.Unmarshal(text, &conf); err != nil {
+		return nil, fmt.Errorf("read the CNI configuration %s: %w", path, err)
+	}
+	var out []string
+	for _, p := range conf.Plugins {
+		if p.Type != pluginName {
+			out = append(out, p.Type)
+		}
+	}
+	return out, nil
 }
 
 func copyFile(from, to string) error {

@@ -3,13 +3,17 @@ package setup
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
@@ -50,6 +54,40 @@ func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest
 		c.say("%s/%s %s", o.GetKind(), o.GetName(), done)
 	}
 	c.say("Antrea Multi-cluster successfully deployed")
+	return nil
+}
+
+// Foreign is an error where this program's manifest would take the place of another project's objects: Antrea's
+// multi-cluster controller in the Namespace, or, for a member, in a cluster whose Pods are Antrea's.
+func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespace string, member bool) error {
+	const remedy = "remove it first (docs/install.md, \"Another CNI plugin\"), or give --with-other-cni to deploy all the same"
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
+	if member {
+		const agents, in = "antrea-agent", metav1.NamespaceSystem
+		switch _, err := objects.Resource(apps.WithResource("daemonsets")).Namespace(in).Get(ctx, agents, metav1.GetOptions{}); {
+		case err == nil:
+			return fmt.Errorf("this cluster runs Antrea, DaemonSet %s/%s: %s", in, agents, remedy)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("look for DaemonSet %s/%s: %w", in, agents, err)
+		}
+	}
+	const controller = "antrea-mc-controller"
+	o, err := objects.Resource(apps.WithResource("deployments")).Namespace(namespace).Get(ctx, controller, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for Deployment %s/%s: %w", namespace, controller, err)
+	}
+	var d appsv1.Deployment
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+		return fmt.Errorf("read Deployment %s/%s: %w", namespace, controller, err)
+	}
+	for _, container := range d.Spec.Template.Spec.Containers {
+		if container.Name == controller && !strings.Contains(path.Base(container.Image), "tombolo") {
+			return fmt.Errorf("Deployment %s/%s is another project's, of image %s: %s", namespace, controller, container.Image, remedy)
+		}
+	}
 	return nil
 }
 

@@ -450,9 +450,26 @@ func TestDeploy(t *testing.T) {
 	if err := w.Deploy(t.Context(), objects, deploy.WithImages(manifest, "registry.example/net/", "v1"), "elsewhere"); err != nil {
 		t.Fatal(err)
 	}
+	if err := w.Foreign(t.Context(), objects, "elsewhere", true); err != nil {
+		t.Errorf("beside what is ours, from a registry: %v", err)
+	}
 	controller := &appsv1.Deployment{}
 	if w.has(controller, "elsewhere", "antrea-mc-controller"); controller.Spec.Template.Spec.Containers[0].Image != "registry.example/net/tombolo-controller:v1" {
 		t.Errorf("the image is %s", controller.Spec.Template.Spec.Containers[0].Image)
+	}
+	controller.Spec.Template.Spec.Containers[0].Image = "registry.example/antrea/antrea-mc-controller:v2.4.0"
+	if err := c.Update(t.Context(), controller); err != nil {
+		t.Fatal(err)
+	}
+	w.wants(w.Foreign(t.Context(), objects, "elsewhere", false), "is another project's, of image registry.example/antrea/antrea-mc-controller:v2.4.0: remove it first")
+	agents := &appsv1.DaemonSet{ObjectMeta: named("kube-system", "antrea-agent")}
+	agents.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "antrea"}}
+	agents.Spec.Template.Labels = agents.Spec.Selector.MatchLabels
+	agents.Spec.Template.Spec.Containers = []corev1.Container{{Name: "antrea-agent", Image: "antrea/antrea-agent-ubuntu:v2.4.0"}}
+	w.create(agents)
+	w.wants(w.Foreign(t.Context(), objects, "kube-system", true), "this cluster runs Antrea, DaemonSet kube-system/antrea-agent: remove it first")
+	if err := w.Foreign(t.Context(), objects, "kube-system", false); err != nil {
+		t.Errorf("a leader where Pods are Antrea's: %v", err)
 	}
 	w.said.Reset()
 	other := strings.Replace(manifest, "replicas: 2", "replicas: 3", 1)

@@ -173,6 +173,7 @@ func TestGroupErrors(t *testing.T) {
 		{"group_id=1,type=all,bucket=weight:x,actions=1", 35, "bucket 1: weight"},
 		{"group_id=1,type=all,bucket=actions=1,bucket=weight:5", 45, "bucket 2: the bucket has no actions"},
 		{"group_id=1,type=all,bucket=actions=fly", 36, "fly"},
+		{"group_id=1,type=all,bucket=actions=output:1,meter:1", 45, "meter follows an action"},
 		{"group_id=1,type=select,selection_method=hash,fields(reg99),bucket=actions=1", 53, "fields"},
 		{"group_id=1,type=select,selection_method=hash,fields(nw_src=0.0.0.0),bucket=actions=1", 60, "fields"},
 		{"group_id=1,type=select,selection_method=guess,bucket=actions=1", 41, "selection_method"},

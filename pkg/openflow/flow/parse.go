@@ -51,6 +51,9 @@ func parseActionList(x span, m *ofp.Match) (Actions, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.ordered(); err != nil {
+		return nil, err
+	}
 	return p.resolve(x, m)
 }
 

@@ -38,6 +38,44 @@ func (p parsed) resolve(x span, m *ofp.Match) (Actions, error) {
 	return a.Canonical(), nil
 }
 
+// ordered refuses instructions in another order than a switch follows them in, and an instruction that stands twice, as
+// ovs-ofctl does: it would sort them, and the text would read as something else. For this order meter, which is an
+// action, is an instruction, too.
+func (p parsed) ordered() error {
+	place := func(a ofp.Action) (place int, name string) {
+		switch a.(type) {
+		case ofp.Meter:
+			return 0, "meter"
+		case ofp.ClearActions:
+			return 2, "clear_actions"
+		case ofp.WriteActions:
+			return 3, "write_actions"
+		case ofp.WriteMetadata:
+			return 4, "write_metadata"
+		case ofp.GotoTable:
+			return 5, "goto_table"
+		case ofp.RawInstruction:
+			return -1, "" // of no known kind
+		}
+		return 1, "an action"
+	}
+	const want = "meter, actions, clear_actions, write_actions, write_metadata, goto_table, in this order"
+	last, before := -1, ""
+	for i, a := range p.list {
+		n, name := place(a)
+		switch {
+		case n < 0:
+			continue
+		case n < last:
+			return p.at[i].bad(want, "%s follows %s", name, before)
+		case n == last && n != 1:
+			return p.at[i].bad(want, "%s stands twice", name)
+		}
+		last, before = n, name
+	}
+	return nil
+}
+
 const anAction = "an action such as output, ct, resubmit or set_field (docs/openflow-fields.md lists them), or a port"
 
 // parseActions reads a list; depth is how many actions it is inside of. What stands in ct is

@@ -76,8 +76,8 @@ func parseSetField(x span) (ofp.Action, error) {
 		return nil, err
 	}
 	f := r.Field
-	if r.Width != f.ActionBits() {
-		return from.load(r)
+	if strings.Contains(to.s, "[") {
+		return nil, to.bad("a field without a range, and the bits as a mask: set_field:5/0xf->reg0; or load", "%q is a part of a field", to.s)
 	}
 	v, mask, err := from.fieldValue(f)
 	if err != nil {

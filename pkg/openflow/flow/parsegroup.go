@@ -191,6 +191,9 @@ func parseBucket(x span, t GroupType) (b Bucket, numbered bool, err error) {
 	if !acts {
 		return b, false, x.bad("actions=", "the bucket has no actions")
 	}
+	if err := list.ordered(); err != nil {
+		return b, false, err
+	}
 	b.Actions, err = list.resolve(x, nil)
 	return b, numbered, err
 }

@@ -133,7 +133,8 @@ func parseResubmit(x span) (ofp.Action, error) {
 	default:
 		return nil, ct.isNot(expected)
 	}
-	if strings.Trim(x.s, blanks) == "" { // resubmit(,) is no use either, but what switches may hold
+	// It would look the packet up as it was. resubmit(,) is no use either, but what switches may hold.
+	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll && (!port.empty() || !table.empty() || strings.Trim(x.s, blanks) == "") {
 		return nil, x.bad(expected, "neither a port nor a table is given")
 	}
 	return a, nil

@@ -219,7 +219,7 @@ func (x span) u32() (uint32, error) { v, err := x.number(32); return uint32(v), 
 func (x span) integer(n int) (string, error) {
 	expected := fmt.Sprintf("a number of up to %d bytes, hexadecimal after 0x", n)
 	if len(x.s) <= 2 || x.s[:2] != "0x" && x.s[:2] != "0X" {
-		v, err := x.number(min(64, max(32, 8*n)))
+		v, err := x.number(64) // so a negative one has 64 bits
 		if err != nil || n < 8 && v>>(8*n) != 0 {
 			return "", x.isNot(expected)
 		}

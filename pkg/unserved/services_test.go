@@ -1,14 +1,13 @@
-package service
+package unserved
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestUnsupported(t *testing.T) {
+func TestService(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*corev1.Service)
@@ -17,7 +16,7 @@ func TestUnsupported(t *testing.T) {
 		{name: "plain ClusterIP", change: func(*corev1.Service) {}},
 		{name: "headless", change: func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
 		{name: "internalTrafficPolicy Local is served", change: func(s *corev1.Service) {
-			s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+			s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 		}},
 		{name: "ExternalName", change: func(s *corev1.Service) {
 			s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.org", ExternalIPs: []string{"192.0.2.1"}}
@@ -27,7 +26,7 @@ func TestUnsupported(t *testing.T) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: 81, NodePort: 30081})
 		}},
 		{name: "LoadBalancer without NodePorts", want: []string{"spec.type LoadBalancerNotSupported"}, change: func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr(false)
+			s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, new(false)
 		}},
 		{
 			name: "LoadBalancer for local endpoints",
@@ -44,13 +43,28 @@ func TestUnsupported(t *testing.T) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}},
 		{name: "session affinity for longer than is served", want: []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds AffinityTimeoutShortened"}, change: func(s *corev1.Service) {
-			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, remembering(65536).Spec.SessionAffinityConfig
+			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(65536))}}
 		}},
 		{name: "traffic distribution is served", change: func(s *corev1.Service) {
-			s.Spec.TrafficDistribution = ptr(corev1.ServiceTrafficDistributionPreferSameZone)
+			s.Spec.TrafficDistribution = new(corev1.ServiceTrafficDistributionPreferSameZone)
 		}},
 		{name: "topology hints are used", change: func(s *corev1.Service) {
 			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto", corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
+		}},
+		{name: "load balancer of a class, for some clients", change: func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("example.org/metal")
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		}, want: []string{"spec.type LoadBalancerNotSupported", "spec.loadBalancerClass LoadBalancerClassNotSupported",
+			"spec.loadBalancerSourceRanges LoadBalancerSourceRangesNotSupported"}},
+		{name: "annotations of Antrea", change: func(s *corev1.Service) {
+			s.Annotations = map[string]string{"service.antrea.io/external-ip-pool": "pool", "service.antrea.io/load-balancer-mode": "dsr",
+				"nodeportlocal.antrea.io/enabled": "true", "example.org/service.antrea.io": "x"}
+		}, want: []string{"metadata.annotations[service.antrea.io/external-ip-pool] ServiceAnnotationNotSupported",
+			"metadata.annotations[service.antrea.io/load-balancer-mode] ServiceAnnotationNotSupported",
+			"metadata.annotations[nodeportlocal.antrea.io/enabled] NodePortLocalNotSupported"}},
+		{name: "another proxy's", change: func(s *corev1.Service) {
+			s.Labels = map[string]string{proxyName: "another"}
+			s.Spec.ExternalIPs = []string{"192.0.2.1"}
 		}},
 		{name: "both families", want: []string{"spec.ipFamilies IPv6NotSupported"}, change: func(s *corev1.Service) {
 			s.Spec.ClusterIPs = []string{"10.96.0.10", "fd00::10"}
@@ -60,18 +74,10 @@ func TestUnsupported(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := svc("web", "10.96.0.10", "/TCP/80")
+			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+			s.Spec.ClusterIP, s.Spec.Ports = "10.96.0.10", []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80}}
 			row.change(s)
-			var have []string
-			for _, p := range Unsupported(s) {
-				have = append(have, p.Field+" "+p.Reason)
-				if p.Object.String() != "Service default/web" || !strings.Contains(p.Message, ":") {
-					t.Errorf("names no object or no remedy: %s", p)
-				}
-			}
-			if diff := cmp.Diff(row.want, have); diff != "" {
-				t.Errorf("problems (-want +have):\n%s", diff)
-			}
+			same(t, "Service default/web", row.want, Service(s))
 		})
 	}
 }

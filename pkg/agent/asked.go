@@ -1,0 +1,23 @@
+package agent
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/unserved"
+)
+
+// askedBy returns what a Pod of this Node asks for and does not get.
+func (t *tables) askedBy(p *corev1.Pod) []problem.Problem {
+	if p.Spec.NodeName != t.nodeName {
+		return nil
+	}
+	return unserved.Pod(p, unserved.Node{Chained: t.chained})
+}
+
+// unserved reports it, once for a Pod.
+func (t *tables) unserved(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
+	found, _ := derive.Get(r, t.asked, key)
+	return len(found) > 0, found
+}

@@ -1,0 +1,147 @@
+package unserved
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// annotated are the annotations that begin with a prefix, in order.
+func annotated(o metav1.Object, prefix, message string) (out []Finding) {
+	annotations := o.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(key, prefix) {
+			out = append(out, Finding{annotation(key), message})
+		}
+	}
+	return out
+}
+
+func annotation(key string) string { return "metadata.annotations[" + key + "]" }
+
+func serviceAnnotations(s *corev1.Service) []Finding {
+	return annotated(s, "service.antrea.io/", "Tombolo serves no external addresses, assigns none and has no DSR: remove the annotation")
+}
+
+func nodePortLocal(s *corev1.Service) []Finding {
+	return annotated(s, "nodeportlocal.antrea.io/",
+		"NodePortLocal is not in this version, so no port of a Node is opened for the Pods: use the ClusterIP, or hostPort")
+}
+
+// wide reports a range of IPv6.
+func wide(field, text, message string) []Finding {
+	p, err := netip.ParsePrefix(text)
+	return when(err == nil && p.Addr().Is6(), field, message)
+}
+
+func nodeFamilies(n *corev1.Node) (out []Finding) {
+	for i, text := range n.Spec.PodCIDRs {
+		out = append(out, wide(fmt.Sprintf("spec.podCIDRs[%d]", i), text,
+			"Pods get no IPv6 addresses yet: run kube-controller-manager with a --cluster-cidr of IPv4 alone, or use IPv4")...)
+	}
+	return out
+}
+
+func rangeFamilies(c *networkingv1.ServiceCIDR) (out []Finding) {
+	for i, text := range c.Spec.CIDRs {
+		out = append(out, wide(fmt.Sprintf("spec.cidrs[%d]", i), text,
+			"ClusterIPs of IPv6 are not served yet: create Services with ipFamilies [IPv4]")...)
+	}
+	return out
+}
+
+func sliceFamilies(s *discoveryv1.EndpointSlice) []Finding {
+	return when(s.AddressType == discoveryv1.AddressTypeIPv6 && s.Labels[discoveryv1.LabelManagedBy] != KubernetesEndpoints,
+		"addressType", "endpoints of IPv6 are not served yet: write an EndpointSlice of addressType IPv4")
+}
+
+// KubernetesEndpoints manages the EndpointSlices of Services with a selector, of the families that these have.
+const KubernetesEndpoints = "endpointslice-controller.k8s.io"
+
+func hostPorts(p *corev1.Pod, n Node) (out []Finding) {
+	if slices.Contains(n.Chained, "portmap") {
+		return nil
+	}
+	for _, list := range []struct {
+		name       string
+		containers []corev1.Container
+	}{{"initContainers", p.Spec.InitContainers}, {"containers", p.Spec.Containers}} {
+		for i, c := range list.containers {
+			for j, port := range c.Ports {
+				if port.HostPort == 0 {
+					continue
+				}
+				out = append(out, finding(fmt.Sprintf("spec.%s[%d].ports[%d].hostPort", list.name, i, j),
+					"port %d of the Node is not opened: put the plugin portmap into /opt/cni/bin of the Node, then restart its "+
+						"tombolo-agent Pod and this Pod", port.HostPort))
+			}
+		}
+	}
+	return out
+}
+
+func bandwidth(p *corev1.Pod, n Node) []Finding {
+	if slices.Contains(n.Chained, "bandwidth") {
+		return nil
+	}
+	var out []Finding
+	for _, key := range []string{"kubernetes.io/egress-bandwidth", "kubernetes.io/ingress-bandwidth"} {
+		out = append(out, when(p.Annotations[key] != "", annotation(key), "the Pod is not limited: put the plugin bandwidth into /opt/cni/bin of "+
+			"the Node, then restart its tombolo-agent Pod and this Pod")...)
+	}
+	return out
+}
+
+const poolPrefix, poolRemedy = "ipam.antrea.io/", "there are no pools of addresses: Pods get addresses of their Node's podCIDR; remove the annotation"
+
+func podPools(p *corev1.Pod, _ Node) []Finding     { return annotated(p, poolPrefix, poolRemedy) }
+func namespacePools(n *corev1.Namespace) []Finding { return annotated(n, poolPrefix, poolRemedy) }
+func namespaceLogging(n *corev1.Namespace) []Finding {
+	const key = "networkpolicy.antrea.io/enable-logging"
+	return when(n.Annotations[key] == "true", annotation(key),
+		"decisions of NetworkPolicies are not logged: use enableLogging in a rule of an Antrea-native policy")
+}
+
+func isolation(n *corev1.Namespace) (out []Finding) {
+	const key = "core.juniper.net/isolated-namespace"
+	const message = "the Namespace is NOT isolated: write a NetworkPolicy that allows what its Pods may reach, and who may reach them"
+	out = when(n.Labels[key] == "true", "metadata.labels["+key+"]", message)
+	return append(out, when(n.Annotations[key] == "true", annotation(key), message)...)
+}
+
+// antreaKinds are the resources of crd.antrea.io that this version does not have.
+var antreaKinds = []string{
+	"antreanodeconfigs", "bgppolicies", "egresses", "externalentities", "externalippools", "externalnodes",
+	"flowexporterdestinations", "ippools", "nodelatencymonitors", "packetcaptures", "supportbundlecollections",
+	"traceflows", "trafficcontrols",
+}
+
+func listed(names []string) string { return "(`" + strings.Join(names, "`, `") + "`)" }
+
+// definitions finds the definitions of resources.
+func definitions(resources []string, group string) func(*metav1.PartialObjectMetadata) []Finding {
+	return func(d *metav1.PartialObjectMetadata) []Finding {
+		resource, ok := strings.CutSuffix(d.Name, group)
+		return when(ok && slices.Contains(resources, resource), "",
+			"objects of this kind have no effect in a cluster with Tombolo: do not rely on them; remove the definition when nobody else reads it")
+	}
+}
+
+func adminPolicies(d *metav1.PartialObjectMetadata) []Finding {
+	resource, ok := strings.CutSuffix(d.Name, ".policy.networking.k8s.io")
+	return when(ok && (resource == "adminnetworkpolicies" || resource == "baselineadminnetworkpolicies"), "",
+		"policies of this kind are NOT enforced: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 instead")
+}
+
+func virtualNetworks(d *metav1.PartialObjectMetadata) []Finding {
+	resource, ok := strings.CutSuffix(d.Name, ".core.juniper.net")
+	return when(ok && slices.Contains([]string{"virtualnetworks", "virtualnetworkrouters", "subnets"}, resource), "",
+		"objects of this kind have no effect: Pods are in the cluster's one network and are NOT isolated; write NetworkPolicies")
+}

@@ -1,0 +1,207 @@
+package unserved
+
+import "github.com/tombolo-net/tombolo/pkg/agent/config"
+
+const (
+	status    = "`tombolo get status`"
+	startFail = "error of the agent's start"
+)
+
+// rows is the list. Its order is that of the document, and of the Problems of one object.
+var rows = []Row{
+	{
+		Asked: "NodePort", Reason: "NodePortNotSupported",
+		Happens: "the ClusterIP is served, the NodePort is not; kube-proxy may serve it in the same cluster",
+		find:    finders{service: nodePorts},
+	},
+	{
+		Asked: "LoadBalancer", Reason: "LoadBalancerNotSupported",
+		Happens: "the ClusterIP is served, the load balancer's address is not; kube-proxy may serve it in the same cluster",
+		find:    finders{service: loadBalancer},
+	},
+	{
+		Asked: "`spec.loadBalancerClass`", Reason: "LoadBalancerClassNotSupported",
+		Happens: "no class is implemented",
+		find:    finders{service: loadBalancerClass},
+	},
+	{
+		Asked: "`spec.loadBalancerSourceRanges`", Reason: "LoadBalancerSourceRangesNotSupported",
+		Happens: "not applied; kube-proxy applies them to addresses that it serves",
+		find:    finders{service: sourceRanges},
+	},
+	{
+		Asked: "externalIPs", Reason: "ExternalIPsNotSupported",
+		Happens: "the ClusterIP is served, the external addresses are not; kube-proxy may serve them in the same cluster",
+		find:    finders{service: externalIPs},
+	},
+	{
+		Asked: "externalTrafficPolicy Local", Reason: "ExternalTrafficPolicyNotSupported",
+		Happens: "no effect, as there are no external addresses",
+		find:    finders{service: externalLocal},
+	},
+	{
+		Asked: "annotations `service.antrea.io/*` (external-ip-pool, load-balancer-mode, ...)", Reason: "ServiceAnnotationNotSupported",
+		Happens: "no effect: no address is assigned from a pool, and load balancers have no DSR",
+		find:    finders{service: serviceAnnotations},
+	},
+	{
+		Asked: "annotations `nodeportlocal.antrea.io/*`", Reason: "NodePortLocalNotSupported",
+		Happens: "no port of a Node is opened for the Pods",
+		find:    finders{service: nodePortLocal},
+	},
+	{
+		Asked: "`sessionAffinityConfig.clientIP.timeoutSeconds` above 65535", Reason: "AffinityTimeoutShortened",
+		Happens: "a client is remembered for 65535 seconds",
+		find:    finders{service: longAffinity},
+	},
+	{
+		Asked: "IPv6: ClusterIPs, `podCIDRs` of Nodes, ServiceCIDRs, EndpointSlices", Reason: "IPv6NotSupported",
+		Happens: "IPv4 only; of EndpointSlices those are reported that Kubernetes' own controller has not made",
+		find:    finders{service: serviceFamilies, node: nodeFamilies, cidr: rangeFamilies, slice: sliceFamilies},
+	},
+	{
+		Asked: "`hostPort` of a Pod, where the Node has no plugin `portmap` in `/opt/cni/bin`", Reason: "HostPortNotSupported",
+		Happens: "the Pod runs without it; Tombolo's image has no such plugin",
+		find:    finders{pod: hostPorts},
+	},
+	{
+		Asked: "annotations `kubernetes.io/ingress-bandwidth`, `egress-bandwidth` of a Pod, " +
+			"where the Node has no plugin `bandwidth` in `/opt/cni/bin`", Reason: "BandwidthNotSupported",
+		Happens: "the Pod runs without a limit; Tombolo's image has no such plugin",
+		find:    finders{pod: bandwidth},
+	},
+	{
+		Asked: "annotations `ipam.antrea.io/*` (ippools, pod-ips) of a Pod or Namespace", Reason: "IPPoolNotSupported",
+		Happens: "Pods get addresses of their Node's podCIDR",
+		find:    finders{pod: podPools, namespace: namespacePools},
+	},
+	{
+		Asked: "annotation `networkpolicy.antrea.io/enable-logging` of a Namespace", Reason: "NamespaceLoggingNotSupported",
+		Happens: "what its NetworkPolicies decide is not logged",
+		find:    finders{namespace: namespaceLogging},
+	},
+	{
+		Asked: "label or annotation `core.juniper.net/isolated-namespace` of a Namespace", Reason: "IsolationNotSupported",
+		Happens: "the Namespace is **not** isolated",
+		find:    finders{namespace: isolation},
+	},
+	{
+		Asked:  "objects of Antrea's kinds that are not in this version " + listed(antreaKinds),
+		Reason: "KindNotSupported", Happens: "the definition is not installed; where it is left of Antrea, objects have no effect",
+		find: finders{definition: definitions(antreaKinds, ".crd.antrea.io")},
+	},
+	{
+		Asked:  "AdminNetworkPolicy and BaselineAdminNetworkPolicy (`policy.networking.k8s.io/v1alpha1`)",
+		Reason: "PolicyKindNotSupported", Happens: "**not** enforced: ClusterNetworkPolicy is what took their place",
+		find: finders{definition: adminPolicies},
+	},
+	{
+		Asked:  "virtual networks of CN2 (kinds of `core.juniper.net`)",
+		Reason: "VirtualNetworkNotSupported", Happens: "no network of its own, no isolation",
+		find: finders{definition: virtualNetworks},
+	},
+	{
+		Asked: "feature gates that are not in this version: on by default in Antrea " + listed(config.Missing(true)) +
+			", off by default there " + listed(config.Missing(false)),
+		Happens: "nothing of them is done",
+		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestMissing",
+		Reported: status + " where `antrea-agent.conf` sets them to true; else the agent's log at its start",
+	},
+	{
+		Asked:   "a second interface of a Pod in Tombolo's network (Multus)",
+		Happens: "refused: it would take the Pod's default route",
+		Test:    "pkg/cni.TestSecondInterface", Reported: "error of CNI ADD: Event on the Pod",
+	},
+	{
+		Asked:   "`ipam` of a network configuration: `type: antrea`, `ippools`, `ranges`, ...",
+		Happens: "refused: addresses come from the Node's podCIDR",
+		Test:    "pkg/cni.TestBadRequests", Reported: "error of CNI ADD: Event on the Pod",
+	},
+	{
+		Asked:  "SCTP Services on the userspace datapath",
+		Reason: "SCTPNotSupported", Happens: "not served; the kernel datapath serves them",
+		Test: "pkg/service.TestPlan", Reported: status,
+	},
+	{
+		Asked:   "parts of policies that [policy.md](policy.md#not-enforced-yet) lists",
+		Happens: "a rule of them allows nothing",
+		Reason:  "NotServed", Test: "pkg/policy.TestNotUnderstood", Reported: status,
+	},
+	{
+		Asked:   "`scope: ClusterSet` in policies, without `multicluster.enableStretchedNetworkPolicy` of the agents",
+		Happens: "rules mean this cluster alone ([policy.md](policy.md#across-clusters))",
+		Reason:  "NotStretched", Test: "pkg/policy.TestServersOfOtherClusters", Reported: status,
+	},
+	{
+		Asked: "a cluster that is gone and that [BFD does not watch](#a-cluster-that-is-gone): Antrea's, older ones, " +
+			"behind NAT",
+		Happens: "it keeps its share of requests until its exports go; when its member is silent, after 24 hours",
+		Test:    "pkg/agent.TestWayMetrics", Reported: "`tombolo get peers`, `tombolo_multicluster_way_up`",
+	},
+	{
+		Asked:   "ResourceExports of kinds that are not processed (`ExternalEntity`)",
+		Happens: "not imported",
+		Test:    "pkg/multicluster/leader.TestClaims", Reported: "condition `Failure` on the ResourceExport",
+	},
+	{
+		Asked:   "`leaderElection.leaderElect: false` of the multi-cluster controllers",
+		Happens: "one replica is elected all the same",
+		Test:    "cmd/tombolo-controller.TestReplicas", Reported: "warning in the controllers' log",
+	},
+	{
+		Asked:   "`spec.members` of a ClusterSet",
+		Happens: "no effect: members announce themselves",
+		Test:    "pkg/multicluster/webhook.TestClusterSetWarnings", Reported: "warning at admission",
+	},
+	{
+		Asked: "a cluster that announces a WireGuard key, without encryption here",
+		Happens: "refused as a peer, since traffic would go in plain text; " +
+			"`multicluster.allowUnencryptedPeers: true` accepts it",
+		Test: "pkg/multicluster/peering.TestPlanEncrypted", Reported: status,
+	},
+	{
+		Asked:    "IPv6 ranges and gateways in a ClusterInfo",
+		Happens:  "left out",
+		Test:     "pkg/multicluster/claims.TestDecide",
+		Reported: "condition `Failure` on its ResourceExport; Event on the ClusterInfoImport or ClusterSet",
+	},
+	{
+		Asked:    "`endpointIPType: PodIP` without `podCIDRs`",
+		Happens:  "other clusters cannot reach the endpoints through gateways, but in a network that all clusters reach",
+		Test:     "pkg/multicluster/member.TestPlanConfigured",
+		Reported: "Event `PodCIDRsMissing` on the exporter's ClusterSet, `EndpointsUnreachable` on the imported Service",
+	},
+	{
+		Asked:   "endpoints that are Pods of another cluster, without `enablePodToPodConnectivity`",
+		Happens: "not reached",
+		Reason:  "PodEndpointsUnreachable", Test: "pkg/agent.TestPodEndpoints", Reported: status,
+	},
+	{
+		Asked:   "IPsec between Nodes",
+		Happens: "refused: the agent does not start",
+		Test:    "pkg/agent/config.TestErrors", Reported: startFail + "; the chart refuses it",
+	},
+	{
+		Asked:   "noEncap, hybrid and networkPolicyOnly modes; bridging mode; `antreaProxy` turned off or limited",
+		Happens: "refused: the agent does not start",
+		Test:    "pkg/agent/config.TestErrors", Reported: startFail + "; the chart refuses it",
+	},
+	{
+		Asked:   "other keys of `antrea-agent.conf` without effect, unknown keys, unknown feature gates",
+		Happens: "the agent goes on without",
+		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestWarnings",
+		Reported: "warning in its log with the line, " + status,
+	},
+	{
+		Asked: "`antrea-controller.conf` in ConfigMap `antrea-config`",
+		Happens: "nobody reads it. Some guides put `multicluster.enablePodToPodConnectivity` or " +
+			"`enableStretchedNetworkPolicy` there: they belong into `antrea-agent.conf`",
+		Reason: "ConfigurationIgnored", Test: "pkg/cluster.TestEvents", Reported: "Event on the ConfigMap",
+	},
+	{
+		Asked:   "`hostNetworkMode: iptables`",
+		Happens: "the host's rules are made with nftables",
+		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestWarnings",
+		Reported: "warning in the agent's log, " + status,
+	},
+}

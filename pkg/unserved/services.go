@@ -1,0 +1,89 @@
+package unserved
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+func finding(field, format string, args ...any) Finding {
+	return Finding{Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// when is a finding where something is asked for.
+func when(asked bool, field, message string) []Finding {
+	if !asked {
+		return nil
+	}
+	return []Finding{{Field: field, Message: message}}
+}
+
+func nodePorts(s *corev1.Service) []Finding {
+	i := slices.IndexFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
+	if i < 0 {
+		return nil
+	}
+	return []Finding{finding(fmt.Sprintf("spec.ports[%d].nodePort", i),
+		"port %d of the Nodes is not served by Tombolo: run kube-proxy for it, or use the ClusterIP", s.Spec.Ports[i].NodePort)}
+}
+
+func loadBalancer(s *corev1.Service) []Finding {
+	return when(s.Spec.Type == corev1.ServiceTypeLoadBalancer, "spec.type",
+		"load balancer addresses are not served by Tombolo: run kube-proxy for them, or use the ClusterIP")
+}
+
+func loadBalancerClass(s *corev1.Service) []Finding {
+	return when(s.Spec.LoadBalancerClass != nil, "spec.loadBalancerClass",
+		"Tombolo implements no class of load balancers: another controller has to, and kube-proxy has to serve its addresses")
+}
+
+func sourceRanges(s *corev1.Service) []Finding {
+	return when(len(s.Spec.LoadBalancerSourceRanges) > 0, "spec.loadBalancerSourceRanges",
+		"Tombolo does not limit who may use the Service: kube-proxy does it for the addresses that it serves, "+
+			"a NetworkPolicy of the Pods for all ways to them")
+}
+
+func externalIPs(s *corev1.Service) []Finding {
+	return when(len(s.Spec.ExternalIPs) > 0, "spec.externalIPs",
+		"external addresses are not served by Tombolo: run kube-proxy for them, or use the ClusterIP")
+}
+
+func externalLocal(s *corev1.Service) []Finding {
+	return when(s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal, "spec.externalTrafficPolicy",
+		"Local has no effect: Tombolo serves no NodePorts and no load balancer addresses")
+}
+
+// longAffinity is longer than a switch remembers.
+func longAffinity(s *corev1.Service) []Finding {
+	c := s.Spec.SessionAffinityConfig
+	if s.Spec.ClusterIP == corev1.ClusterIPNone || s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP ||
+		c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+		return nil
+	}
+	seconds, most := *c.ClientIP.TimeoutSeconds, int32(service.MaxAffinity/time.Second)
+	if seconds <= most {
+		return nil
+	}
+	return []Finding{finding("spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+		"a client is remembered for %d seconds after its last connection, not for %d: set at most %d", most, seconds, most)}
+}
+
+// serviceFamilies are those of the ClusterIPs.
+func serviceFamilies(s *corev1.Service) []Finding {
+	var has4, has6 bool
+	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			has4, has6 = has4 || ip.Is4(), has6 || ip.Is6()
+		}
+	}
+	if has4 {
+		return when(has6, "spec.ipFamilies", "the IPv6 ClusterIP is not served yet: use the IPv4 one, or set ipFamilies to [IPv4]")
+	}
+	return when(has6, "spec.ipFamilies",
+		"the Service has only an IPv6 ClusterIP, which is not served yet: recreate it with ipFamilies [IPv4]")
+}

@@ -1,0 +1,163 @@
+// Package unserved is the one list of what users can ask for and Tombolo does not do. The Events of
+// tombolo-controller, Problems of the agents and the list in docs/multicluster.md are made from it. A feature that
+// serves a row removes it.
+package unserved
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+//go:generate go run ./unserveddoc ../../docs/multicluster.md
+
+// Row is one thing that is not done.
+type Row struct {
+	Asked   string // what a user asks for, in Markdown
+	Happens string // what happens instead
+	// Reason is that of the Event or Problem.
+	Reason string
+	// Reported says where, of a row whose finders do not say it.
+	Reported string
+	// Test names the test that shows the report of a row without finders, "directory.TestName".
+	Test string
+
+	find finders
+}
+
+// Finding is one place in an object that asks for it.
+type Finding struct {
+	Field   string // its path
+	Message string // what is wrong, and the remedy
+}
+
+// finders look for what a row is about, each in one kind.
+type finders struct {
+	service    func(*corev1.Service) []Finding
+	pod        func(*corev1.Pod, Node) []Finding
+	namespace  func(*corev1.Namespace) []Finding
+	node       func(*corev1.Node) []Finding
+	cidr       func(*networkingv1.ServiceCIDR) []Finding
+	slice      func(*discoveryv1.EndpointSlice) []Finding
+	definition func(*metav1.PartialObjectMetadata) []Finding
+}
+
+// Node is what a Node has that not all have.
+type Node struct {
+	// Chained are the plugins that follow tombolo in the Node's network configuration.
+	Chained []string
+}
+
+// Rows returns the list.
+func Rows() []Row { return slices.Clone(rows) }
+
+// Where says where a row is reported, in Markdown.
+func (r Row) Where() string {
+	var events []string
+	for _, k := range []struct {
+		kind string
+		has  bool
+	}{
+		{"Service", r.find.service != nil},
+		{"Namespace", r.find.namespace != nil},
+		{"Node", r.find.node != nil},
+		{"ServiceCIDR", r.find.cidr != nil},
+		{"EndpointSlice", r.find.slice != nil},
+		{"CustomResourceDefinition", r.find.definition != nil},
+	} {
+		if k.has {
+			events = append(events, k.kind)
+		}
+	}
+	var out []string
+	if len(events) > 0 {
+		out = append(out, "Event `"+r.Reason+"` on the "+strings.Join(events, ", "))
+	}
+	if r.find.pod != nil {
+		out = append(out, "`"+r.Reason+"` in `tombolo get status` of the Pod's Node")
+	}
+	if r.Reported != "" {
+		out = append(out, r.Reported)
+	}
+	return strings.Join(out, "; ")
+}
+
+// found returns the Problems of an object, in the order of the list.
+func found(o problem.Object, in func(finders) []Finding) (out []problem.Problem) {
+	for _, r := range rows {
+		for _, f := range in(r.find) {
+			out = append(out, problem.Problem{Object: o, Field: f.Field, Reason: r.Reason, Message: f.Message})
+		}
+	}
+	return out
+}
+
+// look calls a finder that a row may lack.
+func look[T any](find func(T) []Finding, o T) []Finding {
+	if find == nil {
+		return nil
+	}
+	return find(o)
+}
+
+// proxyName is the label of Services that another proxy serves.
+const proxyName = "service.kubernetes.io/service-proxy-name"
+
+// Service returns what a Service asks for and no Node of any kind serves. What only some Nodes cannot serve (SCTP
+// on the userspace datapath) is not among it: those agents report it themselves. A Service that DNS alone answers,
+// or another proxy serves, asks for nothing.
+func Service(s *corev1.Service) []problem.Problem {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Labels[proxyName] != "" {
+		return nil
+	}
+	return found(object("Service", s), func(f finders) []Finding { return look(f.service, s) })
+}
+
+// Pod returns what a Pod asks for that its Node does not serve.
+func Pod(p *corev1.Pod, n Node) []problem.Problem {
+	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	return found(object("Pod", p), func(f finders) []Finding {
+		if f.pod == nil {
+			return nil
+		}
+		return f.pod(p, n)
+	})
+}
+
+// Namespace returns what a Namespace asks for.
+func Namespace(n *corev1.Namespace) []problem.Problem {
+	return found(object("Namespace", n), func(f finders) []Finding { return look(f.namespace, n) })
+}
+
+// KubernetesNode returns what a Node's object asks for.
+func KubernetesNode(n *corev1.Node) []problem.Problem {
+	return found(object("Node", n), func(f finders) []Finding { return look(f.node, n) })
+}
+
+// ServiceCIDR returns what a range of ClusterIPs asks for.
+func ServiceCIDR(c *networkingv1.ServiceCIDR) []problem.Problem {
+	return found(object("ServiceCIDR", c), func(f finders) []Finding { return look(f.cidr, c) })
+}
+
+// EndpointSlice returns what endpoints ask for that somebody else than Kubernetes' own controller has written. Those
+// of the controller are as the Service asks.
+func EndpointSlice(s *discoveryv1.EndpointSlice) []problem.Problem {
+	return found(object("EndpointSlice", s), func(f finders) []Finding { return look(f.slice, s) })
+}
+
+// Definition returns what a CustomResourceDefinition lets users ask for, from its name.
+func Definition(d *metav1.PartialObjectMetadata) []problem.Problem {
+	return found(object("CustomResourceDefinition", d), func(f finders) []Finding { return look(f.definition, d) })
+}
+
+func object(kind string, o metav1.Object) problem.Object {
+	return problem.Object{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName()}
+}
