@@ -440,6 +440,15 @@ func (a *Agent) load(ctx context.Context) error {
 // watchTables notes for the writers what passes change.
 func (a *Agent) watchTables() {
 	t, p := a.tables, &a.pending
+	if a.options.Config.EncryptsNodes() {
+		path := filepath.Join(a.options.StateDir, holdersFile)
+		report := func(err error) { a.log.Warn("keep holders of WireGuard keys failed", "error", err) }
+		saved, err := readHolders(path)
+		if err != nil {
+			report(err)
+		}
+		t.rememberHolders(saved, holdersWriter(path, saved, report))
+	}
 	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
 		if slices.ContainsFunc(changes, func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {
 			select {

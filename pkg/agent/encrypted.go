@@ -274,19 +274,73 @@ func insideIDs(n nodeFacts) (key, address derive.Name) {
 func keyID(key string) derive.Name  { return derive.Name("key " + key) }
 func nextID(key string) derive.Name { return derive.Name("next " + key) }
 
-// holder is the Node that something is taken to be of, of those that say so: this one, or the oldest, since a newer one may be made
-// of a copy of its disk. Of those of the same second it is the first by name.
+// nextOfID returns nextID of the key that a keyID is of, currentOfID the opposite. An address has one ID.
+func nextOfID(id derive.Name) derive.Name {
+	if key, ok := strings.CutPrefix(string(id), "key "); ok {
+		return nextID(key)
+	}
+	return ""
+}
+
+func currentOfID(id derive.Name) derive.Name {
+	if key, ok := strings.CutPrefix(string(id), "next "); ok {
+		return keyID(key)
+	}
+	return id
+}
+
+// holder returns the Node that a key or an address inside is taken to be of, of those that announce it: this one, or the Node that was seen
+// to have it first, also as its next key. A Node's key is public, and another one that announces it, whatever its age, takes nothing over. Of
+// Nodes that were seen together it is the oldest that has it, else the oldest that is about to: a newer one may be made of a copy of its disk.
+// Of those of the same second it is the first by name.
 func (t *tables) holder(id derive.Name, r *derive.Reader) (holder string) {
+	first, _ := derive.Get(r, t.firstHolders, id)
 	var created time.Time
-	for _, o := range derive.List(r, t.byInside, id) { // by name
-		if o.Key.Name == t.nodeName {
-			return o.Key.Name
-		}
-		if holder == "" || o.Value.Created.Before(created) {
-			holder, created = o.Key.Name, o.Value.Created
+	for _, list := range [][]derive.Row[derive.Object, nodeFacts]{derive.List(r, t.byInside, id), derive.List(r, t.byInside, nextOfID(id))} { // by name
+		chosen := holder != ""
+		for _, o := range list {
+			switch name := o.Key.Name; {
+			case name == t.nodeName:
+				return name
+			case holder != "" && holder == first:
+			case name == first, !chosen && (holder == "" || o.Value.Created.Before(created)):
+				holder, created = name, o.Value.Created
+			}
 		}
 	}
 	return holder
+}
+
+// holderOf is the function of the table of holders.
+func (t *tables) holderOf(id derive.Name, r *derive.Reader) (string, []problem.Problem) {
+	return t.holder(currentOfID(id), r), nil
+}
+
+// rememberHolders has the tables remember who was seen to have a key or an address inside first. saved is what was remembered before, and
+// save is called with all of it when it changes.
+func (t *tables) rememberHolders(saved map[string]string, save func(map[string]string)) {
+	for id, name := range saved {
+		t.firstHolders.Set(derive.Name(id), name)
+	}
+	t.insideHolders.Watch(func(changes []derive.Change[derive.Name, string]) {
+		for _, c := range changes {
+			id := currentOfID(c.Key)
+			now, there := t.insideHolders.Get(id)
+			if !there {
+				now, there = t.insideHolders.Get(nextOfID(id))
+			}
+			if there {
+				t.firstHolders.Set(id, now)
+			} else {
+				t.firstHolders.Delete(id)
+			}
+		}
+		all := map[string]string{}
+		for _, row := range t.insideHolders.All() {
+			all[string(currentOfID(row.Key))] = row.Value
+		}
+		save(all)
+	})
 }
 
 // nextOf adds what a Node says about a change of its key. Bad content is left out alone: the Node is reached by the key that it has.
@@ -311,11 +365,9 @@ func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.W
 		ps.report(object, field, "InvalidWireGuardKey", lost+": %v: remove the annotation, and the Node's agent writes it again", err)
 		return
 	}
-	holder := t.holder(nextID(n.NextKey), r)
+	holder := t.holder(keyID(n.NextKey), r)
 	if n.NextKey == n.WireGuardKey { // it has the key already, whatever others say
 		holder = name
-	} else if inUse := t.holder(keyID(n.NextKey), r); inUse != "" {
-		holder = inUse
 	}
 	if holder != name {
 		ps.report(object, field, "DuplicateWireGuardKey", "it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)

@@ -90,8 +90,11 @@ type tables struct {
 	partners  *derive.Table[derive.Name, partners] // in encryption
 	encrypted *derive.Table[derive.Name, encrypted]
 	byInside  *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
-	network   *derive.Table[derive.Name, cni.Network]              // what a new Pod gets
-	peersPods *derive.Table[derive.Name, []clusterRange]
+	// insideHolders are the Nodes that keys and addresses inside are taken to be of, firstHolders those that were seen to have them first.
+	insideHolders *derive.Table[derive.Name, string]
+	firstHolders  *derive.Source[derive.Name, string]
+	network       *derive.Table[derive.Name, cni.Network] // what a new Pod gets
+	peersPods     *derive.Table[derive.Name, []clusterRange]
 }
 
 // settings are what does not change while the agent runs, but is not in its configuration.
@@ -180,6 +183,9 @@ func newTables(c config.Config, nodeName string) *tables {
 		}
 		return out
 	})
+	t.firstHolders = derive.NewSource[derive.Name, string](e, "first holders of keys")
+	t.firstHolders.Loaded()
+	t.insideHolders = derive.NewTable(e, "inside-holders", t.holderOf, derive.KeysOfIndex(t.byInside))
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
 	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
