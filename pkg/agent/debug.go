@@ -274,7 +274,7 @@ func texts[T fmt.Stringer](list []T) []string {
 func (a *Agent) debugStatus(*http.Request) (any, error) { return a.status(), nil }
 
 func (a *Agent) status() api.Status {
-	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.host.Problems())
+	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.rechecks.problems(a.options.NodeName), a.counted.problems(a.options.NodeName), a.host.Problems())
 	for _, e := range a.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
 	}
