@@ -86,6 +86,8 @@ type Agent struct {
 	started     time.Time
 	conntrack   *conntrackFlusher
 	rechecks    *rechecker
+	reader      *connectionReader
+	counted     *connectionCount
 	confirms    *confirmations
 	reports     *reporter
 	wayReport   wayReport
@@ -218,6 +220,10 @@ func newAgent(o Options) (*Agent, error) {
 		Registerer: o.Registerer,
 	})
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
+	a.reader = &connectionReader{list: func(ctx context.Context) (string, error) {
+		return a.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(a.config)...)
+	}}
+	a.counted = &connectionCount{read: a.countConnections, log: a.log}
 	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)
 	a.rechecks = newRechecker(agentSwitch{a}, a.log)
 	client, err := newReportClient(o.REST)
@@ -302,7 +308,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			a.tables.rebuilding.Delete(self)
 		}
 	}
-	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
+	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.counted.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
 	for _, p := range a.publishers {
 		runs = append(runs, p.run)
 	}
@@ -484,6 +490,7 @@ func (a *Agent) watchTables() {
 			}
 		}
 	})
+	t.flows.WatchConcerns(func(c datapath.Concern) { a.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.engine.WatchProblems(func(added, removed []problem.Problem) {
 		for _, p := range added {

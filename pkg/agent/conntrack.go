@@ -34,7 +34,8 @@ type conntrackFlusher struct {
 	draining    map[netip.AddrPort]int                // these endpoints, by how many slices say so
 	gone        map[datapath.ServiceConnection]uint64 // to be flushed, by which removal
 	removals    uint64
-	unsupported string // why the switch cannot flush
+	ending      map[datapath.ServiceConnection]time.Time // gone, and found by their datagrams, since when
+	unsupported string                                   // why the switch cannot flush
 }
 
 // flushSwitch is what the flusher needs of the switch.
@@ -46,13 +47,17 @@ type flushSwitch interface {
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
 	flush(context.Context, []ofp.CTFlush) error
+	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
+	stopping(context.Context) (int, error)
+	// end has the switch leave the datagrams of these connections to the agent, and of no others.
+	end([]datapath.ServiceConnection)
 	// revalidated returns when no cached decision is older than the flows.
 	revalidated(context.Context) error
 }
 
 func newConntrackFlusher(s flushSwitch, log *slog.Logger) *conntrackFlusher {
 	return &conntrackFlusher{switches: s, log: log, wake: make(chan struct{}, 1), stale: make(chan ofp.CTFlush, staleQueue),
-		want: map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{}, draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{}}
+		want: map[datapath.ServiceConnection]bool{}, ended: map[datapath.ServiceConnection]bool{}, draining: map[netip.AddrPort]int{}, gone: map[datapath.ServiceConnection]uint64{}, ending: map[datapath.ServiceConnection]time.Time{}}
 }
 
 // connectionChanges are those of one pass. What is among the former and the latter has not changed.
@@ -95,6 +100,36 @@ func (f *conntrackFlusher) change(c connectionChanges) {
 	}
 	f.signal()
 }
+
+// endLazily has connections found when their datagrams come. A flush of all connections to an endpoint has the switch
+// look at its whole table, and so has a list of them: where there are many it forwards nothing for too long.
+func (f *conntrackFlusher) endLazily(gone map[datapath.ServiceConnection]uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c, removal := range gone {
+		if f.gone[c] == removal {
+			delete(f.gone, c)
+			f.ending[c] = time.Now()
+		}
+	}
+	f.endAgain()
+}
+
+// endAgain declares which connections are ending. Those of UDP are forgotten by then that have been silent.
+func (f *conntrackFlusher) endAgain() {
+	list := make([]datapath.ServiceConnection, 0, len(f.ending))
+	for c, since := range f.ending {
+		if f.want[c] || time.Since(since) > endingKept {
+			delete(f.ending, c)
+			continue
+		}
+		list = append(list, c)
+	}
+	f.switches.end(list)
+}
+
+// endingKept is longer than any connection of UDP is tracked without a datagram: two minutes, unless the host says more.
+const endingKept = 10 * time.Minute
 
 // remove has a connection flushed. One that comes back and goes again is another removal, which a
 // flush that is under way has not done.
@@ -273,12 +308,21 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	}
 	f.mu.Lock()
 	gone := maps.Clone(f.gone)
+	if len(f.ending) > 0 {
+		f.endAgain()
+	}
 	f.mu.Unlock()
 	if len(gone) == 0 {
 		return nil
 	}
 	if err := f.switches.applied(ctx); err != nil {
 		return err
+	}
+	if many, err := f.switches.stopping(ctx); err != nil {
+		return err
+	} else if many > recheckFew {
+		f.endLazily(gone)
+		return nil
 	}
 	// Twice: until the datapath's cached decisions follow the flows, a datagram may still be
 	// sent to the old endpoint and be remembered.
@@ -330,6 +374,8 @@ func (s agentSwitch) applied(ctx context.Context) error { return s.flowsApplied(
 func (s agentSwitch) flush(ctx context.Context, list []ofp.CTFlush) error {
 	return s.flows.FlushConnections(ctx, list)
 }
+
+func (s agentSwitch) end(list []datapath.ServiceConnection) { s.tables.flows.SetEnded(list) }
 
 func (s agentSwitch) revalidated(ctx context.Context) error {
 	_, err := s.tracer.Run(ctx, "revalidator/wait")

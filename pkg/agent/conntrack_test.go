@@ -28,13 +28,21 @@ type scriptedSwitch struct {
 	confirmed   uint64 // session whose flows are there
 	early       int    // looks at connections before they were
 	meanwhile   func() // between the two flushes of a pass
+
+	many   int // connections, where listing them stops the switch
+	looks  int
+	ending []datapath.ServiceConnection
 }
+
+func (s *scriptedSwitch) stopping(context.Context) (int, error) { return s.many, nil }
+func (s *scriptedSwitch) end(list []datapath.ServiceConnection) { s.ending = list }
 
 func (s *scriptedSwitch) session() uint64 { return s.number }
 func (s *scriptedSwitch) tracked(context.Context) (map[datapath.ServiceConnection]bool, error) {
 	if s.confirmed != s.number {
 		s.early++
 	}
+	s.looks++
 	return s.knows, nil
 }
 func (s *scriptedSwitch) applied(context.Context) error {
@@ -153,6 +161,17 @@ func TestConntrackFlusher(t *testing.T) {
 	step("back during a flush", "10.97.0.1 10.0.0.2")
 	if s.calls != 1 {
 		t.Errorf("flushed %d times, the second time after the endpoint came back", s.calls)
+	}
+	s.many, s.looks = recheckFew+1, 0
+	update(set())
+	step("gone among many connections")
+	if want := (datapath.ServiceConnection{VIP: netip.MustParseAddrPort("10.97.0.1:53"), Endpoint: netip.MustParseAddrPort("10.0.0.2:5353")}); s.looks > 0 || !slices.Equal(s.ending, []datapath.ServiceConnection{want}) {
+		t.Errorf("gone among many connections: %d looks, ending %v", s.looks, s.ending)
+	}
+	update(set("10.97.0.1 10.0.0.2"))
+	step("back among many connections")
+	if s.looks > 0 || len(s.ending) > 0 {
+		t.Errorf("back among many connections: %d looks, ending %v", s.looks, s.ending)
 	}
 	if s.early > 0 {
 		t.Errorf("looked %d times at connections before the switch had its flows", s.early)

@@ -2,19 +2,40 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// rechecker has known connections judged again that a change of policies concerns. It compares what the switch tracks
-// with the policies of now: after a change of policies, and at each connection to the switch, so that a restart of
-// the agent finds what a change before it has left.
+// rechecker has known connections judged again that a change of policies concerns. There are two ways to find out
+// which these are. A look compares what the switch tracks with the policies of now, and finds exactly these. But the
+// userspace datapath forwards nothing while its connections are listed: 600 ms for 100,000 of them. So where there
+// are many it is told what the change says itself (datapath.Concern). The switch then finds the connections when
+// their packets come, and the rechecks stay until every connection of before is surely forgotten. A look comes after
+// each connection to the switch, so that a restart of the agent finds what a change before it has left.
 type rechecker struct {
 	switches recheckSwitch
 	log      *slog.Logger
 	wake     chan struct{}
+
+	mu       sync.Mutex
+	known    map[datapath.Recheck]concerned
+	seq      uint64 // of the last that was noted
+	wantLook bool   // what has changed is only found by a look
+	failed   string // why the last look failed
+	looked   time.Time
+}
+
+// concerned says when a recheck was noted.
+type concerned struct {
+	at  time.Time
+	seq uint64
 }
 
 // recheckSwitch is what the rechecker needs of the switch and of the tables.
@@ -23,6 +44,8 @@ type recheckSwitch interface {
 	session() uint64
 	// applied returns when the switch has confirmed the flows of the last plan.
 	applied(context.Context) error
+	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
+	stopping(context.Context) (int, error)
 	// dump lists the connections that the switch knows.
 	dump(context.Context) (string, error)
 	// rechecks says what of a dump has to be judged again; recheck does it, and ends what was to be before.
@@ -37,10 +60,19 @@ const (
 	recheckPause  = time.Second
 	recheckShare  = 10 // a look may take one part in so many of the time
 	recheckLonger = 30 * time.Second
+	recheckLimit  = 2 * time.Minute // for one look
+)
+
+// Where listing connections stops the switch.
+const (
+	recheckFew    = 500              // connections that may be listed at each change: 4 ms
+	recheckKept   = 25 * time.Hour   // a connection that sends nothing for a day is forgotten (tcp_established)
+	recheckMost   = 4096             // rechecks; beyond that a look ends those that are done
+	recheckSeldom = 10 * time.Minute // between two such looks, or those that a change alone does not spare
 )
 
 func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
-	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1)}
+	return &rechecker{switches: s, log: log, wake: make(chan struct{}, 1), known: map[datapath.Recheck]concerned{}}
 }
 
 // changed says that policies have changed.
@@ -51,6 +83,34 @@ func (c *rechecker) changed() {
 	}
 }
 
+// concern notes which connections a change concerns. It is called by the evaluating goroutine, before changed.
+func (c *rechecker) concern(x datapath.Concern) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seq++
+	for _, r := range x.Since {
+		c.known[r] = concerned{time.Now(), c.seq}
+	}
+	for _, r := range x.Until {
+		delete(c.known, r)
+	}
+	c.wantLook = c.wantLook || x.Look
+}
+
+// problems says that connections cannot be listed.
+func (c *rechecker) problems(node string) []problem.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == "" {
+		return nil
+	}
+	return []problem.Problem{{
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNotRead",
+		Message: "connections from before the last start of agent or switch may go on though policies forbid them by now: the switch does not list its connections (" +
+			c.failed + "), which is tried again; restart ovs-vswitchd if it stays so",
+	}}
+}
+
 // run looks until ctx ends.
 func (c *rechecker) run(ctx context.Context) {
 	var seen uint64
@@ -58,9 +118,9 @@ func (c *rechecker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		if session := c.switches.session(); session != 0 && (due || session != seen || waiting > 0) {
-			n, err := c.look(ctx)
+			n, err := c.pass(ctx, session != seen)
 			if due = err != nil; err != nil {
-				c.log.Debug("connections not compared with policies yet", "error", err)
+				c.log.Warn("connections not compared with policies yet", "error", err)
 			} else if seen = session; n != waiting {
 				c.log.Info("known connections are judged again", "reasons", n, "before", waiting)
 				waiting = n
@@ -83,18 +143,87 @@ func (c *rechecker) run(ctx context.Context) {
 	}
 }
 
-func (c *rechecker) look(ctx context.Context) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// pass has connections judged again: those that a look finds, or where that is to be spared those that changes name.
+func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, recheckLimit)
 	defer cancel()
 	// Before the flows are there, packets make connections by the old ones.
-	if err := c.switches.applied(ctx); err != nil {
-		return 0, err
-	}
-	dump, err := c.switches.dump(ctx)
+	err := c.switches.applied(ctx)
 	if err != nil {
 		return 0, err
 	}
+	if !fresh {
+		many, err := c.switches.stopping(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if many > recheckFew && !c.worthLook() {
+			return c.declare(), nil
+		}
+	}
+	n, err := c.look(ctx)
+	c.mu.Lock()
+	c.failed = ""
+	if err != nil {
+		c.failed = err.Error()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.declare()
+	}
+	return n, err
+}
+
+// worthLook says whether a look is worth that the switch stops.
+func (c *rechecker) worthLook() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return (c.wantLook || len(c.known) > recheckMost) && time.Since(c.looked) > recheckSeldom
+}
+
+// declare has connections judged again that changes name.
+func (c *rechecker) declare() int {
+	c.mu.Lock()
+	list := make([]datapath.Recheck, 0, len(c.known))
+	for r, noted := range c.known {
+		if time.Since(noted.at) > recheckKept {
+			delete(c.known, r)
+			continue
+		}
+		list = append(list, r)
+	}
+	c.mu.Unlock()
+	c.switches.recheck(list)
+	return len(list)
+}
+
+// look finds exactly the connections that policies concern. What changes meanwhile stays noted.
+func (c *rechecker) look(ctx context.Context) (int, error) {
+	c.mu.Lock()
+	before := c.seq
+	c.wantLook = false
+	c.mu.Unlock()
+	dump, err := c.switches.dump(ctx)
+	if err != nil {
+		c.mu.Lock()
+		c.wantLook = true
+		c.mu.Unlock()
+		return 0, err
+	}
 	list := c.switches.rechecks(dump)
+	c.mu.Lock()
+	c.looked = time.Now()
+	for r, noted := range c.known {
+		if noted.seq <= before {
+			delete(c.known, r)
+		}
+	}
+	for _, r := range list {
+		if _, ok := c.known[r]; !ok {
+			c.known[r] = concerned{c.looked, before}
+		}
+	}
+	c.mu.Unlock()
 	c.switches.recheck(list)
 	return len(list), nil
 }
@@ -110,9 +239,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s agentSwitch) dump(ctx context.Context) (string, error) {
-	return s.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(s.config)...)
+func (s agentSwitch) dump(ctx context.Context) (string, error) { return s.reader.read(ctx) }
+
+// stopping asks for the number of connections of the userspace datapath, which it keeps.
+func (s agentSwitch) stopping(ctx context.Context) (int, error) {
+	if s.config.OVSDatapathType != "netdev" {
+		return 0, nil
+	}
+	text, err := s.tracer.Run(ctx, "dpctl/ct-get-nconns", conntrackDump(s.config)[0])
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		return 0, fmt.Errorf("number of connections: %w", err)
+	}
+	return n, nil
 }
 
-func (s agentSwitch) rechecks(dump string) []datapath.Recheck { return s.tables.flows.Rechecks(dump) }
+func (s agentSwitch) rechecks(list string) []datapath.Recheck { return s.tables.flows.Rechecks(list) }
 func (s agentSwitch) recheck(list []datapath.Recheck)         { s.tables.flows.Recheck(list) }

@@ -20,6 +20,13 @@ type lookedAt struct {
 	found  int // reasons that a look finds
 	looks  int
 	wanted int // reasons that were handed on last
+	many   int // connections, where listing them stops the switch
+}
+
+func (s *lookedAt) stopping(context.Context) (int, error) {
+	s.Lock()
+	defer s.Unlock()
+	return s.many, nil
 }
 
 func (s *lookedAt) session() uint64 {
@@ -40,7 +47,11 @@ func (s *lookedAt) dump(context.Context) (string, error) {
 func (s *lookedAt) rechecks(string) []datapath.Recheck {
 	s.Lock()
 	defer s.Unlock()
-	return make([]datapath.Recheck, s.found)
+	list := make([]datapath.Recheck, s.found)
+	for i := range list {
+		list[i] = datapath.Recheck{Why: datapath.RuleGone, Rule: uint32(1000 + i)}
+	}
+	return list
 }
 
 func (s *lookedAt) recheck(list []datapath.Recheck) {
@@ -80,6 +91,29 @@ func TestRechecker(t *testing.T) {
 		step("they change again at once", func() { s.found = 0; c.changed() }, 2*recheckPause, 1, 0)
 		step("the switch restarts", func() { s.number, s.found = 2, 3 }, recheckLonger+2*recheckPause, 1, 3)
 		step("the look fails", func() { s.err, s.found = errors.New("no answer"), 0; c.changed() }, time.Millisecond, 1, 3)
+		if p := c.problems("node-1"); len(p) != 1 || p[0].Reason != "ConnectionsNotRead" {
+			t.Errorf("problems after a look that failed: %v", p)
+		}
 		step("and is tried again", func() { s.err = nil }, 2*recheckPause, 1, 0)
+		if p := c.problems("node-1"); len(p) != 0 {
+			t.Errorf("problems after a look: %v", p)
+		}
+		gone := func(rule uint32) datapath.Recheck { return datapath.Recheck{Why: datapath.RuleGone, Rule: rule} }
+		step("many connections, a rule goes", func() {
+			s.many, s.found = recheckFew+1, 7
+			c.concern(datapath.Concern{Since: []datapath.Recheck{gone(5)}})
+			c.changed()
+		}, 2*recheckPause, 0, 1)
+		step("ten changes a second", func() {
+			for i := range uint32(100) {
+				c.concern(datapath.Concern{Since: []datapath.Recheck{gone(10 + i%2)}, Until: []datapath.Recheck{gone(11 - i%2)}})
+				c.changed()
+			}
+		}, 2*recheckPause, 0, 2)
+		step("the rule is back", func() { c.concern(datapath.Concern{Until: []datapath.Recheck{gone(5)}}); c.changed() }, 2*recheckPause, 0, 1)
+		step("only a look would tell", func() { c.concern(datapath.Concern{Look: true}); c.changed() }, 2*recheckPause, 0, 1)
+		step("after a while there is one", func() { s.found = 2 }, recheckSeldom+recheckLonger, 1, 2)
+		step("after a day they are forgotten", func() {}, recheckKept+recheckLonger, 0, 0)
+		step("the switch restarts with many", func() { s.number, s.found = 3, 1 }, recheckLonger+2*recheckPause, 1, 1)
 	})
 }

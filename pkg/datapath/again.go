@@ -108,13 +108,13 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 		})
 	}
 	d := directions[c.Direction]
-	both := func(label flow.Cond) { // of the connections from (Egress) or to the address
+	both := func(label ...flow.Cond) { // of the connections from (Egress) or to the address
 		there, back := flow.IPSrc(host(c.Addr)), flow.IPDst(host(c.Addr))
 		if c.Direction == policy.Ingress {
 			there, back = back, there
 		}
-		add("-new+est-rel-rpl-inv+trk", label, there)
-		add("-new+est-rel+rpl-inv+trk", label, back)
+		add("-new+est-rel-rpl-inv+trk", append(slices.Clone(label), there)...)
+		add("-new+est-rel+rpl-inv+trk", append(slices.Clone(label), back)...)
 	}
 	switch c.Why {
 	case RuleGone:
@@ -122,7 +122,11 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 	case NotJudged:
 		both(d.label.Is(0))
 	case Relabelled:
-		both(d.labelOwn.Is(uint64(c.Identity)))
+		// Only where a rule has let it through: then it is judged again, and remembers another identity after it.
+		for _, judged := range directions {
+			byRule := flow.Bits{Field: judged.label.Field, First: judged.label.First + ruleNumberBit, Width: 1}
+			both(d.labelOwn.Is(uint64(c.Identity)), byRule.Is(1))
+		}
 	}
 	return e, nil
 }

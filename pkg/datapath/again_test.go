@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,15 @@ func (p *policed) open(t *testing.T, c policytest.Connection, source uint16) (k 
 func (p *policed) look(t *testing.T) []Recheck {
 	t.Helper()
 	list := p.tables.Rechecks(p.sw.DumpConntrack())
+	if p.concerns != nil && !p.wantLook { // what changes say themselves
+		list = slices.Collect(maps.Keys(p.concerns))
+	} else if p.concerns != nil {
+		clear(p.concerns)
+		for _, c := range list {
+			p.concerns[c] = true
+		}
+		p.wantLook = false
+	}
 	p.tables.Recheck(list)
 	p.attach(t)
 	return list
@@ -63,16 +73,29 @@ func newRelabelled(t *testing.T, seed uint64) *policed {
 // TestChangeOfMind changes policies, Pods and labels at random under connections that are open. After each change
 // those go on that are allowed now, and no others, in both directions, and once they were judged again nothing is
 // left to be done for them. Some steps are restarts of the agent: the flows and numbers are made from nothing.
+//
+// Once looks at the connections say what has to be judged again, and once the changes do.
 func TestChangeOfMind(t *testing.T) {
+	t.Run("looks", func(t *testing.T) { changeOfMind(t, false) })
+	t.Run("concerns", func(t *testing.T) { changeOfMind(t, true) })
+}
+
+func changeOfMind(t *testing.T, concerns bool) {
 	p := newRelabelled(t, *walkSeed)
+	if concerns {
+		p.followConcerns()
+	}
 	var open []kept
 	source, rechecked, cut := uint16(1024), 0, 0
-	for step := range *walkSteps / 4 {
+	for step := range *walkSteps / 8 {
 		what := p.Step() + ", " + p.Step()
 		p.attach(t)
 		when := fmt.Sprintf("seed %d, step %d, %s", *walkSeed, step, what)
 		if step%7 == 0 {
 			p.restart(t)
+			if concerns {
+				p.followConcerns()
+			}
 		}
 		list := p.look(t)
 		rechecked += len(list)
@@ -141,7 +164,7 @@ func TestChangeOfMind(t *testing.T) {
 			t.Fatalf("%s: all connections were judged again, and still %v\n%s", when, left, dump)
 		}
 	}
-	if rechecked < *walkSteps/10 || cut < *walkSteps/20 {
+	if rechecked < *walkSteps/20 || cut < *walkSteps/60 {
 		t.Errorf("%d rechecks, %d connections cut: the walk is too tame", rechecked, cut)
 	}
 	t.Logf("%d rechecks, %d times a connection was cut", rechecked, cut)

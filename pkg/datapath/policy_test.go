@@ -31,6 +31,23 @@ type policed struct {
 	*policytest.Walk
 	*sources
 	sw *oftest.Switch
+
+	concerns map[Recheck]bool // by changes since the last look
+	wantLook bool
+}
+
+// followConcerns collects what changes say themselves about known connections.
+func (p *policed) followConcerns() {
+	p.concerns, p.wantLook = map[Recheck]bool{}, true
+	p.tables.WatchConcerns(func(c Concern) {
+		for _, r := range c.Since {
+			p.concerns[r] = true
+		}
+		for _, r := range c.Until {
+			delete(p.concerns, r)
+		}
+		p.wantLook = p.wantLook || c.Look
+	})
 }
 
 // Ranges of Pods, with addresses that the policies of policytest name, and what else packets come from and go to.

@@ -24,8 +24,11 @@ const alwaysAllowed = 1 // a Pod's connection to itself; one of the Node to its 
 // keepRule is in the numbers of rules whose connections outlive them.
 const keepRule = 1 << 31
 
-// firstRuleNumber is the least number of a rule.
-const firstRuleNumber = 2
+// firstRuleNumber is the least number of a rule. All numbers of rules have its bit.
+const (
+	firstRuleNumber = 1 << ruleNumberBit
+	ruleNumberBit   = 1
+)
 
 // numberOf is the number of something with a meaning.
 func numberOf(meaning ...any) uint32 {

@@ -1,19 +1,25 @@
 package datapath
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Connection tracking repeats for each datagram of a connection what was decided for the first one. A client that
-// always sends from one port would go on for ever: without a Service, where there was none when it began. Such
+// always sends from one port would go on for ever: to an endpoint that is gone, or without a Service, where there was
+// none when it began. Such
 // connections are stale. The switch leaves their datagrams to the agent, which has the connection forgotten, by its
 // exact tuple: that costs the switch one look-up, while any search among its connections stops the userspace datapath.
 
@@ -33,6 +39,50 @@ func untranslatedTo(f service.Frontend) []flow.Flow {
 		stale(ConntrackState, never, proto, flow.IPDst(host(f.VIP.Addr())), port, flow.CTState("-new+est-rel-rpl-inv+trk")),
 		stale(Egress, never, proto, flow.IPDst(host(f.VIP.Addr())), port),
 	}
+}
+
+// endedTo finds connections through a Service to an endpoint that it does not have any more.
+func endedTo(c ServiceConnection, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	if !c.VIP.Addr().Is4() || !c.Endpoint.Addr().Is4() {
+		return e, nil
+	}
+	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
+	e.Flows = []flow.Flow{stale(ConntrackState, never, flow.UDPDst(c.Endpoint.Port()), flow.IPDst(host(c.Endpoint.Addr())),
+		flow.CTState("-rel-rpl-inv+trk"), markService.Is(1), flow.Field(ofp.CTNwProto, []byte{protocolUDP}, nil),
+		flow.Field(ofp.CTNwDst, c.VIP.Addr().AsSlice(), nil), flow.Field(ofp.CTTpDst, port(c.VIP.Port()), nil))}
+	return e, nil
+}
+
+// Compare makes a connection the key of a table.
+func (c ServiceConnection) Compare(o ServiceConnection) int {
+	return cmp.Or(c.VIP.Compare(o.VIP), c.Endpoint.Compare(o.Endpoint))
+}
+
+func (c ServiceConnection) String() string { return c.VIP.String() + " " + c.Endpoint.String() }
+
+// endedPrefix begins the names of owners of KindService that are no Services.
+const endedPrefix = "ended "
+
+func endedOwner(c ServiceConnection) flow.Owner {
+	return flow.Owner{Kind: KindService, Name: endedPrefix + c.String()}
+}
+
+// endedOf reads the name of such an owner back.
+func endedOf(name string) (c ServiceConnection, ok bool) {
+	text, ok := strings.CutPrefix(name, endedPrefix)
+	vip, endpoint, _ := strings.Cut(text, " ")
+	c.VIP, _ = netip.ParseAddrPort(vip)
+	c.Endpoint, _ = netip.ParseAddrPort(endpoint)
+	return c, ok
+}
+
+// SetEnded has the switch leave datagrams of these connections to the agent, and of no others. It may be called from any goroutine.
+func (t *Tables) SetEnded(list []ServiceConnection) {
+	rows := map[ServiceConnection]bool{}
+	for _, c := range list {
+		rows[c] = true
+	}
+	t.ended.Replace(rows)
 }
 
 // StaleFlush forgets the connection of a packet of kind StaleConnection.

@@ -69,6 +69,9 @@ type Tables struct {
 	gateway  *derive.Table[derive.Name, flow.Entries]
 	exports  *derive.Table[derive.Object, flow.Entries]
 	policies *policyFlows
+
+	ended      *derive.Source[ServiceConnection, bool]
+	endedFlows *derive.Table[ServiceConnection, flow.Entries]
 }
 
 // NewTables adds the tables to an engine.
@@ -104,6 +107,9 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
 	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.peers))
 	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
+	t.ended = derive.NewSource[ServiceConnection, bool](e, "ended-connections")
+	t.ended.Loaded() // it is found out while the agent runs
+	t.endedFlows = derive.NewTable(e, "ended-flows", endedTo, derive.KeysOf(t.ended))
 	if in.Policy != nil {
 		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
@@ -156,6 +162,10 @@ func (t *Tables) Entries(o flow.Owner) flow.Entries {
 	case KindPod:
 		e, _ = t.pods.Get(name)
 	case KindService:
+		if c, ok := endedOf(o.Name); ok {
+			e, _ = t.endedFlows.Get(c)
+			break
+		}
 		list, _ := t.services.Get(serviceShardOf(o.Name))
 		e = t.balance(list)
 	case KindPolicy:
@@ -185,6 +195,7 @@ func (t *Tables) Watch(changed func(flow.Owner)) {
 	watch(t.nodes, func(n derive.Name) { changed(NodeOwner(string(n))) })
 	watch(t.pods, func(n derive.Name) { changed(PodOwner(string(n))) })
 	watch(t.services, func(s serviceShard) { changed(shardOwner(s)) })
+	watch(t.endedFlows, func(c ServiceConnection) { changed(endedOwner(c)) })
 	watch(t.gateway, func(derive.Name) { changed(GatewayOwner()) })
 	watch(t.clusters, func(n derive.Name) { changed(PeerOwner(string(n))) })
 	watch(t.exports, func(o derive.Object) { changed(ExportOwner(o.Namespace, o.Name)) })
@@ -213,6 +224,7 @@ func (t *Tables) Owners() []flow.Owner {
 	owners(&out, t.nodes, func(n derive.Name) flow.Owner { return NodeOwner(string(n)) })
 	owners(&out, t.pods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) })
 	owners(&out, t.services, shardOwner)
+	owners(&out, t.endedFlows, endedOwner)
 	owners(&out, t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() })
 	owners(&out, t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) })
 	owners(&out, t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) })

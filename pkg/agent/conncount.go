@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// connectionCount watches how many connections the datapath tracks. At the limit it drops what would be a new one, of
+// any Pod, so it is reported before.
+type connectionCount struct {
+	read func(context.Context) (tracked, limit int, err error)
+	log  *slog.Logger
+
+	mu             sync.Mutex
+	tracked, limit int
+}
+
+const (
+	countPause = 30 * time.Second
+	countShare = 80 // percent of the limit that are reported
+)
+
+func (c *connectionCount) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		reading, cancel := context.WithTimeout(ctx, countPause)
+		tracked, limit, err := c.read(reading)
+		cancel()
+		if err != nil {
+			c.log.Debug("connections not counted", "error", err)
+		}
+		c.mu.Lock()
+		before := c.full()
+		c.tracked, c.limit = tracked, limit
+		after := c.full()
+		c.mu.Unlock()
+		if before != after {
+			c.log.Warn("the limit of tracked connections", "near", after, "connections", tracked, "limit", limit)
+		}
+		_ = sleep(ctx, countPause)
+	}
+}
+
+func (c *connectionCount) full() bool { return c.limit > 0 && c.tracked*100 >= c.limit*countShare }
+
+func (c *connectionCount) problems(node string) []problem.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.full() {
+		return nil
+	}
+	return []problem.Problem{{
+		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNearLimit",
+		Message: fmt.Sprintf("%d of at most %d connections are tracked; at the limit new connections of all Pods are dropped: find the Pod that opens them (ovs-appctl dpctl/dump-conntrack), "+
+			"or raise the limit (net.netfilter.nf_conntrack_max; on the userspace datapath ovs-appctl dpctl/ct-set-maxconns)", c.tracked, c.limit),
+	}}
+}
+
+// countConnections asks the datapath; the kernel's tells by sysctls of the host, whose own connections count as well.
+func (a *Agent) countConnections(ctx context.Context) (tracked, limit int, err error) {
+	ask := func(what string) (string, error) {
+		if a.config.OVSDatapathType == "netdev" {
+			return a.tracer.Run(ctx, "dpctl/ct-get-"+map[string]string{"count": "nconns", "max": "maxconns"}[what], conntrackDump(a.config)[0])
+		}
+		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + what)
+		return string(text), err
+	}
+	for what, to := range map[string]*int{"count": &tracked, "max": &limit} {
+		text, err := ask(what)
+		if err != nil {
+			return 0, 0, err
+		}
+		if *to, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+			return 0, 0, err
+		}
+	}
+	return tracked, limit, nil
+}

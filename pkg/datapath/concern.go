@@ -1,0 +1,103 @@
+package datapath
+
+import (
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+)
+
+// Concern is which known connections a change of policies may concern. It is made of the change alone, without a look
+// at the connections, so it names more of them than Tables.Rechecks does: also some that policies still allow.
+type Concern struct {
+	Since []Recheck // these have to be judged again from now on
+	Until []Recheck // these no more, since they are what policies say now
+	Look  bool      // only a look at the connections tells which
+}
+
+func (c *Concern) number(d policy.Direction, old, now uint32) {
+	if old == now {
+		return
+	}
+	if old >= firstRuleNumber && old&keepRule == 0 {
+		c.Since = append(c.Since, Recheck{Why: RuleGone, Direction: d, Rule: old})
+	}
+	c.Until = append(c.Until, Recheck{Why: RuleGone, Direction: d, Rule: now})
+}
+
+// identity notes that an end of connections was another identity. The one in the tunnel's key says itself who it is.
+func (c *Concern) identity(addr policy.Addr, old, now uint32) {
+	if old == now {
+		return
+	}
+	for d := range directions {
+		d := policy.Direction(d)
+		if d == policy.Egress && (old|now)&remote != 0 {
+			continue
+		}
+		c.Since = append(c.Since, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
+		c.Until = append(c.Until, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
+	}
+}
+
+// local notes what has changed about a Pod of this Node.
+func (c *Concern) local(old, now local) {
+	for d := range directions {
+		d := policy.Direction(d)
+		for _, ip := range old.ips {
+			if old.applied[d] && !(now.applied[d] && slices.Contains(now.ips, ip)) {
+				c.Until = append(c.Until, Recheck{Why: NotJudged, Direction: d, Addr: ip})
+			}
+		}
+		for _, ip := range now.ips {
+			if now.applied[d] && !(old.applied[d] && slices.Contains(old.ips, ip)) {
+				c.Since = append(c.Since, Recheck{Why: NotJudged, Direction: d, Addr: ip})
+			}
+		}
+	}
+	if old.identity != 0 && old.identity != now.identity {
+		for _, ip := range old.ips {
+			c.identity(policy.Addr{Addr: ip}, old.identity, now.identity)
+		}
+	}
+}
+
+// WatchConcerns has changed called, by the evaluating goroutine, with what a pass has changed for known connections.
+func (t *Tables) WatchConcerns(changed func(Concern)) {
+	p := t.policies
+	if p == nil {
+		return
+	}
+	p.numbers.Watch(func(list []derive.Change[policy.RuleKey, uint32]) {
+		var c Concern
+		for _, x := range list {
+			c.number(x.Key.Direction, x.Old, x.New)
+		}
+		changed(c)
+	})
+	p.defaults.Watch(func(list []derive.Change[policy.Identity, [2]uint32]) {
+		var c Concern
+		for _, x := range list {
+			for d := range directions {
+				c.number(policy.Direction(d), x.Old[d], x.New[d])
+			}
+		}
+		changed(c)
+	})
+	p.locals.Watch(func(list []derive.Change[derive.Name, local]) {
+		var c Concern
+		for _, x := range list {
+			c.local(x.Old, x.New)
+		}
+		changed(c)
+	})
+	p.in.Addresses.Watch(func(list []derive.Change[policy.Addr, uint32]) {
+		var c Concern
+		for _, x := range list {
+			c.identity(x.Key, x.Old, x.New)
+		}
+		changed(c)
+	})
+	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed(Concern{Look: true}) })
+}
