@@ -142,6 +142,7 @@ type policyFlows struct {
 	followed     *derive.Table[remoteNumber, flow.Entries]
 	locals       *derive.Table[derive.Name, local]
 	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	ported       *derive.Index[staged, policy.RuleKey, policy.Rule] // rules that need ports
 	answers      *derive.Table[subject, namedFor]
 }
 
@@ -149,6 +150,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
+	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
 		if len(parts(k, r)) == 0 {
 			return nil
@@ -282,6 +284,7 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 				has = 1
 			}
 			actions = append(actions, flow.Load(bit, has))
+			e.Flows = append(e.Flows, p.noFragments(staged{subject{identity, d}, policy.Stage(stage)}, r)...)
 		}
 		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
 		if d == policy.Ingress && len(derive.List(r, p.stretched, subject{identity, d})) > 0 {

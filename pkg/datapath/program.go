@@ -74,6 +74,8 @@ const (
 	high   uint16 = 210   // a special case of all of these
 	never  uint16 = 220   // what is dropped whatever else a packet is
 	skip   uint16 = 65000 // in a table of rules: above all of them
+
+	fragments uint16 = 65001 // there: fragments, of which no rule sees ports
 )
 
 // What a packet carries from table to table: first bit, then width. Registers survive
