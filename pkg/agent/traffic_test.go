@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // What follows says, from the objects of the cluster and in as few words as it takes, where
@@ -98,6 +99,7 @@ type serving struct {
 	protocol  corev1.Protocol
 	vip       netip.AddrPort
 	endpoints []netip.AddrPort
+	elsewhere bool // with policy Local: on other Nodes alone
 }
 
 type peer struct {
@@ -161,6 +163,11 @@ func newTraffic(w *world, a *Agent) *traffic {
 func (t *traffic) readServices() {
 	for _, key := range slices.Sorted(maps.Keys(t.world.services)) {
 		s := t.world.services[key]
+		if _, mesh := s.Labels[service.LabelProxyName]; mesh {
+			continue
+		}
+		anywhere := s.DeepCopy()
+		anywhere.Spec.InternalTrafficPolicy = nil
 		ips := s.Spec.ClusterIPs
 		if len(ips) == 0 {
 			ips = []string{s.Spec.ClusterIP}
@@ -177,7 +184,9 @@ func (t *traffic) readServices() {
 				}
 				vip := netip.AddrPortFrom(ip, uint16(p.Port))
 				if t.serves(protocol, vip) == nil {
-					t.services = append(t.services, serving{key, protocol, vip, t.endpoints(s, p.Name, protocol)})
+					t.services = append(t.services, serving{key, protocol, vip, t.endpoints(s, p.Name, protocol), false})
+					last := &t.services[len(t.services)-1]
+					last.elsewhere = len(last.endpoints) == 0 && len(t.endpoints(anywhere, p.Name, protocol)) > 0
 				}
 			}
 		}
@@ -567,6 +576,9 @@ func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort)
 	var out []string
 	for _, e := range t.behind(s) {
 		out = append(out, t.judged(from, protocol, e, true)...)
+	}
+	if s.elsewhere {
+		return []string{"dropped in Service"}
 	}
 	if len(out) == 0 {
 		return []string{"to the agent from Service"}

@@ -109,7 +109,11 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all endpoints", q.to.service, q.cluster)
 		}
 		if len(all) == 0 {
-			out.Notes = append(out.Notes, "the Service has no endpoints: connections to it are refused")
+			note := "the Service has no endpoints: connections to it are refused"
+			if f.Elsewhere {
+				note = "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: connections to it are dropped"
+			}
+			out.Notes = append(out.Notes, note)
 		}
 	}
 	if len(all) > maxConnections {

@@ -15,8 +15,8 @@ import (
 // each field. What only some Nodes cannot serve (SCTP on the userspace datapath) is not among
 // it: those agents report it themselves.
 func Unsupported(s *corev1.Service) []problem.Problem {
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil // answered by DNS alone
+	if s.Spec.Type == corev1.ServiceTypeExternalName || isOthers(s) {
+		return nil // answered by DNS alone; served by another proxy
 	}
 	u := unsupported{object: problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name}}
 	u.addresses(s)
