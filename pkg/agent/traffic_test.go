@@ -44,6 +44,7 @@ type question struct {
 	protocol corev1.Protocol
 	to       netip.AddrPort
 	reply    bool
+	mac      string // of the destination, where it is not that of the switch
 	want     []string
 
 	source netip.Addr // that the tunnel has to come from by which it leaves; any where it is not valid
@@ -771,6 +772,11 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 		to = w4(r, t.endpointAddress(r))
 		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 8080)
 	}
+	for _, p := range t.pods {
+		if q.from.name == "host" && p.IPs[0].Addr() == q.to.Addr() {
+			q.mac = p.MAC // the host has asked for it
+		}
+	}
 	if q.reply {
 		q.want = []string{t.answers(q.from, q.to)}
 	} else {
@@ -822,7 +828,7 @@ func w4(r *rand.Rand, address string) string {
 func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	protocol := strings.ToLower(string(q.protocol))
 	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
-		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.mac, q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
 	if q.from.far != "" {
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, cmp.Or(q.from.at, selfAddress))
 	}

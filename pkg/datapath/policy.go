@@ -59,7 +59,7 @@ func (n Node) policies() []flow.Flow {
 		if ip.Is4() {
 			flows = append(flows, flow.Flow{
 				Table: Ingress, Priority: high - 1, // a packet of a known connection may be one as well
-				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip))),
+				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), forwarded.Is(0)),
 				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 			})
 		}

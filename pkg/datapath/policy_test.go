@@ -173,6 +173,11 @@ const (
 	rejected = "Reject"
 )
 
+// isForwarded says which connections the host forwards, of those that have its own address: it has been given to them.
+func isForwarded(c policytest.Connection) bool {
+	return c.SourcePort%1000 == 500 && c.Protocol != policy.ProtocolICMP && c.Protocol != policy.ProtocolIGMP
+}
+
 // judge is what the specifications say of a connection, which this Node sees once or, from one Pod to another of it,
 // twice.
 func (p *policed) judge(c policytest.Connection) string {
@@ -185,7 +190,7 @@ func (p *policed) judge(c policytest.Connection) string {
 			return says
 		}
 	}
-	if p.has(c.To) && c.From != ownGateway {
+	if p.has(c.To) && (c.From != ownGateway || isForwarded(c)) {
 		return p.Judge(to, false, c)
 	}
 	return allowed
@@ -210,6 +215,9 @@ func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Pac
 		k.InPort, k.TunSrc, k.TunDst, k.TunID = tunnelPort, eastTwo, eastOne, uint64(c.ClusterSet)
 	case !ownRange.Contains(c.From) || c.From == ownGateway:
 		k.InPort = gatewayPort
+		if c.From == ownGateway && ownRange.Contains(c.To) && !isForwarded(c) {
+			k.EthDst = ofp.MAC{0x0a, 0, 0, 0, 0, c.To.As4()[3]} // the host has asked for it
+		}
 	default:
 		for _, pod := range p.State.Pods {
 			if slices.Contains(pod.IPs, c.From) {
