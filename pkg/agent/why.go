@@ -88,6 +88,7 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 		port     uint16
 	}
 	var all []destination
+	var vip netip.Addr
 	if q.to.service == nil {
 		port, err := portOf(q)
 		if err != nil {
@@ -99,7 +100,8 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 		if err != nil {
 			return api.Why{}, err
 		}
-		out.To.Address = f.VIP.Addr().String()
+		vip = f.VIP.Addr()
+		out.To.Address = vip.String()
 		for _, e := range f.Endpoints {
 			if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
 				all = append(all, destination{end, f.Protocol, e.Addr.Port()})
@@ -133,7 +135,7 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 	far = append(far, q.from.pod)
 	elsewhere := a.elsewhere(far)
 	for _, d := range all {
-		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port}
+		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port, Asked: vip}
 		if q.from.Cluster != "" {
 			c.ClusterSet = q.from.ClusterSet
 		}

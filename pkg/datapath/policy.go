@@ -126,6 +126,7 @@ type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
 	frontends    derive.Readable[derive.Object, []service.Frontend]
+	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	isolated     *derive.Index[subject, policy.Identity, isolation]
@@ -148,6 +149,7 @@ type policyFlows struct {
 
 func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
+	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
@@ -346,6 +348,9 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	for _, row := range derive.List(r, p.members, c) {
 		part, of := c.kind.partOf(row.Value.anyPeer, row.Value.anyPort)
 		actions = append(actions, ofp.Conjunction{ID: row.Value.id, Clause: part, Clauses: of})
+	}
+	if c.kind == asked && len(derive.List(r, p.vips, policy.Addr{Addr: c.to.Addr()})) == 0 {
+		return e, nil // a connection to it is judged by its destination alone
 	}
 	var frontends []service.Frontend
 	if c.kind == toService {
