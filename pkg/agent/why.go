@@ -575,6 +575,11 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
+		for _, row := range a.tables.pods.All() {
+			if slices.ContainsFunc(row.Value.IPs, func(ip netip.Addr) bool { return ip.String() == c.To.Address }) {
+				mac = row.Value.MAC.String() // the host has asked for it
+			}
+		}
 	}
 	to, err := netip.ParseAddr(c.To.Address)
 	if err != nil || !to.Is4() {
