@@ -86,6 +86,11 @@ func (n *node) rules() *cobra.Command {
 				for _, d := range list.Denied {
 					t.add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")
 				}
+				for _, d := range list.Denied {
+					if d.Fragments > 0 {
+						t.add("(fragments)", d.Direction, "Drop", "under rules with ports", "any", "any", strconv.FormatUint(d.Fragments, 10), "-", "0")
+					}
+				}
 				return t.write(cmd.OutOrStdout(), "  ", false)
 			})
 		},

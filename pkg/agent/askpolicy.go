@@ -13,6 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -21,6 +22,24 @@ import (
 type ruleCounts struct {
 	rules  map[policy.RuleKey]api.Counters
 	denied map[policy.Direction]api.Counters // what no rule allows
+	// fragments are those that end before a stage, by flow.
+	fragments map[fragmentFlow]api.Counters
+}
+
+// fragmentFlow names a flow that ends fragments before a stage.
+type fragmentFlow struct {
+	owner flow.Owner
+	table ofp.Table
+}
+
+// ended is how many fragments have ended in a direction.
+func (c ruleCounts) ended(d policy.Direction) (sum api.Counters) {
+	for f, count := range c.fragments {
+		if datapath.RuleTables[f.table] == d {
+			sum.Add(count)
+		}
+	}
+	return sum
 }
 
 // countRules reads the switch's counters of rules.
@@ -33,13 +52,17 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 	if err := a.ask(ctx, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
 		return ruleCounts{}, err
 	}
-	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{}}
+	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{}, map[fragmentFlow]api.Counters{}}
 	for _, f := range flows {
 		count := api.Counters{Packets: f.Packets, Bytes: f.Bytes, Connections: f.Packets}
 		if f.Flow.Priority == 0 {
 			if datapath.IsolationTables[f.Flow.Table] {
 				out.denied[datapath.RuleTables[f.Flow.Table]] = count
 			}
+			continue
+		}
+		if datapath.CountsFragments(f.Flow) {
+			out.fragments[fragmentFlow{f.Owner, f.Flow.Table}] = count
 			continue
 		}
 		if k, ok := owners[f.Owner]; ok {
@@ -137,7 +160,9 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 			break // they are of all policies
 		}
 		count := counts.denied[d]
-		list.Denied = append(list.Denied, api.Denied{Direction: d.String(), Packets: count.Packets, Bytes: count.Bytes})
+		list.Denied = append(list.Denied, api.Denied{
+			Direction: d.String(), Packets: count.Packets, Bytes: count.Bytes, Fragments: counts.ended(d).Packets,
+		})
 	}
 	return list, nil
 }

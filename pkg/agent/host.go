@@ -131,6 +131,10 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		for _, dst := range via {
 			d.Routes = append(d.Routes, hostnet.Route{Dst: dst, Gateway: serviceVIP, Link: gw, Source: source, OnLink: true})
 		}
+		// What the host forwards to Pods comes to the switch by another MAC than what it sends itself (datapath.Node).
+		for _, cidr := range ranges {
+			d.Forwarded = append(d.Forwarded, hostnet.Route{Dst: cidr, Gateway: serviceVIP, Link: gw, OnLink: true})
+		}
 		// Replies to hairpin connections: the address is the switch's.
 		d.Routes = append(d.Routes, hostnet.Route{Dst: netip.PrefixFrom(serviceVIP, 32), Link: gw, Source: source})
 	}

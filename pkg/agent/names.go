@@ -21,7 +21,8 @@ import (
 
 // Bounds of what is learned from DNS; docs/policy.md names them.
 const (
-	maxLearned   = 4096            // addresses of all names; more are not learned
+	maxLearned   = 4096            // addresses of all names; those of the identity that holds most make room
+	evicted      = 64              // so many at once
 	maxOfName    = 256             // addresses of one name; the ones that expire first make room
 	leastTTL     = 5 * time.Second // so that there is time to connect
 	mostTTL      = 24 * time.Hour
@@ -42,11 +43,19 @@ type learnedNames struct {
 
 	known   map[string]map[netip.Addr]time.Time // when they expire
 	count   int                                 // of addresses
+	holders map[heldAddress]uint32              // the identity of the Pod that has asked for it
+	held    map[uint32]int                      // how many an identity holds; 0 are those of the process before
 	unsaved bool
-	full    bool // addresses were left out, and that was reported
+	full    bool // addresses have made room, and that was reported
 
 	addresses prometheus.Gauge
 	answers   *prometheus.CounterVec
+}
+
+// heldAddress is an address of a name.
+type heldAddress struct {
+	name string
+	ip   netip.Addr
 }
 
 // nodeNames is what learnedNames need of the Node.
@@ -64,9 +73,10 @@ type nodeNames interface {
 func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Logger) *learnedNames {
 	return &learnedNames{
 		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: make(chan datapath.Answer, mostHeld), known: map[string]map[netip.Addr]time.Time{},
+		holders: map[heldAddress]uint32{}, held: map[uint32]int{},
 		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that are known of names in rules."}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tombolo_dns_answers_total", Help: "Answers of DNS to Pods under rules with names, by what came of them: learned, known, foreign (no rule names it), late (released before its flows were confirmed), full (addresses were left out).",
+			Name: "tombolo_dns_answers_total", Help: "Answers of DNS to Pods under rules with names, by what came of them: learned, known, foreign (no rule names it), late (released before its flows were confirmed), full (others made room for its addresses).",
 		}, []string{"result"}),
 	}
 }
@@ -115,16 +125,13 @@ func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 	for _, a := range batch {
 		result := "foreign"
 		if len(a.Addrs) > 0 && l.wanted(a) {
-			result = l.note(a)
-			changed[a.Name] = changed[a.Name] || result == "learned"
+			result = l.note(a, changed)
 		}
 		l.answers.WithLabelValues(result).Inc()
 	}
 	set := map[string][]netip.Addr{}
-	for name, is := range changed {
-		if is {
-			set[name] = slices.SortedFunc(maps.Keys(l.known[name]), netip.Addr.Compare)
-		}
+	for name := range changed {
+		set[name] = slices.SortedFunc(maps.Keys(l.known[name]), netip.Addr.Compare)
 	}
 	if len(set) > 0 {
 		l.set(set)
@@ -146,55 +153,97 @@ func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 	}
 }
 
-// note notes the addresses of one answer: "learned" where one of them is new.
-func (l *learnedNames) note(a datapath.Answer) string {
+// note notes the addresses of one answer: "learned" where one of them is new. It adds the names whose addresses have changed.
+func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 	until := time.Now().Add(min(max(a.TTL, l.floor), mostTTL))
 	result := "known"
 	for _, ip := range a.Addrs {
-		of := l.known[a.Name]
-		if was, ok := of[ip]; ok {
+		if was, ok := l.known[a.Name][ip]; ok {
 			if until.After(was) {
-				of[ip], l.unsaved = until, true
+				l.known[a.Name][ip], l.unsaved = until, true
+			}
+			if k := (heldAddress{a.Name, ip}); l.held[a.Identity] < l.held[l.holders[k]] {
+				l.hold(k, a.Identity) // it would make room for what the other one asks for
 			}
 			continue
 		}
-		if of == nil {
-			of = map[netip.Addr]time.Time{}
-		}
-		if len(of) >= maxOfName {
-			first := slices.MinFunc(slices.Collect(maps.Keys(of)), func(x, y netip.Addr) int { return cmp.Or(of[x].Compare(of[y]), x.Compare(y)) })
-			delete(of, first)
-			l.count--
+		if of := l.known[a.Name]; len(of) >= maxOfName {
+			l.forget(a.Name, slices.MinFunc(slices.Collect(maps.Keys(of)), func(x, y netip.Addr) int { return cmp.Or(of[x].Compare(of[y]), x.Compare(y)) }))
 		}
 		if l.count >= maxLearned {
 			if !l.full {
 				l.full = true
-				l.log.Warn("too many addresses of names in rules: more are not learned until some expire; write narrower names", "addresses", l.count)
+				l.log.Warn("too many addresses of names in rules: those of the Pods that hold most are forgotten; write narrower names", "addresses", l.count)
 			}
 			l.answers.WithLabelValues("full").Inc()
-			break
+			l.evict(changed)
 		}
-		of[ip], l.known[a.Name], result = until, of, "learned"
+		if l.known[a.Name] == nil {
+			l.known[a.Name] = map[netip.Addr]time.Time{}
+		}
+		l.known[a.Name][ip], result, changed[a.Name] = until, "learned", true
 		l.count++
+		l.hold(heldAddress{a.Name, ip}, a.Identity)
 		l.unsaved = true
 	}
 	return result
+}
+
+// hold says whose share an address is in.
+func (l *learnedNames) hold(k heldAddress, identity uint32) {
+	if was, ok := l.holders[k]; ok {
+		l.held[was]--
+	}
+	l.holders[k] = identity
+	l.held[identity]++
+}
+
+// forget forgets one address of a name.
+func (l *learnedNames) forget(name string, ip netip.Addr) {
+	k := heldAddress{name, ip}
+	if l.held[l.holders[k]]--; l.held[l.holders[k]] <= 0 {
+		delete(l.held, l.holders[k])
+	}
+	delete(l.holders, k)
+	delete(l.known[name], ip)
+	l.count--
+	l.unsaved = true
+	if len(l.known[name]) == 0 {
+		delete(l.known, name)
+	}
+}
+
+// evict forgets addresses of the identity that holds most, those that expire first.
+func (l *learnedNames) evict(changed map[string]bool) {
+	most := slices.MinFunc(slices.Collect(maps.Keys(l.held)), func(x, y uint32) int { return cmp.Or(cmp.Compare(l.held[y], l.held[x]), cmp.Compare(x, y)) })
+	var own []heldAddress
+	for k, identity := range l.holders {
+		if identity == most {
+			own = append(own, k)
+		}
+	}
+	slices.SortFunc(own, func(x, y heldAddress) int {
+		return cmp.Or(l.known[x.name][x.ip].Compare(l.known[y.name][y.ip]), cmp.Compare(x.name, y.name), x.ip.Compare(y.ip))
+	})
+	for _, k := range own[:min(evicted, len(own))] {
+		l.forget(k.name, k.ip)
+		changed[k.name] = true
+	}
 }
 
 // expire forgets what has expired. Connections that are open go on.
 func (l *learnedNames) expire() {
 	now, set := time.Now(), map[string][]netip.Addr{}
 	for name, of := range l.known {
-		before := len(of)
-		maps.DeleteFunc(of, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
-		if len(of) == before {
-			continue
+		for ip, until := range of {
+			if !until.After(now) {
+				l.forget(name, ip)
+				set[name] = nil
+			}
 		}
-		l.count -= before - len(of)
-		set[name] = slices.SortedFunc(maps.Keys(of), netip.Addr.Compare)
-		if len(of) == 0 {
-			delete(l.known, name)
-		}
+	}
+	for name := range set {
+		set[name] = slices.SortedFunc(maps.Keys(l.known[name]), netip.Addr.Compare)
 	}
 	if len(set) == 0 {
 		return
@@ -235,12 +284,21 @@ func (l *learnedNames) load() {
 	}
 	now, set := time.Now(), map[string][]netip.Addr{}
 	for name, of := range l.known {
-		maps.DeleteFunc(of, func(_ netip.Addr, until time.Time) bool { return !until.After(now) })
+		for ip, until := range of { // a clock that was ahead, or somebody else, may have written what no answer gets
+			if until.After(now.Add(mostTTL)) {
+				of[ip] = now.Add(mostTTL)
+			}
+			if !until.After(now) || l.count >= maxLearned {
+				delete(of, ip)
+				continue
+			}
+			l.count++
+			l.hold(heldAddress{name, ip}, 0)
+		}
 		if len(of) == 0 {
 			delete(l.known, name)
 			continue
 		}
-		l.count += len(of)
 		set[name] = slices.SortedFunc(maps.Keys(of), netip.Addr.Compare)
 	}
 	l.addresses.Set(float64(l.count))

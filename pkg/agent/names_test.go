@@ -207,8 +207,24 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		for _, list := range node.addresses() {
 			sum += len(list)
 		}
-		if sum != maxLearned || l.count != sum {
-			t.Errorf("%d addresses, %d counted, want %d", sum, l.count, maxLearned)
+		if sum > maxLearned || sum < maxLearned-evicted || l.count != sum || len(l.holders) != sum {
+			t.Errorf("%d addresses, %d counted, %d held, want %d", sum, l.count, len(l.holders), maxLearned)
+		}
+		// What another identity asks for is learned, and is not forgotten when the first one goes on.
+		quiet := answerFor("quiet.example.com", time.Minute)
+		quiet.Identity, quiet.Addrs = 7, []netip.Addr{address(1 << 18)}
+		l.queue <- quiet
+		for i := range maxLearned {
+			a := answerFor(fmt.Sprint("again-", i, ".example.com"), 20*time.Hour)
+			a.Addrs = []netip.Addr{address(1<<17 + i)}
+			l.queue <- a
+			if i%500 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		if len(node.addresses()["quiet.example.com"]) != 1 {
+			t.Error("one identity fills the Node's share of another")
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -36,6 +37,7 @@ type policyLog struct {
 	podAt func(netip.Addr) (name string) // of a Pod of this Node; empty for others
 	log   *slog.Logger
 	queue chan loggedPacket
+	lost  atomic.Uint64 // packets that the queue had no room for, since that was written
 
 	failing bool
 	repeats map[string]*repeat // by line, without the time
@@ -77,6 +79,7 @@ func (l *policyLog) take(in ofp.PacketIn2) error {
 	case l.queue <- loggedPacket{time.Now(), entry, headers}:
 		return nil
 	default:
+		l.lost.Add(1)
 		return errQueueFull
 	}
 }
@@ -133,6 +136,9 @@ func (l *policyLog) flush(before time.Time) {
 			line += fmt.Sprintf(" [%d packets in %s]", r.count, time.Since(r.first).Round(time.Millisecond))
 		}
 		l.write(r.first, line)
+	}
+	if n := l.lost.Swap(0); n > 0 {
+		l.write(time.Now(), fmt.Sprintf("%s [%d packets were not logged: there were too many]", nothing, n))
 	}
 }
 

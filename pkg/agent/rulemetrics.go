@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -30,6 +31,8 @@ type ruleMetrics struct {
 	last   map[policy.RuleKey]api.Counters // that were read
 	series map[ruleSeries]*api.Counters    // sums of what was added since
 	denied map[policy.Direction]*grown
+	ended  map[policy.Direction]float64  // fragments
+	frags  map[fragmentFlow]api.Counters // that were read last
 }
 
 // ruleSeries are the labels of a rule. Of the others, that have none of their own, only the direction is set.
@@ -51,12 +54,13 @@ var (
 	rulePackets    = prometheus.NewDesc("tombolo_policy_rule_packets_total", "Packets that a rule judged: those that open connections.", ruleLabels, nil)
 	ruleBytes      = prometheus.NewDesc("tombolo_policy_rule_bytes_total", "Bytes of the packets that a rule judged.", ruleLabels, nil)
 	isolatedDenied = prometheus.NewDesc("tombolo_policy_isolation_dropped_packets_total", "Packets of isolated Pods that no rule allowed.", []string{"direction"}, nil)
+	fragmentsEnded = prometheus.NewDesc("tombolo_policy_fragments_dropped_packets_total", "Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
 )
 
 func newRuleMetrics(read func(context.Context) (ruleCounts, error), limit int, log *slog.Logger) *ruleMetrics {
 	return &ruleMetrics{
 		read: read, max: limit, log: log, last: map[policy.RuleKey]api.Counters{}, series: map[ruleSeries]*api.Counters{},
-		denied: map[policy.Direction]*grown{policy.Ingress: {}, policy.Egress: {}},
+		denied: map[policy.Direction]*grown{policy.Ingress: {}, policy.Egress: {}}, ended: map[policy.Direction]float64{},
 	}
 }
 
@@ -65,6 +69,7 @@ func (m *ruleMetrics) Describe(to chan<- *prometheus.Desc) {
 	to <- rulePackets
 	to <- ruleBytes
 	to <- isolatedDenied
+	to <- fragmentsEnded
 }
 
 // Collect implements prometheus.Collector. While the switch does not answer, counters stay.
@@ -88,7 +93,8 @@ func (m *ruleMetrics) Collect(to chan<- prometheus.Metric) {
 			prometheus.MustNewConstMetric(ruleBytes, prometheus.CounterValue, float64(c.Bytes), labels...))
 	}
 	for d, g := range m.denied {
-		out = append(out, prometheus.MustNewConstMetric(isolatedDenied, prometheus.CounterValue, float64(g.sum.Packets), d.String()))
+		out = append(out, prometheus.MustNewConstMetric(isolatedDenied, prometheus.CounterValue, float64(g.sum.Packets), d.String()),
+			prometheus.MustNewConstMetric(fragmentsEnded, prometheus.CounterValue, m.ended[d], d.String()))
 	}
 	m.mu.Unlock()
 	for _, metric := range out {
@@ -127,6 +133,10 @@ func (m *ruleMetrics) add(counts ruleCounts) {
 		g.sum.Add(since(g.last, counts.denied[d]))
 		g.last = counts.denied[d]
 	}
+	for f, count := range counts.fragments {
+		m.ended[datapath.RuleTables[f.table]] += float64(since(m.frags[f], count).Packets)
+	}
+	m.frags = counts.fragments
 }
 
 // seriesOf has one series for a rule that is one for each Namespace.

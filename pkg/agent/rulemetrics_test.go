@@ -15,7 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
@@ -33,10 +35,17 @@ func gathered(t *testing.T, m prometheus.Collector) []string {
 		if !strings.HasSuffix(f.GetName(), "packets_total") {
 			continue
 		}
+		fragments := strings.Contains(f.GetName(), "fragments")
 		for _, metric := range f.GetMetric() {
 			label := map[string]string{}
 			for _, l := range metric.GetLabel() {
 				label[l.GetName()] = l.GetValue()
+			}
+			if fragments && metric.GetCounter().GetValue() == 0 {
+				continue
+			}
+			if fragments {
+				label["rule"] = "fragments"
 			}
 			out = append(out, strings.TrimSpace(fmt.Sprintf("%s/%s %s %s: %v", label["namespace"], label["policy"], label["direction"], label["rule"], metric.GetCounter().GetValue())))
 		}
@@ -59,6 +68,7 @@ func TestRuleSeries(t *testing.T) {
 		name   string
 		counts map[policy.RuleKey]uint64
 		denied uint64
+		parts  map[string]uint64 // by the owner of a flow that ends fragments
 		err    error
 		want   []string
 	}{
@@ -82,8 +92,20 @@ func TestRuleSeries(t *testing.T) {
 			name: "one goes and the place is taken, by the sum over Namespaces", counts: map[policy.RuleKey]uint64{rule("b", 0, ""): 2, rule("c", 0, "x"): 3, rule("c", 0, "y"): 4}, denied: 1,
 			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress other: 9", "default/b ingress 0: 8", "default/c ingress 0: 7"},
 		},
+		{
+			name: "fragments end, by two flows", parts: map[string]uint64{"a": 3, "b": 2},
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress fragments: 5", "/ ingress other: 9"},
+		},
+		{
+			name: "one of these flows goes, the other counts", parts: map[string]uint64{"b": 6},
+			want: []string{"/ egress : 0", "/ ingress : 3", "/ ingress fragments: 9", "/ ingress other: 9"},
+		},
 	} {
 		now, failed = ruleCounts{rules: map[policy.RuleKey]api.Counters{}, denied: map[policy.Direction]api.Counters{policy.Ingress: {Packets: row.denied}}}, row.err
+		now.fragments = map[fragmentFlow]api.Counters{}
+		for owner, n := range row.parts {
+			now.fragments[fragmentFlow{flow.Owner{Name: owner}, datapath.IngressRule}] = api.Counters{Packets: n}
+		}
 		for k, n := range row.counts {
 			now.rules[k] = api.Counters{Packets: n, Bytes: 54 * n}
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // What follows says, from the objects of the cluster and in as few words as it takes, where
@@ -43,6 +44,7 @@ type question struct {
 	protocol corev1.Protocol
 	to       netip.AddrPort
 	reply    bool
+	mac      string // of the destination, where it is not that of the switch
 	want     []string
 
 	source netip.Addr // that the tunnel has to come from by which it leaves; any where it is not valid
@@ -98,6 +100,7 @@ type serving struct {
 	protocol  corev1.Protocol
 	vip       netip.AddrPort
 	endpoints []netip.AddrPort
+	elsewhere bool // with policy Local: on other Nodes alone
 }
 
 type peer struct {
@@ -161,6 +164,11 @@ func newTraffic(w *world, a *Agent) *traffic {
 func (t *traffic) readServices() {
 	for _, key := range slices.Sorted(maps.Keys(t.world.services)) {
 		s := t.world.services[key]
+		if _, mesh := s.Labels[service.LabelProxyName]; mesh {
+			continue
+		}
+		anywhere := s.DeepCopy()
+		anywhere.Spec.InternalTrafficPolicy = nil
 		ips := s.Spec.ClusterIPs
 		if len(ips) == 0 {
 			ips = []string{s.Spec.ClusterIP}
@@ -177,7 +185,9 @@ func (t *traffic) readServices() {
 				}
 				vip := netip.AddrPortFrom(ip, uint16(p.Port))
 				if t.serves(protocol, vip) == nil {
-					t.services = append(t.services, serving{key, protocol, vip, t.endpoints(s, p.Name, protocol)})
+					t.services = append(t.services, serving{key, protocol, vip, t.endpoints(s, p.Name, protocol), false})
+					last := &t.services[len(t.services)-1]
+					last.elsewhere = len(last.endpoints) == 0 && len(t.endpoints(anywhere, p.Name, protocol)) > 0
 				}
 			}
 		}
@@ -568,6 +578,9 @@ func (t *traffic) ends(from sender, protocol corev1.Protocol, to netip.AddrPort)
 	for _, e := range t.behind(s) {
 		out = append(out, t.judged(from, protocol, e, true)...)
 	}
+	if s.elsewhere {
+		return []string{"dropped in Service"}
+	}
 	if len(out) == 0 {
 		return []string{"to the agent from Service"}
 	}
@@ -759,6 +772,11 @@ func (t *traffic) ask(r *rand.Rand, gatewayMAC string) question {
 		to = w4(r, t.endpointAddress(r))
 		q.to = netip.AddrPortFrom(netip.MustParseAddr(to), 8080)
 	}
+	for _, p := range t.pods {
+		if q.from.name == "host" && p.IPs[0].Addr() == q.to.Addr() {
+			q.mac = p.MAC // the host has asked for it
+		}
+	}
 	if q.reply {
 		q.want = []string{t.answers(q.from, q.to)}
 	} else {
@@ -810,7 +828,7 @@ func w4(r *rand.Rand, address string) string {
 func (q question) put(ctx context.Context, a *Agent, hash int) error {
 	protocol := strings.ToLower(string(q.protocol))
 	text := fmt.Sprintf("dp_hash=%d,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64,%s_src=40000,%s_dst=%d",
-		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
+		hash, q.from.port, protocol, q.from.mac, cmp.Or(q.mac, q.from.to, virtualMAC), q.from.ip, q.to.Addr(), protocol, protocol, q.to.Port())
 	if q.from.far != "" {
 		text += fmt.Sprintf(",tun_src=%s,tun_dst=%s,tun_id=0", q.from.far, cmp.Or(q.from.at, selfAddress))
 	}

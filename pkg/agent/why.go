@@ -88,6 +88,7 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 		port     uint16
 	}
 	var all []destination
+	var vip netip.Addr
 	if q.to.service == nil {
 		port, err := portOf(q)
 		if err != nil {
@@ -99,7 +100,8 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 		if err != nil {
 			return api.Why{}, err
 		}
-		out.To.Address = f.VIP.Addr().String()
+		vip = f.VIP.Addr()
+		out.To.Address = vip.String()
 		for _, e := range f.Endpoints {
 			if end := a.endAt(e.Addr.Addr()); q.cluster == "" || end.Cluster == q.cluster {
 				all = append(all, destination{end, f.Protocol, e.Addr.Port()})
@@ -109,7 +111,11 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all endpoints", q.to.service, q.cluster)
 		}
 		if len(all) == 0 {
-			out.Notes = append(out.Notes, "the Service has no endpoints: connections to it are refused")
+			note := "the Service has no endpoints: connections to it are refused"
+			if f.Elsewhere {
+				note = "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: connections to it are dropped"
+			}
+			out.Notes = append(out.Notes, note)
 		}
 	}
 	if len(all) > maxConnections {
@@ -129,7 +135,7 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 	far = append(far, q.from.pod)
 	elsewhere := a.elsewhere(far)
 	for _, d := range all {
-		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port}
+		c := policy.Connection{From: q.from.ip, To: d.end.ip, Protocol: d.protocol, Port: d.port, Asked: vip}
 		if q.from.Cluster != "" {
 			c.ClusterSet = q.from.ClusterSet
 		}
@@ -569,6 +575,11 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
+		for _, row := range a.tables.pods.All() {
+			if slices.ContainsFunc(row.Value.IPs, func(ip netip.Addr) bool { return ip.String() == c.To.Address }) {
+				mac = row.Value.MAC.String() // the host has asked for it
+			}
+		}
 	}
 	to, err := netip.ParseAddr(c.To.Address)
 	if err != nil || !to.Is4() {

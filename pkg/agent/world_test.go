@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // world is what a walk changes: a cluster as its API server reports it, and the Pods of the
@@ -293,6 +294,8 @@ func (w *world) changeService(r *rand.Rand) string {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	case 6:
 		s.Spec.PublishNotReadyAddresses = true
+	case 9:
+		s.Labels = map[string]string{service.LabelProxyName: "mesh"}
 	case 7, 8:
 		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 	}
@@ -303,7 +306,7 @@ func (w *world) changeService(r *rand.Rand) string {
 		})
 	}
 	w.services[key] = s
-	return fmt.Sprintf("Service %s is %s %v%s", key, s.Spec.Type, s.Spec.ClusterIPs, portTexts(s))
+	return fmt.Sprintf("Service %s %v is %s %v%s", key, s.Labels, s.Spec.Type, s.Spec.ClusterIPs, portTexts(s))
 }
 
 func portTexts(s *corev1.Service) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // Rules may name servers by DNS. What the names mean is learned from the answers that Pods under such rules get: the switch
@@ -27,6 +28,16 @@ import (
 type namedFor struct {
 	patterns []string
 	entries  flow.Entries
+}
+
+// vipsOf are the addresses of a Service.
+func vipsOf(_ derive.Object, list []service.Frontend) (out []policy.Addr) {
+	for _, f := range list {
+		if a := (policy.Addr{Addr: f.VIP.Addr()}); !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // namedSubjects are those whom a rule with names is for.

@@ -214,6 +214,7 @@ func TestNames(t *testing.T) {
 	n.server.serve(t, "tcp", ":8080", "server")
 	server := serveDNS(t, n.server, zone{
 		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"}, "tcp.example.com.": {"10.11.0.2"},
+		"service.example.com.": {"10.97.0.11"},
 	})
 	held := make(chan Answer, 100)
 	send := n.packetsIn(t, func(in ofp.PacketIn2) {
@@ -289,6 +290,36 @@ func TestNames(t *testing.T) {
 	if !resolve("tcp", "tcp.example.com.") || !reaches("10.11.0.2:8080") {
 		t.Error("an answer by TCP is not learned")
 	}
+	// A name of a Service means the connections to its address, whichever its endpoint.
+	for len(held) > 0 {
+		<-held // segments after the answer by TCP
+	}
+	const service = "10.97.0.11:80"
+	n.policy.Learned.Delete("tcp.example.com")
+	n.sync(t)
+	if reaches(service) {
+		t.Error("a Service is reached whose name was not asked for")
+	}
+	if !resolve("udp", "service.example.com.") || !reaches(service) || reaches("10.11.0.2:8080") {
+		t.Error("the name of a Service does not allow its address, or allows its endpoint")
+	}
+	all := policy.RuleFacts{Action: policy.Allow, AnyPeer: true, AnyPort: true}
+	denied := policy.RuleFacts{Action: policy.Drop, Names: []string{"service.example.com"}, AnyPort: true}
+	for rule, want := range map[*policy.RuleFacts]bool{&all: true, &denied: false} {
+		n.policy.Policies[policy.AntreaClusterNetworkPolicy].Set(derive.Object{Name: "first"}, policy.Facts{
+			Tier: "application", Priority: 1, AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}},
+			Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{*rule, all}},
+		})
+		n.sync(t)
+		if have := reaches(service); have != want {
+			t.Errorf("%+v: the Service is reached: %v", rule, have)
+		}
+		if !reaches("10.11.0.2:8080") {
+			t.Errorf("%+v: the endpoint is not reached", rule)
+		}
+	}
+	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Delete(derive.Object{Name: "first"})
+	n.sync(t)
 	// An answer that was not asked for is no reply.
 	for len(held) > 0 {
 		<-held

@@ -77,11 +77,28 @@ func meter(id, rate uint32) flow.Meter {
 // classify marks what comes from the host, which speaks for others and may use any source. No
 // port may use VLAN tags: the rest of the program would not see them and pass them on.
 func (n Node) classify() []flow.Flow {
-	return []flow.Flow{
+	flows := []flow.Flow{
 		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
 		{Table: Classify, Priority: normal, Match: flow.All(flow.InPort(n.GatewayPort), flow.ARP()), Actions: flow.Do(flow.Goto(ARP))},
 		n.accept(normal, fromGateway, flow.InPort(n.GatewayPort), flow.IP()),
 	}
+	return append(flows, n.forwards()...)
+}
+
+// forwards tells packets that the host forwards to Pods of this Node from its own. Something beside us, such as kube-proxy, may
+// have given them the host's address. The host routes them by the virtual MAC (agent.hostOf), and its own to the Pods' MACs.
+func (n Node) forwards() (flows []flow.Flow) {
+	for _, ip := range n.GatewayIPs {
+		for _, cidr := range n.PodCIDRs {
+			if !ip.Is4() || !cidr.Addr().Is4() {
+				continue
+			}
+			f := n.accept(high, fromGateway, flow.InPort(n.GatewayPort), flow.EthDst(InClusterMAC), flow.IPSrc(host(ip)), flow.IPDst(cidr.Masked()))
+			f.Actions = append(flow.Do(flow.Load(forwarded, 1)), f.Actions...)
+			flows = append(flows, f)
+		}
+	}
+	return flows
 }
 
 func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow {

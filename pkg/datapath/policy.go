@@ -59,7 +59,7 @@ func (n Node) policies() []flow.Flow {
 		if ip.Is4() {
 			flows = append(flows, flow.Flow{
 				Table: Ingress, Priority: high - 1, // a packet of a known connection may be one as well
-				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip))),
+				Match:   flow.All(flow.InPort(n.GatewayPort), flow.IPSrc(host(ip)), forwarded.Is(0)),
 				Actions: flow.Do(flow.Load(ingressRule, alwaysAllowed), flow.Goto(Commit)),
 			})
 		}
@@ -126,6 +126,7 @@ type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
 	frontends    derive.Readable[derive.Object, []service.Frontend]
+	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	isolated     *derive.Index[subject, policy.Identity, isolation]
@@ -142,13 +143,16 @@ type policyFlows struct {
 	followed     *derive.Table[remoteNumber, flow.Entries]
 	locals       *derive.Table[derive.Name, local]
 	naming       *derive.Index[subject, policy.RuleKey, policy.Rule]
+	ported       *derive.Index[staged, policy.RuleKey, policy.Rule] // rules that need ports
 	answers      *derive.Table[subject, namedFor]
 }
 
 func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
 	p := &policyFlows{in: in, frontends: frontends, rate: rate}
+	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
+	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
 		if len(parts(k, r)) == 0 {
 			return nil
@@ -282,6 +286,7 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 				has = 1
 			}
 			actions = append(actions, flow.Load(bit, has))
+			e.Flows = append(e.Flows, p.noFragments(staged{subject{identity, d}, policy.Stage(stage)}, r)...)
 		}
 		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
 		if d == policy.Ingress && len(derive.List(r, p.stretched, subject{identity, d})) > 0 {
@@ -343,6 +348,9 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	for _, row := range derive.List(r, p.members, c) {
 		part, of := c.kind.partOf(row.Value.anyPeer, row.Value.anyPort)
 		actions = append(actions, ofp.Conjunction{ID: row.Value.id, Clause: part, Clauses: of})
+	}
+	if c.kind == asked && len(derive.List(r, p.vips, policy.Addr{Addr: c.to.Addr()})) == 0 {
+		return e, nil // a connection to it is judged by its destination alone
 	}
 	var frontends []service.Frontend
 	if c.kind == toService {

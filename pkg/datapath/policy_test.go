@@ -34,6 +34,9 @@ type policed struct {
 
 	concerns map[Recheck]bool // by changes since the last look
 	wantLook bool
+
+	// parts are fragments that passed, partsEnded those that did not.
+	parts, partsEnded int
 }
 
 // followConcerns collects what changes say themselves about known connections.
@@ -48,7 +51,6 @@ func (p *policed) followConcerns() {
 		}
 		p.wantLook = p.wantLook || c.Look
 	})
-}
 
 // Ranges of Pods, with addresses that the policies of policytest name, and what else packets come from and go to.
 var (
@@ -188,6 +190,11 @@ const (
 	rejected = "Reject"
 )
 
+// isForwarded says which connections the host forwards, of those that have its own address: it has been given to them.
+func isForwarded(c policytest.Connection) bool {
+	return c.SourcePort%1000 == 500 && c.Protocol != policy.ProtocolICMP && c.Protocol != policy.ProtocolIGMP
+}
+
 // judge is what the specifications say of a connection, which this Node sees once or, from one Pod to another of it,
 // twice.
 func (p *policed) judge(c policytest.Connection) string {
@@ -200,7 +207,7 @@ func (p *policed) judge(c policytest.Connection) string {
 			return says
 		}
 	}
-	if p.has(c.To) && c.From != ownGateway {
+	if p.has(c.To) && (c.From != ownGateway || isForwarded(c)) {
 		return p.Judge(to, false, c)
 	}
 	return allowed
@@ -225,6 +232,9 @@ func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Pac
 		k.InPort, k.TunSrc, k.TunDst, k.TunID = tunnelPort, eastTwo, eastOne, uint64(c.ClusterSet)
 	case !ownRange.Contains(c.From) || c.From == ownGateway:
 		k.InPort = gatewayPort
+		if c.From == ownGateway && ownRange.Contains(c.To) && !isForwarded(c) {
+			k.EthDst = ofp.MAC{0x0a, 0, 0, 0, 0, c.To.As4()[3]} // the host has asked for it
+		}
 	default:
 		for _, pod := range p.State.Pods {
 			if slices.Contains(pod.IPs, c.From) {
@@ -375,14 +385,70 @@ func (p *policed) ask(q question) error {
 		if r := p.sw.Send(q.packet); met(r) != allowed {
 			return fmt.Errorf("once answered, %s: %s by %v", q, met(r), r.Tables)
 		}
+		for _, part := range []oftest.Fragment{oftest.First, oftest.Later} {
+			fragment := q.packet
+			fragment.Fragment = part
+			if r := p.sw.Send(fragment); met(r) != allowed && q.connection.Protocol != corev1.ProtocolSCTP {
+				return fmt.Errorf("fragments, once answered, %s: %s by %v", q, met(r), r.Tables)
+			}
+		}
 	}
 	return nil
+}
+
+// askInParts asks the same with fragments of a datagram, in any order and number: nothing of it passes, or passes
+// after it, that would not pass whole. Where no rule asks for ports, everything does.
+func (p *policed) askInParts(q question) error {
+	p.sw.Forget()
+	c, want := q.connection, q.want
+	if c.Service.Name != "" { // which fragments of new connections are not translated for
+		c.To, c.Port = q.packet.IPDst, q.packet.DstPort
+		want = p.judge(c)
+	}
+	exact := !p.portsMatter(c) && c.Protocol != corev1.ProtocolSCTP
+	for range 1 + p.IntN(4) {
+		fragment := q.packet
+		fragment.Fragment = policytest.Pick(p.Walk, oftest.First, oftest.Later)
+		r := p.sw.Send(fragment)
+		have := met(r)
+		if have == allowed && want != allowed || exact && have != want && c.Service.Name == "" {
+			return fmt.Errorf("fragment of %s: %s by %v, want %s", q, have, r.Tables, want)
+		}
+		if have == allowed {
+			p.parts++
+		} else {
+			p.partsEnded++
+		}
+	}
+	if r := p.sw.Send(q.packet); c.Service.Name == "" && met(r) != want {
+		return fmt.Errorf("after fragments, %s: %s by %v", q, met(r), r.Tables)
+	}
+	return nil
+}
+
+// portsMatter says whether a rule that is asked about a connection may ask for ports.
+func (p *policed) portsMatter(c policytest.Connection) bool {
+	for d, ip := range [...]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From} {
+		pod := p.At(ip)
+		if pod == nil {
+			continue
+		}
+		i, _ := p.policy.Identities.Get(derive.ObjectOf(pod))
+		number, _ := p.policy.Numbers.Get(i)
+		if slices.ContainsFunc(p.policy.Rules.All(), func(r derive.Row[policy.RuleKey, policy.Rule]) bool {
+			return r.Key.Direction == policy.Direction(d) && !r.Value.AnyPort && slices.Contains(r.Value.Applied, number)
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks where packets go: what
 // becomes of a connection is what the specifications say, by the switch in memory and, for some, by Open vSwitch. The
 // flows equal those that are made from nothing, as an agent does that starts again; some steps are such a start.
 //
+// 100,000 questions with fragments: go test ./pkg/datapath -run TestPolicies -walk.parts 1 -walk.steps 8000 -timeout 1h
 // A million questions: go test ./pkg/datapath -run TestPolicies -walk.seed 7 -walk.steps 75000 -timeout 1h
 func TestPolicies(t *testing.T) {
 	for i, datapath := range []string{"kernel", "userspace"} {
@@ -414,10 +480,19 @@ func TestPolicies(t *testing.T) {
 					if err := p.ask(q); err != nil {
 						t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
 					}
+					if p.IntN(*walkParts) == 0 {
+						if err := p.askInParts(q); err != nil {
+							t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
+						}
+					}
 					if trace && (q.connection.Service.Name == "" || !p.namesServices()) {
 						traced++
 						if have, account := o.ask(t, q); have != q.want {
 							t.Fatalf("%s: %s: the switch says %s\n%s", when, q, have, account)
+						}
+						q.packet.Fragment = policytest.Pick(p.Walk, oftest.First, oftest.Later)
+						if have, account := o.ask(t, q); have == allowed && q.want != allowed && q.connection.Service.Name == "" {
+							t.Fatalf("%s: fragment of %s: the switch says %s\n%s", when, q, have, account)
 						}
 					}
 				}
@@ -429,7 +504,10 @@ func TestPolicies(t *testing.T) {
 			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 || answers[allowed] < asked/10 || traced < asked/50 {
 				t.Errorf("%v, %d traced: the walk is too tame", answers, traced)
 			}
-			t.Logf("%d questions, %v, %d of them traced", asked, answers, traced)
+			if p.parts < asked / *walkParts / 20 || p.partsEnded < asked / *walkParts / 5 {
+				t.Errorf("%d fragments passed, %d did not: the walk is too tame", p.parts, p.partsEnded)
+			}
+			t.Logf("%d questions, %v, %d of them traced; %d fragments passed, %d did not", asked, answers, traced, p.parts, p.partsEnded)
 		})
 	}
 }
@@ -533,6 +611,10 @@ func (o tracer) ask(t *testing.T, q question) (answer, account string) {
 	k := q.packet
 	protocol := map[uint8]string{oftest.TCP: "tcp", oftest.UDP: "udp", oftest.SCTP: "sctp", oftest.ICMP: "icmp", protoIGMP: "ip,nw_proto=2"}[k.Proto]
 	text := fmt.Sprintf("dp_hash=1,in_port=%d,%s,dl_src=%s,dl_dst=%s,nw_src=%s,nw_dst=%s,nw_ttl=64", k.InPort, protocol, k.EthSrc, k.EthDst, k.IPSrc, k.IPDst)
+	if k.Fragment != oftest.Whole {
+		text += map[oftest.Fragment]string{oftest.First: ",nw_frag=first", oftest.Later: ",nw_frag=later"}[k.Fragment]
+		k.Proto = 0 // the switch reads no ports
+	}
 	switch k.Proto {
 	case oftest.ICMP:
 		text += fmt.Sprintf(",icmp_type=%d,icmp_code=%d", k.ICMP.Type, k.ICMP.Code)

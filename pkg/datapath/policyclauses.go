@@ -37,6 +37,7 @@ const (
 	block                           // the other end's address
 	port                            // ports of any Pod or, where to is valid, of one
 	toService                       // connections that were made to a Service
+	asked                           // connections that were made to an address of a Service
 )
 
 // portMask are ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
@@ -64,7 +65,7 @@ func (c clause) Compare(o clause) int {
 		c.to.Addr().Compare(o.to.Addr()), cmp.Compare(c.to.Bits(), o.to.Bits()), c.ports.compare(o.ports), c.service.Compare(o.service))
 }
 
-var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port", toService: "service"}
+var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port", toService: "service", asked: "asked"}
 
 // String names the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port TCP/80/65535/0/0 of
 // 10.0.0.7/32". The numbers in front are the rank's.
@@ -72,7 +73,7 @@ func (c clause) String() string {
 	r := c.rank
 	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority, r.Index, r.Action, clauseKinds[c.kind])
 	switch {
-	case c.kind == block:
+	case c.kind == block || c.kind == asked:
 		return text + c.to.String()
 	case c.kind == toService:
 		return text + c.service.String()
@@ -100,7 +101,7 @@ func clauseOf(name string) (c clause) {
 	_, _ = fmt.Sscanf(words[1], "%d/%d/%g/%d/%d", &c.rank.Stage, &c.rank.Tier, &c.rank.Priority, &c.rank.Index, &c.rank.Action)
 	c.kind = clauseKind(max(0, slices.Index(clauseKinds[:], words[2])))
 	switch c.kind {
-	case block:
+	case block, asked:
 		c.to, _ = netip.ParsePrefix(words[3])
 	case toService:
 		c.service.Namespace, c.service.Name, _ = strings.Cut(words[3], "/")
@@ -143,6 +144,8 @@ func (c clause) match(d direction) flow.Match {
 		return flow.All(d.other.Is(uint64(c.identity)))
 	case block:
 		return flow.All(flow.IP(), d.otherIP(c.to))
+	case asked:
+		return flow.All(flow.IP(), flow.CTState("-inv+trk"), flow.Field(ofp.CTNwDst, c.to.Addr().AsSlice(), nil))
 	case port:
 		conds := c.ports.conds()
 		if c.to.IsValid() {
@@ -250,6 +253,13 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 		case p.Addr().Is4():
 			c := of(block)
 			c.to = p
+			peers = append(peers, c)
+		}
+	}
+	for _, a := range rule.Asked {
+		if a.Is4() {
+			c := of(asked)
+			c.to = host(a)
 			peers = append(peers, c)
 		}
 	}

@@ -211,6 +211,38 @@ func TestEstablished(t *testing.T) {
 	c.mustNot(t, "its rule went while the agent was away")
 }
 
+// TestProxyBeside has something like kube-proxy send connections from outside to a Pod, with the host's own address: policies judge
+// them. The host's own connections are the kubelet's probes, which pass.
+func TestProxyBeside(t *testing.T) {
+	n := newPacketNode(t)
+	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
+	outside := newNamespace(t)
+	n.host.ip(t, fmt.Sprintf("link add outside type veth peer name eth0 netns %d", outside.pid), "address add 198.51.100.1/24 dev outside", "link set outside up",
+		// What agent.hostOf wants of the host:
+		"rule add priority 29696 not iif lo lookup 116", fmt.Sprintf("route add 10.11.0.0/24 via %s dev gw0 onlink table 116", vip))
+	outside.ip(t, "address add 198.51.100.7/24 dev eth0", "link set eth0 up")
+	outside.wholeChecksums(t, "eth0")
+	n.host.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+	n.host.feed(t, `table ip proxy {
+		chain services { type nat hook prerouting priority dstnat; tcp dport 30080 dnat to 10.11.0.2:8080; }
+		chain sources { type nat hook postrouting priority srcnat; ct status & dnat == dnat masquerade; }
+	}`, "nft", "-f", "-")
+	ask := func(from namespace, address string, want bool, why string) {
+		t.Helper()
+		have, err := from.ask("tcp", address)
+		if ok := err == nil; ok != want || ok && have != "server 10.11.0.1" {
+			t.Errorf("%s: %s answers %q, %v", why, address, have, err)
+		}
+	}
+	const nodePort, pod = "198.51.100.1:30080", "10.11.0.2:8080"
+	ask(outside, nodePort, true, "no policy")
+	ask(n.host, pod, true, "no policy")
+	n.allow("from-b", "b")
+	n.sync(t)
+	ask(n.host, pod, true, "the Node's own")
+	ask(outside, nodePort, false, "forwarded by the Node, with its address")
+}
+
 // TestEstablishedKept: policies that say so leave known connections alone, when they come and when they go.
 func TestEstablishedKept(t *testing.T) {
 	n := newPacketNode(t)

@@ -74,6 +74,8 @@ const (
 	high   uint16 = 210   // a special case of all of these
 	never  uint16 = 220   // what is dropped whatever else a packet is
 	skip   uint16 = 65000 // in a table of rules: above all of them
+
+	fragments uint16 = 65001 // there: fragments, of which no rule sees ports
 )
 
 // What a packet carries from table to table: first bit, then width. Registers survive
@@ -85,6 +87,7 @@ var (
 	generated    = flow.Reg(0).Bits(6, 1)  // made by the agent to refuse a connection
 	committed    = flow.Reg(0).Bits(7, 1)  // its connection is known, and it is judged
 	untranslated = flow.Reg(0).Bits(11, 1) // between Pods of two clusters, and no Gateway translates it
+	forwarded    = flow.Reg(0).Bits(12, 1) // the host has forwarded it, and given it its own address
 	outPort      = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
 	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
@@ -216,6 +219,7 @@ var bitFields = []bitField{
 	{"byNetworkPolicies", byNetworkPolicies, "NetworkPolicies isolate that Pod", nil},
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
 	{"untranslated", untranslated, "it is between Pods of two clusters, and no Gateway translates it", []string{"1 yes"}},
+	{"forwarded", forwarded, "the host has forwarded it, and given it the address of its gateway port", []string{"1 yes"}},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
 	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},

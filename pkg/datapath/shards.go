@@ -61,7 +61,7 @@ func (t *Tables) divide(key derive.Object, r *derive.Reader) ([]divided, []probl
 
 func sameDivided(a, b []divided) bool {
 	return slices.EqualFunc(a, b, func(x, y divided) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && slices.EqualFunc(x.shards, y.shards, slices.Equal)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere && slices.EqualFunc(x.shards, y.shards, slices.Equal)
 	})
 }
 
@@ -278,7 +278,7 @@ func (t *Tables) serviceFlows(key serviceShard, r *derive.Reader) ([]balanced, [
 
 func sameBalanced(a, b []balanced) bool {
 	return slices.EqualFunc(a, b, func(x, y balanced) bool {
-		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
+		return idOf(x.Frontend) == idOf(y.Frontend) && x.Affinity == y.Affinity && x.Elsewhere == y.Elsewhere && x.shards == y.shards && x.group == y.group && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -290,6 +290,10 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	for _, b := range list {
 		if b.shard == 0 {
 			e.Flows = append(e.Flows, untranslatedTo(b.Frontend)...)
+		}
+		if b.group == 0 && b.Elsewhere { // as kube-proxy does: the client asks again
+			e.Flows = append(e.Flows, flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend)})
+			continue
 		}
 		if b.group == 0 {
 			e.Flows = append(e.Flows, refuse(frontendMatch(b.Frontend), rate))

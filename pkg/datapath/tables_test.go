@@ -26,6 +26,7 @@ import (
 var (
 	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk of the tables")
 	walkSteps = flag.Int("walk.steps", 2000, "steps of the random walk of the tables")
+	walkParts = flag.Int("walk.parts", 8, "every which question about policies is asked with fragments, too")
 )
 
 // sources are a State whose parts change one by one.

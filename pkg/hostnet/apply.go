@@ -233,7 +233,7 @@ func (d Desired) clone() Desired {
 	for i, l := range d.Links {
 		d.Links[i].Addresses, d.Links[i].Guards = slices.Clone(l.Addresses), slices.Clone(l.Guards)
 	}
-	d.Routes, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Neighbors)
+	d.Routes, d.Forwarded, d.Neighbors = slices.Clone(d.Routes), slices.Clone(d.Forwarded), slices.Clone(d.Neighbors)
 	d.Sysctls = maps.Clone(d.Sysctls)
 	d.Egress = slices.Clone(d.Egress)
 	for i, e := range d.Egress {

@@ -1,5 +1,5 @@
 // Package hostnet is the one writer of the Node's own network configuration: addresses,
-// MTU and state of links, routes, permanent neighbours, sysctls, and the nftables tables
+// MTU and state of links, routes and a rule for them, permanent neighbours, sysctls, and the nftables tables
 // "ip tombolo" and "netdev tombolo". It gets what the Node should have, compares that with what the kernel
 // has, and sends the difference; kernel events and a slow resync make it compare again.
 // What others have configured is left alone.
@@ -15,13 +15,21 @@ import (
 // with this number are ever removed.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
+// ForwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the main table's.
+const (
+	ForwardTable    = int(RouteProtocol)
+	forwardPriority = 0x7400
+)
+
 // TableName is the name of our nftables tables, in the families ip and netdev.
 const TableName = "tombolo"
 
 // Desired is everything the Node should have.
 type Desired struct {
-	Links     []Link
-	Routes    []Route
+	Links  []Link
+	Routes []Route
+	// Forwarded are routes that packets take which the host forwards. What it sends itself takes those of the main table.
+	Forwarded []Route
 	Neighbors []Neighbor
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
 	Sysctls    map[string]string

@@ -96,6 +96,7 @@ func node() Desired {
 			{Dst: netip.MustParsePrefix("10.10.1.0/24"), Gateway: vip, Link: "gw0", Source: own, OnLink: true},
 			{Dst: netip.PrefixFrom(vip, 32), Link: "gw0", Source: own},
 		},
+		Forwarded: []Route{{Dst: netip.MustParsePrefix("10.10.0.0/24"), Gateway: vip, Link: "gw0", OnLink: true}},
 		Neighbors: []Neighbor{{Link: "gw0", Address: vip, MAC: "aa:bb:cc:dd:ee:ff"}},
 		Sysctls:   map[string]string{"net/ipv4/ip_forward": "1", "net/ipv4/conf/gw0/rp_filter": "2"},
 		Masquerade: Masquerade{
@@ -113,6 +114,7 @@ func kernel() string {
 		"ip -4 -o addr show dev gw0 | grep -o 'inet [^ ]*'",
 		"ip -o link show up dev gw0 | grep -o 'mtu [0-9]*'",
 		"ip route show proto 0x74 | sort",
+		"ip route show table 116; ip rule show | grep -w 116",
 		"ip neigh show nud permanent dev gw0",
 		"cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/gw0/rp_filter",
 		"nft list table ip tombolo | grep -v '^table'",
@@ -231,6 +233,9 @@ func TestForeignChanges(t *testing.T) {
 		"ip route del 10.96.0.0/16",
 		"ip route change 10.96.0.0/16 via 169.254.0.253 dev gw0 proto 0x74 onlink",
 		"ip route add 10.97.0.0/16 dev gw0 proto 0x74",
+		"ip rule del priority 29696",
+		"ip rule add priority 20000 iif gw0 lookup 116",
+		"ip route flush table 116",
 		"ip neigh del 169.254.0.253 dev gw0",
 		"ip neigh replace 169.254.0.253 lladdr 02:00:00:00:00:01 dev gw0 nud permanent",
 		"echo 0 > /proc/sys/net/ipv4/ip_forward",
@@ -258,7 +263,7 @@ func TestForeignChanges(t *testing.T) {
 	m.Set(Desired{})
 	synced(t, m)
 	ovstest.Eventually(t, "routes and table are gone", func() error {
-		if out, _ := try("ip route show proto 0x74; nft list table ip tombolo 2>/dev/null"); out != "" {
+		if out, _ := try("ip route show table all proto 0x74; ip rule show | grep -w 116; nft list table ip tombolo 2>/dev/null"); out != "" {
 			return fmt.Errorf("left: %s", out)
 		}
 		return nil

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// routeKey is what makes two routes of the main table the same route for the kernel.
+// routeKey is what makes two routes of a table the same route for the kernel.
 type routeKey struct {
 	dst    netip.Prefix
 	metric int
@@ -30,27 +31,62 @@ func (k routeKey) String() string {
 // routes adds and replaces routes, and removes those of ours that are no longer wanted. A
 // destination that somebody else has a route for is left to them.
 func (a *applier) routes() {
-	ours, others, err := a.readRoutes()
+	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
+	a.routesIn(ForwardTable, "route of what is forwarded", a.want.Forwarded)
+	a.forwardRule()
+}
+
+// forwardRule has what the host forwards look into ForwardTable first: all packets but those that come from "lo", as its own do.
+func (a *applier) forwardRule() {
+	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
+	list, err := a.handle.RuleList(netlink.FAMILY_V4)
 	if err != nil {
-		a.change(err, problem.Object{Kind: "routes"}, "", "read the main table")
+		a.change(err, object, "", "read the rules")
+		return
+	}
+	wanted, there := len(a.want.Forwarded) > 0, false
+	for _, have := range list {
+		switch {
+		case have.Table != ForwardTable:
+		case wanted && !there && have.Priority == forwardPriority && have.Invert && have.IifName == loopback:
+			there = true
+		default:
+			a.change(a.handle.RuleDel(&have), object, "", "remove %s", have)
+		}
+	}
+	if wanted && !there {
+		rule := netlink.NewRule()
+		rule.Family, rule.Priority, rule.Table = netlink.FAMILY_V4, forwardPriority, ForwardTable
+		rule.IifName, rule.Invert = loopback, true
+		a.change(a.handle.RuleAdd(rule), object, "", "have packets that are forwarded look into table %d", ForwardTable)
+	}
+}
+
+const loopback = "lo"
+
+// routesIn does so in one table.
+func (a *applier) routesIn(table int, kind string, list []Route) {
+	ours, others, err := a.readRoutes(table)
+	if err != nil {
+		a.change(err, problem.Object{Kind: "routes"}, "", "read table %d", table)
 		return
 	}
 	wanted := map[routeKey]bool{}
 	// Connected routes first: gateways may be reached by them.
-	ordered := slices.Clone(a.want.Routes)
+	ordered := slices.Clone(list)
 	slices.SortStableFunc(ordered, func(x, y Route) int {
 		return cmp.Compare(b2i(x.Gateway.IsValid()), b2i(y.Gateway.IsValid()))
 	})
 	for _, want := range ordered {
 		key := routeKey{want.Dst.Masked(), want.Metric}
 		wanted[key] = true
-		object := problem.Object{Kind: "route", Name: key.String()}
+		object := problem.Object{Kind: kind, Name: key.String()}
 		link := a.link(want.Link)
 		if link == nil {
 			a.wait(object, "its link %s does not exist yet", want.Link)
 			continue
 		}
-		route := netlinkRoute(want, link.Attrs().Index)
+		route := netlinkRoute(want, table, link.Attrs().Index)
 		if have, ok := ours[key]; ok && sameRoute(have, route) {
 			continue
 		}
@@ -77,15 +113,15 @@ func (a *applier) routes() {
 		}
 		route := ours[key]
 		if err := a.handle.RouteDel(&route); !errors.Is(err, unix.ESRCH) {
-			a.change(err, problem.Object{Kind: "route", Name: key.String()}, "", "remove it")
+			a.change(err, problem.Object{Kind: kind, Name: key.String()}, "", "remove it")
 		}
 	}
 }
 
-// readRoutes returns the unicast routes of the main table.
-func (a *applier) readRoutes() (ours, others map[routeKey]netlink.Route, err error) {
+// readRoutes returns the unicast routes of a table.
+func (a *applier) readRoutes(table int) (ours, others map[routeKey]netlink.Route, err error) {
 	ours, others = map[routeKey]netlink.Route{}, map[routeKey]netlink.Route{}
-	list, err := a.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	list, err := a.handle.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,11 +149,11 @@ func (a *applier) hasAddress(link netlink.Link, addr netip.Addr) bool {
 }
 
 // netlinkRoute translates; what it leaves zero the kernel chooses.
-func netlinkRoute(r Route, index int) netlink.Route {
+func netlinkRoute(r Route, table, index int) netlink.Route {
 	n := netlink.Route{
 		LinkIndex: index,
 		Dst:       ipNet(r.Dst.Masked()),
-		Table:     unix.RT_TABLE_MAIN,
+		Table:     table,
 		Type:      unix.RTN_UNICAST,
 		Protocol:  RouteProtocol,
 		Priority:  r.Metric,

@@ -18,6 +18,8 @@ type Connection struct {
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
 	Service derive.Object
+	// Asked is the address that it was made to, where that is a Service's; else it is not valid.
+	Asked netip.Addr
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32
 }
@@ -131,7 +133,7 @@ func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 		return false
 	case !r.AnyPeer && !contains(r.Peers, other) && !contains(r.ClusterSet, clusterSet) &&
 		!slices.ContainsFunc(r.Blocks, func(b netip.Prefix) bool { return b.Contains(peer) }) &&
-		!slices.Contains(r.Services, c.Service):
+		!slices.Contains(r.Services, c.Service) && (!c.Asked.IsValid() || !slices.Contains(r.Asked, c.Asked)):
 		return false
 	case r.AnyPort:
 		return true

@@ -55,6 +55,15 @@ func namesOf(_ RuleKey, f ruleFacts) []derive.Name {
 	return out
 }
 
+// asked are the addresses of a rule's names.
+func (t *Tables) asked(f ruleFacts, r *derive.Reader) (out []netip.Addr) {
+	for _, pattern := range f.Names {
+		list, _ := derive.Get(r, t.addressesOf, derive.Name(pattern))
+		out = append(out, list...)
+	}
+	return sorted(out, netip.Addr.Compare)
+}
+
 // blocks are the ranges of a rule, with the addresses of its names.
 func (t *Tables) blocks(f ruleFacts, r *derive.Reader) []netip.Prefix {
 	if len(f.Names) == 0 {

@@ -220,6 +220,7 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Probl
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
 	}
+	rule.Asked = t.asked(f, r)
 	for _, s := range f.ClusterSet {
 		list, _ := derive.Get(r, t.remotePeers, s)
 		rule.ClusterSet, rule.Stretched = append(rule.ClusterSet, list...), true

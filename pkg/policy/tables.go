@@ -44,8 +44,10 @@ type Rule struct {
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
-	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them.
+	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them. Asked are the same
+	// addresses: a connection to a Service that has one of them is meant as well, whichever its endpoint.
 	Names []string
+	Asked []netip.Addr
 	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, or an end of Targets.
 	AnyPort bool
 	Ports   []PortRange

@@ -62,6 +62,13 @@ func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) 
 	return out, all
 }
 
+// anywhere says whether a port has an endpoint on any Node.
+func (c candidates) anywhere(port Port, vip netip.Addr) bool {
+	c.service.Local = false
+	list, _ := c.choose(port, vip)
+	return len(list) > 0
+}
+
 // hinted returns which of the ready endpoints are for this Node, nil where hints choose none: it is what kube-proxy of Kubernetes 1.36 does
 // (topologyModeFromHints). A kind of hint counts where all ready endpoints have it and one at least names this Node, or its zone; the Node goes
 // before the zone. So a hint that is missing, or clients in a zone without endpoints, lead to all endpoints and never to none. The Service's

@@ -17,7 +17,7 @@ import (
 )
 
 // Facts are what the load balancing of a Service depends on, parsed once. They are zero for a
-// Service without an address, headless or ExternalName.
+// Service without an address, headless or ExternalName, and for one that its labels leave to another proxy.
 type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
@@ -96,6 +96,19 @@ func hintsOf(h *discoveryv1.EndpointHints) *Hints {
 // ZoneOf is the zone of a Node, "" where its labels name none.
 func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 
+// LabelProxyName names the proxy that serves a Service (k8s.io/kubernetes/pkg/proxy/apis).
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// IsOthers says that a Service has a label with which kube-proxy leaves it alone.
+func IsOthers(s *corev1.Service) bool {
+	for _, label := range []string{LabelProxyName, corev1.IsHeadlessService} {
+		if _, ok := s.Labels[label]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // FactsOf parses a Service. What is wrong with a part of it leaves that part out.
 func FactsOf(s *corev1.Service) Facts {
 	var f Facts
@@ -104,6 +117,9 @@ func FactsOf(s *corev1.Service) Facts {
 			Object: problem.Object{Kind: "Service", Namespace: s.Namespace, Name: s.Name},
 			Field:  field, Reason: reason, Message: fmt.Sprintf(format, args...),
 		})
+	}
+	if IsOthers(s) {
+		return f
 	}
 	f.VIPs = vips(s, report)
 	if len(f.VIPs) == 0 {

@@ -27,7 +27,7 @@ type Endpoint struct {
 }
 
 // Frontend is one virtual address and port of a Service. No Endpoints means that connections
-// are to be refused.
+// are to be refused or, with Elsewhere, dropped.
 type Frontend struct {
 	Namespace string
 	Service   string
@@ -38,6 +38,8 @@ type Frontend struct {
 	// long; 0 is without.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
+	// Elsewhere says that internalTrafficPolicy Local keeps this Node from all endpoints that there are.
+	Elsewhere bool
 
 	all int // how many Endpoints there are for other Nodes too, that hints keep this one from; until nesting is decided
 }
@@ -204,7 +206,7 @@ func ByService(slices derive.Readable[derive.Object, SliceFacts]) *derive.Index[
 func sameFrontends(a, b []Frontend) bool {
 	return slices.EqualFunc(a, b, func(x, y Frontend) bool {
 		return x.Namespace == y.Namespace && x.Service == y.Service && x.Port == y.Port && x.Protocol == y.Protocol &&
-			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && slices.Equal(x.Endpoints, y.Endpoints)
+			x.VIP == y.VIP && x.Affinity == y.Affinity && x.all == y.all && x.Elsewhere == y.Elsewhere && slices.Equal(x.Endpoints, y.Endpoints)
 	})
 }
 
@@ -234,9 +236,10 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 				continue
 			}
 			endpoints, all := candidates.choose(port, vip)
+			elsewhere := facts.Local && !facts.Imported && len(endpoints) == 0 && candidates.anywhere(port, vip)
 			out = append(out, Frontend{
 				Namespace: key.Namespace, Service: key.Name, Port: port.Name, Protocol: port.Protocol,
-				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints, all: all,
+				VIP: netip.AddrPortFrom(vip, port.Port), Affinity: facts.Affinity, Endpoints: endpoints, Elsewhere: elsewhere, all: all,
 			})
 		}
 	}
@@ -325,7 +328,9 @@ func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []p
 		n := nesting{tables: t, reader: r, open: map[address]bool{}, left: maxShares}
 		switch {
 		case facts.Imported && facts.Local:
+			some := len(f.Endpoints) > 0
 			f.Endpoints = t.onThisNode(key, f, r)
+			f.Elsewhere = some && len(f.Endpoints) == 0
 		case len(facts.First) > 0:
 			f.Endpoints = n.first(key, f, facts)
 		}

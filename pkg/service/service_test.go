@@ -94,6 +94,11 @@ func remembering(seconds int32) *corev1.Service {
 	return s
 }
 
+func labelled(s *corev1.Service, label, value string) *corev1.Service {
+	s.Labels = map[string]string{label: value}
+	return s
+}
+
 func imported(s *corev1.Service) *corev1.Service {
 	s.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"}
 	return s
@@ -117,6 +122,9 @@ func text(fs []Frontend) []string {
 			if e.Weight != 1 {
 				line += "*" + string(rune('0'+e.Weight))
 			}
+		}
+		if f.Elsewhere {
+			line += " elsewhere"
 		}
 		out = append(out, line)
 	}
@@ -190,6 +198,26 @@ func TestPlan(t *testing.T) {
 			want:     []string{"local 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
+			name:     "internalTrafficPolicy Local, endpoints on other Nodes alone",
+			services: []*corev1.Service{local},
+			slices:   []*discoveryv1.EndpointSlice{slice("local", "/TCP/8080", there)},
+			want:     []string{"local 10.96.0.10:80/TCP -> elsewhere"},
+		},
+		{
+			name:     "internalTrafficPolicy Local, no endpoint that is ready on any Node",
+			services: []*corev1.Service{local},
+			slices:   []*discoveryv1.EndpointSlice{slice("local", "/TCP/8080", on("node-2", withConditions("10.10.1.2", false, false, false)))},
+			want:     []string{"local 10.96.0.10:80/TCP ->"},
+		},
+		{
+			name: "labels that leave Services to other proxies",
+			services: []*corev1.Service{
+				labelled(svc("mesh", "10.96.0.11", "/TCP/80"), LabelProxyName, "mesh"), labelled(svc("nobody", "10.96.0.12", "/TCP/80"), LabelProxyName, ""),
+				labelled(svc("marked", "10.96.0.13", "/TCP/80"), corev1.IsHeadlessService, ""), labelled(svc("own", "10.96.0.14", "/TCP/80"), "app", "own"),
+			},
+			want: []string{"own 10.96.0.14:80/TCP ->"},
+		},
+		{
 			name:     "headless and ExternalName have no address",
 			services: []*corev1.Service{svc("headless", "None", "/TCP/80"), external, svc("pending", "", "/TCP/80")},
 		},
@@ -249,7 +277,7 @@ func TestPlan(t *testing.T) {
 				slice("nginx", "/TCP/8080", on("node-1", ready("10.10.0.2"))),
 				slice("antrea-mc-nginx", "/TCP/8080", ready("10.20.0.2")),
 			},
-			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP ->", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
+			want: []string{"antrea-mc-nginx 10.96.0.11:80/TCP -> elsewhere", "nginx 10.96.0.10:80/TCP -> 10.10.0.2:8080"},
 		},
 		{
 			name:     "an imported Service with policy Local: this cluster's own export, whose policy chooses",

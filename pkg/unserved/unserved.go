@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 //go:generate go run ./unserveddoc ../../docs/multicluster.md
@@ -106,14 +107,11 @@ func look[T any](find func(T) []Finding, o T) []Finding {
 	return find(o)
 }
 
-// proxyName is the label of Services that another proxy serves.
-const proxyName = "service.kubernetes.io/service-proxy-name"
-
 // Service returns what a Service asks for and no Node of any kind serves. What only some Nodes cannot serve (SCTP
 // on the userspace datapath) is not among it: those agents report it themselves. A Service that DNS alone answers,
 // or another proxy serves, asks for nothing.
 func Service(s *corev1.Service) []problem.Problem {
-	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Labels[proxyName] != "" {
+	if s.Spec.Type == corev1.ServiceTypeExternalName || service.IsOthers(s) {
 		return nil
 	}
 	return found(object("Service", s), func(f finders) []Finding { return look(f.service, s) })

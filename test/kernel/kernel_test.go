@@ -44,7 +44,7 @@ func chosen() []packageTests {
 var suites = []packageTests{
 	{pkg: "pkg/hostnet", run: "^(TestNode|TestRefusedAndTaken|TestGatewayPort)$"},
 	{pkg: "pkg/openflow/flowsync", run: "^(TestSyncTwiceSendsNothing|TestMend|TestNothingIsRemovedBeforeRelease|TestSwitchRestarts|TestRefusedFlowsAreHeldBack|TestMeters|TestMendMeters|TestChangedActionsKeepCounters)$"},
-	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFailover|TestFailoverUntranslated)$"},
+	{pkg: "pkg/datapath", run: "^(TestTraffic|TestTunnelTypes|TestTunnelSource|TestTunnelsEndAtOneInterface|TestWalks|TestHostilePacketsOnSwitch|TestRejectionsReturn|TestSwitchAccepts|TestPolicyLoad|TestFragments|TestFailover|TestFailoverUntranslated)$"},
 	{pkg: "pkg/agent", run: "^(TestWalk|TestRotation|TestRotationOfNodes|TestEncryptedPods|TestSwitchUpgraded)$", args: []string{"-walk.seed=1", "-walk.steps=30", "-rotation.steps='^(both change|a Node joins while .*)$'"}},
 	{pkg: "pkg/cni", run: "."},
 	{pkg: "pkg/wireguard", run: "^(TestTunnel|TestOneSided|TestTakenName)$"},

@@ -64,6 +64,8 @@ type Denied struct {
 	Direction string `json:"direction"`
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes"`
+	// Fragments are those that were dropped since rules with ports could not judge them, of all Pods.
+	Fragments uint64 `json:"fragments"`
 }
 
 // RuleList is the answer of PathRules, by policy, direction and index.

@@ -15,7 +15,8 @@ type state struct {
 	stack  []ofp.Value
 	conn   *conn // what the last look-up found, in this zone
 	zone   uint16
-	hidden [2]uint16 // ports of a fragment; identifier of an ICMP message
+	hidden [2]uint16   // ports of a fragment; identifier of an ICMP message
+	icmp   ICMPMessage // of a fragment
 	inner  *Packet
 }
 
@@ -79,7 +80,9 @@ func newState(p Packet) *state {
 	}
 	if p.Fragment != Whole {
 		number(ofp.IPFrag, map[Fragment]uint64{First: fragAny, Later: fragAny | fragLater}[p.Fragment])
-		st.hidden = [2]uint16{p.SrcPort, p.DstPort}
+		st.hidden, st.icmp = [2]uint16{p.SrcPort, p.DstPort}, p.ICMP
+		number(ofp.ICMPType, 0) // where the ports of others are
+		number(ofp.ICMPCode, 0)
 		return st
 	}
 	if f, ok := ports[p.Proto]; ok {
@@ -110,7 +113,7 @@ func (st *state) packet() Packet {
 	p.IPSrc, p.IPDst = st.addr(ofp.IPv4Src, ofp.IPv6Src), st.addr(ofp.IPv4Dst, ofp.IPv6Dst)
 	p.Expired = p.TTL == 0
 	if frag := st.get(ofp.IPFrag).Lo; frag != 0 {
-		p.Fragment, p.SrcPort, p.DstPort = First, st.hidden[0], st.hidden[1]
+		p.Fragment, p.SrcPort, p.DstPort, p.ICMP = First, st.hidden[0], st.hidden[1], st.icmp
 		if frag&fragLater != 0 {
 			p.Fragment = Later
 		}
