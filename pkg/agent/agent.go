@@ -502,6 +502,7 @@ func (a *Agent) watchTables() {
 	})
 	if a.options.Registerer != nil {
 		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, a.names.addresses, a.names.answers, newRuleMetrics(a.countRules, maxRuleSeries, a.log),
+			&flowMetrics{a.countPolicyFlows, maxFlowSeries, a.log},
 			wayMetrics{a.ways})
 	}
 	t.engine.WatchPasses(func(s derive.PassStats) {

@@ -74,6 +74,12 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 	return out, nil
 }
 
+// countPolicyFlows counts the flows of policies by Namespace.
+func (a *Agent) countPolicyFlows(ctx context.Context) (out map[string]int, err error) {
+	err = a.ask(ctx, func() { out = a.tables.flows.PolicyFlows() })
+	return out, err
+}
+
 // ask reads tables between two passes.
 func (a *Agent) ask(ctx context.Context, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -57,6 +57,51 @@ var (
 	fragmentsEnded = prometheus.NewDesc("tombolo_policy_fragments_dropped_packets_total", "Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
 )
 
+// maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows; docs/policy.md names it.
+const maxFlowSeries = 100
+
+// otherFlows is the label of the Namespaces without series of their own. No Namespace can have this name.
+const otherFlows = "(other)"
+
+var policyFlows = prometheus.NewDesc("tombolo_policy_flows", "Flows that the rules of a Namespace's policies have on the Node.",
+	[]string{"namespace"}, nil)
+
+// flowMetrics is a collector of the flows of policies by Namespace. The Namespaces with the most flows have series of
+// their own; all others are one series. Policies without a Namespace have the label empty.
+type flowMetrics struct {
+	read func(context.Context) (map[string]int, error)
+	max  int
+	log  *slog.Logger
+}
+
+// Describe implements prometheus.Collector.
+func (m *flowMetrics) Describe(to chan<- *prometheus.Desc) { to <- policyFlows }
+
+// Collect implements prometheus.Collector.
+func (m *flowMetrics) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), ruleReadTime)
+	defer cancel()
+	flows, err := m.read(ctx)
+	if err != nil {
+		m.log.Debug("the flows of policies are not counted for this scrape", "error", err)
+		return
+	}
+	names := slices.SortedFunc(maps.Keys(flows), func(a, b string) int {
+		return cmp.Or(cmp.Compare(flows[b], flows[a]), cmp.Compare(a, b))
+	})
+	other := 0
+	for i, name := range names {
+		if i >= m.max {
+			other += flows[name]
+			continue
+		}
+		to <- prometheus.MustNewConstMetric(policyFlows, prometheus.GaugeValue, float64(flows[name]), name)
+	}
+	if other > 0 {
+		to <- prometheus.MustNewConstMetric(policyFlows, prometheus.GaugeValue, float64(other), otherFlows)
+	}
+}
+
 func newRuleMetrics(read func(context.Context) (ruleCounts, error), limit int, log *slog.Logger) *ruleMetrics {
 	return &ruleMetrics{
 		read: read, max: limit, log: log, last: map[policy.RuleKey]api.Counters{}, series: map[ruleSeries]*api.Counters{},

@@ -154,3 +154,23 @@ func TestRuleScrapesAtOnce(t *testing.T) {
 		t.Errorf("have %q, want %q", have, want)
 	}
 }
+
+// TestFlowSeries has series for the Namespaces with the most flows, and one for all others.
+func TestFlowSeries(t *testing.T) {
+	m := &flowMetrics{func(context.Context) (map[string]int, error) {
+		return map[string]int{"": 3, "shop": 70, "other": 9, "a": 1, "b": 1}, nil
+	}, 3, slog.New(slog.DiscardHandler)}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(m)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]float64{}
+	for _, metric := range families[0].GetMetric() {
+		have[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
+	}
+	if diff := cmp.Diff(map[string]float64{"": 3, "shop": 70, "other": 9, "(other)": 2}, have); diff != "" {
+		t.Errorf("flows by Namespace (-want +have):\n%s", diff)
+	}
+}

@@ -128,6 +128,7 @@ type policyFlows struct {
 	frontends    derive.Readable[derive.Object, []service.Frontend]
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
+	membersOf    *derive.Table[policy.RuleKey, member]
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	isolated     *derive.Index[subject, policy.Identity, isolation]
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
@@ -161,7 +162,8 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
 	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)), "subject", isolatedIn)
-	p.members = derive.NewIndex(derive.NewTable(e, "members", p.member, complete), "clause", func(_ policy.RuleKey, m member) []clause { return m.clauses })
+	p.membersOf = derive.NewTable(e, "members", p.member, complete)
+	p.members = derive.NewIndex(p.membersOf, "clause", func(_ policy.RuleKey, m member) []clause { return m.clauses })
 	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
 	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))

@@ -455,6 +455,8 @@ func TestPolicies(t *testing.T) {
 		t.Run(datapath, func(t *testing.T) {
 			t.Parallel()
 			p := newPoliced(t, *walkSeed+uint64(i)<<32)
+			p.bounded()
+			p.Limits = walkLimits
 			p.Node.SCTPByPort = datapath == "userspace"
 			o := newTracer(t)
 			answers, traced := map[string]int{}, 0
@@ -525,6 +527,9 @@ func (p *policed) fromNothing(t *testing.T, when string) {
 // again makes the tables from nothing.
 func (p *policed) again() *sources {
 	fresh := newSources(p.State)
+	if p.Limits != (policytest.Limits{}) {
+		fresh.bounded()
+	}
 	fresh.policy.Pods.Replace(rowsOf(p.policy.Pods))
 	fresh.policy.Namespaces.Replace(rowsOf(p.policy.Namespaces))
 	for kind, s := range p.policy.Policies {

@@ -194,27 +194,14 @@ func (p portMask) conds() []flow.Cond {
 // masks divides a range of ports into matches.
 func masks(r policy.PortRange) []portMask {
 	var out []portMask
-	for _, d := range rangeMasks(r.From, r.To) {
+	for _, d := range policy.Masks(r.From, r.To) {
 		to := r.SourceTo
 		if r.SourceFrom == 0 && to == 0 {
 			to = 65535
 		}
-		for _, s := range rangeMasks(r.SourceFrom, to) {
+		for _, s := range policy.Masks(r.SourceFrom, to) {
 			out = append(out, portMask{r.Protocol, d[0], d[1], s[0], s[1]})
 		}
-	}
-	return out
-}
-
-// rangeMasks are values and masks that cover the numbers from first to last.
-func rangeMasks(first, last uint16) (out [][2]uint16) {
-	for from, to := uint32(first), uint32(last); from <= to; {
-		size := uint32(1)
-		for from%(2*size) == 0 && from+2*size-1 <= to {
-			size *= 2
-		}
-		out = append(out, [2]uint16{uint16(from), uint16(^(size - 1))})
-		from += size
 	}
 	return out
 }

@@ -33,6 +33,29 @@ func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
 	return out
 }
 
+// PolicyFlows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
+// of several Namespaces share counts for each of them. It is called between two passes.
+func (t *Tables) PolicyFlows() map[string]int {
+	out, seen := map[string]int{}, map[string]map[clause]bool{}
+	if t.policies == nil {
+		return out
+	}
+	for _, row := range t.policies.membersOf.All() {
+		namespace := row.Key.Policy.Namespace
+		out[namespace]++ // of its verdict
+		if seen[namespace] == nil {
+			seen[namespace] = map[clause]bool{}
+		}
+		for _, c := range row.Value.clauses {
+			seen[namespace][c] = true
+		}
+	}
+	for namespace, clauses := range seen {
+		out[namespace] += len(clauses)
+	}
+	return out
+}
+
 // PoliciesOf says for which policies an owner's flows are: the addresses and identities that rules share are for all.
 // It is called between two passes.
 func (t *Tables) PoliciesOf(o flow.Owner) (list []policy.Key, all bool) {

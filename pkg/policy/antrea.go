@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,8 +43,7 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	p.whole = len(spec.AppliedTo) > 0
 	f.Ingress = p.direction(Ingress, spec.Ingress)
 	f.Egress = p.direction(Egress, spec.Egress)
-	f.Problems = p.problems
-	return f
+	return p.done(f)
 }
 
 // TierName is the name of a Tier as policies may write it: nothing is application, and the default ones may begin
@@ -197,6 +195,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 		p.report(field+".action", "InvalidAction", "action %q is not one of Allow, Drop, Reject and Pass, so the rule drops: correct it", in.Action)
 	}
 	r.AppliedTo = p.appliedTo(field+".appliedTo", in.AppliedTo)
+	p.cost = 1 + len(in.ToServices) + len(in.Protocols)
 	switch {
 	case p.whole && len(in.AppliedTo) > 0:
 		p.report(field+".appliedTo", "InvalidAppliedTo", "the policy has an appliedTo as well: remove one of them")
@@ -218,7 +217,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 	}
 	p.antreaPeers(field, peerField, d, peers, in.ToServices, &r)
 	p.antreaPorts(field, in, &r)
-	return r
+	return p.costed(r)
 }
 
 // without says what becomes of a rule of which a part is not understood.
@@ -232,9 +231,8 @@ func (r RuleFacts) without() string {
 func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers []crdv1beta1.Peer, services []crdv1beta1.ServiceReference, r *RuleFacts) {
 	r.AnyPeer = len(peers) == 0 && (d == Ingress || len(services) == 0)
 	understood := true
-	var blocks netipx.IPSetBuilder
 	for i := range peers {
-		if !p.peer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), d, &peers[i], r, &blocks) {
+		if !p.peer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), d, &peers[i], r) {
 			understood = false
 		}
 	}
@@ -253,24 +251,24 @@ func (p *antreaParser) antreaPeers(field, peerField string, d Direction, peers [
 	}
 	r.Peers = sorted(r.Peers, Selector.Compare)
 	r.ClusterSet = sorted(r.ClusterSet, Selector.Compare)
-	if set, err := blocks.IPSet(); err == nil { // its only error is an invalid range
-		r.Blocks = set.Prefixes()
-	}
 }
 
 // peer adds a peer to a rule; false where it is not understood, or not served.
-func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *RuleFacts, blocks *netipx.IPSetBuilder) bool {
+func (p *antreaParser) peer(field string, d Direction, in *crdv1beta1.Peer, r *RuleFacts) bool {
 	selectors := in.PodSelector != nil || in.NamespaceSelector != nil || in.Namespaces != nil
 	if !exactlyOne(selectors, in.IPBlock != nil, in.Group != "", in.ServiceAccount != nil, in.NodeSelector != nil, in.FQDN != "", in.ExternalEntitySelector != nil) ||
 		in.Namespaces != nil && in.NamespaceSelector != nil {
 		p.report(field, "InvalidPeer", "it has to be either selectors of Pods and Namespaces, or one other kind of peer, so %s: correct it", r.without())
 		return false
 	}
+	if in.IPBlock == nil {
+		p.cost++
+	}
 	switch {
 	case in.IPBlock != nil:
 		block, ok := p.block(field+".ipBlock", in.IPBlock.CIDR, in.IPBlock.Except)
 		if ok {
-			blocks.AddSet(block)
+			r.Ranges = append(r.Ranges, block)
 		}
 		return ok
 	case in.Group != "":
@@ -401,7 +399,7 @@ func (p *antreaParser) octet(field string, v *int32) (int16, bool) {
 type GroupFacts struct {
 	Known     bool // the zero GroupFacts are no row
 	Selectors []Selector
-	Blocks    []netip.Prefix
+	Ranges    []Range
 	Service   derive.Object // whose Pods they are, if it has a name
 	Children  []string
 	Broken    bool // a part is not understood
@@ -421,7 +419,6 @@ func GroupFactsOf(g *crdv1beta1.Group) GroupFacts {
 func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 	p := &antreaParser{parser: parser{object: o}, key: Key{Namespace: o.Namespace}}
 	f := GroupFacts{Known: true, Children: spec.ChildGroups}
-	var blocks netipx.IPSetBuilder
 	switch {
 	case !exactlyOne(spec.PodSelector != nil || spec.NamespaceSelector != nil, len(spec.IPBlocks) > 0, spec.ServiceReference != nil, len(spec.ChildGroups) > 0, spec.ExternalEntitySelector != nil):
 		p.report("spec", "InvalidGroup", "it has to be either selectors of Pods and Namespaces, or ipBlocks, or a serviceReference, or childGroups, so nothing is in it: correct it")
@@ -439,9 +436,14 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 		for i, b := range spec.IPBlocks {
 			block, ok := p.block(fmt.Sprintf("spec.ipBlocks[%d]", i), b.CIDR, b.Except)
 			if ok {
-				blocks.AddSet(block)
+				f.Ranges = append(f.Ranges, block)
 			}
 			f.Broken = f.Broken || !ok
+		}
+		if bound := DefaultBounds.of(o.Namespace); p.ranges > bound || len(prefixes(f.Ranges)) > bound {
+			p.report("spec.ipBlocks", ReasonTooLarge, "they are more than %d ranges, as written or once exceptions divide them, "+
+				"so none of them is in the group: write larger ranges or fewer exceptions", bound)
+			f.Ranges, f.Broken = nil, true
 		}
 	case spec.PodSelector != nil || spec.NamespaceSelector != nil:
 		s, ok := p.pods("spec", spec.PodSelector, spec.NamespaceSelector)
@@ -450,10 +452,7 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 		}
 		f.Broken = !ok
 	}
-	if set, err := blocks.IPSet(); err == nil {
-		f.Blocks = set.Prefixes()
-	}
-	f.Problems = p.problems
+	f.Problems = p.all()
 	return f
 }
 
@@ -461,7 +460,7 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 type members struct {
 	Known     bool
 	Selectors []Selector
-	Blocks    []netip.Prefix
+	Ranges    []Range
 	Broken    bool
 }
 
@@ -492,7 +491,8 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 			return
 		}
 		seen[name] = true
-		m.Selectors, m.Blocks, m.Broken = append(m.Selectors, f.Selectors...), append(m.Blocks, f.Blocks...), m.Broken || f.Broken
+		m.Selectors, m.Ranges = append(m.Selectors, f.Selectors...), append(m.Ranges, f.Ranges...)
+		m.Broken = m.Broken || f.Broken
 		if f.Service.Name != "" {
 			if text, ok := derive.Get(r, t.ServiceSelectors, f.Service); ok {
 				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -49,8 +48,7 @@ func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 	if unknown {
 		f.Ingress, f.Egress = f.Ingress.denying(), f.Egress.denying()
 	}
-	f.Problems = p.problems
-	return f
+	return p.done(f)
 }
 
 // clusterParser parses one ClusterNetworkPolicy.
@@ -75,6 +73,7 @@ func (p *clusterParser) pods(field string, namespaces *metav1.LabelSelector, pod
 
 func (p *clusterParser) clusterRule(field, peerField, name string, action npv1alpha2.ClusterNetworkPolicyRuleAction, peers []npv1alpha2.ClusterNetworkPolicyEgressPeer, protocols []npv1alpha2.ClusterNetworkPolicyProtocol) RuleFacts {
 	r := RuleFacts{Name: name}
+	p.cost = 1
 	switch action {
 	case npv1alpha2.ClusterNetworkPolicyRuleActionAccept:
 		r.Action = Allow
@@ -88,9 +87,8 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 	if !understood {
 		p.report(field+"."+peerField, "InvalidPeer", "there is no peer: give one")
 	}
-	var blocks netipx.IPSetBuilder
 	for i, peer := range peers {
-		if !p.clusterPeer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), &peer, &r, &blocks) {
+		if !p.clusterPeer(fmt.Sprintf("%s.%s[%d]", field, peerField, i), &peer, &r) {
 			understood = false
 		}
 	}
@@ -105,19 +103,19 @@ func (p *clusterParser) clusterRule(field, peerField, name string, action npv1al
 	case r.Action == Allow:
 		r.Void = true
 	default:
-		return RuleFacts{Name: name, AnyPeer: true, AnyPort: true}
+		return RuleFacts{Name: name, AnyPeer: true, AnyPort: true, Cost: p.costed(r).Cost}
 	}
 	r.Peers, r.Ports, r.Named = sorted(r.Peers, Selector.Compare), sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
-	if set, err := blocks.IPSet(); err == nil {
-		r.Blocks = set.Prefixes()
-	}
-	return r
+	return p.costed(r)
 }
 
-func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetworkPolicyEgressPeer, r *RuleFacts, blocks *netipx.IPSetBuilder) bool {
+func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetworkPolicyEgressPeer, r *RuleFacts) bool {
 	if !exactlyOne(peer.Namespaces != nil, peer.Pods != nil, peer.Nodes != nil, len(peer.Networks) > 0, len(peer.DomainNames) > 0) {
 		p.report(field, "InvalidPeer", "it has to be one kind of peer: correct it")
 		return false
+	}
+	if len(peer.Networks) == 0 {
+		p.cost++
 	}
 	switch {
 	case peer.Nodes != nil:
@@ -132,7 +130,7 @@ func (p *clusterParser) clusterPeer(field string, peer *npv1alpha2.ClusterNetwor
 			if !ok {
 				return false
 			}
-			blocks.AddSet(block)
+			r.Ranges = append(r.Ranges, block)
 		}
 		return true
 	case len(peer.DomainNames) > 0:
@@ -168,6 +166,7 @@ func (p *clusterParser) protocol(field string, in *npv1alpha2.ClusterNetworkPoli
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
 			r.Named = append(r.Named, portName{in.DestinationNamedPort, protocol})
 		}
+		p.cost++
 		return true
 	}
 	from, to := int32(0), int32(65535)
@@ -183,6 +182,7 @@ func (p *clusterParser) protocol(field string, in *npv1alpha2.ClusterNetworkPoli
 		}
 	}
 	r.Ports = append(r.Ports, PortRange{Protocol: protocol, From: uint16(from), To: uint16(to)})
+	p.cost += r.Ports[len(r.Ports)-1].matches()
 	return true
 }
 

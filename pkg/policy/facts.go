@@ -53,7 +53,7 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 		return PodFacts{}
 	}
 	f := PodFacts{
-		Labels: unique.Make(normalForm(p.Labels)).Value(), Account: unique.Make(p.Spec.ServiceAccountName).Value(),
+		Labels: unique.Make(boundedLabels(p.Labels)).Value(), Account: unique.Make(p.Spec.ServiceAccountName).Value(),
 		Node: unique.Make(p.Spec.NodeName).Value(), UID: uidOf(p),
 	}
 	if !p.CreationTimestamp.IsZero() {
@@ -101,7 +101,7 @@ func namedPortsOf(p *corev1.Pod) (out []NamedPort) {
 		}
 	}
 	slices.SortFunc(out, func(a, b NamedPort) int { return a.Compare(b.portName) })
-	return out
+	return out[:min(len(out), maxPodPorts)]
 }
 
 func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }
@@ -126,7 +126,10 @@ type DirectionFacts struct{ Rules []RuleFacts }
 // RuleFacts decide about connections with any of the peers to any of the ports.
 type RuleFacts struct {
 	Action    Action
-	Void      bool       // not understood: it does nothing
+	Void      bool       // it does nothing: not understood, or beyond a bound
+	Over      bool       // beyond a bound: it denies everything, if it is not Void
+	Folded    bool       // an earlier rule of the policy has its peers and ports
+	Cost      int        // what it counts against the bounds, as it is written
 	AppliedTo []Selector // beside those of the policy
 	AnyPeer   bool
 	Peers     []Selector
@@ -134,8 +137,8 @@ type RuleFacts struct {
 	ClusterSet []Selector
 	// Relative are peers that depend on the Namespace of the Pod that the rule is applied to.
 	Relative []Relative
-	Nodes    []string       // label selectors in text form
-	Blocks   []netip.Prefix // of both families, sorted, none within another
+	Nodes    []string // label selectors in text form
+	Ranges   []Range
 	Services []ServicePeer
 	Names    []string // of DNS
 	AnyPort  bool
@@ -202,13 +205,50 @@ func (p PortRange) Compare(o PortRange) int {
 		cmp.Compare(p.SourceFrom, o.SourceFrom), cmp.Compare(p.SourceTo, o.SourceTo))
 }
 
+// Range are the addresses of CIDR without those of Except.
+type Range struct {
+	CIDR   netip.Prefix
+	Except []netip.Prefix
+}
+
+// prefixes are the fewest that have all addresses of ranges, sorted.
+func prefixes(ranges []Range) []netip.Prefix {
+	var all netipx.IPSetBuilder
+	for _, r := range ranges {
+		if len(r.Except) == 0 {
+			all.AddPrefix(r.CIDR)
+			continue
+		}
+		var one netipx.IPSetBuilder
+		one.AddPrefix(r.CIDR)
+		for _, e := range r.Except {
+			one.RemovePrefix(e)
+		}
+		if set, err := one.IPSet(); err == nil { // its only error is an invalid range
+			all.AddSet(set)
+		}
+	}
+	set, err := all.IPSet()
+	if err != nil {
+		return nil
+	}
+	return set.Prefixes()
+}
+
 // parser collects what is wrong with one policy.
 type parser struct {
 	object   problem.Object
 	problems []problem.Problem
+	omitted  int // problems beyond maxProblems
+	cost     int // of what was parsed of a rule
+	ranges   int // and exceptions, of the whole object
 }
 
 func (p *parser) report(field, reason, format string, args ...any) {
+	if len(p.problems) >= maxProblems {
+		p.omitted++
+		return
+	}
 	p.problems = append(p.problems, problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -222,6 +262,12 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 		return Facts{Problems: p.problems}
 	}
 	f.AppliedTo = []Selector{{Namespace: n.Namespace, Pods: pods}}
+	spec := n.Spec
+	if p.cost > DefaultBounds.Policy {
+		p.report("spec.podSelector", ReasonTooLarge, "it has %d labels, expressions and values, more than %d, so the policy isolates "+
+			"all Pods of its Namespace and allows nothing: select by fewer", p.cost, DefaultBounds.Policy)
+		f.AppliedTo[0].Pods, spec.Ingress, spec.Egress = "", nil, nil
+	}
 	types := n.Spec.PolicyTypes
 	if len(types) == 0 { // as the API server's defaults
 		if types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}; len(n.Spec.Egress) > 0 {
@@ -232,20 +278,21 @@ func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 		switch t {
 		case networkingv1.PolicyTypeIngress:
 			f.Ingress = &DirectionFacts{}
-			for j, r := range n.Spec.Ingress {
+			for j, r := range spec.Ingress {
 				f.Ingress.Rules = append(f.Ingress.Rules, p.rule(fmt.Sprintf("spec.ingress[%d]", j), "from", n.Namespace, r.From, r.Ports))
 			}
 		case networkingv1.PolicyTypeEgress:
 			f.Egress = &DirectionFacts{}
-			for j, r := range n.Spec.Egress {
+			for j, r := range spec.Egress {
 				f.Egress.Rules = append(f.Egress.Rules, p.rule(fmt.Sprintf("spec.egress[%d]", j), "to", n.Namespace, r.To, r.Ports))
 			}
 		default:
 			p.report(fmt.Sprintf("spec.policyTypes[%d]", i), "InvalidPolicyType", "policy type %q is not one of Ingress and Egress: correct it", t)
 		}
 	}
-	f.Problems = p.problems
-	return f
+	f.Ingress.fold()
+	f.Egress.fold()
+	return p.done(f)
 }
 
 // selector returns a label selector in text form.
@@ -255,12 +302,13 @@ func (p *parser) selector(field string, s *metav1.LabelSelector) (text string, o
 		p.report(field, "InvalidSelector", "%v: correct it", err)
 		return "", false
 	}
+	p.cost += selectorCost(s)
 	return parsed.String(), true
 }
 
 func (p *parser) rule(field, peers, namespace string, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) RuleFacts {
 	r := RuleFacts{Action: Allow, AnyPeer: len(from) == 0, AnyPort: len(ports) == 0}
-	var blocks netipx.IPSetBuilder
+	p.cost = 1
 	for i, peer := range from {
 		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
 		switch {
@@ -268,11 +316,12 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 			p.report(field, "InvalidPeer", "ipBlock stands beside a selector, so this peer selects nothing: make two peers of them")
 		case peer.IPBlock != nil:
 			if block, ok := p.block(field+".ipBlock", peer.IPBlock.CIDR, peer.IPBlock.Except); ok {
-				blocks.AddSet(block)
+				r.Ranges = append(r.Ranges, block)
 			}
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
 			p.report(field, "InvalidPeer", "there is no podSelector, namespaceSelector or ipBlock, so this peer selects nothing: give one")
 		default:
+			p.cost++
 			s, ok := Selector{}, true
 			if peer.NamespaceSelector == nil {
 				s.Namespace = namespace
@@ -288,37 +337,37 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 		}
 	}
 	r.Peers = sorted(r.Peers, Selector.Compare)
-	if set, err := blocks.IPSet(); err == nil { // its only error is an invalid range
-		r.Blocks = set.Prefixes()
-	}
 	for i, port := range ports {
 		p.port(fmt.Sprintf("%s.ports[%d]", field, i), portFacts{protocol: port.Protocol, port: port.Port, end: port.EndPort}, &r)
 	}
 	r.Ports, r.Named = sorted(r.Ports, PortRange.Compare), sorted(r.Named, portName.Compare)
-	return r
+	return p.costed(r)
 }
 
-func (p *parser) block(field, text string, exceptions []string) (*netipx.IPSet, bool) {
+// block parses a range. Beyond the bound of one object ranges are not read any more: they cost too much.
+func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
+	if p.ranges += 1 + len(exceptions); p.ranges > DefaultBounds.of(p.object.Namespace) {
+		p.cost = tooCostly
+		return Range{}, false
+	}
 	cidr, err := netip.ParsePrefix(text)
 	if err != nil {
 		p.report(field+".cidr", "InvalidCIDR", "%q is not a range of addresses such as 10.0.0.0/8: correct it", text)
-		return nil, false
+		return Range{}, false
 	}
 	if cidr.Addr().Is6() {
 		p.report(field+".cidr", "IPv6NotServed", "%s is of IPv6, which is not served yet: this peer selects nothing; nothing is to be done", cidr)
 	}
-	var set netipx.IPSetBuilder
-	set.AddPrefix(cidr)
+	out := Range{CIDR: cidr}
 	for i, one := range exceptions {
 		except, err := netip.ParsePrefix(one)
 		if err != nil {
 			p.report(fmt.Sprintf("%s.except[%d]", field, i), "InvalidCIDR", "%q is not a range of addresses, so nothing of %s is selected: correct it", one, text)
-			return nil, false
+			return Range{}, false
 		}
-		set.RemovePrefix(except)
+		out.Except = append(out.Except, except)
 	}
-	out, err := set.IPSet()
-	return out, err == nil
+	return out, true
 }
 
 // portFacts are a port of any kind of policy.
@@ -355,6 +404,7 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 		return false
 	case in.port.Type == intstr.String:
 		r.Named = append(r.Named, portName{in.port.StrVal, out.Protocol})
+		p.cost++
 		return true
 	default:
 		if out.From, out.To, ok = p.between(field, &in.port.IntVal, in.end); !ok {
@@ -362,6 +412,7 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 		}
 	}
 	r.Ports = append(r.Ports, out)
+	p.cost += out.matches()
 	return true
 }
 

@@ -44,7 +44,7 @@ func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")
 	out := NewTables(e, t.node, attachments)
-	out.stretched = t.stretched
+	out.stretched, out.bounds = t.stretched, t.bounds
 	namespaces := map[string]bool{"": true} // policies of the whole cluster are under this one
 	for _, pod := range pods {
 		f, ok := t.Pods.Get(pod)

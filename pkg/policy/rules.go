@@ -24,7 +24,7 @@ func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.P
 		for i, rule := range facts.Rules {
 			key := RuleKey{Policy: k, Direction: Direction(d), Index: i}
 			switch {
-			case rule.Void:
+			case rule.Void || rule.Folded:
 			case len(rule.Relative) == 0:
 				out = append(out, key)
 			default:
@@ -53,6 +53,7 @@ func (t *Tables) appliedNamespaces(k Key, r *derive.Reader) []string {
 type ruleFacts struct {
 	RuleFacts
 	Rank     Rank
+	Blocks   []netip.Prefix // of both families, sorted, none within another
 	Services []derive.Object
 	Meaning  uint64
 	Keep     bool // of known connections
@@ -60,9 +61,13 @@ type ruleFacts struct {
 
 // meaning is a hash of what a rule selects and does.
 func (f ruleFacts) meaning() uint64 {
-	f.Log, f.Name, f.LogLabel = false, "", ""
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%+v", f)
+	// The text is fixed, and not that of the struct: connections remember what is made of it over an upgrade.
+	fmt.Fprintf(h, "{RuleFacts:{Action:%v Void:%v AppliedTo:%+v AnyPeer:%v Peers:%+v ClusterSet:%+v Relative:%+v Nodes:%+v ",
+		f.Action, f.Void, f.AppliedTo, f.AnyPeer, f.Peers, f.ClusterSet, f.Relative, f.Nodes)
+	fmt.Fprintf(h, "Blocks:%+v Services:%+v Names:%+v AnyPort:%v Ports:%+v Named:%+v ICMP:%+v IGMP:%+v ",
+		f.Blocks, f.RuleFacts.Services, f.Names, f.AnyPort, f.Ports, f.Named, f.ICMP, f.IGMP)
+	fmt.Fprintf(h, "Log:false Name: LogLabel:} Rank:%v Services:%+v Meaning:0 Keep:false}", f.Rank, f.Services)
 	return h.Sum64()
 }
 
@@ -76,13 +81,18 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		return ruleFacts{}, nil
 	}
 	f := facts.Rules[k.Index]
+	if t.isOver(k, r) {
+		if f = f.beyond(); f.Void {
+			return ruleFacts{}, nil
+		}
+	}
 	understood := true
 	report := func(field, reason, format string, args ...any) {
 		problems = append(problems, problem.Problem{Object: k.Policy.problem(), Field: fmt.Sprintf("spec.%s[%d]%s", k.Direction, k.Index, field), Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	out = ruleFacts{RuleFacts: f, Rank: policy.rank(k.Index, f.Action)}
-	out.AppliedTo, out.Peers = nil, nil
-	var blocks netipx.IPSetBuilder
+	out.AppliedTo, out.Peers, out.Ranges, out.Cost = nil, nil, nil, 0
+	ranges := f.Ranges
 	expand := func(list []Selector, field string) (selectors []Selector) {
 		for _, s := range list {
 			if s.Group == "" {
@@ -96,9 +106,7 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 			selectors = append(selectors, m.Selectors...)
 			if field == "" { // peers
 				understood = understood && m.Known && !m.Broken
-				for _, b := range m.Blocks {
-					blocks.AddPrefix(b)
-				}
+				ranges = append(slices.Clip(ranges), m.Ranges...)
 			}
 		}
 		return selectors
@@ -108,10 +116,19 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 	for _, n := range f.Relative {
 		out.Peers = append(out.Peers, t.relative(n, k.For, r)...)
 	}
-	for _, b := range f.Blocks {
-		blocks.AddPrefix(b)
+	out.Blocks = prefixes(ranges)
+	if bound := t.bounds.of(k.Policy.Namespace); len(out.Blocks) > bound { // by groups
+		problems = append(problems, tooLarge(k.Policy.problem(), k.field(), 1,
+			fmt.Sprintf("the groups that a rule names may have %d ranges together", bound)))
+		if f = f.beyond(); f.Void {
+			return ruleFacts{}, problems
+		}
+		out.RuleFacts, out.Rank, out.Blocks = f, policy.rank(k.Index, f.Action), nil
+		out.AppliedTo, out.Peers, out.Cost = expand(slices.Concat(policy.AppliedTo, f.AppliedTo), ".appliedTo"), nil, 0
 	}
-	t.nodeBlocks(k.Policy.Kind, f.Nodes, &blocks, r)
+	if len(f.Nodes) > 0 {
+		out.Blocks = t.withNodes(k.Policy.Kind, f.Nodes, out.Blocks, r)
+	}
 	if len(f.ClusterSet) > 0 {
 		published, _ := derive.Get(r, t.publishing, "")
 		switch {
@@ -135,9 +152,6 @@ func (t *Tables) resolve(k RuleKey, r *derive.Reader) (out ruleFacts, problems [
 		out.AnyPeer = true
 	}
 	out.Peers, out.Services = sorted(out.Peers, Selector.Compare), sorted(out.Services, derive.Object.Compare)
-	if set, err := blocks.IPSet(); err == nil {
-		out.Blocks = set.Prefixes()
-	}
 	out.Meaning, out.Keep = out.meaning(), policy.Keep
 	return out, problems
 }
@@ -169,8 +183,12 @@ func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Sele
 	return []Selector{{Namespaces: strings.Join(same, ","), Pods: n.Pods}}
 }
 
-// nodeBlocks adds the addresses of the Nodes that label selectors in text form select.
-func (t *Tables) nodeBlocks(kind Kind, selectors []string, blocks *netipx.IPSetBuilder, r *derive.Reader) {
+// withNodes adds the addresses of the Nodes that label selectors in text form select.
+func (t *Tables) withNodes(kind Kind, selectors []string, to []netip.Prefix, r *derive.Reader) []netip.Prefix {
+	var blocks netipx.IPSetBuilder
+	for _, b := range to {
+		blocks.AddPrefix(b)
+	}
 	for _, text := range selectors {
 		p, err := t.parse(Selector{Pods: text})
 		if err != nil {
@@ -184,6 +202,11 @@ func (t *Tables) nodeBlocks(kind Kind, selectors []string, blocks *netipx.IPSetB
 			}
 		}
 	}
+	set, err := blocks.IPSet()
+	if err != nil { // its only error is an invalid range
+		return to
+	}
+	return set.Prefixes()
 }
 
 // rank is that of a rule of a policy.
@@ -194,7 +217,8 @@ func (f Facts) rank(index int, a Action) Rank {
 	return Rank{f.Stage, f.TierPriority, f.Priority, index, a}
 }
 
-func (t *Tables) rule(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
+// draft is a rule as it would be if it were alone.
+func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
 	f, ok := derive.Get(r, t.resolved, k)
 	if !ok {
 		return Rule{}, nil

@@ -119,7 +119,7 @@ func SpanFactsOf(p *corev1.Pod) PodFacts {
 
 // NewSpans adds the tables to an engine.
 func NewSpans(e *derive.Engine) *Spans {
-	t := &Tables{texts: map[Selector]parsed{}}
+	t := &Tables{bounds: DefaultBounds, texts: map[Selector]parsed{}}
 	s := &Spans{Tables: t}
 	t.sources(e)
 	for _, unused := range []interface{ Loaded() }{t.Nodes, t.LabelIdentities, t.PodAddresses, t.Learned, t.Policies[NetworkPolicy]} {

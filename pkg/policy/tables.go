@@ -137,6 +137,7 @@ type Tables struct {
 	attachmentsOf *derive.Index[derive.Object, derive.Name, Attachment]
 
 	node      string
+	bounds    Bounds
 	stretched bool
 	texts     map[Selector]parsed // of the evaluating goroutine
 
@@ -154,6 +155,14 @@ type Tables struct {
 	subjects  [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
 	byPolicy  *derive.Index[Key, Identity, Applied]
 	active    *derive.Table[Key, Facts]
+	activeIn  *derive.Index[derive.Name, Key, Facts]    // by Namespace
+	budgets   *derive.Table[derive.Name, []RuleKey]     // of Namespaces: the rules beyond their bounds
+	drafts    *derive.Table[RuleKey, Rule]              // Rules if they were alone
+	sizes     *derive.Table[RuleKey, size]              // of drafts
+	sizesIn   *derive.Index[derive.Name, RuleKey, size] // by Namespace
+	shares    *derive.Table[derive.Name, []cut]         // of Namespaces
+	crowds    *derive.Index[crowd, RuleKey, size]
+	crowded   *derive.Table[crowd, []cut]
 	instances *derive.Table[Key, []RuleKey]
 	resolved  *derive.Table[RuleKey, ruleFacts]
 	peers     *derive.Table[Selector, []Identity]
@@ -205,7 +214,7 @@ func (t *Tables) Stretched() *Tables {
 // NewTables adds the tables of the Node of this name to an engine. attachments are the interfaces of its Pods; nil
 // means that there are none.
 func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
-	t := &Tables{node: node, texts: map[Selector]parsed{}}
+	t := &Tables{node: node, bounds: DefaultBounds, texts: map[Selector]parsed{}}
 	t.sources(e)
 	t.identities(e)
 	t.attachedTables(e, attachments)
@@ -302,6 +311,8 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.LocalVersions = derive.NewTable(e, "policy-versions", t.versionOf, derive.KeysOf(t.active))
 	t.instances = derive.NewTable(e, "rule-instances", t.ruleKeys, derive.KeysOf(t.active))
 	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
+	t.activeIn = derive.NewIndex(t.active, "namespace", func(k Key, _ Facts) []derive.Name { return inNamespace(k) })
+	t.budgets = derive.NewTable(e, "policy-budgets", t.budget, derive.KeysOfIndex(t.activeIn))
 	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys)
 	selectors := derive.NewIndex(t.resolved, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
@@ -328,11 +339,25 @@ func (t *Tables) policies(e *derive.Engine) {
 		}
 		return out
 	})
-	t.Rules = derive.NewTable(e, "policy-rules", t.rule, keys)
+	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, keys)
+	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.drafts))
+	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
+	t.shares = derive.NewTable(e, "policy-shares", t.share, derive.KeysOfIndex(t.sizesIn))
+	t.crowds = derive.NewIndex(t.sizes, "crowd", func(_ RuleKey, s size) []crowd { return []crowd{s.crowd()} })
+	t.crowded = derive.NewTable(e, "crowded-rules", t.crowding, derive.KeysOfIndex(t.crowds))
+	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOf(t.drafts))
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.address,
 		derive.KeysOfIndex(t.byIP), derive.KeysOfIndex(t.attachmentsAt), derive.KeysOfIndex(t.remoteAt))
+}
+
+// inNamespace is the Namespace of a policy that has one.
+func inNamespace(k Key) []derive.Name {
+	if k.Namespace == "" {
+		return nil
+	}
+	return []derive.Name{derive.Name(k.Namespace)}
 }
 
 func labelsOfNamespace(_ derive.Object, text string) []label {
@@ -373,6 +398,9 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	namespace, known := derive.Get(r, t.Namespaces, derive.Object{Name: k.Namespace})
 	if !known {
 		return "", nil // until the watch of Namespaces has brought it: nothing that selects can be decided
+	}
+	if pod.Labels == tooManyLabels {
+		return "", manyLabels(k)
 	}
 	if pod.Account != "" {
 		if named, _ := derive.Get(r, t.accounts, derive.Object{Namespace: k.Namespace, Name: pod.Account}); named {
@@ -503,6 +531,9 @@ func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem
 	f, _ := derive.Get(r, t.Policies[k.Kind], k.object())
 	if k.Kind == AntreaClusterNetworkPolicy || k.Kind == AntreaNetworkPolicy {
 		f = t.tier(f, k, r)
+	}
+	if t.bounds != DefaultBounds { // to those facts keep already
+		f = f.bounded(k.problem(), t.bounds.of(k.Namespace))
 	}
 	return f, f.Problems
 }

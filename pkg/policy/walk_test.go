@@ -32,16 +32,27 @@ type world struct {
 	attachments *derive.Source[derive.Name, Attachment]
 }
 
+// walkLimits are bounds that walks meet often, which the evaluator keeps to as well.
+var (
+	walkLimits = policytest.Limits{Policy: 40, Wide: 48, Namespace: 60, Rules: 7}
+	walkBounds = func() Bounds {
+		b := DefaultBounds
+		b.Policy, b.Wide, b.Namespace, b.Rules = walkLimits.Policy, walkLimits.Wide, walkLimits.Namespace, walkLimits.Rules
+		return b
+	}()
+)
+
 func newWorld(seed uint64) *world {
 	w := &world{engine: derive.New()}
 	w.attachments = derive.NewSource[derive.Name, Attachment](w.engine, "attachments")
 	w.attachments.Loaded()
-	w.Tables = NewTables(w.engine, "node-1", w.attachments).Stretched()
+	w.Tables = NewTables(w.engine, "node-1", w.attachments).Stretched().Bounded(walkBounds)
 	w.Loaded()
 	here, far := policytest.TwoRanges()
 	watch := w.hears()
 	watch.Attached = func(port string, a policytest.Attached) { w.attachments.Set(derive.Name(port), attachmentOf(a)) }
 	w.Walk = policytest.NewWalk(seed, map[string][]netip.Addr{"node-1": here, "node-2": far}, watch)
+	w.Limits = walkLimits
 	return w
 }
 
@@ -227,14 +238,24 @@ func (w *world) checkAttached(t *testing.T, what string, answers map[string]int)
 func TestWalk(t *testing.T) {
 	w := newWorld(*walkSeed)
 	asked, denied, answers := 0, 0, map[string]int{}
+	left, widened := 0, 0
 	for step := range *walkSteps {
 		what := w.Step()
 		w.engine.Pass()
+		for _, row := range w.active.All() {
+			for _, r := range slices.Concat(row.Value.Ingress.rules(), row.Value.Egress.rules()) {
+				if r.Over && r.Void {
+					left++
+				} else if r.Over {
+					widened++
+				}
+			}
+		}
 		w.checkAttached(t, what, answers)
 		a, d := w.ask(t, 20, answers)
 		asked, denied = asked+a, denied+d
 		e := derive.New()
-		fresh := NewTables(e, "node-1", attachmentsOf(e, w.Cluster)).Stretched()
+		fresh := NewTables(e, "node-1", attachmentsOf(e, w.Cluster)).Stretched().Bounded(walkBounds)
 		fill(fresh, w.Cluster)
 		e.Pass()
 		if diff := cmp.Diff(text(fresh), text(w.Tables)); diff != "" {
@@ -253,10 +274,13 @@ func TestWalk(t *testing.T) {
 	if answers["nothing known"] < 100 || answers["known"] < 100 {
 		t.Error("interfaces were all of known Pods, or none was: the walk is too tame")
 	}
+	if left == 0 || widened == 0 || len(w.budgets.All()) == 0 && *walkSteps > 1000 {
+		t.Errorf("beyond bounds %d rules were left out and %d widened: the walk is too tame", left, widened)
+	}
 	if answers["Reject"] == 0 {
 		t.Error("no connection was rejected: the walk is too tame")
 	}
-	t.Logf("%d questions, %v", asked, answers)
+	t.Logf("%d questions, %v; beyond bounds %d rules left out, %d widened", asked, answers, left, widened)
 }
 
 // text has names for numbers of identities, which need not be the same in both where two want one.

@@ -56,7 +56,7 @@ func before(a, b decision) int {
 
 // Judge says what becomes of a connection that enters a Pod or, with egress, leaves it: Allow, Drop or Reject.
 func (c Cluster) Judge(pod *corev1.Pod, egress bool, conn Connection) string {
-	a := asked{c, pod, egress, conn, conn.From}
+	a := asked{c, pod, egress, conn, conn.From, c.beyond(pod.Spec.NodeName, pod.Namespace)}
 	if egress {
 		a.peer = conn.To
 	}
@@ -76,7 +76,7 @@ func (c Cluster) Judge(pod *corev1.Pod, egress bool, conn Connection) string {
 	if action := first(0, 252); action != "" && action != pass {
 		return action
 	}
-	if allowed, isolated := c.networkPolicies(pod, egress, conn); isolated {
+	if allowed, isolated := c.networkPolicies(pod, egress, conn, a.over); isolated {
 		if allowed {
 			return allow
 		}
@@ -95,6 +95,13 @@ type asked struct {
 	egress bool
 	conn   Connection
 	peer   netip.Addr
+	over   map[ruleOf]bool // the rules beyond a limit
+}
+
+// beyondLimit says whether a rule is beyond a limit; it then denies everything if widened.
+func (a asked) beyondLimit(kind int, namespace, name string, index int) (widened, over bool) {
+	widened, over = a.over[ruleOf{kind, namespace, name, a.egress, index}]
+	return widened, over
 }
 
 // in says whether labels selectors select a Pod; nil selects all.
@@ -131,7 +138,7 @@ func (c Cluster) tierOf(name string) (int, bool) {
 
 // antrea are the decisions of Antrea-native policies.
 func (a asked) antrea() (out []decision) {
-	add := func(namespace string, spec *crdv1beta1.PolicySpec) {
+	add := func(kind int, namespace, name string, spec *crdv1beta1.PolicySpec) {
 		tier, known := a.tierOf(spec.Tier)
 		rules := spec.Ingress
 		if a.egress {
@@ -145,16 +152,26 @@ func (a asked) antrea() (out []decision) {
 			if !known && (d.action == allow || d.action == pass) {
 				continue
 			}
+			widened, over := a.beyondLimit(kind, namespace, name, i)
+			if over {
+				if d.action == pass {
+					d.action = drop
+				}
+				if widened && a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) {
+					out = append(out, d)
+				}
+				continue
+			}
 			if a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) && a.antreaPeers(namespace, &r, d.action) && a.antreaPorts(&r) {
 				out = append(out, d)
 			}
 		}
 	}
 	for _, p := range a.Antrea {
-		add(p.Namespace, &p.Spec)
+		add(kindAntrea, p.Namespace, p.Name, &p.Spec)
 	}
 	for _, p := range a.AntreaCluster {
-		add("", &p.Spec)
+		add(kindAntreaCluster, "", p.Name, &p.Spec)
 	}
 	return out
 }
@@ -164,21 +181,24 @@ func (a asked) unknown() bool {
 	if a.egress || a.conn.ClusterSet != 1<<24-1 {
 		return false
 	}
-	about := func(namespace string, spec *crdv1beta1.PolicySpec) bool {
+	about := func(kind int, namespace, name string, spec *crdv1beta1.PolicySpec) bool {
 		_, known := a.tierOf(spec.Tier)
+		index := -1
 		return slices.ContainsFunc(spec.Ingress, func(r crdv1beta1.Rule) bool {
+			index++
+			_, over := a.beyondLimit(kind, namespace, name, index)
 			void := !known && (string(r.Action) == allow || string(r.Action) == pass)
-			return !void && a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) &&
+			return !void && !over && a.applied(namespace, slices.Concat(spec.AppliedTo, r.AppliedTo)) &&
 				slices.ContainsFunc(r.From, func(p crdv1beta1.Peer) bool { return p.Scope == crdv1beta1.ScopeClusterSet })
 		})
 	}
 	for _, p := range a.Antrea {
-		if about(p.Namespace, &p.Spec) {
+		if about(kindAntrea, p.Namespace, p.Name, &p.Spec) {
 			return true
 		}
 	}
 	for _, p := range a.AntreaCluster {
-		if about("", &p.Spec) {
+		if about(kindAntreaCluster, "", p.Name, &p.Spec) {
 			return true
 		}
 	}
@@ -443,9 +463,19 @@ func (a asked) cluster() (out []decision) {
 			continue
 		}
 		tier := map[npv1alpha2.Tier]int{"Admin": 251, "Baseline": 254}[p.Spec.Tier]
+		within := func(i int, action string) bool {
+			widened, over := a.beyondLimit(kindCluster, "", p.Name, i)
+			if widened && action == pass {
+				action = drop
+			}
+			if widened {
+				out = append(out, decision{tier, float64(p.Spec.Priority), i, action})
+			}
+			return !over
+		}
 		if a.egress {
 			for i, r := range p.Spec.Egress {
-				if a.clusterTo(r.To) && a.protocols(r.Protocols) {
+				if within(i, actions[r.Action]) && a.clusterTo(r.To) && a.protocols(r.Protocols) {
 					out = append(out, decision{tier, float64(p.Spec.Priority), i, actions[r.Action]})
 				}
 			}
@@ -453,7 +483,7 @@ func (a asked) cluster() (out []decision) {
 		}
 		for i, r := range p.Spec.Ingress {
 			other := a.At(a.peer)
-			if other != nil && slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
+			if within(i, actions[r.Action]) && other != nil && slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
 				return a.selected(other, p.Namespaces, p.Pods)
 			}) && a.protocols(r.Protocols) {
 				out = append(out, decision{tier, float64(p.Spec.Priority), i, actions[r.Action]})

@@ -25,6 +25,8 @@ type Cluster struct {
 	AskedNode string
 	Attached  map[string]Attached
 	Others
+	// Limits are the bounds of policies; there are none without.
+	Limits Limits
 }
 
 // Connection is the first packet of a connection, after a Service's endpoint was chosen.
@@ -186,23 +188,29 @@ func (c Cluster) Allows(pod *corev1.Pod, egress bool, conn Connection) bool {
 }
 
 // networkPolicies says whether NetworkPolicies isolate a Pod, and whether they allow a connection.
-func (c Cluster) networkPolicies(pod *corev1.Pod, egress bool, conn Connection) (allowed, isolated bool) {
+func (c Cluster) networkPolicies(pod *corev1.Pod, egress bool, conn Connection, beyond map[ruleOf]bool) (
+	allowed, isolated bool,
+) {
+	over := func(p *networkingv1.NetworkPolicy, index int) bool {
+		_, over := beyond[ruleOf{kindNetworkPolicy, p.Namespace, p.Name, egress, index}]
+		return over
+	}
 	for _, p := range c.Policies {
 		if p.Namespace != pod.Namespace || !selects(p.Spec.PodSelector, pod.Labels) {
 			continue
 		}
 		if !egress && has(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
 			isolated = true
-			for _, r := range p.Spec.Ingress {
-				if c.peers(p.Namespace, r.From, conn.From) && c.ports(r.Ports, conn) {
+			for i, r := range p.Spec.Ingress {
+				if !over(p, i) && c.peers(p.Namespace, r.From, conn.From) && c.ports(r.Ports, conn) {
 					return true, true
 				}
 			}
 		}
 		if egress && has(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
 			isolated = true
-			for _, r := range p.Spec.Egress {
-				if c.peers(p.Namespace, r.To, conn.To) && c.ports(r.Ports, conn) {
+			for i, r := range p.Spec.Egress {
+				if !over(p, i) && c.peers(p.Namespace, r.To, conn.To) && c.ports(r.Ports, conn) {
 					return true, true
 				}
 			}
