@@ -51,6 +51,7 @@ func (p *policed) followConcerns() {
 		}
 		p.wantLook = p.wantLook || c.Look
 	})
+}
 
 // Ranges of Pods, with addresses that the policies of policytest name, and what else packets come from and go to.
 var (
