@@ -112,7 +112,11 @@ func printWhy(w io.Writer, y api.Why, traced bool) error {
 				identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
 			}
 			t.add("    Pod:", s.Pod+", identity "+or(identity, "not known yet"))
-			if s.Peer != "" {
+			switch s.Peer {
+			case "":
+			case api.UnknownPod:
+				t.add("    peer:", "unknown Pod")
+			default:
 				t.add("    peer:", "identity "+s.Peer)
 			}
 			t.add("    policies:", or(strings.Join(s.Policies, ", "), "none applies"))

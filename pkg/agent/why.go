@@ -179,6 +179,9 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 		s.Pod, s.Node, s.Here, s.Allowed = own.Name, own.Node, true, !a.tables.policies.MaySelect(nil, namespaceOf(own.Name))
 		s.Reason = "nothing is known of its Pod: where policies could select a Pod of its Namespace nothing is allowed"
 		return s
+	case own.facts == nil && a.tables.policies.IsUnknownPod(own.ip):
+		s.Reason = fmt.Sprintf("%s is in a podCIDR of Node %s, and no Pod with it is known: that Node judges for it", own.ip, own.Node)
+		return s
 	case own.facts == nil:
 		s.Reason = fmt.Sprintf("%s is no Pod of this cluster: no policy judges for it", own.ip)
 		return s
@@ -189,7 +192,9 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 		tables = elsewhere()
 	}
 	h := tables.Why(own.pod, d, c)
-	s.Identity, s.Peer = string(h.Identity), string(h.Peer)
+	if s.Identity, s.Peer = string(h.Identity), string(h.Peer); h.UnknownPeer {
+		s.Peer = api.UnknownPod
+	}
 	if s.Here {
 		s.Number = h.Number
 	}
@@ -245,6 +250,9 @@ func reason(d policy.Direction, h policy.Half) string {
 			ports = strings.Join(h.Text.Ports, ", ")
 		}
 		word := map[policy.Direction]string{policy.Ingress: "from", policy.Egress: "to"}[d]
+		if h.UnknownPeer && h.Action != policy.Allow && h.Action != policy.Pass {
+			peers += ", and unknown Pods"
+		}
 		return fmt.Sprintf("%s of %s: %s %s, %s", h.Action, h.Rule, word, peers, ports)
 	case h.Stage == policy.NetworkPolicies:
 		return "NetworkPolicies isolate the Pod for " + d.String() + ", and none of their rules allows it"
@@ -435,6 +443,11 @@ func (a *Agent) endAt(ip netip.Addr) whyEnd {
 	case len(claims) > 0:
 		e.note = fmt.Sprintf("the status of %v has %s, which the Pod's Node cannot have (podCIDRs): "+
 			"for policies it is none of these Pods", claims, ip)
+		return e
+	case a.tables.policies.IsUnknownPod(ip):
+		e.Node = a.tables.policies.NodeAt(ip)
+		e.note = fmt.Sprintf("%s is that of an unknown Pod: it is in a podCIDR of Node %s, and no Pod with it is known. "+
+			"Rules that deny Pods by their labels deny it, and no rule allows it by labels", ip, e.Node)
 		return e
 	}
 	p, _ := a.tables.peering.Get(self)

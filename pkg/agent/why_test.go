@@ -100,6 +100,10 @@ func TestWhy(t *testing.T) {
 		{name: "by address", query: "from=" + a.web.IPs[0].Addr().String() + "&to=" + a.db.IPs[0].Addr().String() + "&port=5432", want: []string{"allowed, traced; allowed, traced"}},
 		{name: "from the world", query: "from=198.51.100.7&to=default/db&port=5432", want: []string{"nothing; allowed, traced"}},
 		{name: "from a range", query: "from=203.0.113.0/24&to=default/db&port=5432", want: []string{"nothing; denied, traced"}},
+		{
+			name: "from an unknown Pod", query: "from=10.11.2.77&to=default/db&port=5432",
+			want: []string{"nothing; denied, traced"}, reasons: []string{"10.11.2.77 is in a podCIDR of Node node-2, and no Pod with it is known"},
+		},
 		{name: "from the Node", query: "from=" + selfGateway + "&to=default/db&port=1", want: []string{"nothing; allowed, traced"}, reasons: []string{"for the kubelet's probes"}},
 		{
 			name: "by a Service", query: "from=default/web&to=default/store",

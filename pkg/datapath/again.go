@@ -172,6 +172,7 @@ func (t *Tables) WatchPolicies(changed func()) {
 	p.numbers.Watch(func([]derive.Change[policy.RuleKey, uint32]) { changed() })
 	p.judged.Watch(func([]derive.Change[policy.Identity, flow.Entries]) { changed() })
 	p.addresses.Watch(func([]derive.Change[policy.Addr, flow.Entries]) { changed() })
+	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
 	p.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
 }
@@ -343,7 +344,7 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 			peer := s.in.PeerAt(d, ends[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {
 				peer, c.ClusterSet = n, n&^remote // of which rules name others than before, if they do
-			} else if peer == 0 {
+			} else if peer == 0 || peer == policy.UnknownPod && d == policy.Ingress && s.pods[ends[other]].identity != 0 {
 				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
 			}
 			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {

@@ -36,6 +36,9 @@ func TestGolden(t *testing.T) {
 	servers.toServers(about(policy.Reject, "app=server"))
 	servers.publish(map[netip.Addr]string{nearPod: "app=server", farPod: "app=c"})
 	servers.engine.Pass()
+	unknown := unknownSources()
+	unknown.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true})
+	unknown.engine.Pass()
 	kept := reaching()
 	transit := map[string]map[flow.Owner]flow.Entries{"east1": mustPlan(t, kept.state(t, "east", 1)), "east3": mustPlan(t, kept.state(t, "east", 3))}
 	policies := func(s *sources) (out []flow.Owner) {
@@ -66,6 +69,7 @@ func TestGolden(t *testing.T) {
 		{"transit-gateway", transit["east3"], []flow.Owner{PeerOwner("west"), NodeOwner("node-2")}},
 		{"stretched", stretched.held, append(policies(stretched), PodOwner("pod1-a1b2c3"), PeerOwner("east"))},
 		{"servers", servers.held, policies(servers)},
+		{"unknown-pods", unknown.held, policies(unknown)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var e flow.Entries

@@ -74,8 +74,8 @@ type podIdentity struct {
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns that of the Pod at a port. While it is not known it is none, or in a Namespace with policies the one that
-// is denied everything: a Pod starts closed.
+// identity returns that of the Pod at a port. While it is not known it is that of unknown Pods where a rule denies these, or in
+// a Namespace with policies the one that is denied everything: a Pod starts closed.
 func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.Policy == nil {
 		return podIdentity{}
@@ -84,8 +84,11 @@ func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdenti
 	i := attached.Identity
 	if i == "" {
 		out := podIdentity{clusterSet: policy.UnknownClusterSet}
-		if t.Policy.MaySelect(r, pod.Namespace) {
+		switch {
+		case t.Policy.MaySelect(r, pod.Namespace):
 			out.number = unknownIdentity
+		case t.Policy.DeniesUnknown(r):
+			out.number = policy.UnknownPod
 		}
 		return out
 	}
@@ -137,6 +140,7 @@ type policyFlows struct {
 	defaults     *derive.Table[policy.Identity, [2]uint32]
 	judged       *derive.Table[policy.Identity, flow.Entries]
 	addresses    *derive.Table[policy.Addr, flow.Entries]
+	unknown      *derive.Table[policy.PodRange, flow.Entries]
 	clauses      *derive.Table[clause, flow.Entries]
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
 	rechecks     *derive.Source[Recheck, bool]
@@ -168,6 +172,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
 	p.addresses = derive.NewTable(e, "address-flows", p.addressFlows, derive.KeysOf(in.Addresses))
+	p.unknown = derive.NewTable(e, "unknown-pod-flows", p.unknownFlows, derive.KeysOf(in.PodRanges))
 	p.clauses = derive.NewTable(e, "clauses", p.clauseFlows, derive.KeysOfIndex(p.members))
 	p.verdicts = derive.NewTable(e, "verdicts", p.verdictFlows, complete)
 	p.naming = derive.NewIndex(in.Rules, "naming", namedSubjects)
@@ -183,6 +188,7 @@ func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readab
 const (
 	judgedPrefix  = "identity "
 	addressPrefix = "address "
+	rangePrefix   = "pod-range "
 	clausePrefix  = "clause "
 	rulePrefix    = "rule "
 	againPrefix   = "again "
@@ -196,6 +202,7 @@ func policyOwner(prefix string, name any) flow.Owner {
 
 func judgedOwner(i policy.Identity) flow.Owner { return policyOwner(judgedPrefix, i) }
 func addressOwner(a policy.Addr) flow.Owner    { return policyOwner(addressPrefix, a) }
+func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner(rangePrefix, p) }
 func clauseOwner(c clause) flow.Owner          { return policyOwner(clausePrefix, c) }
 func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner(rulePrefix, k) }
 func againOwner(c Recheck) flow.Owner          { return policyOwner(againPrefix, c) }
@@ -209,6 +216,10 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 	case addressPrefix:
 		if a, err := netip.ParseAddr(name); err == nil {
 			e, _ = p.addresses.Get(policy.Addr{Addr: a})
+		}
+	case rangePrefix:
+		if r, err := netip.ParsePrefix(name); err == nil {
+			e, _ = p.unknown.Get(policy.PodRange{Prefix: r})
 		}
 	case clausePrefix:
 		e, _ = p.clauses.Get(clauseOf(name))
@@ -232,6 +243,7 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 func (p *policyFlows) watch(changed func(flow.Owner)) {
 	watch(p.judged, func(i policy.Identity) { changed(judgedOwner(i)) })
 	watch(p.addresses, func(a policy.Addr) { changed(addressOwner(a)) })
+	watch(p.unknown, func(r policy.PodRange) { changed(rangeOwner(r)) })
 	watch(p.clauses, func(c clause) { changed(clauseOwner(c)) })
 	watch(p.verdicts, func(k policy.RuleKey) { changed(ruleOwner(k)) })
 	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
@@ -242,6 +254,7 @@ func (p *policyFlows) watch(changed func(flow.Owner)) {
 func (p *policyFlows) owners(out *[]flow.Owner) {
 	owners(out, p.judged, judgedOwner)
 	owners(out, p.addresses, addressOwner)
+	owners(out, p.unknown, rangeOwner)
 	owners(out, p.clauses, clauseOwner)
 	owners(out, p.verdicts, ruleOwner)
 	owners(out, p.again, againOwner)
@@ -306,19 +319,40 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 
 // addressFlows say whose an address is.
 func (p *policyFlows) addressFlows(a policy.Addr, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	number, _ := derive.Get(r, p.in.Addresses, a)
-	if !a.Is4() || number == 0 {
+	h, _ := derive.Get(r, p.in.Addresses, a)
+	if !a.Is4() {
 		return e, nil
 	}
 	for d, s := range directions {
-		if policy.Direction(d) == policy.Ingress && number&remote != 0 {
-			continue // a client in another cluster is known by the tunnel's key
+		if h.Asked[d] { // not for ingress of a client in another cluster: that is known by the tunnel's key
+			e.Flows = append(e.Flows, s.isAt(normal, uint64(h.Number), host(a.Addr)))
 		}
-		e.Flows = append(e.Flows, flow.Flow{
-			Table: s.peers, Priority: normal,
-			Match:   flow.All(s.otherIP(host(a.Addr))),
-			Actions: flow.Do(flow.Load(s.other, uint64(number)), flow.Goto(s.stages[policy.Admin])),
-		})
+	}
+	return e, nil
+}
+
+// isAt says whose an address is.
+func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ...flow.Cond) flow.Flow {
+	return flow.Flow{
+		Table: d.peers, Priority: priority,
+		Match:   flow.All(append(more, d.otherIP(at))...),
+		Actions: flow.Do(flow.Load(d.other, number), flow.Goto(d.stages[policy.Admin])),
+	}
+}
+
+// unknownFlows make a podCIDR's addresses those of unknown Pods, but for the Node's own, in directions in which a rule denies
+// these. An address of a Pod that is known has a flow of its own. A sender that its port has told already is known.
+func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	in, _ := derive.Get(r, p.in.PodRanges, of)
+	if !of.Addr().Is4() {
+		return e, nil
+	}
+	for d, s := range directions {
+		if in.Denied[d] {
+			e.Flows = append(e.Flows,
+				s.isAt(last, policy.UnknownPod, of.Prefix, s.other.Is(0)),
+				flow.Flow{Table: s.peers, Priority: low, Match: flow.All(s.otherIP(host(in.Gateway))), Actions: flow.Do(flow.Goto(s.stages[policy.Admin]))})
+		}
 	}
 	return e, nil
 }

@@ -480,6 +480,9 @@ func TestPolicies(t *testing.T) {
 						continue
 					}
 					answers[q.want]++
+					if p.UnknownPod(q.connection.From) || p.UnknownPod(q.connection.To) {
+						answers["unknown Pod "+q.want]++
+					}
 					if err := p.ask(q); err != nil {
 						t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
 					}
@@ -504,7 +507,8 @@ func TestPolicies(t *testing.T) {
 				}
 			}
 			asked := answers[allowed] + answers[dropped] + answers[rejected]
-			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 || answers[allowed] < asked/10 || traced < asked/50 {
+			if asked < *walkSteps*2 || answers[dropped] < asked/10 || answers[rejected] < asked/1000 || answers[allowed] < asked/10 ||
+				answers["unknown Pod "+dropped] < asked/1000 || answers["unknown Pod "+allowed] < asked/1000 || traced < asked/50 {
 				t.Errorf("%v, %d traced: the walk is too tame", answers, traced)
 			}
 			if p.parts < asked / *walkParts / 20 || p.partsEnded < asked / *walkParts / 5 {

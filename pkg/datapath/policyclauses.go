@@ -22,7 +22,7 @@ type clause struct {
 	rank      policy.Rank
 	direction policy.Direction
 	kind      clauseKind
-	identity  uint32       // of appliedTo and peer; that of a Pod of another cluster is remote
+	identity  uint32       // of appliedTo and peer; that of a Pod of another cluster is remote; of a port of unknown Pods
 	to        netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
 	ports     portMask     // of port
 	service   derive.Object
@@ -81,6 +81,8 @@ func (c clause) String() string {
 		return text + fmt.Sprint(c.identity)
 	case c.to.IsValid():
 		return text + c.ports.String() + " of " + c.to.String()
+	case c.identity != 0:
+		return text + c.ports.String() + " of unknown"
 	}
 	return text + c.ports.String()
 }
@@ -109,7 +111,9 @@ func clauseOf(name string) (c clause) {
 		protocol, numbers, _ := strings.Cut(words[3], "/")
 		c.ports.protocol = corev1.Protocol(protocol)
 		_, _ = fmt.Sscanf(numbers, "%d/%d/%d/%d", &c.ports.value, &c.ports.mask, &c.ports.sourceValue, &c.ports.sourceMask)
-		if len(words) == 6 {
+		if len(words) == 6 && words[5] == "unknown" {
+			c.identity = policy.UnknownPod
+		} else if len(words) == 6 {
 			c.to, _ = netip.ParsePrefix(words[5])
 		}
 	default:
@@ -150,6 +154,9 @@ func (c clause) match(d direction) flow.Match {
 		conds := c.ports.conds()
 		if c.to.IsValid() {
 			conds = append(conds, flow.IPDst(c.to))
+		}
+		if c.identity != 0 {
+			conds = append(conds, d.other.Is(uint64(c.identity)))
 		}
 		return flow.All(conds...)
 	}
@@ -286,6 +293,11 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 				}
 			}
 		}
+	}
+	for _, protocol := range rule.UnknownPorts {
+		c := of(port)
+		c.ports, c.identity = portMask{protocol: protocol}, policy.UnknownPod
+		ports = append(ports, c)
 	}
 	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 && len(rule.Names) == 0 || !rule.AnyPort && len(ports) == 0 {
 		return nil

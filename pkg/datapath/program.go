@@ -155,7 +155,7 @@ const (
 )
 
 // unknownIdentity is that of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
-// nothing is allowed.
+// nothing is allowed. To policies of other Pods such a Pod, and one of another Node, is policy.UnknownPod.
 const unknownIdentity = 1<<24 - 1
 
 // remote is in sender and receiver where their number is one of the cluster set.
@@ -221,8 +221,8 @@ var bitFields = []bitField{
 	{"untranslated", untranslated, "it is between Pods of two clusters, and no Gateway translates it", []string{"1 yes"}},
 	{"forwarded", forwarded, "the host has forwarded it, and given it the address of its gateway port", []string{"1 yes"}},
 	{"outPort", outPort, "the port it will leave by", nil},
-	{"sender", sender, "identity of the Pod that sends", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
-	{"receiver", receiver, "identity of the Pod that receives", []string{"16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
+	{"sender", sender, "identity of the Pod that sends", []string{"16777214 an unknown Pod of this cluster, where a rule denies these", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
+	{"receiver", receiver, "identity of the Pod that receives", []string{"16777214 as sender", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
 	{"egressRule", egressRule, "rule that let it out of the Pod that sends", []string{"0 no policy was asked", "1 what is always allowed", "others the rule's meaning, hashed"}},
 	{"ingressRule", ingressRule, "rule that let it into the Pod that receives", []string{"as egressRule"}},
 	{"clusterSetID", clusterSetID, "number in the cluster set of the Pod that sends; the tunnel's key on the way to other clusters, with enableStretchedNetworkPolicy", []string{"0 no Pod", "16777215 not known yet"}},

@@ -299,6 +299,45 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 	})
+	t.Run("but one", func(t *testing.T) {
+		all := []Name{"a", "b", "c", "d", "e"}
+		for kept := uint32(1); kept <= 6; kept++ {
+			e, names, n := start(1, 6)
+			n.Except(kept)
+			for _, k := range all {
+				names.Set(k, 1)
+				e.Pass()
+			}
+			names.Delete("c")
+			e.Pass()
+			names.Set("c", 1)
+			e.Pass()
+			fresh, others, want := start(1, 6)
+			want.Except(kept)
+			for _, k := range all {
+				others.Set(k, 1)
+			}
+			fresh.Pass()
+			if diff := gocmp.Diff(want.All(), n.All()); diff != "" || len(n.All()) != len(all) {
+				t.Errorf("without %d: numbers (-from nothing +incremental):\n%s", kept, diff)
+			}
+			for _, row := range n.All() {
+				if row.Value == kept {
+					t.Errorf("%s has %d, which no key gets", row.Key, kept)
+				}
+			}
+		}
+		_, one, with := start(1, 1<<24)
+		_, two, without := start(1, 1<<24)
+		without.Except(1<<24 - 2)
+		one.Set("a", 1)
+		two.Set("a", 1)
+		with.engine.Pass()
+		without.engine.Pass()
+		if diff := gocmp.Diff(with.All(), without.All()); diff != "" {
+			t.Errorf("another number is kept, and so a has another one:\n%s", diff)
+		}
+	})
 	t.Run("too few", func(t *testing.T) {
 		e, names, n := start(5, 6)
 		for _, k := range []Name{"a", "b", "c"} {

@@ -24,6 +24,7 @@ type Numbers[K Key[K]] struct {
 	holder  map[uint64]K // by place: the number less the first
 	dirty   map[K]bool
 	without map[K]bool
+	kept    map[uint64]bool // places that no key gets
 }
 
 // NewNumbers adds a table of numbers for these keys, from first (at least 1) to last.
@@ -39,6 +40,16 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 	for _, k := range keys {
 		k.feed(func(k K) { n.dirty[k] = true }, func(int) {})
 	}
+	return n
+}
+
+// Except keeps a number from all keys, and returns the table. It is called before the first pass. The other keys have the same
+// numbers as without it.
+func (n *Numbers[K]) Except(number uint32) *Numbers[K] {
+	if number < n.first || uint64(number-n.first) >= n.size {
+		panic(fmt.Sprintf("derive: numbers %s have no %d", n.name, number))
+	}
+	n.kept = map[uint64]bool{uint64(number - n.first): true}
 	return n
 }
 
@@ -71,6 +82,9 @@ func (n *Numbers[K]) step() {
 	// The place may be wanted by those that stand right behind it.
 	for _, place := range left {
 		for at := n.next(place); ; at = n.next(at) {
+			if n.kept[at] {
+				continue
+			}
 			k, taken := n.holder[at]
 			if !taken {
 				break
@@ -106,6 +120,10 @@ func (n *Numbers[K]) next(place uint64) uint64 { return (place + 1) % n.size }
 func (n *Numbers[K]) insert(k K, placed map[K]uint32) {
 	at := n.wants(k)
 	for tried := uint64(0); tried < n.size; tried++ {
+		if n.kept[at] {
+			at = n.next(at)
+			continue
+		}
 		other, taken := n.holder[at]
 		if !taken || k.Compare(other) < 0 {
 			n.holder[at], placed[k] = k, n.first+uint32(at)

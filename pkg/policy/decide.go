@@ -24,6 +24,14 @@ type Connection struct {
 	ClusterSet uint32
 }
 
+// peer is the address of the other end.
+func (c Connection) peer(d Direction) netip.Addr {
+	if d == Egress {
+		return c.To
+	}
+	return c.From
+}
+
 // Protocols without ports of which rules may choose messages.
 const (
 	ProtocolICMP corev1.Protocol = "ICMP"
@@ -99,10 +107,7 @@ func (t *Tables) isStretched(i Identity, applied [Stages][]Key) bool {
 func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Key, c Connection) Step {
 	s := Step{Stage: stage, Policies: policies}
 	number, _ := t.Numbers.Get(identity)
-	peer := c.From
-	if d == Egress {
-		peer = c.To
-	}
+	peer := c.peer(d)
 	other := t.PeerAt(d, peer)
 	var rank Rank
 	for _, policy := range policies {
@@ -146,7 +151,8 @@ func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 			return (i.Type == Any || i.Type == int16(c.Port)) && (!i.Group.IsValid() || i.Group == c.To)
 		})
 	}
-	return slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p.contains(c) }) ||
+	return other == UnknownPod && slices.Contains(r.UnknownPorts, c.Protocol) ||
+		slices.ContainsFunc(r.Ports, func(p PortRange) bool { return p.contains(c) }) ||
 		slices.ContainsFunc(r.Targets, func(t Target) bool { return t.contains(c) && slices.Contains(t.IPs, c.To) })
 }
 

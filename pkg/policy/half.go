@@ -9,8 +9,10 @@ type Half struct {
 	Verdict
 	Identity Identity // of the Pod; none while its labels or those of its Namespace are not known
 	Number   uint32
-	Peer     Identity  // of the other end, none where that is no Pod that is known
-	Text     *RuleText // the rule that decided
+	Peer     Identity // of the other end, none where that is no Pod that is known
+	// UnknownPeer says that the other end is an unknown Pod.
+	UnknownPeer bool
+	Text        *RuleText // the rule that decided
 }
 
 // Why is Decide with what the verdict comes from.
@@ -18,12 +20,11 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	h := Half{Verdict: t.Decide(pod, d, c)}
 	h.Identity, _ = t.here.Get(pod)
 	h.Number, _ = t.Numbers.Get(h.Identity)
-	other := c.From
-	if d == Egress {
-		other = c.To
-	}
+	other := c.peer(d)
 	if c.ClusterSet != 0 {
 		h.Peer, _ = t.ClusterSetIdentity(c.ClusterSet)
+	} else if h.UnknownPeer = t.IsUnknownPod(other); h.UnknownPeer {
+		h.Peer = ""
 	} else if who, ok := t.OccupantAt(other); ok {
 		h.Peer = who.Identity
 	} else if d == Egress {

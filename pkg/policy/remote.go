@@ -59,21 +59,28 @@ func at(a netip.Addr, blocks ...RemotePods) (label string) {
 	return label
 }
 
-// remoteAddress is the number of the Pod of another cluster that has an address, where an egress rule asks for it.
-func (t *Tables) remoteAddress(a Addr, r *derive.Reader) uint32 {
+// remoteAddress is the Pod of another cluster that has an address, where an egress rule asks for it. No other cluster has
+// Pods in the podCIDRs of this one.
+func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
+	if t.nodeOf(r, a.Addr) != "" {
+		return Holder{}
+	}
 	var blocks []RemotePods
 	for _, row := range derive.List(r, t.remoteAt, a) {
 		blocks = append(blocks, row.Value)
 	}
 	l, _ := derive.Get(r, t.LabelIdentities, derive.Object{Name: at(a.Addr, blocks...)})
 	if l.ID == 0 || len(derive.List(r, t.namedServers, clusterSetNumber(l.ID))) == 0 {
-		return 0
+		return Holder{}
 	}
-	return Remote | l.ID
+	return Holder{Number: Remote | l.ID, Asked: [2]bool{Egress: true}}
 }
 
 // serverAt is the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
 func (t *Tables) serverAt(a netip.Addr) Identity {
+	if t.NodeAt(a) != "" {
+		return ""
+	}
 	var blocks []RemotePods
 	for _, k := range t.remoteAt.Keys(Addr{a}) {
 		pods, _ := t.PodAddresses.Get(k)
@@ -84,11 +91,14 @@ func (t *Tables) serverAt(a netip.Addr) Identity {
 }
 
 // PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by it, and
-// clients by the tunnel's key.
+// clients by the tunnel's key. Where a rule denies unknown Pods these have a number, too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
-	n, _ := t.Addresses.Get(Addr{a})
-	if d == Ingress && n&Remote != 0 {
-		return 0
+	h, ok := t.Addresses.Get(Addr{a})
+	switch {
+	case h.Asked[d]:
+		return h.Number
+	case !ok && t.deniesUnknownAt(d, a):
+		return UnknownPod
 	}
-	return n
+	return 0
 }

@@ -249,9 +249,12 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 		list, _ := derive.Get(r, t.remotePeers, s)
 		rule.ClusterSet, rule.Stretched = append(rule.ClusterSet, list...), true
 	}
+	if f.deniesUnknown(k.Direction) && len(f.Peers) > 0 {
+		rule.Peers = append(rule.Peers, UnknownPod) // which is the highest number
+	}
 	slices.Sort(rule.ClusterSet)
 	rule.ClusterSet = slices.Compact(rule.ClusterSet)
-	rule.Targets = t.targets(k.Direction, f, applied, peers, r)
+	rule.Targets, rule.UnknownPorts = t.targets(k.Direction, f, applied, peers, r), f.unknownPorts(k.Direction)
 	return rule, nil
 }
 

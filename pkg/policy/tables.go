@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -48,13 +50,15 @@ type Rule struct {
 	// addresses: a connection to a Service that has one of them is meant as well, whichever its endpoint.
 	Names []string
 	Asked []netip.Addr
-	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, or an end of Targets.
+	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, an end of Targets, or a port of an unknown Pod
+	// by a protocol of UnknownPorts.
 	AnyPort bool
 	Ports   []PortRange
 	ICMP    []ICMP
 	IGMP    []IGMP
 	// Targets are what the names of ports mean: each Pod that can be the destination gives a name its own number.
-	Targets []Target
+	Targets      []Target
+	UnknownPorts []corev1.Protocol
 	// Log says that connections that the rule decides are logged, with LogLabel; Name is that of the rule.
 	Log            bool
 	Name, LogLabel string
@@ -64,6 +68,12 @@ type Rule struct {
 type Target struct {
 	PortRange
 	IPs []netip.Addr // of both families
+}
+
+// Holder is the Pod that has an address.
+type Holder struct {
+	Number uint32  // of its identity
+	Asked  [2]bool // by direction: a rule asks for the address
 }
 
 // Applied are the policies that apply to an identity of this Node, by direction and stage, each sorted.
@@ -115,7 +125,7 @@ type Tables struct {
 	Attached *derive.Table[derive.Name, Attached]
 	// Identities are those of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
-	// Numbers are those of identities, from 1 to MaxIdentity, the same on this Node as long as a Pod has the labels.
+	// Numbers are those of identities, from 1 to MaxIdentity but UnknownPod, the same on this Node as long as a Pod has the labels.
 	Numbers *derive.Numbers[Identity]
 	// ClusterSetNumbers are those that the cluster set gives the identities of Pods of this Node.
 	ClusterSetNumbers *derive.Table[Identity, uint32]
@@ -126,9 +136,12 @@ type Tables struct {
 	// Priorities give each rank of Rules a number, the higher one to the rank that decides before the other. Both
 	// directions share them.
 	Priorities *derive.Order[Rank]
-	// Addresses are numbers of identities by the addresses of Pods, of those alone that a rule names. That of a Pod of another
-	// cluster, which egress rules name, is the cluster set's, with Remote; see PeerAt.
-	Addresses *derive.Table[Addr, uint32]
+	// Addresses are the Pods that rules ask for by their addresses: those that a rule names and, where a rule denies
+	// unknown Pods, all of this cluster. The number of a Pod of another cluster, which egress rules name, is the cluster
+	// set's, with Remote; see PeerAt.
+	Addresses *derive.Table[Addr, Holder]
+	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown Pod's.
+	PodRanges *derive.Table[PodRange, RangeOfPods]
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
 	LocalVersions *derive.Table[Key, Version]
 
@@ -167,6 +180,8 @@ type Tables struct {
 	resolved  *derive.Table[RuleKey, ruleFacts]
 	peers     *derive.Table[Selector, []Identity]
 	named     *derive.Index[Identity, Selector, []Identity]
+
+	denying *derive.Table[Direction, bool] // directions in which a rule denies unknown Pods
 
 	addressesOf *derive.Table[derive.Name, []netip.Addr] // by pattern
 
@@ -266,7 +281,7 @@ func (t *Tables) identities(e *derive.Engine) {
 	t.Identities = derive.NewTable(e, "pod-identities", t.identity, derive.KeysOf(t.Pods))
 	t.pods = derive.NewIndex(t.Identities, "identity", func(_ derive.Object, i Identity) []Identity { return []Identity{i} })
 	t.sets = derive.NewTable(e, "identities", setsOf, derive.KeysOfIndex(t.pods))
-	t.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods))
+	t.Numbers = derive.NewNumbers(e, "identity-numbers", 1, MaxIdentity, derive.KeysOfIndex(t.pods)).Except(UnknownPod)
 	t.byLabel = derive.NewIndex(t.sets, "label", labelsOf)
 
 	ofNode := derive.NewIndex(t.Pods, "here", func(k derive.Object, f PodFacts) []derive.Object {
@@ -339,6 +354,7 @@ func (t *Tables) policies(e *derive.Engine) {
 		}
 		return out
 	})
+	t.unknownPods(e)
 	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, keys)
 	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.drafts))
 	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
@@ -621,15 +637,26 @@ func LabelIdentityOf(l *mcv1alpha1.LabelIdentity) LabelIdentity {
 	return LabelIdentity{Identity(l.Spec.Label), l.Spec.ID}
 }
 
-// address is the number of the Pod that has an address, where a rule asks for it.
-func (t *Tables) address(a Addr, r *derive.Reader) (uint32, []problem.Problem) {
+// address is the Pod that has an address, where a rule asks for it.
+func (t *Tables) address(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
 	who, ok := t.occupant(r, a)
 	if !ok {
 		return t.remoteAddress(a, r), nil
 	}
-	if who.Identity == "" || len(derive.List(r, t.named, who.Identity)) == 0 {
-		return 0, nil
+	if who.Identity == "" {
+		return Holder{}, nil
 	}
-	n, _ := derive.Get(r, t.Numbers, who.Identity)
-	return n, nil
+	var h Holder
+	named := len(derive.List(r, t.named, who.Identity)) > 0
+	for d := range h.Asked {
+		denying, _ := derive.Get(r, t.denying, Direction(d))
+		h.Asked[d] = named || denying
+	}
+	if h == (Holder{}) {
+		return h, nil
+	}
+	if h.Number, _ = derive.Get(r, t.Numbers, who.Identity); h.Number == 0 {
+		return Holder{}, nil
+	}
+	return h, nil
 }

@@ -213,6 +213,9 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 		if d == Egress && w.PeerAt(d, c.To)&Remote != 0 {
 			answers["to another cluster"]++
 		}
+		if have.Rule != nil && w.PeerAt(d, c.peer(d)) == UnknownPod {
+			answers["of an unknown Pod, "+want]++
+		}
 		if asked++; want != "Allow" {
 			denied++
 		}
@@ -277,6 +280,9 @@ func TestWalk(t *testing.T) {
 	if left == 0 || widened == 0 || len(w.budgets.All()) == 0 && *walkSteps > 1000 {
 		t.Errorf("beyond bounds %d rules were left out and %d widened: the walk is too tame", left, widened)
 	}
+	if answers["of an unknown Pod, Drop"] == 0 || answers["of an unknown Pod, Reject"] == 0 || answers["of an unknown Pod, Allow"] == 0 {
+		t.Error("no rule decided about an unknown Pod in each way: the walk is too tame")
+	}
 	if answers["Reject"] == 0 {
 		t.Error("no connection was rejected: the walk is too tame")
 	}
@@ -285,7 +291,7 @@ func TestWalk(t *testing.T) {
 
 // text has names for numbers of identities, which need not be the same in both where two want one.
 func text(t *Tables) []string {
-	name := map[uint32]Identity{}
+	name := map[uint32]Identity{UnknownPod: "unknown"}
 	for _, row := range t.Numbers.All() {
 		name[row.Value] = row.Key
 	}
@@ -300,7 +306,7 @@ func text(t *Tables) []string {
 	for _, row := range t.Rules.All() {
 		r := row.Value
 		out = append(out, fmt.Sprint(row.Key, r.Rank, " applied ", of(r.Applied), " peers ", r.AnyPeer, of(r.Peers), r.ClusterSet, r.Stretched, r.Blocks, r.Services, r.Names,
-			" ports ", r.AnyPort, r.Ports, r.ICMP, r.IGMP, r.Targets))
+			" ports ", r.AnyPort, r.Ports, r.ICMP, r.IGMP, r.Targets, r.UnknownPorts))
 		if _, ok := t.Priorities.Get(r.Rank); !ok {
 			out = append(out, fmt.Sprint(row.Key, " has no priority"))
 		}
@@ -308,8 +314,12 @@ func text(t *Tables) []string {
 	for _, row := range t.Applied.All() {
 		out = append(out, fmt.Sprint(row.Key, " has ", row.Value))
 	}
+	for _, row := range t.PodRanges.All() {
+		out = append(out, fmt.Sprint(row.Key, " ", row.Value))
+	}
 	for _, row := range t.Addresses.All() {
-		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[row.Value], row.Value&Remote, row.Value&^Remote*(row.Value/Remote)))
+		n := row.Value.Number
+		out = append(out, fmt.Sprint(row.Key.Addr, " is ", name[n], n&Remote, n&^Remote*(n/Remote), row.Value.Asked))
 	}
 	return out
 }

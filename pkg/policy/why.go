@@ -189,7 +189,7 @@ func (t *Tables) IdentityUses() []IdentityUse {
 		}
 	}
 	for _, row := range t.Addresses.All() {
-		if u := byNumber[row.Value]; u != nil {
+		if u := byNumber[row.Value.Number]; u != nil {
 			u.Addresses++
 		}
 	}

@@ -151,4 +151,85 @@ spec:
 	kubectl(t, "west", "delete", "networkpolicy", "friends", "-n", "default")
 	kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "role-")
 	reaches(t, "west", "client-1", url, true)
+	t.Run("rules that deny by label, from a client's first packet", testFirstPacket)
+}
+
+// testFirstPacket starts clients that send as soon as they run, two on each Node to each of two servers. Rules deny them by label, so no
+// request is answered, although their addresses are known in the cluster only later.
+func testFirstPacket(t *testing.T) {
+	servers := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}"))
+	if len(servers) != 2 {
+		t.Fatalf("servers %q, want two", servers)
+	}
+	policies := `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: quarantine}
+spec:
+  tier: securityops
+  priority: 5
+  appliedTo: [{podSelector: {matchLabels: {vault: acnp}}}]
+  ingress: [{action: Drop, from: [{podSelector: {matchLabels: {zone: quarantine}}}]}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: quarantine}
+spec:
+  tier: Admin
+  priority: 5
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {vault: cnp}}}}
+  ingress:
+    - action: Deny
+      from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {zone: quarantine}}}}]
+`
+	must(t, world.Apply(testContext(t), "west", policies))
+	const requests = 20
+	clients, urls := "", map[string]string{}
+	for i, kind := range []string{"acnp", "cnp"} {
+		name, ip, _ := strings.Cut(servers[i], "=")
+		reaches(t, "west", "client-1", "http://"+ip+":8080/", true)
+		kubectl(t, "west", "label", "pod", name, "-n", "default", "vault="+kind)
+		url := "http://" + ip + ":8080/"
+		kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "--overwrite", "zone=quarantine")
+		reaches(t, "west", "client-2", url, false) // the policy is in force
+		reaches(t, "west", "client-1", url, true)
+		for _, node := range []string{"node-1", "node-2"} {
+			for n := range 2 {
+				pod := fmt.Sprintf("first-%s-%s-%d", kind, node, n)
+				urls[pod] = url
+				clients += fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: default, labels: {zone: quarantine, first: packet}}
+spec:
+  nodeName: %s
+  restartPolicy: Never
+  containers:
+    - {name: echo, image: "tombolo/echo:dev", imagePullPolicy: Never, args: [get, "%s", --count, "%d", --interval, 25ms, --timeout, 250ms]}
+---`, pod, node, url, requests)
+			}
+		}
+	}
+	must(t, world.Apply(testContext(t), "west", strings.TrimSuffix(clients, "---")))
+	for pod, url := range urls {
+		var a answers
+		eventually(t, time.Minute, func(ctx context.Context) error {
+			log, err := world.Kubectl(ctx, "west", "logs", "-n", "default", pod)
+			if err != nil {
+				return fmt.Errorf("logs of %s: %w", pod, err)
+			}
+			if a = parseAnswers(log); a.ok+a.failed != requests {
+				return fmt.Errorf("%s has sent %d of %d requests", pod, a.ok+a.failed, requests)
+			}
+			return nil
+		})
+		if a.ok > 0 {
+			t.Errorf("%d of %d requests of %s to %s are answered", a.ok, requests, pod, url)
+		}
+	}
+	kubectl(t, "west", "delete", "pods", "-n", "default", "-l", "first=packet", "--wait=false")
+	kubectl(t, "west", "label", "pod", "client-2", "-n", "default", "zone-")
+	kubectl(t, "west", "label", "pods", "-n", "default", "-l", "app=nginx", "vault-")
+	kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "quarantine")
+	kubectl(t, "west", "delete", "clusternetworkpolicies.policy.networking.k8s.io", "quarantine")
 }

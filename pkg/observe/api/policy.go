@@ -127,6 +127,9 @@ type WhyConnection struct {
 	Stages   []WhyStage `json:"stages"`  // egress of the client's Pod, then ingress of the server's
 }
 
+// UnknownPod is a peer with an address in a podCIDR of the cluster, of which no Pod is known.
+const UnknownPod = "unknown Pod"
+
 // WhyStage is what is decided at one end.
 type WhyStage struct {
 	Direction string `json:"direction"`
@@ -138,7 +141,7 @@ type WhyStage struct {
 	Pod      string   `json:"pod,omitempty"`
 	Identity string   `json:"identity,omitempty"`
 	Number   uint32   `json:"number,omitempty"` // of the identity on the Node that was asked, 0 elsewhere
-	Peer     string   `json:"peer,omitempty"`   // identity of the other end
+	Peer     string   `json:"peer,omitempty"`   // identity of the other end, or UnknownPod
 	Policies []string `json:"policies,omitempty"`
 	// Rule decided; empty where none did.
 	Rule  string    `json:"rule,omitempty"`

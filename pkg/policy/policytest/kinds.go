@@ -257,6 +257,21 @@ func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Ad
 	return podIn, addressIn, understood
 }
 
+// groupSelects says whether a group has members by their labels.
+func (a asked) groupSelects(namespace, name string, path ...string) bool {
+	var spec *crdv1beta1.GroupSpec
+	if g := a.Groups[namespace+"/"+name]; namespace != "" && g != nil {
+		spec = &g.Spec
+	} else if g := a.ClusterGroups[name]; namespace == "" && g != nil {
+		spec = &g.Spec
+	}
+	if spec == nil || slices.Contains(path, name) {
+		return false
+	}
+	return spec.PodSelector != nil || spec.NamespaceSelector != nil || spec.ServiceReference != nil ||
+		slices.ContainsFunc(spec.ChildGroups, func(child string) bool { return a.groupSelects(namespace, child, append(slices.Clone(path), name)...) })
+}
+
 func inBlock(b *crdv1beta1.IPBlock, a netip.Addr) bool {
 	inside := func(text string) bool { return netip.MustParsePrefix(text).Contains(a) }
 	return inside(b.CIDR) && !slices.ContainsFunc(b.Except, inside)
@@ -272,6 +287,7 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 	}
 	other := a.At(a.peer)
 	denies := action == drop || action == reject
+	unknown := denies && a.UnknownPod(a.peer) // it may have any labels
 	for _, p := range peers {
 		switch {
 		case p.IPBlock != nil:
@@ -280,11 +296,11 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 			}
 		case p.Group != "":
 			podIn, addressIn, understood := a.inGroup(namespace, p.Group, other, a.peer, nil)
-			if podIn || addressIn || !understood && denies {
+			if podIn || addressIn || !understood && denies || unknown && a.groupSelects(namespace, p.Group) {
 				return true
 			}
 		case p.ServiceAccount != nil:
-			if other != nil && a.runsWith(other, namespace, p.ServiceAccount) {
+			if unknown || other != nil && a.runsWith(other, namespace, p.ServiceAccount) {
 				return true
 			}
 		case p.NodeSelector != nil:
@@ -293,11 +309,11 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 			}
 		case p.FQDN != "": // no Pod has asked DNS for a name
 		case p.Namespaces != nil:
-			if other != nil && a.in(other, p.PodSelector, nil) && a.related(p.Namespaces, other.Namespace) {
+			if unknown && a.related(p.Namespaces, a.pod.Namespace) || other != nil && a.in(other, p.PodSelector, nil) && a.related(p.Namespaces, other.Namespace) {
 				return true
 			}
 		default:
-			if other != nil && (namespace == "" || p.NamespaceSelector != nil || other.Namespace == namespace) && a.in(other, p.PodSelector, p.NamespaceSelector) {
+			if unknown || other != nil && (namespace == "" || p.NamespaceSelector != nil || other.Namespace == namespace) && a.in(other, p.PodSelector, p.NamespaceSelector) {
 				return true
 			}
 			if p.Scope == crdv1beta1.ScopeClusterSet && a.ofClusterSet(namespace, p) {
@@ -338,7 +354,7 @@ func (a asked) server() string {
 		}
 	}
 	for name := range found {
-		if len(found) == 1 && a.At(a.peer) == nil {
+		if inside, _ := a.inPodCIDR(a.peer); len(found) == 1 && a.At(a.peer) == nil && !inside {
 			return name
 		}
 	}
@@ -425,7 +441,7 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 				continue
 			}
 		}
-		if protocol == a.conn.Protocol && a.port(p.Port, p.EndPort) {
+		if protocol == a.conn.Protocol && a.port(p.Port, p.EndPort, r.Action != allow && r.Action != pass) {
 			return true
 		}
 	}
@@ -433,21 +449,24 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 }
 
 // port: none is every one; a name is the destination Pod's own.
-func (a asked) port(port *intstr.IntOrString, end *int32) bool {
+func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	switch {
 	case port == nil:
 		return true
 	case port.Type == intstr.String:
-		return a.called(port.StrVal)
+		return a.called(port.StrVal, denies)
 	case end != nil:
 		return int32(a.conn.Port) >= port.IntVal && int32(a.conn.Port) <= *end
 	}
 	return int32(a.conn.Port) == port.IntVal
 }
 
-// called says whether the destination Pod gives the port this name.
-func (a asked) called(name string) bool {
+// called says whether the destination Pod gives the port this name. To a rule that denies an unknown Pod may give it.
+func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)
+	if denies && a.egress && a.UnknownPod(a.conn.To) {
+		return true
+	}
 	if pod == nil {
 		return false
 	}
@@ -475,17 +494,18 @@ func (a asked) cluster() (out []decision) {
 		}
 		if a.egress {
 			for i, r := range p.Spec.Egress {
-				if within(i, actions[r.Action]) && a.clusterTo(r.To) && a.protocols(r.Protocols) {
+				denies := actions[r.Action] == drop
+				if within(i, actions[r.Action]) && a.clusterTo(r.To, denies) && a.protocols(r.Protocols, denies) {
 					out = append(out, decision{tier, float64(p.Spec.Priority), i, actions[r.Action]})
 				}
 			}
 			continue
 		}
 		for i, r := range p.Spec.Ingress {
-			other := a.At(a.peer)
-			if within(i, actions[r.Action]) && other != nil && slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
-				return a.selected(other, p.Namespaces, p.Pods)
-			}) && a.protocols(r.Protocols) {
+			other, unknown := a.At(a.peer), actions[r.Action] == drop && a.UnknownPod(a.peer)
+			if within(i, actions[r.Action]) && slices.ContainsFunc(r.From, func(p npv1alpha2.ClusterNetworkPolicyIngressPeer) bool {
+				return unknown || other != nil && a.selected(other, p.Namespaces, p.Pods)
+			}) && a.protocols(r.Protocols, actions[r.Action] == drop) {
 				out = append(out, decision{tier, float64(p.Spec.Priority), i, actions[r.Action]})
 			}
 		}
@@ -500,8 +520,8 @@ func (a asked) selected(pod *corev1.Pod, namespaces *metav1.LabelSelector, pods 
 	return a.in(pod, nil, namespaces)
 }
 
-func (a asked) clusterTo(list []npv1alpha2.ClusterNetworkPolicyEgressPeer) bool {
-	other := a.At(a.peer)
+func (a asked) clusterTo(list []npv1alpha2.ClusterNetworkPolicyEgressPeer, denies bool) bool {
+	other, unknown := a.At(a.peer), denies && a.UnknownPod(a.peer)
 	return slices.ContainsFunc(list, func(p npv1alpha2.ClusterNetworkPolicyEgressPeer) bool {
 		switch {
 		case p.Nodes != nil:
@@ -509,11 +529,11 @@ func (a asked) clusterTo(list []npv1alpha2.ClusterNetworkPolicyEgressPeer) bool 
 		case p.Networks != nil:
 			return slices.ContainsFunc(p.Networks, func(n npv1alpha2.CIDR) bool { return netip.MustParsePrefix(string(n)).Contains(a.peer) })
 		}
-		return other != nil && a.selected(other, p.Namespaces, p.Pods)
+		return unknown || other != nil && a.selected(other, p.Namespaces, p.Pods)
 	})
 }
 
-func (a asked) protocols(list []npv1alpha2.ClusterNetworkPolicyProtocol) bool {
+func (a asked) protocols(list []npv1alpha2.ClusterNetworkPolicyProtocol, denies bool) bool {
 	inside := func(p *npv1alpha2.Port) bool {
 		switch {
 		case p == nil:
@@ -532,6 +552,6 @@ func (a asked) protocols(list []npv1alpha2.ClusterNetworkPolicyProtocol) bool {
 		case p.SCTP != nil:
 			return a.conn.Protocol == corev1.ProtocolSCTP && inside(p.SCTP.DestinationPort)
 		}
-		return a.called(p.DestinationNamedPort)
+		return a.called(p.DestinationNamedPort, denies)
 	})
 }

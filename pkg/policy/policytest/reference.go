@@ -178,6 +178,25 @@ func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) 
 	return 0, false
 }
 
+// inPodCIDR says whether an address is in a podCIDR, and whether it is there the Node's own.
+func (c Cluster) inPodCIDR(a netip.Addr) (inside, node bool) {
+	for _, n := range c.Nodes {
+		for _, text := range n.Spec.PodCIDRs {
+			if r := netip.MustParsePrefix(text); r.Contains(a) {
+				inside, node = true, node || r.Masked().Addr().Next() == a
+			}
+		}
+	}
+	return inside, node
+}
+
+// UnknownPod reports whether an address is that of a Pod of which nothing is known.
+func (c Cluster) UnknownPod(a netip.Addr) bool {
+	inside, node := c.inPodCIDR(a)
+	pod := c.At(a)
+	return inside && !node && (pod == nil || c.Namespaces[pod.Namespace] == nil)
+}
+
 func has(types []networkingv1.PolicyType, t networkingv1.PolicyType) bool {
 	return slices.Contains(types, t)
 }

@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// An address inside a podCIDR of this cluster, of which no Pod is known, is that of an unknown Pod: a new one whose
+// kubelet has not reported the address yet, or one that was deleted by force and still runs. A rule that denies by
+// what Pods are, their labels or the names of their ports, denies unknown Pods. No rule allows one by that. Ranges
+// of addresses match it as any other address. The first address of a podCIDR is the Node's own, and no Pod.
+//
+// The switch can tell an unknown Pod only from Pods that are known. So where a rule denies by what Pods are, Addresses
+// has every Pod of the cluster, whether a rule names its identity or not.
+
+// UnknownPod is the number of the identity of unknown Pods. No set of labels has it.
+const UnknownPod = MaxIdentity
+
+// Compare makes a Direction the key of a table.
+func (d Direction) Compare(o Direction) int { return cmp.Compare(d, o) }
+
+// PodRange is a podCIDR as the key of a table.
+type PodRange = podRange
+
+// RangeOfPods is what a podCIDR means to policies.
+type RangeOfPods struct {
+	Gateway netip.Addr // of the Node
+	Denied  [2]bool    // by direction: a rule denies unknown Pods
+}
+
+// unknownPods adds the tables that are about unknown Pods.
+func (t *Tables) unknownPods(e *derive.Engine) {
+	t.denying = derive.NewTable(e, "denying-directions", func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil },
+		derive.KeysOfIndex(derive.NewIndex(t.resolved, "denying", func(k RuleKey, f ruleFacts) []Direction {
+			if !f.deniesUnknown(k.Direction) {
+				return nil
+			}
+			return []Direction{k.Direction}
+		})))
+	t.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
+}
+
+// deniesUnknown says whether a rule is one that denies by the labels of the other end, or by the names of its ports.
+func (f ruleFacts) deniesUnknown(d Direction) bool {
+	return f.denies() && (!f.AnyPeer && len(f.Peers) > 0 || f.namesUnknown(d))
+}
+
+// namesUnknown says whether a rule is one that denies by the names of the other end's ports.
+func (f ruleFacts) namesUnknown(d Direction) bool {
+	return f.denies() && d == Egress && len(f.Named) > 0
+}
+
+// unknownPorts are the protocols of which a rule denies every port of unknown Pods: those of ports that it names.
+func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
+	if !f.namesUnknown(d) {
+		return nil
+	}
+	for _, name := range f.Named {
+		out = append(out, name.Protocol)
+	}
+	return sorted(out, cmp.Compare[corev1.Protocol])
+}
+
+func (t *Tables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ []problem.Problem) {
+	if out.Gateway = p.Addr().Next(); !p.Contains(out.Gateway) {
+		return RangeOfPods{}, nil // it has no room for Pods
+	}
+	for d := range out.Denied {
+		out.Denied[d], _ = derive.Get(r, t.denying, Direction(d))
+	}
+	return out, nil
+}
+
+// DeniesUnknown says whether a rule of this Node denies unknown Pods, in any direction.
+func (t *Tables) DeniesUnknown(r *derive.Reader) bool {
+	ingress, _ := derive.Get(r, t.denying, Ingress)
+	egress, _ := derive.Get(r, t.denying, Egress)
+	return ingress || egress
+}
+
+// rangesWith are the podCIDRs that an address is in.
+func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
+	for _, length := range t.lengths.All() {
+		if p, ok := length.Key.around(a); ok {
+			if of, ok := t.PodRanges.Get(p); ok {
+				out = append(out, of)
+			}
+		}
+	}
+	return out
+}
+
+// deniesUnknownAt says whether a rule of a direction denies unknown Pods, and an address without a row in Addresses would be
+// that of one: it is in a podCIDR and not a Node's own.
+func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
+	ranges := t.rangesWith(a)
+	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&
+		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a })
+}
+
+// IsUnknownPod says whether an address is that of an unknown Pod, whether a rule asks for it or not. It is called between two
+// passes (derive.Engine.Do).
+func (t *Tables) IsUnknownPod(a netip.Addr) bool {
+	ranges := t.rangesWith(a)
+	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a }) {
+		return false
+	}
+	who, _ := t.OccupantAt(a)
+	return who.Identity == ""
+}
