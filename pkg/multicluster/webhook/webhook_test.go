@@ -603,8 +603,10 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 		})
 	}
 
+	set := clusterSet("set") // west announces no ranges, as a cluster without a Gateway
+	set.Annotations = map[string]string{multicluster.AnnotationEndpointsPrefix + "west": "10.97.0.0/16"}
 	walk(t, []step{
-		{"the ClusterSet", func() error { return admin.Create(ctx, clusterSet("set")) }, ""},
+		{"the ClusterSet", func() error { return admin.Create(ctx, set) }, ""},
 		{"east", func() error { return east.Create(ctx, announcement("east")) }, ""},
 		{"west", func() error { return west.Create(ctx, announcement("west")) }, ""},
 		{"east's network", func() error { return east.Create(ctx, network("east", "10.96.0.0/16", "192.0.2.1")) }, ""},
