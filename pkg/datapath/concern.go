@@ -32,13 +32,42 @@ func (c *Concern) identity(addr policy.Addr, old, now uint32) {
 		return
 	}
 	for d := range directions {
+		c.identityOf(policy.Direction(d), addr, old, now)
+	}
+}
+
+func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint32) {
+	if d == policy.Egress && (old|now)&remote != 0 {
+		return
+	}
+	c.Since = append(c.Since, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
+	c.Until = append(c.Until, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
+}
+
+// holder notes that rules ask for another Pod at an address, or no more for one. Packets of an address without a Pod have no
+// number, or that of unknown Pods.
+func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
+	for d := range directions {
 		d := policy.Direction(d)
-		if d == policy.Egress && (old|now)&remote != 0 {
+		if !old.Asked[d] && !now.Asked[d] {
 			continue
 		}
-		c.Since = append(c.Since, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
-		c.Until = append(c.Until, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
+		for _, before := range numbersAt(old, d) {
+			for _, after := range numbersAt(now, d) {
+				if before != after {
+					c.identityOf(d, addr, before, after)
+				}
+			}
+		}
 	}
+}
+
+// numbersAt are the numbers that packets of an address can have, by the Pod that is known there.
+func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
+	if h.Asked[d] {
+		return []uint32{h.Number}
+	}
+	return []uint32{0, policy.UnknownPod}
 }
 
 // local notes what has changed about a Pod of this Node.
@@ -92,12 +121,13 @@ func (t *Tables) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
-	p.in.Addresses.Watch(func(list []derive.Change[policy.Addr, uint32]) {
+	p.in.Addresses.Watch(func(list []derive.Change[policy.Addr, policy.Holder]) {
 		var c Concern
 		for _, x := range list {
-			c.identity(x.Key, x.Old, x.New)
+			c.holder(x.Key, x.Old, x.New)
 		}
 		changed(c)
 	})
+	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed(Concern{Look: true}) })
 }

@@ -465,7 +465,7 @@ func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)
 	if denies && a.egress && a.UnknownPod(a.conn.To) {
-		return true
+		return slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, a.conn.Protocol)
 	}
 	if pod == nil {
 		return false
