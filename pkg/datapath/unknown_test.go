@@ -56,7 +56,7 @@ func TestUnknownPods(t *testing.T) {
 		return policy.RuleFacts{Action: action, Peers: quarantine, AnyPort: true}
 	}
 	block := func(action policy.Action, cidr string) policy.RuleFacts {
-		return policy.RuleFacts{Action: action, Blocks: []netip.Prefix{rangeOf(cidr)}, AnyPort: true}
+		return policy.RuleFacts{Action: action, Ranges: []policy.Range{{CIDR: rangeOf(cidr)}}, AnyPort: true}
 	}
 	rows := []struct {
 		name  string

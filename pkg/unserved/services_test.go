@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 func TestService(t *testing.T) {
@@ -63,7 +65,7 @@ func TestService(t *testing.T) {
 			"metadata.annotations[service.antrea.io/load-balancer-mode] ServiceAnnotationNotSupported",
 			"metadata.annotations[nodeportlocal.antrea.io/enabled] NodePortLocalNotSupported"}},
 		{name: "another proxy's", change: func(s *corev1.Service) {
-			s.Labels = map[string]string{proxyName: "another"}
+			s.Labels = map[string]string{service.LabelProxyName: "another"}
 			s.Spec.ExternalIPs = []string{"192.0.2.1"}
 		}},
 		{name: "both families", want: []string{"spec.ipFamilies IPv6NotSupported"}, change: func(s *corev1.Service) {
