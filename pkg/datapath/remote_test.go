@@ -65,7 +65,7 @@ func TestServersOfOtherClusters(t *testing.T) {
 			}},
 		{name: "an address of this cluster", rules: []policy.RuleFacts{about(policy.Drop, "app=server")}, published: both, near: true, far: true,
 			edit: func(s *sources) {
-				s.policy.Nodes.Set(derive.Object{Name: "other"}, policy.NodeFacts{PodCIDRs: []netip.Prefix{netip.PrefixFrom(nearPod, 24).Masked()}})
+				s.policy.Nodes.Set(derive.Object{Name: "other"}, policy.NodeFacts{PodCIDRs: []netip.Prefix{host(nearPod)}})
 				s.policy.Pods.Set(derive.Object{Namespace: "default", Name: "own"}, policy.PodFacts{Labels: "app=x", Node: "other", IPs: []netip.Addr{nearPod}})
 			}},
 	} {
