@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -81,6 +82,17 @@ func (c client) ask(to string, wait time.Duration) string {
 	return name
 }
 
+// silent waits until no answer comes any more.
+func (c client) silent() {
+	buf := make([]byte, 100)
+	for {
+		_ = c.conn.SetReadDeadline(time.Now().Add(replyTimeout() / 10))
+		if _, _, err := c.conn.ReadFrom(buf); err != nil {
+			return
+		}
+	}
+}
+
 // TestUDPBeforeService sends datagrams from one port to an address of Services before a Service has it, and while the Service
 // is made again. They are answered once the Service is there, also where the switch tracks connections of before.
 func TestUDPBeforeService(t *testing.T) {
@@ -137,6 +149,26 @@ func TestUDPBeforeService(t *testing.T) {
 				t.Errorf("%s: three datagrams are not answered\n%s", why, n.dump(t))
 			}
 			answered("the Service comes")
+			if test.tracked {
+				return // copies of before may come late, and have this connection forgotten once more
+			}
+			ended := ServiceConnection{netip.MustParseAddrPort(vip), netip.MustParseAddrPort("10.11.0.2:5353")}
+			n.tables.SetEnded([]ServiceConnection{ended})
+			n.sync(t)
+			c.silent()
+			flushed()
+			if got := c.ask(vip, 100*time.Millisecond); got != "" {
+				t.Errorf("a datagram to an endpoint that is gone is answered by %q", got)
+			}
+			if got := flushed(); got != 1 {
+				t.Errorf("%d datagrams to an endpoint that is gone are left to the agent, want 1", got)
+			}
+			if own := fmt.Sprintf("dst=10.97.0.222,sport=%d,", c.conn.LocalAddr().(*net.UDPAddr).Port); strings.Contains(n.dump(t), own) {
+				t.Errorf("the connection is not forgotten\n%s", n.dump(t))
+			}
+			n.tables.SetEnded(nil)
+			n.sync(t)
+			answered("the endpoint is back")
 		})
 	}
 }
