@@ -303,9 +303,9 @@ func TestCost(t *testing.T) {
 		{"a Service goes", func() { c.frontends.Delete(key) }, 1},
 		{"a Service comes", func() { c.frontends.Set(key, c.Frontends[7:8]) }, 2},
 		{"a Service is exported", func() { c.exported.Set(key, true) }, 1},
-		{"a Pod has another MAC", func() { c.pods.Set("pod-3", pod) }, 3},
+		{"a Pod has another MAC", func() { c.pods.Set("pod-3", pod) }, 4}, // who it is, too
 		{"a Pod goes", func() { c.pods.Delete("pod-3") }, 4},
-		{"a Pod comes", func() { c.pods.Set("pod-3", pod) }, 6},
+		{"a Pod comes", func() { c.pods.Set("pod-3", pod) }, 8},
 		{"a Node goes", func() { c.remotes.Delete("far-4") }, 4},
 	} {
 		row.change()

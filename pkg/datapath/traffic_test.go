@@ -81,6 +81,7 @@ func westNode(n int) State {
 	self, other := n-1, 2-n
 	s.Node.Name = []string{"node-1", "node-2"}[self]
 	s.Node.PodCIDRs = cidrs[self : self+1]
+	s.Node.ServiceCIDRs = []netip.Prefix{rangeOf("10.96.0.0/16")}
 	s.Node.GatewayIPs = []netip.Addr{addrOf(cidrHost(cidrs[self], 1))}
 	s.Pods = s.Pods[:1]
 	s.Pods[0].IPs = []netip.Addr{addrOf(cidrHost(cidrs[self], 2))}

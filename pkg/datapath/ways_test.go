@@ -70,7 +70,7 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	net := activeNets[cluster]
 	s := onNode(1)
 	s.Node.Name = fmt.Sprint("node-", n)
-	s.Node.PodCIDRs = []netip.Prefix{activePods(cluster, n)}
+	s.Node.PodCIDRs, s.Node.ServiceCIDRs = []netip.Prefix{activePods(cluster, n)}, []netip.Prefix{activeServices(cluster)}
 	s.Node.GatewayIPs = []netip.Addr{addrOf(cidrHost(activePods(cluster, n), 1))}
 	own := activeAddr(cluster, n)
 	s.Node.Ends, s.Node.TunnelSource, s.Node.PeerSource = []netip.Addr{own}, own, own
