@@ -129,7 +129,7 @@ func (f *conntrackFlusher) endAgain() {
 }
 
 // endingKept is longer than any connection of UDP is tracked without a datagram: two minutes, unless the host says more.
-const endingKept = 10 * time.Minute
+const endingKept = 125 * time.Second
 
 // remove has a connection flushed. One that comes back and goes again is another removal, which a
 // flush that is under way has not done.

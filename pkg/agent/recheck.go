@@ -65,10 +65,10 @@ const (
 
 // Where listing connections stops the switch.
 const (
-	recheckFew    = 500              // connections that may be listed at each change: 4 ms
-	recheckKept   = 25 * time.Hour   // a connection that sends nothing for a day is forgotten (tcp_established)
-	recheckMost   = 4096             // rechecks; beyond that a look ends those that are done
-	recheckSeldom = 10 * time.Minute // between two such looks, or those that a change alone does not spare
+	recheckFew  = 500                  // connections that may be listed at each change: 4 ms
+	recheckKept = 25 * time.Hour       // while looks fail: a connection that sends nothing for a day is forgotten (tcp_established)
+	recheckStop = 8 * time.Microsecond // for each connection, while the userspace datapath lists them
+	recheckCalm = 1000                 // a look that can wait stops the switch for one part in so many of the time
 )
 
 func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
@@ -157,7 +157,7 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if many > recheckFew && !c.worthLook() {
+		if many > recheckFew && !c.worthLook(many) {
 			return c.declare(), nil
 		}
 	}
@@ -174,11 +174,11 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 	return n, err
 }
 
-// worthLook says whether a look is worth that the switch stops.
-func (c *rechecker) worthLook() bool {
+// worthLook says whether a look is worth that the switch stops: it ends rechecks that no connection needs.
+func (c *rechecker) worthLook(connections int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.wantLook || len(c.known) > recheckMost) && time.Since(c.looked) > recheckSeldom
+	return (c.wantLook || len(c.known) > 0) && time.Since(c.looked) > recheckCalm*recheckStop*time.Duration(connections)
 }
 
 // declare has connections judged again that changes name.

@@ -100,7 +100,7 @@ func TestRechecker(t *testing.T) {
 		}
 		gone := func(rule uint32) datapath.Recheck { return datapath.Recheck{Why: datapath.RuleGone, Rule: rule} }
 		step("many connections, a rule goes", func() {
-			s.many, s.found = recheckFew+1, 7
+			s.many, s.found = 100_000, 7
 			c.concern(datapath.Concern{Since: []datapath.Recheck{gone(5)}})
 			c.changed()
 		}, 2*recheckPause, 0, 1)
@@ -112,8 +112,9 @@ func TestRechecker(t *testing.T) {
 		}, 2*recheckPause, 0, 2)
 		step("the rule is back", func() { c.concern(datapath.Concern{Until: []datapath.Recheck{gone(5)}}); c.changed() }, 2*recheckPause, 0, 1)
 		step("only a look would tell", func() { c.concern(datapath.Concern{Look: true}); c.changed() }, 2*recheckPause, 0, 1)
-		step("after a while there is one", func() { s.found = 2 }, recheckSeldom+recheckLonger, 1, 2)
-		step("after a day they are forgotten", func() {}, recheckKept+recheckLonger, 0, 0)
+		step("after a while there is one", func() { s.found = 2 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 2)
+		step("no connection needs them any more", func() { s.found = 0 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 0)
+		step("nothing happens, with many", func() {}, 10*recheckLonger, 0, 0)
 		step("the switch restarts with many", func() { s.number, s.found = 3, 1 }, recheckLonger+2*recheckPause, 1, 1)
 	})
 }

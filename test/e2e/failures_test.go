@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/test/lab"
 )
@@ -69,14 +70,14 @@ func background(t *testing.T, args ...string) func() {
 	}
 }
 
-// quiet waits until every cluster knows the two others and no agent on the way has changed
-// its switch for three seconds.
+// quiet waits until every cluster knows the two others, no connection waits to be judged again or to be forgotten, and no
+// agent on the way has changed its switch for three seconds.
 func quiet(t *testing.T) {
 	t.Helper()
 	type counters struct{ flowMods, groupMods uint64 }
 	var before map[string]counters
 	var since time.Time
-	eventually(t, time.Minute, func(ctx context.Context) error {
+	eventually(t, 4*time.Minute, func(ctx context.Context) error {
 		for _, cluster := range world.Members() {
 			out, err := world.Kubectl(ctx, cluster, "get", "clusterinfoimport", "-n", "kube-system", "-o", "name")
 			if err != nil {
@@ -92,6 +93,14 @@ func quiet(t *testing.T) {
 			s, err := status(ctx, n)
 			failed = errors.Join(failed, err)
 			now[cluster+"/"+n.Name()] = counters{s.OpenFlow.FlowMods, s.OpenFlow.GroupMods}
+			out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int", fmt.Sprintf("table=%d", datapath.ConntrackState), "--no-stats")
+			failed = errors.Join(failed, err)
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, ",ct_label=") || strings.Contains(line, ",ct_nw_dst=") {
+					failed = errors.Join(failed, fmt.Errorf("%s/%s: connections wait: %s", cluster, n.Name(), line))
+					break
+				}
+			}
 		})
 		if failed != nil {
 			return failed
