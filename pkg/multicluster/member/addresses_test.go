@@ -275,7 +275,7 @@ func TestAddressesAreBatched(t *testing.T) {
 
 // TestAddressesThroughTheLeaderController publishes Pods' addresses from one member, and imports them in it as another would.
 func TestAddressesThroughTheLeaderController(t *testing.T) {
-	w, _ := newWorld(t)
+	w, _ := newParallelWorld(t)
 	w.config.EnableStretchedNetworkPolicy, w.config.PublishPodAddresses = true, true
 	w.config.PodCIDRs = []string{"10.10.0.0/16"}
 	token := w.token()

@@ -120,7 +120,7 @@ func (w *world) webhooks() {
 // object and field it is and what to do, what is imported stays, and the member joins without a restart. The leader has its
 // webhooks; another cluster is none.
 func TestMistakesOfJoining(t *testing.T) {
-	w, _ := newWorld(t)
+	w, _ := newParallelWorld(t)
 	otherConfig := apiserver.New(t, apiserver.Options{}).Config // a cluster that is no leader
 	other, err := client.New(otherConfig, client.Options{Scheme: Scheme()})
 	if err != nil {

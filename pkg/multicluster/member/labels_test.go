@@ -205,7 +205,7 @@ func TestImportLabels(t *testing.T) {
 // TestLabelsThroughTheLeaderController has the labels of a member's Pods come back with numbers, over a restart of
 // the member, with the leader gone and back, and turns them off.
 func TestLabelsThroughTheLeaderController(t *testing.T) {
-	w, server := newWorld(t)
+	w, server := newParallelWorld(t)
 	w.config.EnableStretchedNetworkPolicy = true
 	token := w.token()
 	own := clusterSet("")

@@ -44,7 +44,7 @@ type services struct {
 
 // newServices joins members.
 func newServices(t *testing.T, ids ...string) *services {
-	w, _ := newWorld(t)
+	w, _ := newParallelWorld(t)
 	own := clusterSet("")
 	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
 	w.create(w.leader, &corev1.Namespace{ObjectMeta: meta("", area)}, memberRole(), own)

@@ -23,7 +23,7 @@ import (
 // controller runs: an export comes back as an import of the same cluster, conflicts with
 // another member are reported, and leaving removes everything.
 func TestRoundTripThroughTheLeaderController(t *testing.T) {
-	w, _ := newWorld(t)
+	w, _ := newParallelWorld(t)
 	token := w.token()
 	own := clusterSet("")
 	own.Namespace, own.Spec.ClusterID, own.Spec.Leaders[0].Secret = area, "north", ""
