@@ -61,7 +61,7 @@ modules: # what compiling and testing everything downloads
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@$(MAKE) --no-print-directory -j2 test-nodes-after-code test-e2e # beside each other: labs wait much
 	go test -count=1 -timeout 20m ./test/kernel # alone, as what follows: what QEMU interprets is slow beside others
-	@$(MAKE) --no-print-directory -j2 test-chaos test-conformance # both wait for most of their time
+	@$(MAKE) --no-print-directory test-chaos test-conformance # chaos judges how long requests take
 
 # Packages whose tests bring up Nodes, but for test/e2e, which takes as long as all of them and test-code.
 NODES := ./test/node ./test/demo ./test/lab
