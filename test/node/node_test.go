@@ -490,8 +490,8 @@ func TestNode(t *testing.T) {
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 	t.Run("starts", func(t *testing.T) { testStarts(t, c) })
 	t.Run("guarded", func(t *testing.T) { testGuarded(t, c) })
-	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 	t.Run("names", func(t *testing.T) { testNames(t, c) })
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
+	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
 }

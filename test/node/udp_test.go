@@ -148,6 +148,13 @@ func testUDP(t *testing.T, c *cluster) {
 		conn := open("10.97.0.222:53")
 		unserved := func() {
 			t.Helper()
+			r.eventually("the connection is forgotten, which comes after the flows are gone", func() error {
+				word++
+				if answer, err := ask(conn, fmt.Sprint("word", word), 100*time.Millisecond); err == nil {
+					return fmt.Errorf("%q answers", answer)
+				}
+				return nil
+			})
 			for range 3 {
 				word++
 				if answer, err := ask(conn, fmt.Sprint("word", word), 100*time.Millisecond); err == nil {
