@@ -80,6 +80,19 @@ func TestLab(t *testing.T) {
 			t.Errorf("/dev/net/tun: %q %v", out, err)
 		}
 	})
+	t.Run("before others", func(t *testing.T) {
+		files, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupOf(name) + "/cpu.shares")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range append(files, "/sys/fs/cgroup"+cgroupOf(name)+"/cpu.weight") {
+			value, err := os.ReadFile(file)
+			if got := strings.TrimSpace(string(value)); err == nil && (got == "10240" || got == "1000") {
+				return
+			}
+		}
+		t.Errorf("neither %v nor cpu.weight says that the lab goes before others", files)
+	})
 	t.Run("cut and heal", func(t *testing.T) { cutAndHeal(t, l, n) })
 	t.Run("the API server stops and starts", func(t *testing.T) {
 		if err := c.StopAPIServer(ctx); err != nil {
