@@ -416,7 +416,11 @@ func (a *Agent) load(ctx context.Context) error {
 			gateway := br.Ports[a.config.HostGateway]
 			mac := cmp.Or(gateway.MACWanted, gateway.MAC, bridge.MACOf(a.options.NodeName+" "+a.config.HostGateway))
 			a.log.Info("read the switch's record", "attachments", len(list), "gatewayMAC", mac)
-			s := settings{Known: true, GatewayMAC: mac}
+			key, err := ruleKey(a.options.RunDir, list)
+			if err != nil {
+				a.log.Warn("numbers of rules get another key", "error", err)
+			}
+			s := settings{Known: true, GatewayMAC: mac, RuleKey: key}
 			for _, e := range a.encryptions {
 				switch {
 				case !e.wanted || e.err != nil: // without a key the address would be known

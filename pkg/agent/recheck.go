@@ -36,6 +36,7 @@ type rechecker struct {
 type concerned struct {
 	at  time.Time
 	seq uint64
+	of  string // of its datapath.Cause; empty where a look has found it, or where it has several causes
 }
 
 // recheckSwitch is what the rechecker needs of the switch and of the tables.
@@ -89,10 +90,16 @@ func (c *rechecker) concern(x datapath.Concern) {
 	defer c.mu.Unlock()
 	c.seq++
 	for _, r := range x.Since {
-		c.known[r] = concerned{time.Now(), c.seq}
+		of := r.Of
+		if before, ok := c.known[r.Recheck]; ok && before.of != of {
+			of = ""
+		}
+		c.known[r.Recheck] = concerned{time.Now(), c.seq, of}
 	}
 	for _, r := range x.Until {
-		delete(c.known, r)
+		if known, ok := c.known[r.Recheck]; ok && (r.Why != datapath.RuleGone || known.of == r.Of) {
+			delete(c.known, r.Recheck)
+		}
 	}
 	c.wantLook = c.wantLook || x.Look
 }
@@ -220,7 +227,7 @@ func (c *rechecker) look(ctx context.Context) (int, error) {
 	}
 	for _, r := range list {
 		if _, ok := c.known[r]; !ok {
-			c.known[r] = concerned{c.looked, before}
+			c.known[r] = concerned{at: c.looked, seq: before}
 		}
 	}
 	c.mu.Unlock()

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -98,19 +99,26 @@ func TestRechecker(t *testing.T) {
 		if p := c.problems("node-1"); len(p) != 0 {
 			t.Errorf("problems after a look: %v", p)
 		}
-		gone := func(rule uint32) datapath.Recheck { return datapath.Recheck{Why: datapath.RuleGone, Rule: rule} }
+		goneOf := func(rule uint32, of string) []datapath.Cause {
+			return []datapath.Cause{{Recheck: datapath.Recheck{Why: datapath.RuleGone, Rule: rule}, Of: of}}
+		}
+		gone := func(rule uint32) []datapath.Cause { return goneOf(rule, fmt.Sprint("rule ", rule)) }
 		step("many connections, a rule goes", func() {
 			s.many, s.found = 100_000, 7
-			c.concern(datapath.Concern{Since: []datapath.Recheck{gone(5)}})
+			c.concern(datapath.Concern{Since: gone(5)})
 			c.changed()
 		}, 2*recheckPause, 0, 1)
 		step("ten changes a second", func() {
 			for i := range uint32(100) {
-				c.concern(datapath.Concern{Since: []datapath.Recheck{gone(10 + i%2)}, Until: []datapath.Recheck{gone(11 - i%2)}})
+				c.concern(datapath.Concern{Since: gone(10 + i%2), Until: gone(11 - i%2)})
 				c.changed()
 			}
 		}, 2*recheckPause, 0, 2)
-		step("the rule is back", func() { c.concern(datapath.Concern{Until: []datapath.Recheck{gone(5)}}); c.changed() }, 2*recheckPause, 0, 1)
+		step("another rule has its number", func() {
+			c.concern(datapath.Concern{Until: goneOf(5, "rule of somebody else")})
+			c.changed()
+		}, 2*recheckPause, 0, 2)
+		step("the rule is back", func() { c.concern(datapath.Concern{Until: gone(5)}); c.changed() }, 2*recheckPause, 0, 1)
 		step("only a look would tell", func() { c.concern(datapath.Concern{Look: true}); c.changed() }, 2*recheckPause, 0, 1)
 		step("after a while there is one", func() { s.found = 2 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 2)
 		step("no connection needs them any more", func() { s.found = 0 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 0)

@@ -108,6 +108,8 @@ type settings struct {
 	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those
 	// between the Nodes of the cluster.
 	BesideMAC, NodesMAC, NodesBesideMAC string
+	// RuleKey is a secret of the Node (datapath.Node.RuleKey).
+	RuleKey string
 }
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -439,6 +441,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),
 		Stretched:    t.config.StretchedPolicies(),
+		RuleKey:      s.RuleKey,
 	}
 	if mac, err := ofp.ParseMAC(s.GatewayMAC); err == nil {
 		n.GatewayMAC = mac

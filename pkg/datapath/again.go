@@ -43,8 +43,8 @@ const maxUnanswered = 7
 type Recheck struct {
 	Why       Why
 	Direction policy.Direction
-	Rule      uint32     // of RuleGone
-	Addr      netip.Addr // of the others
+	Rule      uint32     // of RuleGone and RuleOfOthers
+	Addr      netip.Addr // of all but RuleGone
 	Identity  uint32     // of Relabelled
 }
 
@@ -53,9 +53,10 @@ type Why uint8
 
 // Reasons for a Recheck.
 const (
-	RuleGone   Why = iota + 1 // they remember a rule that is no more
-	NotJudged                 // no policy has judged them, and now some are applied to the Pod at Addr
-	Relabelled                // the Pod at Addr, sender (Egress) or receiver (Ingress), was another Identity
+	RuleGone     Why = iota + 1 // they remember a rule that is no more
+	NotJudged                   // no policy has judged them, and now some are applied to the Pod at Addr
+	Relabelled                  // the Pod at Addr, sender (Egress) or receiver (Ingress), was another Identity
+	RuleOfOthers                // they remember a number that only rules of other Pods have than the one at Addr
 )
 
 // Compare makes a Recheck the key of a table.
@@ -63,9 +64,12 @@ func (c Recheck) Compare(o Recheck) int {
 	return cmp.Or(cmp.Compare(c.Why, o.Why), cmp.Compare(c.Direction, o.Direction), cmp.Compare(c.Rule, o.Rule), c.Addr.Compare(o.Addr), cmp.Compare(c.Identity, o.Identity))
 }
 
-var whys = [...]string{RuleGone: "rule-gone", NotJudged: "not-judged", Relabelled: "relabelled"}
+var whys = [...]string{
+	RuleGone: "rule-gone", NotJudged: "not-judged", Relabelled: "relabelled", RuleOfOthers: "rule-of-others",
+}
 
-// String is such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5".
+// String is such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5",
+// "ingress rule-of-others 10.0.0.7 has 77".
 func (c Recheck) String() string {
 	text := fmt.Sprintf("%s %s ", c.Direction, whys[c.Why])
 	switch c.Why {
@@ -73,6 +77,8 @@ func (c Recheck) String() string {
 		return text + fmt.Sprint(c.Rule)
 	case Relabelled:
 		return text + fmt.Sprintf("%s was %d", c.Addr, c.Identity)
+	case RuleOfOthers:
+		return text + fmt.Sprintf("%s has %d", c.Addr, c.Rule)
 	}
 	return text + c.Addr.String()
 }
@@ -92,7 +98,10 @@ func recheckOf(name string) (c Recheck) {
 		return c
 	}
 	c.Addr, _ = netip.ParseAddr(words[2])
-	if len(words) == 5 {
+	switch {
+	case len(words) == 5 && c.Why == RuleOfOthers:
+		_, _ = fmt.Sscan(words[4], &c.Rule)
+	case len(words) == 5:
 		_, _ = fmt.Sscan(words[4], &c.Identity)
 	}
 	return c
@@ -121,6 +130,8 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 		add("-new+est-rel-inv+trk", d.label.Is(uint64(c.Rule)))
 	case NotJudged:
 		both(d.label.Is(0))
+	case RuleOfOthers:
+		both(d.label.Is(uint64(c.Rule)))
 	case Relabelled:
 		// Only where a rule has let it through: then it is judged again, and remembers another identity after it.
 		for _, judged := range directions {
@@ -302,21 +313,36 @@ func (t *Tables) localOf(port derive.Name, r *derive.Reader) (l local, _ []probl
 // policySnapshot is what known connections are compared with.
 type policySnapshot struct {
 	*policyFlows
-	rules map[uint32]bool
+	rules map[uint32]bool     // that some rule has, or what no rule decides about
+	of    map[applicable]bool // that rules have which are applied to these Pods
 	pods  map[netip.Addr]local
 }
 
+// applicable is a number of a rule with Pods that the rule is applied to.
+type applicable struct {
+	subject
+	number uint32
+}
+
 func (p *policyFlows) snapshot() policySnapshot {
-	s := policySnapshot{p, map[uint32]bool{alwaysAllowed: true}, map[netip.Addr]local{}}
+	s := policySnapshot{p, map[uint32]bool{}, map[applicable]bool{}, map[netip.Addr]local{}}
 	for _, row := range p.numbers.All() {
+		if row.Value == 0 {
+			continue
+		}
 		s.rules[row.Value] = true
+		rule, _ := p.in.Rules.Get(row.Key)
+		for _, pods := range subjects(row.Key, rule) {
+			s.of[applicable{pods, row.Value}] = true
+		}
 	}
 	for _, row := range p.locals.All() {
 		for _, ip := range row.Value.ips {
 			s.pods[ip] = row.Value
 		}
-		for _, n := range row.Value.defaults {
+		for d, n := range row.Value.defaults {
 			s.rules[n] = true
+			s.of[applicable{subject{row.Value.identity, policy.Direction(d)}, n}] = true
 		}
 	}
 	return s
@@ -340,6 +366,8 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 		case rule == alwaysAllowed || rule&keepRule != 0:
 		case !s.rules[rule]:
 			found(Recheck{Why: RuleGone, Direction: d, Rule: rule})
+		case c.ends[d] == pod.identity && !s.of[applicable{subject{pod.identity, d}, rule}]:
+			found(Recheck{Why: RuleOfOthers, Direction: d, Addr: own, Rule: rule})
 		default:
 			peer := s.in.PeerAt(d, ends[other])
 			if n := c.ends[other]; d == policy.Ingress && n&remote != 0 {

@@ -11,20 +11,29 @@ import (
 // Concern is which known connections a change of policies may concern. It is made of the change alone, without a look
 // at the connections, so it names more of them than Tables.Rechecks does: also some that policies still allow.
 type Concern struct {
-	Since []Recheck // these have to be judged again from now on
-	Until []Recheck // these no more, since they are what policies say now
-	Look  bool      // only a look at the connections tells which
+	Since []Cause // these have to be judged again from now on
+	Until []Cause // these no more, since they are what policies say now
+	Look  bool    // only a look at the connections tells which
 }
 
-func (c *Concern) number(d policy.Direction, old, now uint32) {
+// Cause is a Recheck with what it comes from. It ends when what it comes from is as before.
+type Cause struct {
+	Recheck
+	Of string // whose number a rule's was, of RuleGone: another rule with the same number does not end it
+}
+
+func (c *Concern) number(of string, d policy.Direction, old, now uint32) {
 	if old == now {
 		return
 	}
 	if old >= firstRuleNumber && old&keepRule == 0 {
-		c.Since = append(c.Since, Recheck{Why: RuleGone, Direction: d, Rule: old})
+		c.Since = append(c.Since, Cause{Recheck{Why: RuleGone, Direction: d, Rule: old}, of})
 	}
-	c.Until = append(c.Until, Recheck{Why: RuleGone, Direction: d, Rule: now})
+	c.Until = append(c.Until, Cause{Recheck{Why: RuleGone, Direction: d, Rule: now}, of})
 }
+
+func (c *Concern) since(r Recheck) { c.Since = append(c.Since, Cause{Recheck: r}) }
+func (c *Concern) until(r Recheck) { c.Until = append(c.Until, Cause{Recheck: r}) }
 
 // identity notes that an end of connections was another identity. The one in the tunnel's key says itself who it is.
 func (c *Concern) identity(addr policy.Addr, old, now uint32) {
@@ -40,8 +49,8 @@ func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint
 	if d == policy.Egress && (old|now)&remote != 0 {
 		return
 	}
-	c.Since = append(c.Since, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
-	c.Until = append(c.Until, Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
+	c.since(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: old})
+	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
 }
 
 // holder notes that rules ask for another Pod at an address, or no more for one. Packets of an address without a Pod have no
@@ -76,12 +85,12 @@ func (c *Concern) local(old, now local) {
 		d := policy.Direction(d)
 		for _, ip := range old.ips {
 			if old.applied[d] && !(now.applied[d] && slices.Contains(now.ips, ip)) {
-				c.Until = append(c.Until, Recheck{Why: NotJudged, Direction: d, Addr: ip})
+				c.until(Recheck{Why: NotJudged, Direction: d, Addr: ip})
 			}
 		}
 		for _, ip := range now.ips {
 			if now.applied[d] && !(old.applied[d] && slices.Contains(old.ips, ip)) {
-				c.Since = append(c.Since, Recheck{Why: NotJudged, Direction: d, Addr: ip})
+				c.since(Recheck{Why: NotJudged, Direction: d, Addr: ip})
 			}
 		}
 	}
@@ -101,7 +110,7 @@ func (t *Tables) WatchConcerns(changed func(Concern)) {
 	p.numbers.Watch(func(list []derive.Change[policy.RuleKey, uint32]) {
 		var c Concern
 		for _, x := range list {
-			c.number(x.Key.Direction, x.Old, x.New)
+			c.number(x.Key.String(), x.Key.Direction, x.Old, x.New)
 		}
 		changed(c)
 	})
@@ -109,7 +118,7 @@ func (t *Tables) WatchConcerns(changed func(Concern)) {
 		var c Concern
 		for _, x := range list {
 			for d := range directions {
-				c.number(policy.Direction(d), x.Old[d], x.New[d])
+				c.number("identity "+string(x.Key), policy.Direction(d), x.Old[d], x.New[d])
 			}
 		}
 		changed(c)

@@ -48,6 +48,9 @@ type Node struct {
 	PacketInRate uint32
 	// SCTPByPort says that connection tracking does not know the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
+	// RuleKey is a secret of this Node that numbers of rules depend on. It stays for as long as there are connections
+	// that have numbers. Without it numbers are those that versions without keys gave.
+	RuleKey string
 	// Stretched has the keys of tunnels between clusters say who sends, in numbers of the cluster set.
 	Stretched bool
 }

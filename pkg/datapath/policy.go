@@ -128,6 +128,7 @@ func (pod Pod) mayReachItself() []flow.Flow {
 type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
+	ruleKey      *derive.Table[derive.Name, string]
 	frontends    derive.Readable[derive.Object, []service.Frontend]
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
@@ -152,8 +153,11 @@ type policyFlows struct {
 	answers      *derive.Table[subject, namedFor]
 }
 
-func newPolicyFlows(e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend], rate *derive.Table[derive.Name, uint32]) *policyFlows {
-	p := &policyFlows{in: in, frontends: frontends, rate: rate}
+func newPolicyFlows(
+	e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend],
+	rate *derive.Table[derive.Name, uint32], ruleKey *derive.Table[derive.Name, string],
+) *policyFlows {
+	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey}
 	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)

@@ -44,10 +44,10 @@ func (p *policed) followConcerns() {
 	p.concerns, p.wantLook = map[Recheck]bool{}, true
 	p.tables.WatchConcerns(func(c Concern) {
 		for _, r := range c.Since {
-			p.concerns[r] = true
+			p.concerns[r.Recheck] = true
 		}
 		for _, r := range c.Until {
-			delete(p.concerns, r)
+			delete(p.concerns, r.Recheck)
 		}
 		p.wantLook = p.wantLook || c.Look
 	})

@@ -2,7 +2,11 @@ package datapath
 
 import (
 	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"hash/fnv"
 	"slices"
 
@@ -15,8 +19,11 @@ import (
 // numbers in its label. A rule's number is a hash of what the rule means, and of the stricter rules that are asked
 // before it: a rule that means something else has another number, and so has one that another rule takes
 // connections from. So a number never comes to mean something else, also not over a restart: a connection whose number
-// no rule has was let in by a rule that is no more. Two rules may share a number by chance (one in 2^31 for each pair);
-// then the connections of the one outlive it for as long as the other is there.
+// no rule has was let in by a rule that is no more.
+//
+// Two rules may share a number by chance, one in 2^30 for each pair. Nobody can search for such a rule, because the hash
+// has a key that only the Node knows (Node.RuleKey). A shared number does no harm either, unless both rules apply to the
+// same Pod: a connection's number counts only where it is that of a rule that applies to the connection's Pod.
 
 // Numbers that stand for no rule.
 const alwaysAllowed = 1 // a Pod's connection to itself; one of the Node to its Pods
@@ -30,13 +37,17 @@ const (
 	ruleNumberBit   = 1
 )
 
-// numberOf is the number of something with a meaning.
-func numberOf(meaning ...any) uint32 {
-	h := fnv.New64a()
+// numberOf returns the number of something with a meaning. Without a key it returns the number that earlier versions
+// gave it, which known connections have after an upgrade.
+func numberOf(key string, meaning ...any) uint32 {
+	var h hash.Hash = fnv.New64a()
+	if key != "" {
+		h = hmac.New(sha256.New, []byte(key))
+	}
 	for _, m := range meaning {
 		fmt.Fprintf(h, "%v\x00", m)
 	}
-	v := h.Sum64()
+	v := binary.BigEndian.Uint64(h.Sum(nil))
 	return uint32(v^v>>32)>>1 | firstRuleNumber
 }
 
@@ -119,7 +130,8 @@ func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []prob
 	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {
 		return 0, nil
 	}
-	n := numberOf(k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank))
+	key, _ := derive.Get(r, p.ruleKey, Self)
+	n := numberOf(key, k, rule.Meaning, p.stricter(r, rule.Applied, k.Direction, rule.Rank))
 	if rule.Keep {
 		n |= keepRule
 	}
@@ -134,10 +146,11 @@ func (p *policyFlows) defaultNumbers(i policy.Identity, r *derive.Reader) (out [
 	if !ok {
 		return out, nil
 	}
+	key, _ := derive.Get(r, p.ruleKey, Self)
 	for d := range out {
 		d := policy.Direction(d)
 		if applied.Any(d) && !applied.Isolated(d) {
-			out[d] = numberOf(i, d, p.stricter(r, []uint32{n}, d, policy.Rank{Stage: policy.Stages}))
+			out[d] = numberOf(key, i, d, p.stricter(r, []uint32{n}, d, policy.Rank{Stage: policy.Stages}))
 		}
 	}
 	return out, nil

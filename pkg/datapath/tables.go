@@ -51,6 +51,7 @@ type Tables struct {
 
 	role     *derive.Table[derive.Name, role]
 	rate     *derive.Table[derive.Name, uint32]
+	ruleKey  *derive.Table[derive.Name, string]
 	peers    *derive.Table[derive.Name, peering.Peer]
 	ranges   *derive.Index[podRange, derive.Name, RemoteNode]
 	lengths  *derive.Table[derive.Name, []int]
@@ -82,6 +83,9 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.rate = derive.NewTable(e, "packet-in-rate", func(_ derive.Name, r *derive.Reader) (uint32, []problem.Problem) {
 		return t.self(r).PacketInRate, nil
 	}, self)
+	t.ruleKey = derive.NewTable(e, "rule-key", func(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
+		return t.self(r).RuleKey, nil
+	}, self)
 	t.peers = derive.NewTable(e, "peers", t.peerOf, derive.KeysOfIndex(derive.NewIndex(in.Peering, "cluster", clusterIDs)))
 
 	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range", func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
@@ -111,7 +115,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ended.Loaded() // it is found out while the agent runs
 	t.endedFlows = derive.NewTable(e, "ended-flows", endedTo, derive.KeysOf(t.ended))
 	if in.Policy != nil {
-		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate)
+		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
 	}
 	return t
