@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -13,7 +14,7 @@ import (
 const maxValue = 300
 
 func (n *node) explain() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:   "explain [KIND] OBJECT",
 		Short: "What this Node derives from an object, and from what",
@@ -25,7 +26,7 @@ func (n *node) explain() *cobra.Command {
 			if len(args) == 2 { // as kubectl names an object: the tables know no kinds
 				args = args[1:]
 			}
-			return words("explain", "an OBJECT, such as default/web")(cmd, args)
+			return cli.Words("explain", "an OBJECT, such as default/web")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			args = args[len(args)-1:]
@@ -33,28 +34,28 @@ func (n *node) explain() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathExplain, url.Values{"key": {args[0]}}, &x); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), x, func() error {
-				t := rows{}
+			return out.Print(cmd.OutOrStdout(), x, func() error {
+				t := cli.Rows{}
 				for _, row := range x.Rows {
 					value := row.Value
 					if len(value) > maxValue {
 						value = value[:maxValue] + fmt.Sprintf("... (%d bytes)", len(row.Value))
 					}
-					t.add(row.Table+"["+x.Key+"]", or(value, "no value"))
+					t.Add(row.Table+"["+x.Key+"]", cli.Or(value, "no value"))
 					for _, from := range row.From {
-						t.add("", "from "+from)
+						t.Add("", "from "+from)
 					}
 					for _, to := range row.To {
-						t.add("", "to   "+to)
+						t.Add("", "to   "+to)
 					}
 					for _, p := range row.Problems {
-						t.add("", "problem: "+p)
+						t.Add("", "problem: "+p)
 					}
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -26,7 +27,7 @@ const effectivePriority = "effectivePriority"
 func (n *node) networkPolicies() *cobra.Command {
 	var (
 		source, namespace, pod, kind, order string
-		out                                 format
+		out                                 cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:     "networkpolicy [NAME]",
@@ -68,8 +69,8 @@ func (n *node) networkPolicies() *cobra.Command {
 			if order == effectivePriority {
 				slices.SortStableFunc(list.Policies, byEffectivePriority)
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"NAME", "APPLIED-TO", "RULES", "SOURCE", "TIER-PRIORITY", "PRIORITY"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"NAME", "APPLIED-TO", "RULES", "SOURCE", "TIER-PRIORITY", "PRIORITY"}}
 				for _, p := range list.Policies {
 					tier, priority := "<NONE>", "<NONE>"
 					if p.TierPriority != nil {
@@ -78,9 +79,9 @@ func (n *node) networkPolicies() *cobra.Command {
 					if p.Priority != nil {
 						priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
 					}
-					t.add(p.Name, or(fewPods(p.Pods), "<NONE>"), strconv.Itoa(p.Rules), sourceOf(p), tier, priority)
+					t.Add(p.Name, cli.Or(fewPods(p.Pods), "<NONE>"), strconv.Itoa(p.Rules), sourceOf(p), tier, priority)
 				}
-				return t.write(cmd.OutOrStdout(), " ", false)
+				return t.Write(cmd.OutOrStdout(), " ")
 			})
 		},
 	}
@@ -89,7 +90,7 @@ func (n *node) networkPolicies() *cobra.Command {
 	cmd.Flags().StringVarP(&pod, "pod", "p", "", "only policies that apply to this Pod of this Node")
 	cmd.Flags().StringVarP(&kind, "type", "T", "", "only policies of this type: K8sNP, ACNP, ANNP or CNP")
 	cmd.Flags().StringVar(&order, "sort-by", "", effectivePriority+": in the order in which they are evaluated")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 

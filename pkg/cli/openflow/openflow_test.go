@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"bytes"
@@ -11,15 +11,31 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
+	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
 )
+
+// program is the command of a program with the group openflow.
+func program() *cobra.Command {
+	root := cli.Root("tombolo", "")
+	root.AddCommand(Command())
+	return root
+}
+
+// tombolo runs a command line, whose first word is the program, and returns what it printed.
+func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return clitest.Run(t, program(), words[1:]...)
+}
 
 // withInput runs a command line with standard input.
 func withInput(t *testing.T, input string, words ...string) (stdout string, err error) {
 	t.Helper()
 	var out bytes.Buffer
-	root := command("tombolo")
+	root := program()
 	root.SetArgs(words)
 	root.SetIn(strings.NewReader(input))
 	root.SetOut(&out)

@@ -1,4 +1,5 @@
-package main
+// Package openflow has the commands that read, write and compare OpenFlow: bytes, text and switches.
+package openflow
 
 import (
 	"encoding/hex"
@@ -10,23 +11,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
 )
 
-// openflow is the commands that need no cluster, only an Open vSwitch or a few bytes of one.
-func openflow() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "openflow",
-		Aliases: []string{"of"},
-		Short:   "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine",
-		Long: "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine.\n\n" +
-			"Text is ovs-ofctl's. None of these commands needs Kubernetes or Tombolo's agent.",
-		Args: noCommand,
-		RunE: help,
-	}
-	cmd.AddCommand(printMessages(), parseFlows(), encodeFlows(), dumpSwitch(), diffFlows(), replaceFlows(), monitorSwitch())
+// Command returns the group openflow: commands that need no cluster, only an Open vSwitch or a few bytes of one.
+func Command() *cobra.Command {
+	cmd := cli.Group("openflow", "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine",
+		printMessages(), parseFlows(), encodeFlows(), dumpSwitch(), diffFlows(), replaceFlows(), monitorSwitch())
+	cmd.Aliases = []string{"of"}
+	cmd.Long = cmd.Short + ".\n\nText is ovs-ofctl's. None of these commands needs Kubernetes or Tombolo's agent."
 	return cmd
 }
 

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -9,21 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 // policy is the group of questions about policies.
 func (n *node) policy() *cobra.Command {
-	cmd := &cobra.Command{Use: "policy", Short: "Ask about policies", Args: noCommand, RunE: help}
-	cmd.AddCommand(n.why())
-	return cmd
+	return cli.Group("policy", "Ask about policies", n.why())
 }
 
 func (n *node) why() *cobra.Command {
 	var (
 		from, to, port, protocol, cluster string
 		traced                            bool
-		out                               format
+		out                               cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
@@ -52,7 +51,7 @@ func (n *node) why() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathWhy, query, &w); err != nil {
 				return err
 			}
-			if err := out.print(cmd.OutOrStdout(), w, func() error { return printWhy(cmd.OutOrStdout(), w, traced) }); err != nil {
+			if err := out.Print(cmd.OutOrStdout(), w, func() error { return printWhy(cmd.OutOrStdout(), w, traced) }); err != nil {
 				return err
 			}
 			for _, c := range w.Connections {
@@ -71,28 +70,28 @@ func (n *node) why() *cobra.Command {
 	cmd.Flags().StringVar(&protocol, "protocol", "", "tcp, udp, sctp or icmp; without it the Service's, or tcp")
 	cmd.Flags().StringVar(&cluster, "cluster", "", "the server's cluster, where it is another, or that of a client given as identity: its ID")
 	cmd.Flags().BoolVar(&traced, "trace", false, "have this Node's switch follow the packet, and compare")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
 func printWhy(w io.Writer, y api.Why, traced bool) error {
-	t := rows{{"client:", whyEnd(y.From)}, {"server:", whyEnd(y.To)}}
+	t := cli.Rows{{"client:", whyEnd(y.From)}, {"server:", whyEnd(y.To)}}
 	for _, note := range y.Notes {
-		t.add("note:", note)
+		t.Add("note:", note)
 	}
 	for _, c := range y.Connections {
 		to := c.To.Address
 		if c.Port != 0 {
 			to += ":" + strconv.Itoa(int(c.Port))
 		}
-		t.add("")
+		t.Add("")
 		verdict := outcome(c.Allowed)
 		if c.Allowed && c.To.Cluster != "" {
 			verdict += " as far as this cluster decides"
 		}
-		t.add("connection:", fmt.Sprintf("%s to %s/%s: %s", y.From.Address, to, c.Protocol, verdict))
+		t.Add("connection:", fmt.Sprintf("%s to %s/%s: %s", y.From.Address, to, c.Protocol, verdict))
 		if y.To.Kind == "Service" {
-			t.add("", whyEnd(c.To))
+			t.Add("", whyEnd(c.To))
 		}
 		for _, s := range c.Stages {
 			verdict := outcome(s.Allowed)
@@ -103,44 +102,44 @@ func printWhy(w io.Writer, y api.Why, traced bool) error {
 				verdict += " on Node " + s.Node
 			}
 			if s.Pod == "" {
-				t.add("  "+s.Direction+":", s.Reason)
+				t.Add("  "+s.Direction+":", s.Reason)
 				continue
 			}
-			t.add("  "+s.Direction+":", verdict+": "+s.Reason)
+			t.Add("  "+s.Direction+":", verdict+": "+s.Reason)
 			identity := s.Identity
 			if s.Number != 0 {
 				identity = fmt.Sprintf("%d, %s", s.Number, s.Identity)
 			}
-			t.add("    Pod:", s.Pod+", identity "+or(identity, "not known yet"))
+			t.Add("    Pod:", s.Pod+", identity "+cli.Or(identity, "not known yet"))
 			switch s.Peer {
 			case "":
 			case api.UnknownPod:
-				t.add("    peer:", "unknown Pod")
+				t.Add("    peer:", "unknown Pod")
 			default:
-				t.add("    peer:", "identity "+s.Peer)
+				t.Add("    peer:", "identity "+s.Peer)
 			}
-			t.add("    policies:", or(strings.Join(s.Policies, ", "), "none applies"))
+			t.Add("    policies:", cli.Or(strings.Join(s.Policies, ", "), "none applies"))
 			switch trace := s.Trace; {
 			case trace != nil && trace.Error != "":
-				t.add("    switch:", "not traced: "+trace.Error)
+				t.Add("    switch:", "not traced: "+trace.Error)
 			case trace != nil:
 				verdict := "agrees"
 				if !trace.Agrees {
 					verdict = "DISAGREES: it has the packet " + outcome(trace.Allowed)
 				}
-				t.add("    switch:", verdict, "")
-				t.add("", "flow "+trace.Flow)
-				t.add("", "tables "+strings.Join(trace.Tables, " "))
+				t.Add("    switch:", verdict, "")
+				t.Add("", "flow "+trace.Flow)
+				t.Add("", "tables "+strings.Join(trace.Tables, " "))
 			case traced:
-				t.add("    switch:", "not here: run this on Node "+s.Node)
+				t.Add("    switch:", "not here: run this on Node "+s.Node)
 			}
 		}
 	}
 	if y.LeftOut > 0 {
-		t.add("")
-		t.add("left out:", fmt.Sprintf("%d more endpoints", y.LeftOut))
+		t.Add("")
+		t.Add("left out:", fmt.Sprintf("%d more endpoints", y.LeftOut))
 	}
-	return t.write(w, " ", false)
+	return t.Write(w, " ")
 }
 
 func outcome(allowed bool) string {

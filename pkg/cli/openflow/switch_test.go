@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/test/logtext"
@@ -408,7 +409,7 @@ func TestMonitor(t *testing.T) {
 	var out, stderr logtext.Buffer
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"tombolo", "openflow", "monitor", b.unix, "--initial", "--table", "1"}, &out, &stderr)
+		done <- cli.Run(ctx, program(), []string{"openflow", "monitor", b.unix, "--initial", "--table", "1"}, &out, &stderr)
 	}()
 	saw := func(want string) {
 		t.Helper()
@@ -437,7 +438,7 @@ func TestMonitor(t *testing.T) {
 
 	// A switch that goes away is an error.
 	go func() {
-		done <- run(t.Context(), []string{"tombolo", "openflow", "monitor", b.unix, "--timestamps"}, &out, &stderr)
+		done <- cli.Run(t.Context(), program(), []string{"openflow", "monitor", b.unix, "--timestamps"}, &out, &stderr)
 	}()
 	ofctlUntil(t, b, &out)
 	b.StopDaemon()

@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -32,7 +33,7 @@ func replaceFlows() *cobra.Command {
 		Example: "  tombolo openflow replace br-int flows.txt\n" +
 			"  tombolo openflow replace --dry-run br-int flows.txt\n" +
 			"  tombolo openflow dump --all tcp:192.0.2.7 | tombolo openflow replace --all br-int -",
-		Args: words("replace", "TARGET", "FILE"),
+		Args: cli.Words("replace", "TARGET", "FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			want, err := readFile(cmd, args[1], all)
 			if err != nil {

@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
@@ -31,7 +32,7 @@ func monitorSwitch() *cobra.Command {
 			"the switch has dropped reports since they were not read fast enough.\n\n" + targetHelp,
 		Example: "  tombolo openflow monitor br-int\n" +
 			"  tombolo openflow monitor br-int --initial --table 3 --match tcp,tp_dst=80",
-		Args: words("monitor", "TARGET"),
+		Args: cli.Words("monitor", "TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := ofp.FlowMonitorRequest{
 				ID: 1, Table: ofp.TableAll, OutPort: ofp.PortAny, OutGroup: ofp.GroupAny,

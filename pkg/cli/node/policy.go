@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 func (n *node) policies() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:     "policies",
 		Aliases: []string{"policy"},
@@ -23,25 +24,25 @@ func (n *node) policies() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathPolicies, nil, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS", "PROBLEMS"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"KIND", "NAMESPACE", "NAME", "TIER", "PRIORITY", "PODS", "RULES", "PACKETS", "BYTES", "CONNECTIONS", "PROBLEMS"}}
 				for _, p := range list.Policies {
 					priority := "-"
 					if p.Priority != nil {
 						priority = strconv.FormatFloat(*p.Priority, 'f', -1, 64)
 					}
-					row := []string{p.Kind, or(p.Namespace, "-"), p.Name, or(p.Tier, "-"), priority, strconv.Itoa(len(p.Pods)), strconv.Itoa(p.Rules)}
+					row := []string{p.Kind, cli.Or(p.Namespace, "-"), p.Name, cli.Or(p.Tier, "-"), priority, strconv.Itoa(len(p.Pods)), strconv.Itoa(p.Rules)}
 					problems := ""
 					if len(p.Problems) > 0 {
 						problems = strconv.Itoa(len(p.Problems))
 					}
-					t.add(append(append(row, counters(p.Counters)...), problems)...)
+					t.Add(append(append(row, counters(p.Counters)...), problems)...)
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -50,7 +51,7 @@ func counters(c api.Counters) []string {
 }
 
 func (n *node) rules() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:     "rules [POLICY]",
 		Aliases: []string{"rule"},
@@ -69,8 +70,8 @@ func (n *node) rules() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathRules, query, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"POLICY", "RULE", "ACTION", "PODS", "PEERS", "PORTS", "PACKETS", "BYTES", "CONNECTIONS"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"POLICY", "RULE", "ACTION", "PODS", "PEERS", "PORTS", "PACKETS", "BYTES", "CONNECTIONS"}}
 				for _, r := range list.Rules {
 					name := r.Policy
 					if r.Namespace != "" {
@@ -80,22 +81,22 @@ func (n *node) rules() *cobra.Command {
 					if r.Name != "" {
 						rule += " " + r.Name
 					}
-					row := []string{r.Kind + " " + name, rule, r.Action, or(some(r.Pods, ","), "-"), or(some(r.Peers, " or "), "any"), or(some(r.Ports, ","), "any")}
-					t.add(append(row, counters(r.Counters)...)...)
+					row := []string{r.Kind + " " + name, rule, r.Action, cli.Or(some(r.Pods, ","), "-"), cli.Or(some(r.Peers, " or "), "any"), cli.Or(some(r.Ports, ","), "any")}
+					t.Add(append(row, counters(r.Counters)...)...)
 				}
 				for _, d := range list.Denied {
-					t.add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")
+					t.Add("(isolation)", d.Direction, "Drop", "isolated", "any", "any", strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10), "0")
 				}
 				for _, d := range list.Denied {
 					if d.Fragments > 0 {
-						t.add("(fragments)", d.Direction, "Drop", "under rules with ports", "any", "any", strconv.FormatUint(d.Fragments, 10), "-", "0")
+						t.Add("(fragments)", d.Direction, "Drop", "under rules with ports", "any", "any", strconv.FormatUint(d.Fragments, 10), "-", "0")
 					}
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -111,7 +112,7 @@ func some(list []string, by string) string {
 func (n *node) identities() *cobra.Command {
 	var (
 		here bool
-		out  format
+		out  cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:     "identities",
@@ -132,20 +133,20 @@ func (n *node) identities() *cobra.Command {
 				}
 				list.Identities = kept
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"NUMBER", "CLUSTERSET", "HERE", "ELSEWHERE", "ADDRESSES", "LABELS"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"NUMBER", "CLUSTERSET", "HERE", "ELSEWHERE", "ADDRESSES", "LABELS"}}
 				for _, i := range list.Identities {
 					set := "-"
 					if i.ClusterSet != 0 {
 						set = strconv.FormatUint(uint64(i.ClusterSet), 10)
 					}
-					t.add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere), strconv.Itoa(i.Addresses), i.Labels)
+					t.Add(strconv.FormatUint(uint64(i.Number), 10), set, strconv.Itoa(i.Here), strconv.Itoa(i.Elsewhere), strconv.Itoa(i.Addresses), i.Labels)
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&here, "here", false, "only those of Pods of this Node")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }

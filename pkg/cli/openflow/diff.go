@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
@@ -28,7 +29,7 @@ func diffFlows() *cobra.Command {
 		Example: "  tombolo openflow diff br-int flows.txt\n" +
 			"  tombolo openflow diff br-int tcp:192.0.2.7\n" +
 			"  tombolo openflow dump br-int > before; ...; tombolo openflow diff before br-int",
-		Args: words("diff", "SOURCE", "SOURCE"),
+		Args: cli.Words("diff", "SOURCE", "SOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" && args[1] == "-" {
 				return errors.New("only one of the two can be standard input")
@@ -46,7 +47,7 @@ func diffFlows() *cobra.Command {
 				return err
 			}
 			if !d.empty() {
-				return exitCode(2)
+				return cli.ExitCode(2)
 			}
 			return nil
 		},

@@ -1,4 +1,4 @@
-package main
+package openflow
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
@@ -35,7 +36,7 @@ func dumpSwitch() *cobra.Command {
 			"  tombolo openflow dump br-int --names\n" +
 			"  tombolo openflow dump tcp:192.0.2.7:6653 --all\n" +
 			"  tombolo openflow dump ssl:192.0.2.7 -p sc-privkey.pem -c sc-cert.pem -C cacert.pem",
-		Args: words("dump", "TARGET"),
+		Args: cli.Words("dump", "TARGET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flows := all || !groups && !meters
 			if !flows && (stats || table != "") {
@@ -120,14 +121,4 @@ func withStats(names *flow.Names, d ofp.FlowDesc) string {
 	text := options.Append(nil, 0, ofp.FlowDescReply{Flows: []ofp.FlowDesc{d}})
 	_, line, _ := strings.Cut(string(text), "\n")
 	return strings.TrimSpace(line)
-}
-
-// words checks that a command gets as many arguments as it has names for.
-func words(name string, names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) != len(names) {
-			return fmt.Errorf("%s needs %s; it got %d words", name, strings.Join(names, " and "), len(args))
-		}
-		return nil
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package multicluster
 
 import (
 	"bytes"
@@ -26,6 +26,7 @@ import (
 
 	mcapi "github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -58,6 +59,7 @@ func TestSetupErrors(t *testing.T) {
 		{"get membertoken", []string{"Namespace must be specified: -n NAMESPACE, or -A for all"}},
 		{"get resourceexport -cluster-id x", []string{"unknown shorthand flag: 'c' in -cluster-id"}},
 		{"get resourceexport -- -clusterid x", []string{"accepts at most 1 arg"}},
+		{"verify", []string{`antctl mc does not know "verify"; it knows create, delete, deploy, destroy, get, init, join, leave`}},
 		{"get resourceexport x -A", []string{"a resource cannot be retrieved by name across all Namespaces"}},
 	} {
 		t.Run(row.words, func(t *testing.T) {
@@ -99,7 +101,7 @@ func TestResources(t *testing.T) {
 			if code != 0 || stderr != "" {
 				t.Fatalf("code %d: %s", code, stderr)
 			}
-			golden(t, row.golden, out)
+			clitest.Golden(t, row.golden, out)
 		})
 	}
 	for _, row := range []struct{ words, want string }{
@@ -219,7 +221,7 @@ type leaderCluster struct {
 
 func newLeaderCluster(t *testing.T) leaderCluster {
 	t.Helper()
-	config := apiserver.Start(t, "../../deploy/crds")
+	config := apiserver.Start(t, "../../../deploy/crds")
 	apiserver.FillTokens(t, config)
 	c, err := kubeclient.New(config, kubeclient.Options{Scheme: setup.Scheme()})
 	if err != nil {
@@ -349,28 +351,5 @@ Token default-member-token is good for the first cluster ID that joins with it, 
 	}
 	if !regexp.MustCompile(`(?m)^DELETE https://127.0.0.1:\d+/apis/multicluster.crd.antrea.io/v1alpha2/namespaces/area/clustersets/set\?timeout=30s: 200 OK in \S+s$`).MatchString(stderr) {
 		t.Errorf("-v does not print what is asked and answered:\n%s", stderr)
-	}
-}
-
-// TestGlobalFlags: flags of mc may stand before it, as documents have them.
-func TestGlobalFlags(t *testing.T) {
-	for _, row := range []struct{ words, want string }{
-		{"-v mc get clusterset", "mc -v get clusterset"},
-		{"-t 5s --kubeconfig=x -ky multicluster init -n a", "multicluster -t 5s --kubeconfig=x -ky init -n a"},
-		{"--server https://x -v mc get clusterset", "mc --server https://x -v get clusterset"},
-		{"-v", "-v"}, // the version
-		{"-v get networkpolicy", "-v get networkpolicy"},
-		{"--socket x mc get clusterset", "--socket x mc get clusterset"},
-		{"-k mc", "-k mc"}, // a file of that name
-		{"-- mc", "-- mc"},
-		{"- mc", "- mc"},
-		{"mc -v get clusterset", "mc -v get clusterset"},
-		{"", ""},
-	} {
-		for _, program := range []string{"tombolo", "antctl"} {
-			if have := strings.Join(globalsBehind(command(program), strings.Fields(row.words)), " "); have != row.want {
-				t.Errorf("%s %s: have %q, want %q", program, row.words, have, row.want)
-			}
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 func (n *node) trace() *cobra.Command {
-	var out format
+	var out cli.Format
 	var raw bool
 	cmd := &cobra.Command{
 		Use:   "trace FLOW",
@@ -31,7 +32,7 @@ func (n *node) trace() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathTrace, url.Values{"flow": {args[0]}}, &t); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), t, func() error {
+			return out.Print(cmd.OutOrStdout(), t, func() error {
 				text := t.Output
 				if !raw {
 					text = readable(t.Output, t.Tables)
@@ -42,7 +43,7 @@ func (n *node) trace() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&raw, "raw", false, "ofproto/trace's own text")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -79,7 +80,7 @@ func readable(output string, tables map[string]string) string {
 			} else {
 				line = traceTable.ReplaceAllStringFunc(line, func(s string) string {
 					m := traceTable.FindStringSubmatch(s)
-					return m[1] + or(tables[m[2]], m[2])
+					return m[1] + cli.Or(tables[m[2]], m[2])
 				})
 			}
 		} else if m := traceStep.FindStringSubmatch(line); m != nil {

@@ -1,4 +1,5 @@
-package main
+// Package multicluster has the commands that read, make, undo and check ClusterSets through API servers.
+package multicluster
 
 import (
 	"context"
@@ -25,6 +26,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/setup"
 )
 
@@ -37,33 +39,31 @@ type cluster struct {
 	log        *log.Logger // of verbose
 }
 
-// multicluster is the group `mc`: the documented commands, or our own as well.
-func multicluster(own bool) *cobra.Command {
+// Command returns the group mc: the documented commands and verify.
+func Command() *cobra.Command {
 	c := &cluster{}
-	mc := &cobra.Command{
-		Use:              "mc",
-		Aliases:          []string{"multicluster"},
-		Short:            "ClusterSets, from a cluster's API server",
-		Args:             noCommand,
-		RunE:             help,
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) { c.log = log.New(cmd.ErrOrStderr(), "", 0) },
-	}
+	mc := c.documented()
+	mc.AddCommand(c.verify())
+	return mc
+}
+
+// Documented returns the group mc of antctl: the documented commands.
+func Documented() *cobra.Command { return (&cluster{}).documented() }
+
+func (c *cluster) documented() *cobra.Command {
+	mc := cli.Group("mc", "ClusterSets, from a cluster's API server",
+		cli.Group("get", "Show multi-cluster objects",
+			c.clusterSets(), c.resourceImports(), c.resourceExports(), c.memberTokens(), c.joinConfig()),
+		cli.Group("create", "Make multi-cluster objects", c.createToken()),
+		cli.Group("delete", "Delete multi-cluster objects", c.deleteToken()),
+		cli.Group("deploy", "Install the multi-cluster controller", c.deploy("leader"), c.deploy("member")),
+		c.init(), c.join(), c.leave(), c.destroy())
+	mc.Aliases = []string{"multicluster"}
+	mc.PersistentPreRun = func(cmd *cobra.Command, _ []string) { c.log = log.New(cmd.ErrOrStderr(), "", 0) }
 	mc.PersistentFlags().StringVarP(&c.kubeconfig, "kubeconfig", "k", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config when empty")
 	mc.PersistentFlags().StringVarP(&c.server, "server", "s", "", "address of the API server, instead of the kubeconfig's")
 	mc.PersistentFlags().DurationVarP(&c.timeout, "timeout", "t", 30*time.Second, "how long to wait for the API server")
 	mc.PersistentFlags().BoolVarP(&c.verbose, "verbose", "v", false, "print each request to an API server, and how it was answered")
-	get := &cobra.Command{Use: "get", Short: "Show multi-cluster objects", Args: noCommand, RunE: help}
-	get.AddCommand(c.clusterSets(), c.resourceImports(), c.resourceExports(), c.memberTokens(), c.joinConfig())
-	create := &cobra.Command{Use: "create", Short: "Make multi-cluster objects", Args: noCommand, RunE: help}
-	create.AddCommand(c.createToken())
-	remove := &cobra.Command{Use: "delete", Short: "Delete multi-cluster objects", Args: noCommand, RunE: help}
-	remove.AddCommand(c.deleteToken())
-	deploy := &cobra.Command{Use: "deploy", Short: "Install the multi-cluster controller", Args: noCommand, RunE: help}
-	deploy.AddCommand(c.deploy("leader"), c.deploy("member"))
-	mc.AddCommand(get, create, remove, deploy, c.init(), c.join(), c.leave(), c.destroy())
-	if own {
-		mc.AddCommand(c.verify())
-	}
 	return mc
 }
 
@@ -148,8 +148,8 @@ func (c *cluster) resourceImports() *cobra.Command {
 		kind: "ResourceImport", resource: mcv1alpha1.GroupVersion.WithResource("resourceimports"), aliases: []string{"ri"},
 		short: "What a leader gives its members",
 		head:  []string{"NAMESPACE", "NAME", "KIND"},
-		rows: func(i mcv1alpha1.ResourceImport) rows {
-			return rows{{i.Namespace, i.Name, i.Spec.Kind}}
+		rows: func(i mcv1alpha1.ResourceImport) cli.Rows {
+			return cli.Rows{{i.Namespace, i.Name, i.Spec.Kind}}
 		},
 	}.command(c)
 }
@@ -161,8 +161,8 @@ func (c *cluster) resourceExports() *cobra.Command {
 		short: "What members have given the leader",
 		head:  []string{"CLUSTER-ID", "NAMESPACE", "NAME", "KIND"},
 		keep:  func(e mcv1alpha1.ResourceExport) bool { return of == "" || e.Spec.ClusterID == of },
-		rows: func(e mcv1alpha1.ResourceExport) rows {
-			return rows{{or(e.Spec.ClusterID, none), e.Namespace, e.Name, e.Spec.Kind}}
+		rows: func(e mcv1alpha1.ResourceExport) cli.Rows {
+			return cli.Rows{{cli.Or(e.Spec.ClusterID, none), e.Namespace, e.Name, e.Spec.Kind}}
 		},
 	}.command(c)
 	cmd.Flags().StringVar(&of, "cluster-id", "", "only those of this member")
@@ -178,8 +178,8 @@ func (c *cluster) memberTokens() *cobra.Command {
 		head:  []string{"NAMESPACE", "NAME"},
 		must:  true,
 		keep:  func(s corev1.Secret) bool { return setup.IsToken(&s) },
-		rows: func(s corev1.Secret) rows {
-			return rows{{s.Namespace, s.Name}}
+		rows: func(s corev1.Secret) cli.Rows {
+			return cli.Rows{{s.Namespace, s.Name}}
 		},
 		hide: func(s *corev1.Secret) {
 			s.Data = nil
@@ -198,7 +198,7 @@ type listing[T any] struct {
 	head           []string
 	keep           func(T) bool
 	hide           func(*T) // what is not to be printed
-	rows           func(T) rows
+	rows           func(T) cli.Rows
 	must           bool // a Namespace has to be given, or that all are meant
 }
 
@@ -213,9 +213,9 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 	var (
 		namespace string
 		all       bool
-		out       format
+		out       cli.Format
 	)
-	called := or(l.called, strings.ToLower(l.kind))
+	called := cli.Or(l.called, strings.ToLower(l.kind))
 	cmd := &cobra.Command{
 		Use:     called + " [NAME]",
 		Aliases: append([]string{called + "s"}, l.aliases...),
@@ -244,30 +244,30 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 				if !all {
 					where = " in Namespace " + namespace
 				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "No %s found%s\n", or(l.called, l.kind), where)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "No %s found%s\n", cli.Or(l.called, l.kind), where)
 				return err
 			}
 			var printed any = found
 			if name != "" {
 				printed = found.Items[0]
 			}
-			return out.print(cmd.OutOrStdout(), printed, func() error {
-				var body rows
+			return out.Print(cmd.OutOrStdout(), printed, func() error {
+				var body cli.Rows
 				for _, o := range found.Items {
 					body = append(body, l.rows(o)...)
 				}
 				slices.SortFunc(body, slices.Compare[[]string])
-				return append(rows{l.head}, body...).write(cmd.OutOrStdout(), " ", true)
+				return append(cli.Rows{l.head}, body...).WritePadded(cmd.OutOrStdout(), " ")
 			})
 		},
 	}
-	of, usual := "the "+or(l.called, l.kind), metav1.NamespaceDefault
+	of, usual := "the "+cli.Or(l.called, l.kind), metav1.NamespaceDefault
 	if l.must {
 		of, usual = of+" (required, or -A)", ""
 	}
 	namespaceFlag(cmd, &namespace, usual, of)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "those of all Namespaces")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -316,7 +316,7 @@ func (l listing[T]) explain(err error, called, namespace, name string) error {
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("reach the API server: %w; is --kubeconfig the right one?", err)
 	case apierrors.IsNotFound(err) && name != "" && isAboutObject(err):
-		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", or(l.called, l.kind), name, namespace, called)
+		return fmt.Errorf("%s %q is not in Namespace %s; see `tombolo mc get %s -A`", cli.Or(l.called, l.kind), name, namespace, called)
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("this cluster does not know %ss: apply the multi-cluster manifest for a leader or a member first", l.kind)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
@@ -339,8 +339,8 @@ func isAboutObject(err error) bool {
 const none = "<NONE>"
 
 // clusterSetRows has one row per condition of each cluster.
-func clusterSetRows(set mcv1alpha2.ClusterSet) rows {
-	var body rows
+func clusterSetRows(set mcv1alpha2.ClusterSet) cli.Rows {
+	var body cli.Rows
 	statuses := set.Status.ClusterStatuses
 	if len(statuses) == 0 {
 		statuses = []mcv1alpha2.ClusterStatus{{}}
@@ -351,8 +351,8 @@ func clusterSetRows(set mcv1alpha2.ClusterSet) rows {
 			conditions = []mcv1alpha2.ClusterCondition{{}}
 		}
 		for _, c := range conditions {
-			body.add(or(cluster.ClusterID, none), or(set.Namespace, none), or(set.Name, none),
-				or(string(c.Type), none), or(string(c.Status), none), or(c.Reason, none))
+			body.Add(cli.Or(cluster.ClusterID, none), cli.Or(set.Namespace, none), cli.Or(set.Name, none),
+				cli.Or(string(c.Type), none), cli.Or(string(c.Status), none), cli.Or(c.Reason, none))
 		}
 	}
 	return body

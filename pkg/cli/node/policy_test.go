@@ -1,4 +1,4 @@
-package main
+package node
 
 import "github.com/tombolo-net/tombolo/pkg/observe/api"
 

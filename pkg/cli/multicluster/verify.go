@@ -1,4 +1,4 @@
-package main
+package multicluster
 
 import (
 	"encoding/json"
@@ -16,6 +16,7 @@ import (
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
 )
@@ -31,7 +32,7 @@ func (c *cluster) verify() *cobra.Command {
 			"pass, fail, or skip with the reason, its time, and a remedy when it failed; the exit code is 1 when one failed, and skipped\n" +
 			"ones do not count. Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
 		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
-		Args:    words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
+		Args:    cli.Words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.server != "" {
 				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
@@ -75,7 +76,7 @@ func (c *cluster) verify() *cobra.Command {
 				return err
 			}
 			if failed > 0 {
-				return exitCode(1)
+				return cli.ExitCode(1)
 			}
 			return nil
 		},
@@ -115,9 +116,8 @@ func (c *cluster) member(name string) (verify.Cluster, error) {
 	return verify.Cluster{Name: filepath.Base(name), Client: k}, nil
 }
 
-// probes is what runs in the Pods of a verification.
-func probes() *cobra.Command {
-	group := &cobra.Command{Use: "probe", Short: "The programs in the Pods of mc verify", Hidden: true, Args: noCommand, RunE: help}
+// Probes returns the hidden group probe, which the Pods of a verification run.
+func Probes() *cobra.Command {
 	var name string
 	serve := &cobra.Command{
 		Use: "serve", Short: "Answer until the Pod ends", Args: cobra.NoArgs,
@@ -148,6 +148,7 @@ func probes() *cobra.Command {
 	}
 	ask.Flags().DurationVar(&limit, "limit", time.Minute, "how long to wait for the first answer to each")
 	ask.Flags().StringVar(&to, "to", "/dev/termination-log", "file to write the answers to")
-	group.AddCommand(serve, ask)
+	group := cli.Group("probe", "The programs in the Pods of mc verify", serve, ask)
+	group.Hidden = true
 	return group
 }

@@ -1,4 +1,5 @@
-package main
+// Package node has the commands that ask the agent of this Node, through its debug socket.
+package node
 
 import (
 	"context"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
@@ -28,9 +30,40 @@ type node struct {
 	timeout time.Duration
 }
 
+// Commands returns the commands that ask the agent of this Node.
+func Commands() []*cobra.Command {
+	n := &node{}
+	all := []*cobra.Command{
+		n.get(n.flows(), n.groups(), n.ports(), n.peers(), n.status(), n.metrics(), n.policies(), n.rules(), n.identities(), n.networkPolicies()),
+		n.trace(), n.explain(), n.policy(), n.check(),
+	}
+	for _, c := range all {
+		n.flags(c)
+	}
+	return all
+}
+
+// Documented returns the command get of antctl, which has the documented command networkpolicy.
+func Documented() *cobra.Command {
+	n := &node{}
+	get := n.get(n.networkPolicies())
+	n.flags(get)
+	return get
+}
+
+func (n *node) get(below ...*cobra.Command) *cobra.Command {
+	return cli.Group("get", "Show what this Node has", below...)
+}
+
+// flags adds the flags that name the agent.
+func (n *node) flags(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&n.socket, "socket", api.DefaultSocket, "the agent's debug socket on this Node")
+	c.PersistentFlags().DurationVarP(&n.timeout, "timeout", "t", 10*time.Second, "how long to wait for the agent")
+}
+
 // ask reads one path of the debug API into v.
 func (n *node) ask(ctx context.Context, path string, query url.Values, v any) error {
-	code, body, err := n.get(ctx, path, query)
+	code, body, err := n.read(ctx, path, query)
 	if err != nil {
 		return err
 	}
@@ -51,8 +84,8 @@ func (n *node) unexpected(code int, path string) error {
 	return fmt.Errorf("the agent's debug socket %s answered %d %s for %s: are this command and the agent of one version?", n.socket, code, http.StatusText(code), path)
 }
 
-// get reads one path of the agent's socket.
-func (n *node) get(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
+// read reads one path of the agent's socket.
+func (n *node) read(ctx context.Context, path string, query url.Values) (code int, body []byte, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{
@@ -95,7 +128,7 @@ func (n *node) flows() *cobra.Command {
 	var (
 		table, owner string
 		stats        bool
-		out          format
+		out          cli.Format
 	)
 	cmd := &cobra.Command{
 		Use:     "flows",
@@ -114,27 +147,27 @@ func (n *node) flows() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathFlows, query, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
+			return out.Print(cmd.OutOrStdout(), list, func() error {
 				head := []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "MATCH", "ACTIONS"}
 				if stats {
 					head = []string{"TABLE", "PRIORITY", "OWNER", "PACKETS", "BYTES", "AGE", "MATCH", "ACTIONS"}
 				}
-				t := rows{head}
+				t := cli.Rows{head}
 				for _, f := range list.Flows {
-					row := []string{f.Table, strconv.Itoa(int(f.Priority)), or(f.Owner, "-"), strconv.FormatUint(f.Packets, 10)}
+					row := []string{f.Table, strconv.Itoa(int(f.Priority)), cli.Or(f.Owner, "-"), strconv.FormatUint(f.Packets, 10)}
 					if stats {
 						row = append(row, strconv.FormatUint(f.Bytes, 10), seconds(f.Duration))
 					}
-					t.add(append(row, or(f.Match, "any"), or(f.Actions, "drop"))...)
+					t.Add(append(row, cli.Or(f.Match, "any"), cli.Or(f.Actions, "drop"))...)
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
 	cmd.Flags().StringVarP(&table, "table", "T", "", "only this table, by name or number")
 	cmd.Flags().StringVar(&owner, "owner", "", "only flows that this kind of thing wants, such as Pod, Service, Policy or Multicluster")
 	cmd.Flags().BoolVar(&stats, "stats", false, "bytes and age as well")
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -147,7 +180,7 @@ func seconds(s float64) string {
 }
 
 func (n *node) groups() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:     "groups",
 		Aliases: []string{"group"},
@@ -158,28 +191,28 @@ func (n *node) groups() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathGroups, nil, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"GROUP", "TYPE", "OWNER", "BUCKET", "WEIGHT", "ACTIONS"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"GROUP", "TYPE", "OWNER", "BUCKET", "WEIGHT", "ACTIONS"}}
 				for _, g := range list.Groups {
-					id, kind, owner := strconv.FormatUint(uint64(g.ID), 10), g.Type, or(g.Owner, "-")
+					id, kind, owner := strconv.FormatUint(uint64(g.ID), 10), g.Type, cli.Or(g.Owner, "-")
 					if len(g.Buckets) == 0 {
-						t.add(id, kind, owner, "none")
+						t.Add(id, kind, owner, "none")
 					}
 					for _, b := range g.Buckets {
-						t.add(id, kind, owner, strconv.FormatUint(uint64(b.ID), 10), strconv.Itoa(int(b.Weight)), b.Actions)
+						t.Add(id, kind, owner, strconv.FormatUint(uint64(b.ID), 10), strconv.Itoa(int(b.Weight)), b.Actions)
 						id, kind, owner = "", "", ""
 					}
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
 func (n *node) ports() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:     "ports",
 		Aliases: []string{"port"},
@@ -190,25 +223,25 @@ func (n *node) ports() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathPorts, nil, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"PORT", "NAME", "TYPE", "POD", "IP", "MAC", "CONTAINER", "ERROR"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"PORT", "NAME", "TYPE", "POD", "IP", "MAC", "CONTAINER", "ERROR"}}
 				for _, p := range list.Ports {
 					container := p.ContainerID
 					if len(container) > 11 {
 						container = container[:11]
 					}
-					t.add(strconv.FormatInt(p.OFPort, 10), p.Name, or(p.Type, "-"), or(p.Pod, "-"), or(strings.Join(p.IPs, ","), "-"), or(p.MAC, "-"), or(container, "-"), p.Error)
+					t.Add(strconv.FormatInt(p.OFPort, 10), p.Name, cli.Or(p.Type, "-"), cli.Or(p.Pod, "-"), cli.Or(strings.Join(p.IPs, ","), "-"), cli.Or(p.MAC, "-"), cli.Or(container, "-"), p.Error)
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
 func (n *node) peers() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:     "peers",
 		Aliases: []string{"peer"},
@@ -219,16 +252,16 @@ func (n *node) peers() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathPeers, nil, &list); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), list, func() error {
-				t := rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
+			return out.Print(cmd.OutOrStdout(), list, func() error {
+				t := cli.Rows{{"KIND", "NAME", "VIA", "CIDRS", "GATEWAYS", "ROLE"}}
 				for _, p := range list.Peers {
-					t.add(p.Kind, p.Name, or(via(p), "-"), or(strings.Join(p.CIDRs, ","), "-"), or(strings.Join(p.Gateways, ","), "-"), or(p.Role, "-"))
+					t.Add(p.Kind, p.Name, cli.Or(via(p), "-"), cli.Or(strings.Join(p.CIDRs, ","), "-"), cli.Or(strings.Join(p.Gateways, ","), "-"), cli.Or(p.Role, "-"))
 				}
-				return t.write(cmd.OutOrStdout(), "  ", false)
+				return t.Write(cmd.OutOrStdout(), "  ")
 			})
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
@@ -245,7 +278,7 @@ func via(p api.Peer) string {
 }
 
 func (n *node) status() *cobra.Command {
-	var out format
+	var out cli.Format
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Whether this Node's network works and, when not, why",
@@ -255,58 +288,58 @@ func (n *node) status() *cobra.Command {
 			if err := n.ask(cmd.Context(), api.PathStatus, nil, &s); err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), s, func() error { return printStatus(cmd.OutOrStdout(), s) })
+			return out.Print(cmd.OutOrStdout(), s, func() error { return printStatus(cmd.OutOrStdout(), s) })
 		},
 	}
-	out.flag(cmd)
+	out.Flag(cmd)
 	return cmd
 }
 
 func printStatus(w io.Writer, s api.Status) error {
 	yes := map[bool]string{true: "yes", false: "no"}
 	of := s.OpenFlow
-	t := rows{
-		{"Node:", or(s.Node, "-")},
-		{"Version:", or(s.Version, "-")},
+	t := cli.Rows{
+		{"Node:", cli.Or(s.Node, "-")},
+		{"Version:", cli.Or(s.Version, "-")},
 		{"Ready:", yes[s.Ready]},
 	}
 	for _, what := range s.Waiting {
-		t.add("", "waiting: "+what)
+		t.Add("", "waiting: "+what)
 	}
-	t.add("Datapath:", or(s.Datapath, "-")+", Open vSwitch "+or(s.OVS, "unknown"))
+	t.Add("Datapath:", cli.Or(s.Datapath, "-")+", Open vSwitch "+cli.Or(s.OVS, "unknown"))
 	if s.Role != "" {
-		t.add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, or(s.Gateway, "none")))
+		t.Add("Multi-cluster:", fmt.Sprintf("%s; gateway is %s", s.Role, cli.Or(s.Gateway, "none")))
 	}
 	if p := s.LastPass; p != nil {
-		t.add("Last pass:", fmt.Sprintf("%d rows evaluated, %d changed in %.2f ms; %d passes", p.Evaluated, p.Changed, p.Seconds*1000, p.Passes))
+		t.Add("Last pass:", fmt.Sprintf("%d rows evaluated, %d changed in %.2f ms; %d passes", p.Evaluated, p.Changed, p.Seconds*1000, p.Passes))
 	}
-	t.add("OpenFlow:", fmt.Sprintf("connected: %s; connections made: %d", yes[of.Connected], of.Connections))
-	t.add("", fmt.Sprintf("%d flows and %d groups wanted", of.Flows, of.Groups))
-	t.add("", fmt.Sprintf("%d flow-mods and %d group-mods sent in %d bundles; %d foreign changes mended", of.FlowMods, of.GroupMods, of.Bundles, of.Mended))
+	t.Add("OpenFlow:", fmt.Sprintf("connected: %s; connections made: %d", yes[of.Connected], of.Connections))
+	t.Add("", fmt.Sprintf("%d flows and %d groups wanted", of.Flows, of.Groups))
+	t.Add("", fmt.Sprintf("%d flow-mods and %d group-mods sent in %d bundles; %d foreign changes mended", of.FlowMods, of.GroupMods, of.Bundles, of.Mended))
 	for _, name := range slices.Sorted(maps.Keys(of.MessagesSent)) {
-		t.add("", fmt.Sprintf("sent %s: %d", name, of.MessagesSent[name]))
+		t.Add("", fmt.Sprintf("sent %s: %d", name, of.MessagesSent[name]))
 	}
 	if of.LastError != "" {
-		t.add("", "last error: "+of.LastError)
+		t.Add("", "last error: "+of.LastError)
 	}
 	for _, f := range of.Refused {
-		t.add("", "refused: "+f)
+		t.Add("", "refused: "+f)
 	}
-	if err := t.write(w, "  ", false); err != nil {
+	if err := t.Write(w, "  "); err != nil {
 		return err
 	}
 	if len(s.Problems) == 0 {
 		_, err := fmt.Fprintln(w, "Problems:  none")
 		return err
 	}
-	p := rows{{"OBJECT", "FIELD", "REASON", "MESSAGE"}}
+	p := cli.Rows{{"OBJECT", "FIELD", "REASON", "MESSAGE"}}
 	for _, x := range s.Problems {
-		p.add(x.Object, or(x.Field, "-"), x.Reason, x.Message)
+		p.Add(x.Object, cli.Or(x.Field, "-"), x.Reason, x.Message)
 	}
 	if _, err := fmt.Fprintln(w, "Problems:"); err != nil {
 		return err
 	}
-	return p.write(w, "  ", false)
+	return p.Write(w, "  ")
 }
 
 // metrics prints what a scrape would read. The agent has no port for that: its metrics are on the socket, which only root may open.
@@ -318,7 +351,7 @@ func (n *node) metrics() *cobra.Command {
 		Example: "  kubectl exec -n kube-system ds/tombolo-agent -- tombolo get metrics",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			code, body, err := n.get(cmd.Context(), path, nil)
+			code, body, err := n.read(cmd.Context(), path, nil)
 			switch {
 			case err != nil:
 				return err
@@ -348,7 +381,7 @@ func (n *node) check() *cobra.Command {
 			if s.Ready || alive {
 				return nil
 			}
-			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node, or(strings.Join(s.Waiting, "; "), "it does not say why"))
+			return fmt.Errorf("the network of Node %s is not ready: %s; see `tombolo get status`", s.Node, cli.Or(strings.Join(s.Waiting, "; "), "it does not say why"))
 		},
 	}
 	cmd.Flags().BoolVar(&alive, "alive", false, "only ask whether the agent answers (for liveness probes)")
