@@ -579,8 +579,7 @@ func (a *Agent) apply() {
 	}
 	released := a.released
 	a.mu.Unlock()
-	clear(p.owners)
-	clear(p.pods)
+	p.owners, p.pods = map[flow.Owner]bool{}, map[derive.Name]bool{} // new ones: a map that was large once stays so
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are

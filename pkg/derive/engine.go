@@ -21,6 +21,7 @@ type Engine struct {
 	mu       sync.Mutex
 	waiting  map[string]bool // sources that were not declared loaded yet
 	problems map[problem.Problem]int
+	most     room // of problems
 	last     PassStats
 	passes   uint64
 	watchers []func(added, removed []problem.Problem)
@@ -35,6 +36,7 @@ type Engine struct {
 type table interface {
 	step()   // takes what is pending, evaluates what is dirty
 	notify() // calls the watches with what step has changed
+	fit()    // gives memory back
 	describe() TableStats
 	explain(key string) (Explanation, bool)
 }
@@ -134,6 +136,7 @@ func (e *Engine) Pass() bool {
 	added, removed := e.settleProblems()
 	for _, t := range e.tables {
 		t.notify()
+		t.fit()
 	}
 	if len(added)+len(removed) > 0 {
 		for _, f := range e.watchers {
@@ -180,7 +183,8 @@ func (e *Engine) settleProblems() (added, removed []problem.Problem) {
 			removed = append(removed, p)
 		}
 	}
-	clear(e.changed)
+	e.changed = emptied(e.changed)
+	e.problems = fit(e.problems, &e.most)
 	sortProblems(added)
 	sortProblems(removed)
 	return added, removed

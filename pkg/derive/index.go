@@ -20,6 +20,8 @@ type Index[I Key[I], K Key[K], V any] struct {
 func NewIndex[I Key[I], K Key[K], V any](of Readable[K, V], name string, under func(K, V) []I) *Index[I, K, V] {
 	x := &Index[I, K, V]{of: of.store(), name: name, under: under, m: map[I]members[K]{}, byKey: map[I]*readers{}}
 	x.of.indexes = append(x.of.indexes, x.update)
+	keepFit(x.of, &x.m)
+	keepFit(x.of, &x.byKey)
 	x.of.listed = append(x.of.listed, func(k K, v V) []Fact {
 		var out []Fact
 		for _, i := range x.under(k, v) {
@@ -95,7 +97,8 @@ type members[K Key[K]] struct {
 // thousand keys would sort them all whenever one comes or goes.
 type several[K Key[K]] struct {
 	keys  map[K]struct{}
-	order []K // nil while it is not known; never written to, for it was given away
+	most  room // of keys
+	order []K  // nil while it is not known; never written to, for it was given away
 }
 
 // orderKept is how many keys at most stay in order when one comes or goes: what is longer is copied for
@@ -115,6 +118,7 @@ func (m members[K]) with(k K) members[K] {
 		m.more = &several[K]{keys: map[K]struct{}{m.one: {}}}
 	}
 	m.more.keys[k] = struct{}{}
+	m.more.most = max(m.more.most, room(len(m.more.keys)))
 	m.more.reorder(k, func(order []K, at int) []K {
 		return append(append(append(make([]K, 0, len(order)+1), order[:at]...), k), order[at:]...)
 	})
@@ -129,6 +133,7 @@ func (m members[K]) without(k K) members[K] {
 			return members[K]{one: last}
 		}
 	}
+	m.more.keys = fit(m.more.keys, &m.more.most)
 	m.more.reorder(k, func(order []K, at int) []K {
 		return append(append(make([]K, 0, len(order)-1), order[:at]...), order[at+1:]...)
 	})

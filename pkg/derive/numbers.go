@@ -37,6 +37,8 @@ func NewNumbers[K Key[K]](e *Engine, name string, first, last uint32, keys ...Ke
 		holder: map[uint64]K{}, dirty: map[K]bool{}, without: map[K]bool{},
 	}
 	n.place = e.add(n, name)
+	keepFit(n.rows, &n.holder)
+	keepFit(n.rows, &n.without)
 	for _, k := range keys {
 		k.feed(func(k K) { n.dirty[k] = true }, func(int) {})
 	}
@@ -78,7 +80,7 @@ func (n *Numbers[K]) step() {
 			n.found(k)
 		}
 	}
-	clear(n.dirty)
+	n.dirty = emptied(n.dirty)
 	// The place may be wanted by those that stand right behind it.
 	for _, place := range left {
 		for at := n.next(place); ; at = n.next(at) {

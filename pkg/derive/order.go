@@ -31,6 +31,7 @@ func NewOrder[K Key[K]](e *Engine, name string, first, last uint32, keys ...Keys
 	}
 	o := &Order[K]{rows: newRows[K, uint32](e, name), first: first, last: last, keys: keys, dirty: map[K]bool{}, without: map[K]bool{}}
 	o.place = e.add(o, name)
+	keepFit(o.rows, &o.without)
 	for _, k := range keys {
 		k.feed(func(k K) { o.dirty[k] = true }, func(int) {})
 	}
@@ -56,7 +57,7 @@ func (o *Order[K]) step() {
 	}
 	o.sorted = append(o.sorted, come...)
 	slices.SortFunc(o.sorted, compare)
-	clear(o.dirty)
+	o.dirty = emptied(o.dirty)
 	fit := o.sorted[:min(len(o.sorted), int(o.last-o.first)+1)]
 	for _, k := range o.sorted[len(fit):] {
 		o.put(k, 0)
@@ -87,7 +88,9 @@ func (o *Order[K]) step() {
 	}
 	for i, k := range fit {
 		o.evaluated.Add(1)
-		o.put(k, o.last-places[i]+1)
+		if n := o.last - places[i] + 1; o.m[k] != n {
+			o.put(k, n)
+		}
 	}
 }
 

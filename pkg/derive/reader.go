@@ -25,6 +25,7 @@ type readers struct {
 	one   reader // most things are read by one cell
 	round uint64 // of one
 	more  map[reader]uint64
+	most  room  // of more
 	owner owner // hears when there are none any more
 }
 
@@ -61,6 +62,7 @@ func (w *readers) add(r reader, round uint64) {
 		w.more = map[reader]uint64{}
 	}
 	w.more[r] = round
+	w.most = max(w.most, room(len(w.more)))
 }
 
 func (w *readers) remove(r reader) {
@@ -68,6 +70,7 @@ func (w *readers) remove(r reader) {
 		w.one = nil
 	} else {
 		delete(w.more, r)
+		w.more = fit(w.more, &w.most)
 	}
 	if w.one == nil && len(w.more) == 0 {
 		w.owner.release(w)

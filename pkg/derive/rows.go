@@ -2,7 +2,6 @@ package derive
 
 import (
 	"cmp"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -69,11 +68,13 @@ type rows[K Key[K], V any] struct {
 	mu   sync.RWMutex // of m
 	m    map[K]V
 	size atomic.Int64
+	most room // of m
 
 	byKey   map[K]*readers
 	whole   *readers
 	indexes []func(k K, old, new V) // keep an Index up to date
 	listed  []func(k K, v V) []Fact // the cells that have listed a row by an Index
+	fits    []func()                // have other maps give their room back; see fit
 	feeds   []func(K)               // called when a key came or went; for derived tables
 	grows   []func(int)             // called when about so many keys come
 	watches []func([]Change[K, V])
@@ -86,28 +87,36 @@ type rows[K Key[K], V any] struct {
 // copied a dozen times.
 func (r *rows[K, V]) grow(n int) {
 	r.mu.Lock()
-	r.m = roomFor(r.m, n)
+	r.m = roomFor(r.m, n, &r.most)
 	r.mu.Unlock()
 	for _, f := range r.grows {
 		f(n)
 	}
 }
 
-// roomFor returns a map with the same content and room for n more, where that is many.
-func roomFor[K comparable, V any](m map[K]V, n int) map[K]V {
-	if n < 1000 || n < len(m) {
-		return m // it grows by itself
+// fit has all maps give back room that is not needed any more, once a pass.
+func (r *rows[K, V]) fit() {
+	r.mu.Lock()
+	r.m = fit(r.m, &r.most)
+	r.mu.Unlock()
+	for _, f := range r.fits {
+		f()
 	}
-	out := make(map[K]V, len(m)+n)
-	maps.Copy(out, m)
-	return out
+}
+
+// keepFit has a map give its room back with those of the table.
+func keepFit[K Key[K], V any, A comparable, B any](r *rows[K, V], m *map[A]B) {
+	var most room
+	r.fits = append(r.fits, func() { *m = fit(*m, &most) })
 }
 
 func newRows[K Key[K], V any](e *Engine, name string) *rows[K, V] {
-	return &rows[K, V]{
+	r := &rows[K, V]{
 		engine: e, name: name, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) },
 		m: map[K]V{}, byKey: map[K]*readers{}, changes: map[K]V{},
 	}
+	keepFit(r, &r.byKey)
+	return r
 }
 
 func (r *rows[K, V]) store() *rows[K, V] { return r }
@@ -186,7 +195,7 @@ func (r *rows[K, V]) notify() {
 		}
 		list = append(list, Change[K, V]{Key: k, Old: old, New: now})
 	}
-	clear(r.changes)
+	r.changes = emptied(r.changes)
 	if len(list) == 0 {
 		return
 	}

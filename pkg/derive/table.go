@@ -17,6 +17,7 @@ type Table[K Key[K], V any] struct {
 	keys  []Keys[K]
 	cells map[K]*cell[K, V]
 	dirty []*cell[K, V]
+	room  room // of cells
 }
 
 // Keys says which keys a derived table has: KeysOf a table, or of an index.
@@ -41,8 +42,9 @@ func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []
 	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
 	t.place = e.add(t, name)
 	for _, k := range keys {
-		k.feed(t.touch, func(n int) { t.cells = roomFor(t.cells, n) })
+		k.feed(t.touch, func(n int) { t.cells = roomFor(t.cells, n, &t.room) })
 	}
+	t.fits = append(t.fits, func() { t.cells = fit(t.cells, &t.room) })
 	return t
 }
 
