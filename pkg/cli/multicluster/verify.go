@@ -16,6 +16,7 @@ import (
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/deploy"
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cli"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
@@ -23,7 +24,7 @@ import (
 
 // verify checks two members of a ClusterSet.
 func (c *cluster) verify() *cobra.Command {
-	o := verify.Options{}
+	o := verify.Options{Agent: agentSettings}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify A B",
@@ -87,6 +88,19 @@ func (c *cluster) verify() *cobra.Command {
 	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false, "also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node for seconds, and see that the others carry on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, at the end")
 	return cmd
+}
+
+// agentSettings reads antrea-agent.conf for a verification.
+func agentSettings(text []byte) (verify.Agent, error) {
+	c, _, err := config.Parse(text)
+	if err != nil {
+		return verify.Agent{}, err
+	}
+	return verify.Agent{
+		Gateways: c.MulticlusterGateway(), GatewayNamespace: c.Multicluster.Namespace,
+		PodToPod: c.Multicluster.EnablePodToPodConnectivity, StretchedPolicies: c.StretchedPolicies(),
+		WayDownAfter: time.Duration(c.Multicluster.BFD.Multiplier) * c.Multicluster.BFD.Interval,
+	}, nil
 }
 
 func printResult(out io.Writer, r verify.Result) {

@@ -27,8 +27,7 @@ func (r *run) awayMost() time.Duration {
 	most := awayLeast
 	for _, s := range r.states {
 		if s.Agent != nil {
-			bfd := s.Agent.Multicluster.BFD
-			most = max(most, 2*time.Duration(bfd.Multiplier)*bfd.Interval)
+			most = max(most, 2*s.Agent.WayDownAfter)
 		}
 	}
 	return most

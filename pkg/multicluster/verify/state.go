@@ -10,12 +10,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
@@ -27,12 +27,22 @@ type state struct {
 	Sets     []mcv1alpha2.ClusterSet
 	Gateways []mcv1alpha1.Gateway
 	Imports  []mcv1alpha1.ClusterInfoImport
-	Agent    *config.Config // nil where it could not be read
-	Image    string         // of the agent; empty where there is none
+	Agent    *Agent // nil where it could not be read
+	Image    string // of the agent; empty where there is none
 }
 
-// read reads the state of a member whose controller is in a Namespace. Agents are in multicluster.AgentNamespace.
-func read(ctx context.Context, c Cluster, namespace string) (state, error) {
+// Agent has the settings of a cluster's agents that checks depend on.
+type Agent struct {
+	Gateways          bool          // the agents serve Gateways
+	GatewayNamespace  string        // the Namespace of Gateways; empty for the agents' own
+	PodToPod          bool          // Pods reach Pods of other clusters by their own addresses
+	StretchedPolicies bool          // policies with scope ClusterSet are in force
+	WayDownAfter      time.Duration // a way that is silent for so long is down
+}
+
+// read reads the state of a member. Its controller is in a Namespace of the options, its agents in multicluster.AgentNamespace.
+func read(ctx context.Context, c Cluster, o Options) (state, error) {
+	namespace := o.Namespace
 	s := state{Name: c.Name}
 	var sets mcv1alpha2.ClusterSetList
 	var gateways mcv1alpha1.GatewayList
@@ -48,8 +58,8 @@ func read(ctx context.Context, c Cluster, namespace string) (state, error) {
 	if client.IgnoreNotFound(err) != nil {
 		return s, fmt.Errorf("read ConfigMap %s/antrea-config: %w", multicluster.AgentNamespace, err)
 	}
-	if parsed, _, err := config.Parse([]byte(settings.Data["antrea-agent.conf"])); err == nil {
-		s.Agent = &parsed
+	if agent, err := o.Agent([]byte(settings.Data["antrea-agent.conf"])); err == nil {
+		s.Agent = &agent
 	}
 	var agents appsv1.DaemonSet
 	err = c.Client.Get(ctx, client.ObjectKey{Namespace: multicluster.AgentNamespace, Name: "tombolo-agent"}, &agents)
@@ -147,12 +157,12 @@ func together(a, b state) (string, error) {
 
 // gateways checks that a cluster has one at least.
 func (s state) gateways() (string, error) {
-	if s.Agent != nil && !s.Agent.MulticlusterGateway() {
+	if s.Agent != nil && !s.Agent.Gateways {
 		return "", wrongf("set both in ConfigMap antrea-config, and restart the agents", "the agents of %s have featureGates.Multicluster or multicluster.enableGateway off", s.Name)
 	}
 	if s.Agent != nil && len(s.Sets) > 0 {
 		where := s.Sets[0].Namespace
-		if watched := cmp.Or(s.Agent.Multicluster.Namespace, multicluster.AgentNamespace); watched != where {
+		if watched := cmp.Or(s.Agent.GatewayNamespace, multicluster.AgentNamespace); watched != where {
 			return "", wrongf("set multicluster.namespace: "+where+" in antrea-agent.conf of ConfigMap "+multicluster.AgentNamespace+"/antrea-config, and restart the agents",
 				"the agents of %s look for Gateways in Namespace %s, and its controller is in %s", s.Name, watched, where)
 		}
@@ -225,7 +235,7 @@ func podToPod(a, b state) string {
 		if s.Agent == nil {
 			return "the agents' configuration of " + s.Name + " cannot be read"
 		}
-		if !s.Agent.Multicluster.EnablePodToPodConnectivity {
+		if !s.Agent.PodToPod {
 			return "multicluster.enablePodToPodConnectivity is off in " + s.Name
 		}
 	}
@@ -240,7 +250,7 @@ func podToPod(a, b state) string {
 // stretched says why no policies span the clusters, or nothing.
 func stretched(a, b state) string {
 	for _, s := range []state{a, b} {
-		if s.Agent == nil || !s.Agent.StretchedPolicies() {
+		if s.Agent == nil || !s.Agent.StretchedPolicies {
 			return "multicluster.enableStretchedNetworkPolicy is off in " + s.Name
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/verify/probe"
@@ -17,17 +16,13 @@ import (
 
 // pair is two members that know each other.
 func pair(t *testing.T) (a, b state) {
-	agent, _, err := config.Parse([]byte("featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, enablePodToPodConnectivity: true, enableStretchedNetworkPolicy: true}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Helper()
 	make := func(name, gateway string, other mcv1alpha1.ClusterInfo) state {
 		set := mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "set"}}
 		set.Spec.ClusterID, set.Spec.Namespace = name, "area"
 		set.Status.Conditions = []mcv1alpha2.ClusterSetCondition{{Type: mcv1alpha2.ClusterSetReady, Status: corev1.ConditionTrue}}
-		own := agent
 		return state{
-			Name: name, Agent: &own, Sets: []mcv1alpha2.ClusterSet{set},
+			Name: name, Agent: &Agent{Gateways: true, PodToPod: true, StretchedPolicies: true}, Sets: []mcv1alpha2.ClusterSet{set},
 			Gateways: []mcv1alpha1.Gateway{{ObjectMeta: metav1.ObjectMeta{Name: name + "-1"}, GatewayIP: gateway}},
 			Imports:  []mcv1alpha1.ClusterInfoImport{{ObjectMeta: metav1.ObjectMeta{Name: other.ClusterID + "-clusterinfo"}, Spec: other}},
 		}
@@ -75,8 +70,8 @@ func TestObjects(t *testing.T) {
 		{"no gateway", func(a, b *state) { b.Gateways = nil }, "west has no Gateway => annotate a Ready Node"},
 		{"gateways elsewhere", func(a, b *state) { b.Sets[0].Namespace = "multi" },
 			"the agents of west look for Gateways in Namespace kube-system, and its controller is in multi => set multicluster.namespace: multi in antrea-agent.conf"},
-		{"a controller elsewhere, which its agents know", func(a, b *state) { b.Sets[0].Namespace, b.Agent.Multicluster.Namespace = "multi", "multi" }, ""},
-		{"gateways off", func(a, b *state) { b.Agent.Multicluster.EnableGateway = false }, "the agents of west have featureGates.Multicluster or multicluster.enableGateway off"},
+		{"a controller elsewhere, which its agents know", func(a, b *state) { b.Sets[0].Namespace, b.Agent.GatewayNamespace = "multi", "multi" }, ""},
+		{"gateways off", func(a, b *state) { b.Agent.Gateways = false }, "the agents of west have featureGates.Multicluster or multicluster.enableGateway off"},
 		{"not imported", func(a, b *state) { a.Imports = nil }, "east has no ClusterInfoImport of west"},
 		{"another gateway", func(a, b *state) { b.Gateways[0].GatewayIP = "10.0.0.9" }, "east knows gateways 10.0.0.2 of west, which has 10.0.0.9"},
 		{"one of two gateways known", func(a, b *state) { b.Gateways = append(b.Gateways, mcv1alpha1.Gateway{GatewayIP: "10.0.0.9"}) }, ""},
@@ -84,9 +79,9 @@ func TestObjects(t *testing.T) {
 		{"refused", func(a, b *state) {
 			a.Imports[0].Status.Conditions = []mcv1alpha1.ClusterInfoImportCondition{{Type: mcv1alpha1.ClusterInfoReady, Status: corev1.ConditionFalse, Reason: "Overlap", Message: "x"}}
 		}, "ClusterInfoImport west-clusterinfo of east: Overlap x"},
-		{"Pods off", func(a, b *state) { b.Agent.Multicluster.EnablePodToPodConnectivity = false }, "multicluster.enablePodToPodConnectivity is off in west"},
+		{"Pods off", func(a, b *state) { b.Agent.PodToPod = false }, "multicluster.enablePodToPodConnectivity is off in west"},
 		{"no Pod ranges", func(a, b *state) { a.Imports[0].Spec.PodCIDRs = nil }, "west announces no Pod ranges"},
-		{"policies off", func(a, b *state) { a.Agent.Multicluster.EnableStretchedNetworkPolicy = false }, "multicluster.enableStretchedNetworkPolicy is off in east"},
+		{"policies off", func(a, b *state) { a.Agent.StretchedPolicies = false }, "multicluster.enableStretchedNetworkPolicy is off in east"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a, b := pair(t)
@@ -133,18 +128,22 @@ func TestAnswers(t *testing.T) {
 func TestRead(t *testing.T) {
 	info := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "west-clusterinfo"}}
 	elsewhere := &mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "old"}}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "antrea-config"}, Data: map[string]string{"antrea-agent.conf": "featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, namespace: multi}\n"}}
+	settings := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "antrea-config"},
+		Data:       map[string]string{"antrea-agent.conf": "multi"},
+	}
 	agents := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "tombolo-agent"}}
 	agents.Spec.Template.Spec.Containers = []corev1.Container{{Image: "tombolo/tombolo-agent:dev"}}
 	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(
 		&mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "set"}},
 		&mcv1alpha1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "multi", Name: "node-1"}},
 		info, elsewhere, settings, agents).Build()
-	s, err := read(t.Context(), Cluster{Name: "east", Client: c}, "multi")
+	options := Options{Namespace: "multi", Agent: func(text []byte) (Agent, error) { return Agent{GatewayNamespace: string(text)}, nil }}
+	s, err := read(t.Context(), Cluster{Name: "east", Client: c}, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Sets) != 1 || len(s.Gateways) != 1 || s.Gateways[0].Name != "node-1" || len(s.Imports) != 1 || s.Agent == nil || s.Agent.Multicluster.Namespace != "multi" ||
+	if len(s.Sets) != 1 || len(s.Gateways) != 1 || s.Gateways[0].Name != "node-1" || len(s.Imports) != 1 || s.Agent == nil || s.Agent.GatewayNamespace != "multi" ||
 		s.Image != "tombolo/tombolo-agent:dev" {
 		t.Errorf("have %+v", s)
 	}

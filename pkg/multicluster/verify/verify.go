@@ -52,6 +52,8 @@ type Options struct {
 	// Disruptive has the switch of a Gateway of each cluster start again, to see that the others carry on.
 	Disruptive bool
 	Report     func(Result) // called with each result at once; may be nil
+	// Agent reads the settings of agents from the text of antrea-agent.conf.
+	Agent func(text []byte) (Agent, error)
 }
 
 // What a check comes to.
@@ -147,7 +149,7 @@ func (r *run) objects(ctx context.Context) bool {
 	for i, c := range r.clusters {
 		good = r.check("API server "+c.Name, func() (string, error) {
 			var err error
-			if r.states[i], err = read(ctx, c, r.Namespace); err != nil {
+			if r.states[i], err = read(ctx, c, r.Options); err != nil {
 				return "", &wrong{what: err.Error(), remedy: "is it the right kubeconfig or context, and is the cluster a member? (tombolo mc deploy membercluster)"}
 			}
 			return "answers", nil

@@ -30,7 +30,7 @@ func (r *run) ways(ctx context.Context, from int) (detail string, err error) {
 			return true, nil
 		}
 		var failed error
-		s, failed = read(ctx, r.clusters[from], r.Namespace)
+		s, failed = read(ctx, r.clusters[from], r.Options)
 		return false, failed
 	})
 	if err == nil {

@@ -202,7 +202,7 @@ func TestLost(t *testing.T) {
 			if row.interval == 0 {
 				r.states[1].Agent = nil
 			} else {
-				r.states[1].Agent.Multicluster.BFD.Interval, r.states[1].Agent.Multicluster.BFD.Multiplier = row.interval, row.multiplier
+				r.states[1].Agent.WayDownAfter = time.Duration(row.multiplier) * row.interval
 			}
 			if have := r.awayMost(); have != row.most {
 				t.Errorf("connections may be lost for %s, want %s", have, row.most)
