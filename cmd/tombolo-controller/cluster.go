@@ -8,7 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/tombolo-net/tombolo/pkg/cluster"
+	"github.com/tombolo-net/tombolo/pkg/cluster/warnings"
 )
 
 // clusterCommand runs what every cluster has once, in a ClusterSet or not.
@@ -30,11 +30,11 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
-	scheme, err := cluster.Scheme()
+	scheme, err := warnings.Scheme()
 	if err != nil {
 		return err
 	}
-	options, err := cluster.CacheOptions(namespace)
+	options, err := warnings.CacheOptions(namespace)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func runCluster(ctx context.Context, health string) error {
 	if err != nil {
 		return err
 	}
-	if err := cluster.SetupWithManager(mgr, name); err != nil {
+	if err := warnings.SetupWithManager(mgr, name); err != nil {
 		return err
 	}
 	return start(ctx, mgr, "cluster", namespace)

@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/leader"
@@ -147,7 +148,7 @@ func manager(kube *rest.Config, cfg config.Config, role webhook.Role, namespace 
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
-	certificate := &webhook.Certificate{Client: writer, Namespace: namespace, Names: webhook.NamesOf(role, namespace)}
+	certificate := &certs.Certificate{Client: writer, Namespace: namespace, Names: webhook.CertificateNames(role, namespace)}
 	options := ctrlwebhook.Options{Host: cfg.Webhook.Host, Port: cfg.Webhook.Port, CertDir: cfg.Webhook.CertDir}
 	own := cfg.Webhook.CertDir == "" // otherwise the administrator provides certificate and caBundle
 	if own {

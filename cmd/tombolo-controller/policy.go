@@ -13,8 +13,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
-	"github.com/tombolo-net/tombolo/pkg/policystatus"
+	"github.com/tombolo-net/tombolo/pkg/certs"
+	"github.com/tombolo-net/tombolo/pkg/cluster/policystatus"
 )
 
 // policyCommand runs what every cluster has once for its policies.
@@ -48,7 +48,7 @@ func runPolicy(ctx context.Context, health, bind, host string, port int) error {
 	if err != nil {
 		return fmt.Errorf("reach the API server: %w", err)
 	}
-	certificate := &webhook.Certificate{Client: writer, Namespace: namespace, Names: policystatus.CertificateNames}
+	certificate := &certs.Certificate{Client: writer, Namespace: namespace, Names: policystatus.CertificateNames()}
 	lease, renew, retry := 15*time.Second, 10*time.Second, 2*time.Second
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                        scheme,

@@ -196,7 +196,7 @@ var rows = []Row{
 		Asked: "`antrea-controller.conf` in ConfigMap `antrea-config`",
 		Happens: "nobody reads it. Some guides put `multicluster.enablePodToPodConnectivity` or " +
 			"`enableStretchedNetworkPolicy` there: they belong into `antrea-agent.conf`",
-		Reason: "ConfigurationIgnored", Test: "pkg/cluster.TestEvents", Reported: "Event on the ConfigMap",
+		Reason: "ConfigurationIgnored", Test: "pkg/cluster/warnings.TestEvents", Reported: "Event on the ConfigMap",
 	},
 	{
 		Asked:   "`hostNetworkMode: iptables`",

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/certs"
 )
 
 // Role is which of the two controllers serves the webhooks.
@@ -36,6 +37,15 @@ const (
 	Leader Role = "leader"
 	Member Role = "member"
 )
+
+// CertificateNames returns the names of the objects that a role's controller in a Namespace keeps its certificate with.
+func CertificateNames(role Role, namespace string) certs.Names {
+	return certs.Names{
+		Service: "antrea-mc-webhook-service", Secret: "antrea-mc-webhook-tls", ConfigMap: "antrea-mc-ca",
+		Configurations: map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(role), "served-in": namespace},
+		Manifest:       "the manifest of the " + string(role),
+	}
+}
 
 const pathSuffix = "-multicluster-crd-antrea-io-"
 

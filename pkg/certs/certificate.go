@@ -1,4 +1,5 @@
-package webhook
+// Package certs keeps the certificate of a controller's webhook server: it makes, renews and publishes it.
+package certs
 
 import (
 	"bytes"
@@ -28,17 +29,7 @@ import (
 )
 
 const (
-	// ServiceName is the Service that the API server reaches the webhooks by.
-	ServiceName = "antrea-mc-webhook-service"
-
-	// CAName is the ConfigMap that publishes the webhooks' CA, under the key ca.crt.
-	CAName = "antrea-mc-ca"
-	caKey  = "ca.crt"
-
-	// SecretName is the Secret that all replicas have their certificate from. The manifest makes
-	// it, empty: RBAC cannot restrict the creation of Secrets to one name, and an account that may create
-	// Secrets can have tokens of every ServiceAccount in the Namespace.
-	SecretName = "antrea-mc-webhook-tls" //nolint:gosec // a name
+	caKey = "ca.crt" // of the ConfigMap
 
 	// Keys of the Secret: the certificate in use, its successor, and its predecessors.
 	nextCertKey, nextKeyKey = "next.crt", "next.key"
@@ -71,22 +62,17 @@ type Certificate struct {
 // Names are those of a controller's manifest that its Certificate is about.
 type Names struct {
 	Service string // that the API server reaches the webhooks by
-	Secret  string // that all replicas have their certificate from
-	// ConfigMap publishes the CAs; empty for none.
+	// Secret is the one that all replicas have their certificate from. The manifest makes it, empty: RBAC cannot restrict
+	// the creation of Secrets to one name, and an account that may create Secrets can have tokens of every ServiceAccount
+	// in the Namespace.
+	Secret string
+	// ConfigMap publishes the CAs under the key ca.crt; empty for none.
 	ConfigMap string
 	// Configurations are the labels of the webhook configurations, ValidatingOnly where there are no mutating ones.
 	Configurations map[string]string
 	ValidatingOnly bool
 	// Manifest is what it is called, for people.
 	Manifest string
-}
-
-// NamesOf are those of a role's multi-cluster controller in a Namespace.
-func NamesOf(role Role, namespace string) Names {
-	return Names{
-		Service: ServiceName, Secret: SecretName, ConfigMap: CAName, Manifest: "the manifest of the " + string(role),
-		Configurations: map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": string(role), "served-in": namespace},
-	}
 }
 
 // NeedLeaderElection says that every replica serves the webhooks.

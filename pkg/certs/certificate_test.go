@@ -1,4 +1,4 @@
-package webhook
+package certs
 
 import (
 	"crypto/tls"
@@ -16,6 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
+// names are those of a controller whose webhook configurations have these labels.
+func names(labels map[string]string) Names {
+	return Names{
+		Service: "antrea-mc-webhook-service", Secret: "antrea-mc-webhook-tls", ConfigMap: "antrea-mc-ca",
+		Configurations: labels, Manifest: "the manifest of the leader",
+	}
+}
+
 // replicas are two replicas that share a Secret, and the webhook configurations.
 type replicas struct {
 	t                 *testing.T
@@ -31,7 +39,7 @@ func newReplicas(t *testing.T) *replicas {
 	labels := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "area"}
 	others := map[string]string{"app": "antrea", "served-by": "antrea-mc-controller", "role": "leader", "served-in": "elsewhere"}
 	r := &replicas{t: t,
-		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: SecretName}},
+		secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: names(nil).Secret}},
 		validating: &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: labels},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}},
 		mutating: &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "m", Labels: labels},
@@ -44,8 +52,8 @@ func newReplicas(t *testing.T) *replicas {
 		t.Fatal(err)
 	}
 	r.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r.secret, r.validating, r.mutating, r.foreign).Build()
-	r.one = &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
-	r.two = &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
+	r.one = &Certificate{Client: r.client, Namespace: "area", Names: names(labels)}
+	r.two = &Certificate{Client: r.client, Namespace: "area", Names: names(labels)}
 	return r
 }
 
@@ -69,7 +77,7 @@ func (r *replicas) round(c *Certificate, now time.Time) string {
 		r.t.Fatal("the CAs are in the webhooks of another Namespace")
 	}
 	configMap := &corev1.ConfigMap{}
-	if err := r.client.Get(r.t.Context(), client.ObjectKey{Namespace: "area", Name: CAName}, configMap); err != nil {
+	if err := r.client.Get(r.t.Context(), client.ObjectKey{Namespace: "area", Name: names(nil).ConfigMap}, configMap); err != nil {
 		r.t.Fatal(err)
 	}
 	if configMap.Data["ca.crt"] != cas {
@@ -177,7 +185,7 @@ func TestCertificateLost(t *testing.T) {
 	if cert := readStore(r.secret.Data).now; cert == nil || cert.Leaf.SerialNumber.Text(16) != old {
 		t.Error("the certificate that is served is not in the Secret again")
 	}
-	third := &Certificate{Client: r.client, Namespace: "area", Names: NamesOf(Leader, "area")}
+	third := &Certificate{Client: r.client, Namespace: "area", Names: r.one.Names}
 	if r.round(third, time.Now()) != cas || r.serial(third) != old {
 		t.Error("a replica that starts afterwards has another certificate")
 	}

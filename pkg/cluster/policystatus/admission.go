@@ -18,15 +18,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/derive"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// CertificateNames are those of the webhooks' certificate.
-var CertificateNames = webhook.Names{
-	Service: "tombolo-policy-webhook", Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
-	Configurations: map[string]string{"app": "tombolo", "served-by": "tombolo-policy-controller"}, Manifest: "deploy/agent/tombolo.yml",
+// CertificateNames returns the names of the objects that the controller keeps its webhooks' certificate with.
+func CertificateNames() certs.Names {
+	return certs.Names{
+		Service: "tombolo-policy-webhook", Secret: "tombolo-policy-webhook-tls", ValidatingOnly: true,
+		Configurations: map[string]string{"app": "tombolo", "served-by": "tombolo-policy-controller"}, Manifest: "deploy/agent/tombolo.yml",
+	}
 }
 
 // register serves the webhooks. What they refuse becomes a condition where it comes past them, so that API servers do

@@ -20,8 +20,8 @@ import (
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/cluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -317,11 +317,11 @@ func (c *controller) tell(t target, before, now step) {
 			continue
 		}
 		t.object.SetUID(now.Have.UID)
-		e := cluster.Event(t.object, t.reference, p, c.identity, c.now())
+		e := events.New(t.object, t.reference, p, c.identity, c.now())
 		c.queue.Set(retry.Offer{Key: "Event " + e.Namespace + "/" + e.Name, Group: "events", Late: true, Writes: []retry.Write{{
 			What:  "create an Event about " + t.String(),
 			Blame: problem.Problem{Object: t.Object, Reason: reasonWriteFailed, Message: remedy},
-			Do:    func(ctx context.Context) error { return cluster.CreateEvent(ctx, c.to, e) },
+			Do:    func(ctx context.Context) error { return events.Create(ctx, c.to, e) },
 		}}})
 	}
 }

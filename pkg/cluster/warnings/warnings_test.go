@@ -1,4 +1,4 @@
-package cluster
+package warnings
 
 import (
 	"bytes"
@@ -27,10 +27,13 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
+// controllerName is the controller of Deployment and Events.
+const controllerName = "tombolo-controller"
+
 // manifest is the part of the agents' manifest that is about the controller.
 func manifest(t *testing.T) []byte {
 	t.Helper()
-	all, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	all, err := os.ReadFile("../../../deploy/agent/tombolo.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func TestEvents(t *testing.T) {
 	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
 	create(definition("egresses", "Egress"))
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
-	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", ConfigMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
+	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", configMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 
 	stop := start(t, own)
 	first := []string{
@@ -117,7 +120,7 @@ func TestEvents(t *testing.T) {
 		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported",
 	}
 	expect(t, c, first...)
-	written := events(t, c)
+	before := written(t, c)
 
 	// A restart writes nothing again, and what changes is reported beside it.
 	stop()
@@ -132,8 +135,8 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, c, append(first, "Service default/plain ExternalIPsNotSupported")...)
-	for key, e := range written {
-		if now := events(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
+	for key, e := range before {
+		if now := written(t, c)[key]; now.UID != e.UID || now.ResourceVersion != e.ResourceVersion {
 			t.Errorf("%s was written again after a restart", key)
 		}
 	}
@@ -158,8 +161,8 @@ func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// events are those of this controller, by what they say of what.
-func events(t *testing.T, c client.Client) map[string]eventsv1.Event {
+// written are the Events of this controller, by what they say of what.
+func written(t *testing.T, c client.Client) map[string]eventsv1.Event {
 	t.Helper()
 	var list eventsv1.EventList
 	if err := c.List(t.Context(), &list); err != nil {
@@ -181,7 +184,7 @@ func expect(t *testing.T, c client.Client, want ...string) {
 	var have []string
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 		have = nil
-		for key := range events(t, c) {
+		for key := range written(t, c) {
 			have = append(have, key)
 		}
 		slices.Sort(have)
@@ -189,15 +192,5 @@ func expect(t *testing.T, c client.Client, want ...string) {
 	})
 	if err != nil {
 		t.Fatalf("Events (-want +have):\n%s", cmp.Diff(want, have))
-	}
-}
-
-func TestEventName(t *testing.T) {
-	long := string(bytes.Repeat([]byte("a"), 253))
-	if name := eventName(long, "0123456789abcdef"); len(name) != 253 || name[236:] != ".0123456789abcdef" {
-		t.Errorf("got %q, %d bytes", name, len(name))
-	}
-	if name := eventName("web", "00"); name != "web.00" {
-		t.Errorf("got %q", name)
 	}
 }

@@ -53,7 +53,7 @@ func TestAdmission(t *testing.T) {
 	a := newAPIAt(t, apiserver.Options{ServiceCIDR: fmt.Sprintf("127.%d.%d.0/24", 16+rand.IntN(200), rand.IntN(256))})
 	own := apiserver.Access(t, a.config, manifest(t))
 	a.install(string(manifest(t)), "Service Secret ValidatingWebhookConfiguration")
-	rules, err := os.ReadFile("../../deploy/charts/tombolo/templates/admission.yaml")
+	rules, err := os.ReadFile("../../../deploy/charts/tombolo/templates/admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAdmission(t *testing.T) {
 		a.create(parse(t, "Tier", name, fmt.Sprintf("{priority: %d}", priority)))
 	}
 	service := &corev1.Service{}
-	if err := a.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: CertificateNames.Service}, service); err != nil {
+	if err := a.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: CertificateNames().Service}, service); err != nil {
 		t.Fatal(err)
 	}
 	stop := serve(t, own, service.Spec.ClusterIP, 443)

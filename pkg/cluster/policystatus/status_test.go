@@ -27,7 +27,7 @@ import (
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/multicluster/webhook"
+	"github.com/tombolo-net/tombolo/pkg/certs"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -35,7 +35,7 @@ import (
 // manifest is the part of the agents' manifest that is about the controller.
 func manifest(t testing.TB) []byte {
 	t.Helper()
-	all, err := os.ReadFile("../../deploy/agent/tombolo.yml")
+	all, err := os.ReadFile("../../../deploy/agent/tombolo.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func serve(t testing.TB, own *rest.Config, host string, port int) (stop func()) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate := &webhook.Certificate{Client: live, Namespace: metav1.NamespaceSystem, Names: CertificateNames}
+	certificate := &certs.Certificate{Client: live, Namespace: metav1.NamespaceSystem, Names: CertificateNames()}
 	named := true
 	mgr, err := ctrl.NewManager(own, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &named},
@@ -108,7 +108,7 @@ func newAPI(t testing.TB) *api {
 
 func newAPIAt(t testing.TB, o apiserver.Options) *api {
 	t.Helper()
-	o.CRDs = []string{"../../deploy/crds"}
+	o.CRDs = []string{"../../../deploy/crds"}
 	a := &api{t: t, config: apiserver.New(t, o).Config}
 	scheme, err := Scheme()
 	if err != nil {

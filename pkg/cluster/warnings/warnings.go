@@ -1,12 +1,9 @@
-// Package cluster is what Tombolo does once for a cluster rather than once on each Node: it
-// writes Events on objects that ask for what no Node serves. It needs no ClusterSet.
-package cluster
+// Package warnings writes Events on objects that ask for what no Node serves. A cluster runs it once, with or without a
+// ClusterSet.
+package warnings
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,9 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -35,17 +30,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/tombolo-net/tombolo/pkg/events"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
 
-const (
-	controllerName = "tombolo-controller"
-	// ConfigMap is the agents' configuration, in the Namespace of agents and controller.
-	ConfigMap = "antrea-config"
-	// maxNote is the API's limit for an Event's note, in bytes.
-	maxNote = 1024
-)
+// configMap is the agents' configuration, in the Namespace of agents and controller.
+const configMap = "antrea-config"
 
 // Scheme has the kinds that are read and written.
 func Scheme() (*runtime.Scheme, error) {
@@ -69,7 +60,7 @@ func CacheOptions(namespace string) (cache.Options, error) {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {
 				Namespaces: map[string]cache.Config{namespace: {}},
-				Field:      fields.OneTermEqualSelector("metadata.name", ConfigMap),
+				Field:      fields.OneTermEqualSelector("metadata.name", configMap),
 			},
 			&discoveryv1.EndpointSlice{}: {Label: labels.NewSelector().Add(*foreign), Transform: strip(func(s *discoveryv1.EndpointSlice) {
 				s.ManagedFields, s.Endpoints = nil, nil
@@ -179,47 +170,9 @@ func (w *warner) warn(ctx context.Context, r reconcile.Request, o client.Object,
 		return nil
 	}
 	for _, p := range problems() {
-		if err := CreateEvent(ctx, w.client, Event(o, kind, p, w.identity, time.Now())); err != nil {
+		if err := events.Create(ctx, w.client, events.New(o, kind, p, w.identity, time.Now())); err != nil {
 			return fmt.Errorf("warn about %s: %w", p.Object, err)
 		}
 	}
 	return nil
-}
-
-// Event is the Warning that says of an object of a kind what is wrong with it, from a process. Of an object without a
-// Namespace it is in the one that such Events are in.
-func Event(o client.Object, kind metav1.TypeMeta, p problem.Problem, identity string, now time.Time) *eventsv1.Event {
-	note := p.Message
-	if p.Field != "" {
-		note = p.Field + ": " + p.Message
-	}
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
-	}
-	hash := sha256.Sum256([]byte(string(o.GetUID()) + "\x00" + p.Reason + "\x00" + note))
-	return &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault), Name: eventName(o.GetName(), hex.EncodeToString(hash[:8])),
-		},
-		EventTime:           metav1.NewMicroTime(now),
-		ReportingController: controllerName, ReportingInstance: identity,
-		Action: "Check", Type: corev1.EventTypeWarning, Reason: p.Reason, Note: note,
-		Regarding: corev1.ObjectReference{
-			APIVersion: kind.APIVersion, Kind: kind.Kind, Namespace: o.GetNamespace(), Name: o.GetName(),
-			UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
-		},
-	}
-}
-
-// CreateEvent writes an Event that may be there.
-func CreateEvent(ctx context.Context, to client.Client, e *eventsv1.Event) error {
-	if err := to.Create(ctx, e.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
-}
-
-// eventName is at most 253 bytes long, as names of objects are.
-func eventName(object, hash string) string {
-	return object[:min(len(object), 253-1-len(hash))] + "." + hash
 }

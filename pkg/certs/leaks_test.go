@@ -1,0 +1,9 @@
+package certs
+
+import (
+	"testing"
+
+	"github.com/tombolo-net/tombolo/test/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
