@@ -94,6 +94,7 @@ func (r *remembered) later(d time.Duration) {
 
 // TestAffinityTimeout has clients of a Service with session affinity of 30 seconds come again, on a real switch.
 func TestAffinityTimeout(t *testing.T) {
+	besideOthers(t)
 	f := withEndpoints(ones(9)...)
 	f.Endpoints = f.Endpoints[1:] // 10.10.0.1 to 8
 	f.Affinity = 30 * time.Second

@@ -209,6 +209,7 @@ func lookup(from namespace, network, server, name string) error {
 // TestNames: a Pod under a rule with names reaches what it has asked DNS for, at once, and nothing else; answers that it did
 // not ask for, and those to other names, open nothing.
 func TestNames(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.b.serve(t, "tcp", ":8080", "b")
 	n.server.serve(t, "tcp", ":8080", "server")

@@ -22,6 +22,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
+// besideOthers has a test run while others of these do: it waits most of the time. The kernel's datapath is one for all
+// switches, so there it runs alone.
+func besideOthers(t *testing.T) {
+	t.Helper()
+	if !ovstest.System() {
+		t.Parallel()
+	}
+}
+
 // namespace is a network namespace that lives as long as a process of the test's does, so
 // that nothing of it stays behind however the test ends.
 type namespace struct{ pid int }

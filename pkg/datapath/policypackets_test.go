@@ -161,6 +161,7 @@ func (c talk) mustNot(t *testing.T, why string) {
 // TestEstablished changes policies and labels under TCP connections of real programs: what a change concerns is cut,
 // in both directions, and the connection beside it goes on.
 func TestEstablished(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
 	stream(t, n.server, "10.11.0.2:8081")
@@ -214,6 +215,7 @@ func TestEstablished(t *testing.T) {
 // TestProxyBeside has something like kube-proxy send connections from outside to a Pod, with the host's own address: policies judge
 // them. The host's own connections are the kubelet's probes, which pass.
 func TestProxyBeside(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
 	outside := newNamespace(t)
@@ -245,6 +247,7 @@ func TestProxyBeside(t *testing.T) {
 
 // TestEstablishedKept: policies that say so leave known connections alone, when they come and when they go.
 func TestEstablishedKept(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", ":8080", "server")
 	keep := map[string]string{policy.AnnotationEstablished: "keep"}

@@ -69,6 +69,7 @@ func (e tcpEnd) arrived(t *testing.T) (n int) {
 // TestSilentClient revokes a connection whose client sends nothing more: what the server sends ends too. When the
 // client sends again and a policy allows it, the connection goes on.
 func TestSilentClient(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.allow("from-a", "a")
 	n.change(t)

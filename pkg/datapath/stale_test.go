@@ -96,6 +96,7 @@ func (c client) silent() {
 // TestUDPBeforeService sends datagrams from one port to an address of Services before a Service has it, and while the Service
 // is made again. They are answered once the Service is there, also where the switch tracks connections of before.
 func TestUDPBeforeService(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "udp", ":5353", "server")
 	flushed := n.flushing(t)

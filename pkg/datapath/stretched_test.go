@@ -375,6 +375,7 @@ func TestStretchedRestart(t *testing.T) {
 // TestStretchedTraffic sends real connections from two Nodes of east to two of west: Drop, Reject, a client that gets other
 // labels under an open connection, a rule that goes, and a client without a number.
 func TestStretchedTraffic(t *testing.T) {
+	besideOthers(t)
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	node := func(cluster string, n int, address, services string) *packetNode {

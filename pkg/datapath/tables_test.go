@@ -25,7 +25,7 @@ import (
 
 var (
 	walkSeed  = flag.Uint64("walk.seed", 1, "seed of the random walk of the tables")
-	walkSteps = flag.Int("walk.steps", 2000, "steps of the random walk of the tables")
+	walkSteps = flag.Int("walk.steps", 1000, "steps of the random walk of the tables")
 	walkParts = flag.Int("walk.parts", 8, "every which question about policies is asked with fragments, too")
 )
 
@@ -126,7 +126,7 @@ func TestWalkTables(t *testing.T) {
 		s := onNode(2)
 		s.PodToPod = podToPod
 		c := newSources(s)
-		for step := range *walkSteps / 2 {
+		for step := range *walkSteps / 4 {
 			what := c.step(r)
 			c.fill()
 			c.engine.Pass()

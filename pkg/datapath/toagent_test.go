@@ -13,6 +13,7 @@ import (
 // TestLogged: rules that log show the agent the packets that they decide about, and do with them what they would do
 // without.
 func TestLogged(t *testing.T) {
+	besideOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", ":8080", "server")
 	seen := make(chan ofp.PacketIn2, 100)

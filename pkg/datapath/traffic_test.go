@@ -256,6 +256,7 @@ func TestTunnelSource(t *testing.T) {
 // tunnels by the bridge that has taken the interface over, so there the test makes the second
 // link a port of that bridge.
 func TestTunnelsEndAtOneInterface(t *testing.T) {
+	besideOthers(t)
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}

@@ -58,6 +58,7 @@ func TestFactors(t *testing.T) {
 // TestConnectionsLandByWeight sends new connections of many clients through a real switch and counts where they land: endpoints that stand for
 // several, as another cluster's Service, get as many shares; with session affinity too, where a client stays with its endpoint.
 func TestConnectionsLandByWeight(t *testing.T) {
+	besideOthers(t)
 	o := dummyBridge(t)
 	for _, test := range []struct {
 		name     string
@@ -132,6 +133,9 @@ func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, tota
 	return each, total
 }
 
+// receivedAtOnce is about how many packets a port gets with one command. It has room for 100.
+const receivedAtOnce = 40
+
 // land sends new connections of many clients, as many of each, to a frontend on a switch that has nothing else. It returns how many landed at
 // each endpoint, and together.
 func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (landed []int, total int) {
@@ -151,14 +155,17 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 	o.appctl(t, "dpctl/flush-conntrack")
 	o.program(t, "br-int", set)
 	o.appctl(t, "revalidator/wait") // megaflows of what was there before
+	args := []string{"netdev-dummy/receive", "pod1"}
 	for client := range clients {
-		args := []string{"netdev-dummy/receive", "pod1"}
 		for connection := range each {
 			args = append(args, fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
 				"ipv4(src=10.20.%d.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)",
 				client>>8, client&255, f.VIP.Addr(), 20000+client*each+connection))
 		}
-		o.appctl(t, args...)
+		if len(args) >= receivedAtOnce || client == clients-1 {
+			o.appctl(t, args...)
+			args = args[:2]
+		}
 	}
 	for end := time.Now().Add(20 * time.Second); total < clients*each && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		landed, total = o.landed(t, f)
@@ -169,6 +176,7 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 // TestGoneClusterGetsNoConnections has a cluster with three of four shares of an imported Service be there, gone, and there again: while its endpoint is not
 // ready all connections land at the other cluster's, with session affinity too.
 func TestGoneClusterGetsNoConnections(t *testing.T) {
+	besideOthers(t)
 	o := dummyBridge(t)
 	of := func(cluster, ip, stands string, ready bool) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
@@ -208,6 +216,7 @@ func TestGoneClusterGetsNoConnections(t *testing.T) {
 // TestHintsKeepConnections has endpoints with hints, a Node in one zone, then in another, and endpoints that come and go: on a switch connections land where the
 // hints say.
 func TestHintsKeepConnections(t *testing.T) {
+	besideOthers(t)
 	o := dummyBridge(t)
 	for _, test := range []struct {
 		name, zone string
