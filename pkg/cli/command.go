@@ -21,8 +21,8 @@ func Root(name, short string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, SilenceUsage: true, SilenceErrors: true}
 }
 
-// Group returns a command that only has others below it. Without words it prints its help; it refuses words that name no
-// command, with the names of those that exist.
+// Group returns a command that only has others below it. Without words it prints its help. A word that names no command
+// is an error that lists the commands.
 func Group(name, short string, below ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{
 		Use: name, Short: short, Args: noCommand,
@@ -32,7 +32,7 @@ func Group(name, short string, below ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// noCommand refuses words that are no command, naming those that are.
+// noCommand refuses words. The error lists the commands.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func Words(name string, names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Run runs a program's command with its arguments and returns the exit code. It prints the error of a command to stderr.
+// Run runs a program's command with its arguments and returns the exit code. It prints errors to stderr.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)

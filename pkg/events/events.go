@@ -23,9 +23,9 @@ const (
 	maxNote    = 1024                 // the API's limit for an Event's note, in bytes
 )
 
-// New returns the Warning that reports a problem of an object of a kind, from a process. The Event of an object without a
-// Namespace is in the Namespace default. Its name is made from the object's UID and the text, so an Event that is written
-// again, also after a restart or by two processes at once, is the same Event.
+// New returns the Warning that reports a problem of an object of a kind, from a process. The Event of an object without
+// a Namespace is in the Namespace default. Its name is made from the object's UID and the text, so an Event that is
+// written again, also after a restart or by two processes at once, is the same Event.
 func New(o client.Object, kind metav1.TypeMeta, p problem.Problem, identity string, now time.Time) *eventsv1.Event {
 	note := p.Message
 	if p.Field != "" {
@@ -37,7 +37,8 @@ func New(o client.Object, kind metav1.TypeMeta, p problem.Problem, identity stri
 	hash := sha256.Sum256([]byte(string(o.GetUID()) + "\x00" + p.Reason + "\x00" + note))
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault), Name: nameOf(o.GetName(), hex.EncodeToString(hash[:8])),
+			Namespace: cmp.Or(o.GetNamespace(), metav1.NamespaceDefault),
+			Name:      nameOf(o.GetName(), hex.EncodeToString(hash[:8])),
 		},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: controller, ReportingInstance: identity,

@@ -29,11 +29,13 @@ func (c *cluster) verify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify A B",
 		Short: "Check two members of a ClusterSet: what they know of each other, and packets both ways",
-		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. Each check is a line:\n" +
-			"pass, fail, or skip with the reason, its time, and a remedy when it failed; the exit code is 1 when one failed, and skipped\n" +
-			"ones do not count. Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
-		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
-		Args:    cli.Words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
+		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. " +
+			"Each check is a line:\npass, fail, or skip with the reason, its time, and a remedy when it failed; " +
+			"the exit code is 1 when one failed, and skipped\nones do not count. " +
+			"Temporary Pods in a temporary Namespace of both send the packets; they are deleted again, also after an interrupt.",
+		Example: "  tombolo mc verify east west\n  tombolo mc verify east west --disruptive\n" +
+			"  tombolo mc verify ./east.kubeconfig ./west.kubeconfig --json",
+		Args: cli.Words("mc verify", "A", "B, which are contexts of the kubeconfig or kubeconfig files"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.server != "" {
 				return errors.New("--server is one cluster's: name the two by contexts or kubeconfig files")
@@ -65,7 +67,8 @@ func (c *cluster) verify() *cobra.Command {
 				}
 			}
 			if asJSON {
-				text, err := json.MarshalIndent(map[string]any{"a": args[0], "b": args[1], "passed": failed == 0, "checks": results}, "", "  ")
+				all := map[string]any{"a": args[0], "b": args[1], "passed": failed == 0, "checks": results}
+				text, err := json.MarshalIndent(all, "", "  ")
 				if err != nil {
 					return err
 				}
@@ -83,9 +86,12 @@ func (c *cluster) verify() *cobra.Command {
 		},
 	}
 	namespaceFlag(cmd, &o.Namespace, deploy.MemberNamespace, "the members' controllers")
-	cmd.Flags().StringVar(&o.Image, "image", "", "image of the probes, with the program tombolo; that of the agents when empty")
+	cmd.Flags().StringVar(&o.Image, "image", "",
+		"image of the probes, with the program tombolo; that of the agents when empty")
 	cmd.Flags().DurationVar(&o.Limit, "wait", time.Minute, "how long to wait for each Pod, import and first answer")
-	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false, "also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node for seconds, and see that the others carry on")
+	cmd.Flags().BoolVar(&o.Disruptive, "disruptive", false,
+		"also start Open vSwitch of one of several Gateways of each cluster again, which interrupts the Pods of that Node "+
+			"for seconds, and see that the others carry on")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object, at the end")
 	return cmd
 }
@@ -120,7 +126,8 @@ func (c *cluster) member(name string) (verify.Cluster, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
-		return verify.Cluster{}, fmt.Errorf("%s is neither a context of the kubeconfig nor a kubeconfig file: %w; `kubectl config get-contexts` lists the contexts", name, err)
+		return verify.Cluster{}, fmt.Errorf("%s is neither a context of the kubeconfig nor a kubeconfig file: %w; "+
+			"`kubectl config get-contexts` lists the contexts", name, err)
 	}
 	c.configure(config)
 	k, err := kubeclient.New(config, kubeclient.Options{Scheme: verify.Scheme()})

@@ -27,17 +27,23 @@ func TestVerifyErrors(t *testing.T) {
 }
 
 func TestAgentSettings(t *testing.T) {
-	const down = 300 * time.Millisecond // with the default of BFD
+	const (
+		down = 300 * time.Millisecond // with the default of BFD
+		on   = "featureGates: {Multicluster: true}\n"
+	)
 	for _, row := range []struct {
 		name, text string
 		want       verify.Agent
 	}{
 		{"nothing is set", "", verify.Agent{WayDownAfter: down}},
-		{"the gate is off", "multicluster: {enableGateway: true, enableStretchedNetworkPolicy: true}", verify.Agent{WayDownAfter: down}},
-		{"all is on", "featureGates: {Multicluster: true}\nmulticluster: {enableGateway: true, enablePodToPodConnectivity: true, " +
+		{"the gate is off", "multicluster: {enableGateway: true, enableStretchedNetworkPolicy: true}",
+			verify.Agent{WayDownAfter: down}},
+		{"all is on", on + "multicluster: {enableGateway: true, enablePodToPodConnectivity: true, " +
 			"enableStretchedNetworkPolicy: true, namespace: multi, bfd: {interval: 1s, multiplier: 5}}",
-			verify.Agent{Gateways: true, GatewayNamespace: "multi", PodToPod: true, StretchedPolicies: true, WayDownAfter: 5 * time.Second}},
-		{"an old name", "featureGates: {Multicluster: true}\nmulticluster: {enable: true}", verify.Agent{Gateways: true, WayDownAfter: down}},
+			verify.Agent{
+				Gateways: true, GatewayNamespace: "multi", PodToPod: true, StretchedPolicies: true, WayDownAfter: 5 * time.Second,
+			}},
+		{"an old name", on + "multicluster: {enable: true}", verify.Agent{Gateways: true, WayDownAfter: down}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have, err := agentSettings([]byte(row.text))

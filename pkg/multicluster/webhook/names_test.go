@@ -16,7 +16,9 @@ import (
 
 // TestCertificateNames compares the names with the manifests.
 func TestCertificateNames(t *testing.T) {
-	for role, manifest := range map[webhook.Role]string{webhook.Leader: deploy.Leader("area"), webhook.Member: deploy.Member("area")} {
+	for role, manifest := range map[webhook.Role]string{
+		webhook.Leader: deploy.Leader("area"), webhook.Member: deploy.Member("area"),
+	} {
 		names := webhook.CertificateNames(role, "area")
 		have := map[string]int{}
 		decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
