@@ -291,24 +291,19 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		IPAM:   a.ipam,
 		Logger: a.log,
 		Socket: filepath.Join(a.options.RunDir, wire.Socket),
+
+		Unrecovered: a.unrecovered,
 	})
+	a.tables.rebuilding.Set(self, true) // until unrecovered says that nothing is
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {
 		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)
-		a.tables.rebuilding.Set(self, true)
 	}
 	for _, at := range restored {
 		a.attachments.put(at)
 	}
 	a.tables.loaded(false)
-	rebuilt := func(ctx context.Context) {
-		select {
-		case <-ctx.Done():
-		case <-server.Recovered():
-			a.tables.rebuilding.Delete(self)
-		}
-	}
-	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.counted.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run, rebuilt}
+	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.counted.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run}
 	for _, p := range a.publishers {
 		runs = append(runs, p.run)
 	}
@@ -605,8 +600,24 @@ func (a *Agent) apply() {
 	}
 }
 
-// rebuildFor is how long removals wait for attachments whose record is damaged: their Pods run by the
-// flows that the switch has. One that can never be rebuilt must not hold up the others for ever.
+// unrecovered takes note of the attachments that could not be rebuilt yet.
+func (a *Agent) unrecovered(left []cni.Unrecovered) {
+	rows := map[derive.Name]cni.Unrecovered{}
+	for _, u := range left {
+		rows[derive.Name(u.PortName)] = u
+	}
+	a.tables.engine.Together(func() {
+		a.tables.unrecovered.Replace(rows)
+		have := a.tables.portsOf(a.switchPorts.State())
+		if !slices.ContainsFunc(left, func(u cni.Unrecovered) bool { return have[derive.Name(u.PortName)].serves() }) {
+			a.tables.rebuilding.Delete(self)
+		}
+	})
+}
+
+// rebuildFor is how long removals wait for attachments that are rebuilt and have a port on the switch: their Pods run
+// by the flows that the switch has. One that can never be rebuilt must not hold up the others for ever. One without a
+// port has no traffic that a removal could end, and nothing waits for it.
 const rebuildFor = time.Minute
 
 // rebuilding reports whether removals wait for attachments that are being rebuilt.

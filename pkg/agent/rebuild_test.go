@@ -3,8 +3,10 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -12,7 +14,7 @@ import (
 )
 
 // TestDamagedRecordKeepsFlows restarts the agent with a port whose record is damaged: the switch keeps
-// the Pod's flows until its attachment is rebuilt.
+// the Pod's flows until its attachment is rebuilt. An attachment without a port is reported, and the agent is ready.
 func TestDamagedRecordKeepsFlows(t *testing.T) {
 	w := newWalk(t, 4)
 	w.attach()
@@ -54,8 +56,38 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	if l := lost(); len(wanted) == 0 || len(l) > 0 || w.agent.ready() {
 		t.Errorf("before the attachment is rebuilt %d of %d flows are gone: %v", len(l), len(wanted), l)
 	}
+	lostPort := cni.Unrecovered{Err: "nobody holds its namespace", Attachment: cni.Attachment{
+		PodNamespace: "default", PodName: "lost", ContainerID: "c1", IfName: "eth0", PortName: "lost-123456"}}
+	w.agent.unrecovered([]cni.Unrecovered{{Attachment: pod, Err: "not yet"}, lostPort})
+	reported := func() (names []string) {
+		for _, p := range w.agent.tables.engine.Problems() {
+			if p.Reason == "AttachmentLost" {
+				names = append(names, p.Object.String())
+			}
+			if p.Reason == "AttachmentLost" && p.Name == "lost" && !strings.Contains(p.Message, "nobody holds its namespace: delete the Pod; if it is gone already, "+
+				"remove its interface on this Node: ip link del lost-123456") {
+				t.Errorf("the problem's message: %s", p.Message)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	for len(reported()) < 2 {
+		<-w.passed
+	}
+	if w.agent.ready() {
+		t.Error("ready before the attachment of a port is rebuilt")
+	}
 	w.agent.attachments.put(pod)
-	w.agent.tables.rebuilding.Delete(self)
+	w.agent.unrecovered([]cni.Unrecovered{lostPort})
 	w.settle()
 	w.compare()
+	if have := reported(); !slices.Equal(have, []string{"Pod default/lost"}) || !w.agent.ready() {
+		t.Errorf("lost attachments: %q; ready %t", have, w.agent.ready())
+	}
+	w.agent.unrecovered(nil)
+	w.settle()
+	if have := reported(); len(have) > 0 {
+		t.Errorf("lost attachments after all are gone: %q", have)
+	}
 }

@@ -69,7 +69,8 @@ type tables struct {
 	asked   *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
 	chained []string                                         // Options.Chained
 
-	rebuilding *derive.Source[derive.Name, bool] // attachments whose record is damaged: self, or no row
+	unrecovered *derive.Source[derive.Name, cni.Unrecovered] // attachments whose records are lost or damaged, by port
+	rebuilding  *derive.Source[derive.Name, bool]            // removals wait for them: self, or no row
 
 	services *service.Tables
 	policies *policy.Tables
@@ -126,6 +127,9 @@ type portFacts struct {
 	Error  string
 }
 
+// serves reports whether the switch has the port.
+func (p portFacts) serves() bool { return p.There && p.Error == "" }
+
 // uplinkRecord is what the OVSDB remembers of an interface that the switch has taken over.
 type uplinkRecord struct{ Addresses, Routes string }
 
@@ -152,6 +156,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
 	t.sessions = derive.NewSource[derive.Name, sessions](e, "sessions")
+	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
+	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
 	t.asked = derive.NewSource[derive.Object, []problem.Problem](e, "asked-by-pods")
 	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.asked))
@@ -532,6 +538,9 @@ func (t *tables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []prob
 	a, _ := derive.Get(r, t.attachments, name)
 	object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
 	mac, err := ofp.ParseMAC(a.MAC)
+	if _, reported := derive.Get(r, t.unrecovered, name); err != nil && reported {
+		return datapath.Pod{}, nil
+	}
 	if err != nil {
 		ps.report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
 		return datapath.Pod{}, ps
@@ -560,6 +569,19 @@ func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
 		}
 	}
 	return pod
+}
+
+// lostAttachment reports an attachment that could not be rebuilt yet.
+func (t *tables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	u, _ := derive.Get(r, t.unrecovered, port)
+	object := problem.Object{Kind: "Pod", Namespace: u.PodNamespace, Name: u.PodName}
+	if u.PodName == "" {
+		object = problem.Object{Kind: "interface", Name: u.PortName}
+	}
+	var ps problems
+	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be rebuilt: %s: delete the Pod; "+
+		"if it is gone already, remove its interface on this Node: ip link del %[3]s", u.IfName, u.ContainerID, u.PortName, u.Err)
+	return true, ps
 }
 
 // policyAttachment is what policies read of an attachment.
@@ -673,7 +695,7 @@ func (t *tables) set(v View) {
 // loaded declares that the sources have their content: those that the Node fills, and those that
 // the API server does.
 func (t *tables) loaded(cluster bool) {
-	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.rebuilding} {
+	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered, t.rebuilding} {
 		s.Loaded()
 	}
 	if cluster {

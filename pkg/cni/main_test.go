@@ -173,6 +173,8 @@ type rig struct {
 	stop   func()
 
 	incomplete bool // the next start cannot rebuild everything
+	// unrecovered gets the attachments that could not be rebuilt, each time they change.
+	unrecovered chan []Unrecovered
 }
 
 // newRig starts a Server on a Node with the range 10.10.1.0/24.
@@ -199,7 +201,9 @@ func (r *rig) start() {
 	if r.store, err = ipam.Open(filepath.Join(r.dir, "ipam.json")); err != nil {
 		r.t.Fatal(err)
 	}
-	r.server = NewServer(Options{Node: r.node, IPAM: r.store, Socket: r.socket(), NetworkTimeout: 300 * time.Millisecond})
+	r.unrecovered = make(chan []Unrecovered, 10)
+	r.server = NewServer(Options{Node: r.node, IPAM: r.store, Socket: r.socket(), NetworkTimeout: 300 * time.Millisecond,
+		Unrecovered: func(left []Unrecovered) { r.unrecovered <- left }})
 	restored, err := r.server.Recover(r.t.Context(), r.node.Attachments())
 	if (err != nil) != r.incomplete {
 		r.t.Fatal(err)

@@ -32,7 +32,7 @@ import (
 //
 // Call it once, before Run, when no request can be under way. Attachments whose Pod's namespace
 // is gone are detached by Run, since that needs a Node that works. It does all it can and
-// returns what it could not, which Run tries again until it succeeds.
+// returns what it could not, which Run tries again until it succeeds and Options.Unrecovered gets.
 func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored []Attachment, err error) {
 	own, err := s.waitForLinks(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 			whole, err := r.attachment(k, record)
 			errs = append(errs, err)
 			if err != nil {
-				s.unrecovered = append(s.unrecovered, k)
+				s.unrecovered = append(s.unrecovered, Unrecovered{Attachment: a, Err: err.Error()})
 			} else {
 				s.log.Warn("completed a damaged attachment of the OVSDB", "pod", whole.pod(), "container", k.ContainerID, "port", whole.PortName, "addresses", whole.IPs)
 				whole.PodUID = cmp.Or(whole.PodUID, a.PodUID)
@@ -98,7 +98,7 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 		}
 		keep[k] = true
 		if err != nil {
-			s.unrecovered = append(s.unrecovered, k)
+			s.unrecovered = append(s.unrecovered, Unrecovered{Attachment: a, Err: err.Error()})
 			errs = append(errs, fmt.Errorf("rebuild the attachment of interface %s of container %s (%s): %w; its address and veth pair stay until DEL or GC", k.IfName, k.ContainerID, records[k].Owner, err))
 			continue
 		}
@@ -106,6 +106,7 @@ func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored [
 		found[k] = a
 		restored = append(restored, a)
 	}
+	s.report(s.unrecovered)
 	if ctx.Err() != nil {
 		return restored, errors.Join(append(errs, ctx.Err())...)
 	}
@@ -147,38 +148,53 @@ func (s *Server) waitForLinks(ctx context.Context) (map[string]ownLink, error) {
 	}
 }
 
-// recoverRest tries again to rebuild what Recover could not, until all is done or ctx ends: a
-// namespace may not be mounted yet.
+// Unrecovered is an attachment that could not be rebuilt yet. It may lack the MAC, the addresses and the Pod.
+type Unrecovered struct {
+	Attachment
+	Err string
+}
+
+// report hands on which attachments could not be rebuilt yet.
+func (s *Server) report(left []Unrecovered) {
+	if s.onUnrecovered != nil {
+		s.onUnrecovered(left)
+	}
+}
+
+// recoverRest tries again to rebuild what Recover could not, until all is done or ctx ends: a namespace may not be
+// mounted yet. An attachment that can never be rebuilt is done when its veth pair is gone: after DEL or GC, or when the
+// kernel frees its namespace, which the last connections of a Pod that has ended can hold for minutes.
 func (s *Server) recoverRest(ctx context.Context) {
 	left := s.unrecovered
-	said := map[ipam.Key]string{}
 	for wait := recoverAgain; len(left) > 0; wait = min(2*wait, recoverAtLeast) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		var failed []ipam.Key
-		for _, k := range left {
+		var failed []Unrecovered
+		changed := false
+		for _, u := range left {
+			k := ipam.Key{ContainerID: u.ContainerID, IfName: u.IfName}
 			err := s.recoverOne(ctx, k)
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				failed = append(failed, k)
-				if said[k] != err.Error() {
-					said[k] = err.Error()
-					s.log.Warn("an attachment could not be rebuilt yet", "container", k.ContainerID, "interface", k.IfName, "error", err)
-				}
+			if err == nil {
+				changed = true
+				continue
 			}
+			if u.Err != err.Error() {
+				u.Err, changed = err.Error(), true
+				s.log.Warn("an attachment could not be rebuilt yet", "pod", u.pod(), "container", k.ContainerID, "interface", k.IfName, "error", err)
+			}
+			failed = append(failed, u)
 		}
-		left = failed
+		if left = failed; changed {
+			s.report(left)
+		}
 	}
-	close(s.recovered)
 }
-
-// Recovered is closed when Run has rebuilt all that Recover could not.
-func (s *Server) Recovered() <-chan struct{} { return s.recovered }
 
 // recoverOne rebuilds one attachment that Recover could not. One that is gone by now is done.
 func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
@@ -254,6 +270,9 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 		PodUID: types.UID(record.PodUID), Network: record.Network, MAC: record.MAC, IPs: record.IPs,
 	}
 	l, ok := r.own[k]
+	if !ok && a.PortName == "" {
+		return a, errNoVeth
+	}
 	if !ok { // an ADD may have been interrupted before it set the alias
 		link, err := netlink.LinkByName(a.PortName)
 		if isNotFound(err) {

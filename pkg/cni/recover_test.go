@@ -160,10 +160,10 @@ func TestRebuildLater(t *testing.T) {
 					t.Fatalf("attachments: %+v", a)
 				}
 			}
-			select {
-			case <-r.server.Recovered():
-				t.Error("all is recovered before the namespace is there")
-			default:
+			left := <-r.unrecovered
+			if len(left) != 1 || left[0].pod() != "default/web-5d8f7c" || left[0].PortName != PortName("web-5d8f7c", "c1", "eth0") ||
+				!strings.Contains(left[0].Err, "neither mounted nor a process's here") {
+				t.Errorf("not rebuilt before the namespace is there: %+v", left)
 			}
 			if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", holder.Fd()), netns, "", unix.MS_BIND, ""); err != nil {
 				t.Fatal(err)
@@ -174,11 +174,7 @@ func TestRebuildLater(t *testing.T) {
 				}
 				r.must("DEL", environment("c2", netns), r.conf(nil))
 			}
-			select {
-			case <-r.server.Recovered():
-			case <-time.After(2 * recoverAtLeast): // one pause between attempts, and time for one
-				t.Fatal("the attachment does not come back")
-			}
+			r.recovered()
 			if diff := cmp.Diff(want, r.node.Attachments(), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 				t.Errorf("attachments (-before +after):\n%s", diff)
 			}
@@ -186,6 +182,60 @@ func TestRebuildLater(t *testing.T) {
 				t.Errorf("address record: %+v %t", record, ok)
 			}
 			r.must("DEL", environment("c1", netns), r.conf(nil))
+			r.clean()
+		})
+	}
+}
+
+// recovered waits until all attachments are rebuilt or gone.
+func (r *rig) recovered() {
+	r.t.Helper()
+	late := time.After(2 * recoverAtLeast) // one pause between attempts, and time for one
+	for {
+		select {
+		case left := <-r.unrecovered:
+			if len(left) == 0 {
+				return
+			}
+		case <-late:
+			r.t.Fatal("an attachment does not come back")
+		}
+	}
+}
+
+// TestRebuildNever has a namespace that no mount and no process shows, and no record of its Pod. The attachment is
+// reported with its Pod until its interface is gone, and other Pods start meanwhile.
+func TestRebuildNever(t *testing.T) {
+	for _, by := range []string{"DEL", "ip link del"} {
+		t.Run(by, func(t *testing.T) {
+			r := newRig(t)
+			netns, remove := r.netns()
+			r.must("ADD", environment("c1", netns), r.conf(nil))
+			r.stop()
+			clear(r.node.attached)
+			if err := os.Remove(r.dir + "/ipam.json"); err != nil {
+				t.Fatal(err)
+			}
+			holder, err := os.Open(netns) // as a connection does that has not ended
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer holder.Close()
+			remove()
+			r.incomplete = true
+			r.start()
+			if left := <-r.unrecovered; len(left) != 1 || left[0].pod() != "default/web-5d8f7c" {
+				t.Errorf("not rebuilt: %+v", left)
+			}
+			other, _ := r.netns()
+			r.must("ADD", environment("c2", other), r.conf(nil))
+			if by == "DEL" {
+				r.must("DEL", environment("c1", netns), r.conf(nil))
+			} else if link, err := netlink.LinkByName(PortName("web-5d8f7c", "c1", "eth0")); err != nil || netlink.LinkDel(link) != nil {
+				t.Fatalf("remove %+v: %v", link, err)
+			}
+			r.recovered()
+			r.must("DEL", environment("c2", other), r.conf(nil))
 			r.clean()
 		})
 	}

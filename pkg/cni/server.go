@@ -43,6 +43,10 @@ type Options struct {
 	// NetworkTimeout is how long ADD waits for the Node's network before it answers
 	// TRY_AGAIN_LATER; 30 s when zero.
 	NetworkTimeout time.Duration
+
+	// Unrecovered gets the attachments that could not be rebuilt yet, from Recover and whenever they change
+	// while Run runs. It may be nil.
+	Unrecovered func([]Unrecovered)
 }
 
 // Server answers CNI requests. Requests for one interface of one container are served one
@@ -58,8 +62,8 @@ type Server struct {
 	busy  map[ipam.Key]*turn
 	stale []Attachment // found by Recover, detached by Run
 
-	unrecovered []ipam.Key // what Recover could not rebuild and Run tries again
-	recovered   chan struct{}
+	unrecovered   []Unrecovered // what Recover could not rebuild and Run tries again
+	onUnrecovered func([]Unrecovered)
 
 	undoing context.Context // ends stopTimeout after that of Run
 }
@@ -79,7 +83,7 @@ func NewServer(o Options) *Server {
 		socket:         o.Socket,
 		networkTimeout: o.NetworkTimeout,
 		busy:           map[ipam.Key]*turn{},
-		recovered:      make(chan struct{}),
+		onUnrecovered:  o.Unrecovered,
 		undoing:        context.Background(),
 	}
 	if s.log == nil {
