@@ -117,16 +117,18 @@ func TestUninstallCommands(t *testing.T) {
 		run(manifests(t, "multicluster/antrea-multicluster-member.yml", "multicluster/antrea-multicluster-leader.yml"), "apply", "-f", "-")
 	}
 	left := func() string {
-		return run("", "get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,flowschema", "-o", "name") +
+		return run("", "get", "crd,clusterrole,clusterrolebinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema", "-o", "name") +
 			run("", "get", "deployment,service,secret,configmap,role,rolebinding,serviceaccount", "-A", "-o", "jsonpath={range .items[*]}{.metadata.namespace} {.kind} {.metadata.name}{\"\\n\"}{end}")
 	}
 	bare := left()
 	install()
 	documented("kubectl delete validatingwebhookconfiguration antrea-mc-")
+	documented("kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy tombolo-mc-")
 	documented("kubectl delete -n kube-system --ignore-not-found deployment/antrea-mc-controller")
 	documented("kubectl delete clusterrolebinding/antrea-mc-controller-rolebinding")
 	withoutMember := left()
-	for _, gone := range []string{"kube-system Deployment antrea-mc-", "kube-system ServiceAccount antrea-mc-", "kube-system Role antrea-mc-", "role.rbac.authorization.k8s.io/antrea-mc-", "binding.rbac.authorization.k8s.io/antrea-mc-", "configuration.admissionregistration.k8s.io/antrea-mc-"} {
+	for _, gone := range []string{"kube-system Deployment antrea-mc-", "kube-system ServiceAccount antrea-mc-", "kube-system Role antrea-mc-", "role.rbac.authorization.k8s.io/antrea-mc-", "binding.rbac.authorization.k8s.io/antrea-mc-", "configuration.admissionregistration.k8s.io/antrea-mc-",
+		"admissionregistration.k8s.io/tombolo-mc-"} {
 		if strings.Contains(withoutMember, gone) {
 			t.Errorf("the member has gone, and %s has not:\n%s", gone, withoutMember)
 		}

@@ -58,7 +58,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: x}
 rules:
-  - {apiGroups: [""], resources: [secrets], verbs: [get]}
+  - {apiGroups: [""], resources: [secrets], resourceNames: [x], verbs: [get]}
 `
 
 // TestRules breaks one rule at a time in a manifest that breaks none.
@@ -88,9 +88,11 @@ func TestRules(t *testing.T) {
 		{"a public name", "image: x:1", "image: tombolo/x:dev", "want Never for tombolo/"},
 		{"never pulled", "imagePullPolicy: IfNotPresent", "imagePullPolicy: Never", "no Never for a registry's"},
 		{"selector", "matchLabels: {app: x}", "matchLabels: {app: y}", "the selector"},
-		{"Secrets listed", "verbs: [get]", "verbs: [get, list]", "may get, list Secrets"},
+		{"Secrets listed", "resourceNames: [x], verbs: [get]", "verbs: [get, list]", "may get, list Secrets"},
 		{"wildcard", "resources: [secrets]", `resources: ["*"]`, "wildcard"},
-		{"impersonation", "resources: [secrets], verbs: [get]", "resources: [users], verbs: [impersonate]", "impersonate"},
+		{"impersonation", "resources: [secrets], resourceNames: [x], verbs: [get]", "resources: [users], verbs: [impersonate]", "impersonate"},
+		{"escalation of a Role", "resources: [secrets], resourceNames: [x], verbs: [get]", "resources: [roles], resourceNames: [x], verbs: [escalate]", "escalate"},
+		{"every Secret", "resourceNames: [x], ", "", "may get Secrets that it does not name"},
 		{"unknown kind", "kind: Role", "kind: Pod", "no rule reads this kind"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestSideEffects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hooks := strings.Count(text, "failurePolicy:")
+		hooks := strings.Count(text, "admissionReviewVersions:")
 		if none := strings.Count(text, "sideEffects: None\n"); hooks == 0 || none != hooks || strings.Count(text, "sideEffects:") != hooks {
 			t.Errorf("%s in %s: %d of %d webhooks have no side effects", p.role, p.namespace, none, hooks)
 		}

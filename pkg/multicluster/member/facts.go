@@ -255,6 +255,7 @@ func contradicts(c mcv1alpha1.ResourceExportCondition) bool {
 type credentials struct {
 	Exists    bool
 	CA, Token string
+	Refused   string // why it may not be read; the rest is what was read of it earlier
 }
 
 func secretFacts(o *corev1.Secret) *credentials {

@@ -1,48 +1,123 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// pollSecrets reads the Secrets that ClusterSets name: when a ClusterSet changes, and again and again. No other Secret is
-// read, and none is listed or watched: the controller's role lets it get a Secret by its name.
+// secretsRole is the Role in which the controller lets itself read the Secret of its ClusterSet. The manifest makes it, and
+// its admission policy holds it to the Secrets that ClusterSets name.
+const secretsRole = "antrea-mc-controller-secrets"
+
+// secretAgain is the pause before the next try to read a Secret that may not be read: the API server may not have seen yet
+// that it may.
+const secretAgain = 200 * time.Millisecond
+
+// pollSecrets reads the Secrets that the ClusterSet names which this cluster is in: when a ClusterSet changes, and again and
+// again. No other Secret is read, and none is listed or watched. A Secret that may not be read for secretPoll is a fault of
+// the ClusterSet; what was read of it earlier stays.
 func (c *controller) pollSecrets(ctx context.Context) {
-	tick := time.NewTicker(secretPoll)
-	defer tick.Stop()
+	refused := map[derive.Object]time.Time{} // since when
 	for {
-		named := map[derive.Object]bool{}
-		for _, cs := range c.tables.clusterSets.All() {
-			for _, leader := range cs.Value.Spec.Leaders {
-				if leader.Secret != "" {
-					named[derive.Object{Namespace: c.tables.namespace, Name: leader.Secret}] = true
-				}
-			}
-		}
-		for k := range named {
-			if secret, err := c.getSecret(ctx, k); err == nil { // else the API server is away, which the watches report
+		named := c.namedSecrets()
+		allowed := c.allowSecrets(ctx, named)
+		wait := secretPoll
+		for _, k := range named {
+			secret, err := c.getSecret(ctx, k)
+			switch {
+			case err == nil:
+				delete(refused, k)
 				c.tables.secrets.Set(k, secretFacts(secret))
+			case apierrors.IsForbidden(err): // of others the API server is away, which the watches report
+				if refused[k].IsZero() {
+					refused[k] = time.Now()
+				}
+				if time.Since(refused[k]) < secretPoll {
+					wait = secretAgain
+					continue
+				}
+				known := credentials{}
+				if row, ok := c.tables.secrets.Get(k); ok {
+					known = *row
+				}
+				known.Refused = cmp.Or(allowed, err).Error()
+				c.tables.secrets.Set(k, &known)
 			}
 		}
 		for _, row := range c.tables.secrets.All() {
-			if !named[row.Key] {
+			if !slices.Contains(named, row.Key) {
 				c.tables.secrets.Delete(row.Key)
+				delete(refused, row.Key)
 			}
 		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
+		case <-timer.C:
 		case <-c.polling:
 		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
 	}
+}
+
+// namedSecrets are the Secrets that the ClusterSet names which this cluster is in, by name.
+func (c *controller) namedSecrets() (named []derive.Object) {
+	set, _ := chooseClusterSet(values(c.tables.clusterSets.All()))
+	if set == nil {
+		return nil
+	}
+	for _, leader := range set.Spec.Leaders {
+		k := derive.Object{Namespace: c.tables.namespace, Name: leader.Secret}
+		if leader.Secret != "" && !slices.Contains(named, k) {
+			named = append(named, k)
+		}
+	}
+	slices.SortFunc(named, func(a, b derive.Object) int { return strings.Compare(a.Name, b.Name) })
+	return named
+}
+
+// allowSecrets makes the rules of secretsRole those that these Secrets need. Without Secrets it waits until it is known that
+// there is no ClusterSet.
+func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
+	if m, _ := c.tables.membership.Get(here); len(named) == 0 && !m.Leave {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
+	defer cancel()
+	var rules []rbacv1.PolicyRule
+	if len(named) > 0 {
+		rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}
+		for _, k := range named {
+			rules[0].ResourceNames = append(rules[0].ResourceNames, k.Name)
+		}
+	}
+	role := &rbacv1.Role{}
+	if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.tables.namespace, Name: secretsRole}, role); err != nil {
+		return fmt.Errorf("get Role %s/%s: %w", c.tables.namespace, secretsRole, err)
+	}
+	if equality.Semantic.DeepEqual(role.Rules, rules) {
+		return nil
+	}
+	role.Rules = rules
+	if err := c.client.Update(ctx, role); err != nil {
+		return fmt.Errorf("update Role %s/%s: %w", c.tables.namespace, secretsRole, err)
+	}
+	return nil
 }
 
 // getSecret reads a Secret, nil where there is none of that name.

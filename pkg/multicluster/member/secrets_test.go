@@ -1,0 +1,143 @@
+package member
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/test/apiserver"
+)
+
+// TestSecretAccess holds the member controller to the Secret that its ClusterSet names: RBAC and the admission policies of its
+// manifest refuse every other one, whatever the controller writes.
+func TestSecretAccess(t *testing.T) {
+	t.Parallel()
+	admin := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}}).Config
+	w := &world{t: t, leaderConfig: admin, memberConfig: admin, config: config.Default()}
+	text, err := os.ReadFile("../../../deploy/multicluster/antrea-multicluster-member.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.member, err = client.New(admin, client.Options{Scheme: Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	own, err := client.New(apiserver.Access(t, admin, text), client.Options{Scheme: Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := 0
+	for documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := documents.Decode(&o.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy") {
+			policies++
+			w.create(w.member, o)
+		}
+	}
+	if policies != 6 {
+		t.Fatalf("the manifest has %d objects for admission", policies)
+	}
+	secret := func(name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: meta("kube-system", name), Data: map[string][]byte{"ca.crt": admin.CAData, "token": []byte("token")}}
+	}
+	set := clusterSet(admin.Host)
+	w.create(w.member, set, secret("east-token"), secret("other"))
+	w.startMember()
+
+	// reads is what the controller's account gets.
+	reads := func(name string) error {
+		return own.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, &corev1.Secret{})
+	}
+	denied := func(name string) {
+		t.Helper()
+		if err := reads(name); !apierrors.IsForbidden(err) {
+			t.Errorf("read Secret %s: %v", name, err)
+		}
+	}
+	named := func(name string) {
+		t.Helper()
+		w.eventually("the controller may read "+name, func(context.Context) error { return reads(name) })
+	}
+	// refused has a write of the controller's account be refused by admission.
+	refused := func(what, want string, write func() error) {
+		t.Helper()
+		w.eventually(what+" is refused", func(context.Context) error {
+			if err := write(); err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("want %q: %w", want, err)
+			}
+			return nil
+		})
+	}
+	named("east-token")
+	denied("other")
+	denied("absent")
+	if err := own.List(t.Context(), &corev1.SecretList{}, client.InNamespace("kube-system")); !apierrors.IsForbidden(err) {
+		t.Errorf("list Secrets: %v", err)
+	}
+	role := &rbacv1.Role{}
+	write := func(rule rbacv1.PolicyRule) error {
+		if err := own.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: secretsRole}, role); err != nil {
+			return err
+		}
+		role.Rules = []rbacv1.PolicyRule{rule}
+		return own.Update(t.Context(), role)
+	}
+	rule := func(names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: names}
+	}
+	more, others := rule("east-token"), rule("east-token")
+	more.Verbs, others.Resources = []string{"get", "update"}, []string{"pods/exec"}
+	const byName = "may only let itself get Secrets by name"
+	refused("another Secret", "may only let itself get the Secrets in spec.leaders of ClusterSet set", func() error { return write(rule("east-token", "other")) })
+	refused("all Secrets", byName, func() error { return write(rule()) })
+	refused("another verb", byName, func() error { return write(more) })
+	refused("another kind", byName, func() error { return write(others) })
+	refused("another leader's address", "ClusterSet set: spec.leaders: the multi-cluster controller may not change it", func() error {
+		have := &mcv1alpha2.ClusterSet{}
+		if err := own.Get(t.Context(), client.ObjectKeyFromObject(set), have); err != nil {
+			return err
+		}
+		have.Spec.Leaders[0].Secret = "other"
+		return own.Update(t.Context(), have)
+	})
+
+	binding := &rbacv1.RoleBinding{}
+	if err := w.member.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: secretsRole}, binding); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(w.member, binding)
+	w.eventIs("set", "SecretNotReadable") // it stays joined with what it has read
+	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "other" })
+	w.clusterSetSays("a Secret that may not be read", "Secret kube-system/other may not be read: ", "forbidden",
+		": apply antrea-multicluster-member.yml again, or let ServiceAccount antrea-mc-controller get this Secret")
+	binding.ResourceVersion, binding.UID = "", ""
+	w.create(w.member, binding)
+	named("other")
+	denied("east-token")
+	w.delete(w.member, set)
+	w.eventually("without a ClusterSet the controller reads none", func(context.Context) error {
+		if err := reads("other"); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("read Secret other: %w", err)
+		}
+		return nil
+	})
+	refused("all Secrets without a ClusterSet", byName, func() error { return write(rule()) })
+}
