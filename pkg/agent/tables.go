@@ -676,7 +676,7 @@ func (t *tables) set(v View) {
 			attachments[derive.Name(a.PortName)] = a
 		}
 		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC, NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC})
+		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, RuleKey: v.RuleKey, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC, NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC})
 		t.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
 		t.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
 		u := v.Underlay

@@ -44,6 +44,8 @@ type View struct {
 	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
 	// the OVSDB.
 	GatewayMAC string
+	// RuleKey is the key of the numbers of rules (datapath.Node).
+	RuleKey string
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted.
 	InsideMAC string
 	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those

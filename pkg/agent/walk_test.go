@@ -86,6 +86,8 @@ type walk struct {
 	version    *derive.Source[derive.Name, int]
 	seen       atomic.Int64 // the version of the world that the last complete pass saw
 	gatewayMAC string       // that the first agent chose; the later ones have to keep it
+	ruleKey    string       // as well
+	runDir     string       // of all agents
 	other      *ofconn.Conn // a second connection to the switch
 
 	number   int // of the step
@@ -107,7 +109,7 @@ type walk struct {
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{
-		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
+		t: t, seed: seed, runDir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), ovs: ovstest.Start(t, ovstest.Dummy),
 		world: newWorld(), log: &logTail{}, config: config.Default(), desired: flow.NewSet(), kinds: map[string]int{},
 	}
 	w.config.FeatureGates = map[string]bool{"Multicluster": true}
@@ -135,7 +137,7 @@ func (w *walk) startAgent() {
 	w.t.Helper()
 	a, err := newAgent(Options{
 		Config: w.config, NodeName: ownName, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
-		OVSRunDir: w.ovs.RunDir(), StateDir: w.t.TempDir(), Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		OVSRunDir: w.ovs.RunDir(), RunDir: w.runDir, StateDir: w.t.TempDir(), Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -299,7 +301,7 @@ func (w *walk) settle() {
 	}
 	if w.gatewayMAC == "" {
 		row, _ := w.agent.tables.settings.Get(self)
-		w.gatewayMAC = row.GatewayMAC
+		w.gatewayMAC, w.ruleKey = row.GatewayMAC, row.RuleKey
 	}
 	if err := w.agent.flows.Synced(ctx); err != nil {
 		w.fail("%v", err)
@@ -326,6 +328,7 @@ func (w *walk) differs() error {
 	w.t.Helper()
 	want, have := flow.NewSet(), flow.NewSet()
 	view := w.world.view(w.config, w.gatewayMAC)
+	view.RuleKey = w.ruleKey
 	view.Switch = w.agent.switchPorts.State()
 	plan, _ := Plan(view)
 	for _, owner := range slices.SortedFunc(maps.Keys(plan.Flows), flow.Owner.Compare) {
