@@ -219,7 +219,7 @@ func TestPlanEncryptedElsewhere(t *testing.T) {
 func TestPlanEncryptedGateways(t *testing.T) {
 	view := func(node string) View {
 		v := encryptedView()
-		v.NodeName = node
+		v.NodeName, v.Attachments = node, nil
 		v.Underlay.Local = []netip.Addr{netip.MustParseAddr("192.168.78.10" + strings.TrimPrefix(node, "node-"))}
 		first := v.Gateways[0]
 		first.Annotations = map[string]string{multicluster.AnnotationInsideIP: "255.87.177.154"}
@@ -406,7 +406,7 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 		}
 	}
 	v = both()
-	v.NodeName = "node-2"
+	v.NodeName, v.Attachments = "node-2", nil
 	v.Underlay.Local = []netip.Addr{netip.MustParseAddr("192.168.78.102")}
 	d, problems = Plan(v)
 	if len(problems) > 0 || fmt.Sprint(d.Peering.Peers[0].Ways) != "[240.168.78.101]" {

@@ -81,6 +81,7 @@ type tables struct {
 	peering   *derive.Table[derive.Name, peering.Peering]
 	watched   *derive.Table[derive.Name, []datapath.WayEnd] // by BFD
 	ways      *derive.Numbers[datapath.WayEnd]              // their ports
+	former    *derive.Table[derive.Name, []netip.Prefix]    // podCIDRs that this Node had, and has Pods of
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *derive.Table[derive.Name, datapath.Pod]
@@ -179,6 +180,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	}, knowsSCTP(c))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
+	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
 	t.byInside = derive.NewIndex(t.nodes, "inside", func(_ derive.Object, n nodeFacts) []derive.Name {
 		if n.WireGuardKey == "" {
@@ -432,6 +434,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	if _, _, err := node.tunnelEnd(); err != nil {
 		ps.report(t.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
 	}
+	former, _ := derive.Get(r, t.former, self)
+	ranges = slices.Concat(ranges, former)
 	s, _ := derive.Get(r, t.settings, self)
 	p, _ := derive.Get(r, t.peering, self)
 	n := datapath.Node{
@@ -558,7 +562,66 @@ func (t *tables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []prob
 	if number == 0 {
 		return datapath.Pod{}, nil
 	}
-	return podAt(a, mac, number), nil
+	t.reportFormer(a, r, &ps)
+	return podAt(a, mac, number), ps
+}
+
+// formerOf are the podCIDRs that this Node had and that Pods which still run are of: the Node was registered again with
+// others. They stay this Node's for its own Pods, until a range of the cluster meets them.
+func (t *tables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
+	now, ok := derive.Get(r, t.now, self)
+	if !ok {
+		return nil, nil
+	}
+	for _, row := range derive.All(r, t.attachments) {
+		for _, ip := range row.Value.IPs {
+			p := ip.Masked()
+			if isFormer(ip, now) && p.Bits() < 31 && !slices.ContainsFunc(former, p.Overlaps) {
+				former = append(former, p)
+			}
+		}
+	}
+	if len(former) == 0 {
+		return nil, nil
+	}
+	taken, _ := now.Node.podCIDRs()
+	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
+	taken = slices.Concat(taken, serviceCIDRs)
+	for _, n := range derive.All(r, t.nodes) {
+		ranges, _ := n.Value.podCIDRs()
+		if n.Key.Name != t.nodeName {
+			taken = append(taken, ranges...)
+		}
+	}
+	slices.SortFunc(former, netip.Prefix.Compare)
+	return slices.DeleteFunc(former, func(p netip.Prefix) bool { return slices.ContainsFunc(taken, p.Overlaps) }), nil
+}
+
+// isFormer reports whether a Pod's address is in none of the Node's podCIDRs.
+func isFormer(ip netip.Prefix, now thisNode) bool {
+	ranges, err := now.Node.podCIDRs()
+	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) && !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
+}
+
+// reportFormer says of a Pod whose address is in none of the Node's podCIDRs who still reaches it.
+func (t *tables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
+	now, ok := derive.Get(r, t.now, self)
+	if !ok {
+		return
+	}
+	former, _ := derive.Get(r, t.former, self)
+	for _, ip := range a.IPs {
+		if !isFormer(ip, now) {
+			continue
+		}
+		reach := "this Node and its Pods reach it, and nobody else"
+		if !slices.Contains(former, ip.Masked()) {
+			reach = "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now"
+		}
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs", "PodCIDRChanged",
+			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: delete the Pod, so that it is made again with an address of the Node",
+			ip.Addr(), t.nodeName, strings.Join(texts(now.Node.PodCIDRs), ", "), reach)
+	}
 }
 
 func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
@@ -613,12 +676,13 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 	n, _ := derive.Get(r, t.node, self)
 	s, _ := derive.Get(r, t.settings, self)
 	mtu := t.podMTU(now.Underlay)
-	if len(n.PodCIDRs) == 0 || mtu == 0 || s.GatewayMAC == "" {
+	ranges, _ := now.Node.podCIDRs() // which come first in those of n
+	if len(ranges) == 0 || len(n.PodCIDRs) < len(ranges) || mtu == 0 || s.GatewayMAC == "" {
 		return cni.Network{}, nil
 	}
 	return cni.Network{
-		PodCIDRs:   n.PodCIDRs,
-		Gateways:   n.GatewayIPs,
+		PodCIDRs:   ranges,
+		Gateways:   n.GatewayIPs[:len(ranges)],
 		MTU:        mtu,
 		GatewayMAC: s.GatewayMAC,
 		// The userspace datapath forwards a packet as it was written to the veth; a

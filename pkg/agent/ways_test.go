@@ -69,6 +69,7 @@ func TestPlanBFD(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			v := testView()
 			v.NodeName, v.Underlay.Local = "node-2", []netip.Addr{netip.MustParseAddr("192.168.78.102")} // the Gateway
+			v.Attachments = nil                                                                          // of node-1
 			if row.interval != 0 {
 				v.Config.Multicluster.BFD.Interval, v.Config.Multicluster.BFD.Multiplier = row.interval, row.multiplier
 			}
