@@ -224,8 +224,9 @@ func (c *checker) rules(where string, rules []rbacv1.PolicyRule) {
 	}
 }
 
-// ownSecrets reports whether a rule is the member controller's for the Role that lets it read the Secret of its ClusterSet:
-// admission policies hold it to that (TestSecretAccess of pkg/multicluster/member).
+// ownSecrets reports whether a rule is for the Role by which the member controller may read the Secret of its
+// ClusterSet. Admission policies restrict its rules (TestSecretAccess of pkg/multicluster/member).
 func ownSecrets(r rbacv1.PolicyRule) bool {
-	return slices.Equal(r.Resources, []string{"roles"}) && slices.Equal(r.ResourceNames, []string{"antrea-mc-controller-secrets"})
+	return slices.Equal(r.Resources, []string{"roles"}) &&
+		slices.Equal(r.ResourceNames, []string{"antrea-mc-controller-secrets"})
 }

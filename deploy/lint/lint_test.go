@@ -90,8 +90,10 @@ func TestRules(t *testing.T) {
 		{"selector", "matchLabels: {app: x}", "matchLabels: {app: y}", "the selector"},
 		{"Secrets listed", "resourceNames: [x], verbs: [get]", "verbs: [get, list]", "may get, list Secrets"},
 		{"wildcard", "resources: [secrets]", `resources: ["*"]`, "wildcard"},
-		{"impersonation", "resources: [secrets], resourceNames: [x], verbs: [get]", "resources: [users], verbs: [impersonate]", "impersonate"},
-		{"escalation of a Role", "resources: [secrets], resourceNames: [x], verbs: [get]", "resources: [roles], resourceNames: [x], verbs: [escalate]", "escalate"},
+		{"impersonation", "resources: [secrets], resourceNames: [x], verbs: [get]",
+			"resources: [users], verbs: [impersonate]", "impersonate"},
+		{"escalation of a Role", "resources: [secrets], resourceNames: [x], verbs: [get]",
+			"resources: [roles], resourceNames: [x], verbs: [escalate]", "escalate"},
 		{"every Secret", "resourceNames: [x], ", "", "may get Secrets that it does not name"},
 		{"unknown kind", "kind: Role", "kind: Pod", "no rule reads this kind"},
 	} {

@@ -294,7 +294,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 
 		Unrecovered: a.unrecovered,
 	})
-	a.tables.rebuilding.Set(self, true) // until unrecovered says that nothing is
+	a.tables.rebuilding.Set(self, true) // until unrecovered deletes it
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {
 		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)

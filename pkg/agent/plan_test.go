@@ -119,7 +119,7 @@ func TestPlan(t *testing.T) {
 		{name: "the Node was registered again with another podCIDR", change: func(v *View) {
 			v.Nodes[0] = testNode(v.NodeName, "192.168.78.101", "10.12.0.0/24")
 		}, check: func(t *testing.T, d Desired) {
-			if d.Network == nil || len(d.Network.PodCIDRs) != 1 || d.Network.PodCIDRs[0].String() != "10.12.0.0/24" || d.Network.Gateways[0].String() != "10.12.0.1" {
+			if d.Network == nil || fmt.Sprint(d.Network.PodCIDRs, d.Network.Gateways) != "[10.12.0.0/24] [10.12.0.1]" {
 				t.Errorf("network for new Pods: %+v", d.Network)
 			}
 			var have []string
@@ -131,8 +131,8 @@ func TestPlan(t *testing.T) {
 			if len(d.Pods) != 1 || !slices.Contains(have, "10.12.0.1/24") || !slices.Contains(have, "10.11.0.1/24") {
 				t.Errorf("%d Pods; the host has %q", len(d.Pods), have)
 			}
-		}, problem: "Pod default/web: status.podIPs: 10.11.0.2 is not in the podCIDRs of Node node-1, which was registered again with 10.12.0.0/24: " +
-			"this Node and its Pods reach it, and nobody else: delete the Pod"},
+		}, problem: "Pod default/web: status.podIPs: 10.11.0.2 is not in the podCIDRs of Node node-1, " +
+			"which was registered again with 10.12.0.0/24: this Node and its Pods reach it, and nobody else: delete the Pod"},
 		{name: "another Node has the former podCIDR", change: func(v *View) {
 			v.Nodes[0] = testNode(v.NodeName, "192.168.78.101", "10.12.0.0/24")
 			v.Nodes[1] = testNode(v.Nodes[1].Name, "192.168.78.102", "10.11.0.0/24")
@@ -140,7 +140,8 @@ func TestPlan(t *testing.T) {
 			if len(d.RemoteNodes) != 1 || len(d.Host.Links) == 0 || len(d.Host.Links[0].Addresses) != 1 {
 				t.Errorf("Nodes %v, links of the host %+v", d.RemoteNodes, d.Host.Links)
 			}
-		}, problem: "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now: delete the Pod"},
+		}, problem: "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else " +
+			"now: delete the Pod"},
 		{name: "another Node, of a family that is not served", change: func(v *View) {
 			v.Nodes[1].Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::2"}}
 		}, check: func(t *testing.T, d Desired) {

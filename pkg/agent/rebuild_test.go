@@ -64,8 +64,9 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 			if p.Reason == "AttachmentLost" {
 				names = append(names, p.Object.String())
 			}
-			if p.Reason == "AttachmentLost" && p.Name == "lost" && !strings.Contains(p.Message, "nobody holds its namespace: delete the Pod; if it is gone already, "+
-				"remove its interface on this Node: ip link del lost-123456") {
+			if p.Reason == "AttachmentLost" && p.Name == "lost" &&
+				!strings.Contains(p.Message, "nobody holds its namespace: delete the Pod; if it is gone already, "+
+					"remove its interface on this Node: ip link del lost-123456") {
 				t.Errorf("the problem's message: %s", p.Message)
 			}
 		}

@@ -597,13 +597,14 @@ func (t *tables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefi
 	return slices.DeleteFunc(former, func(p netip.Prefix) bool { return slices.ContainsFunc(taken, p.Overlaps) }), nil
 }
 
-// isFormer reports whether a Pod's address is in none of the Node's podCIDRs.
+// isFormer reports whether a Pod's address is outside of the Node's podCIDRs.
 func isFormer(ip netip.Prefix, now thisNode) bool {
 	ranges, err := now.Node.podCIDRs()
-	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) && !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
+	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) &&
+		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
 }
 
-// reportFormer says of a Pod whose address is in none of the Node's podCIDRs who still reaches it.
+// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and what still reaches it.
 func (t *tables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
 	now, ok := derive.Get(r, t.now, self)
 	if !ok {
@@ -619,7 +620,8 @@ func (t *tables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) 
 			reach = "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now"
 		}
 		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs", "PodCIDRChanged",
-			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: delete the Pod, so that it is made again with an address of the Node",
+			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: "+
+				"delete the Pod, so that it is made again with an address of the Node",
 			ip.Addr(), t.nodeName, strings.Join(texts(now.Node.PodCIDRs), ", "), reach)
 	}
 }
@@ -642,8 +644,9 @@ func (t *tables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []pro
 		object = problem.Object{Kind: "interface", Name: u.PortName}
 	}
 	var ps problems
-	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be rebuilt: %s: delete the Pod; "+
-		"if it is gone already, remove its interface on this Node: ip link del %[3]s", u.IfName, u.ContainerID, u.PortName, u.Err)
+	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be "+
+		"rebuilt: %s: delete the Pod; if it is gone already, remove its interface on this Node: ip link del %[3]s",
+		u.IfName, u.ContainerID, u.PortName, u.Err)
 	return true, ps
 }
 
@@ -676,7 +679,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 	n, _ := derive.Get(r, t.node, self)
 	s, _ := derive.Get(r, t.settings, self)
 	mtu := t.podMTU(now.Underlay)
-	ranges, _ := now.Node.podCIDRs() // which come first in those of n
+	ranges, _ := now.Node.podCIDRs() // which come first in n.PodCIDRs
 	if len(ranges) == 0 || len(n.PodCIDRs) < len(ranges) || mtu == 0 || s.GatewayMAC == "" {
 		return cni.Network{}, nil
 	}
@@ -740,7 +743,10 @@ func (t *tables) set(v View) {
 			attachments[derive.Name(a.PortName)] = a
 		}
 		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{Known: true, GatewayMAC: v.GatewayMAC, RuleKey: v.RuleKey, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC, NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC})
+		t.settings.Set(self, settings{
+			Known: true, GatewayMAC: v.GatewayMAC, RuleKey: v.RuleKey, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC,
+			NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC,
+		})
 		t.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
 		t.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
 		u := v.Underlay

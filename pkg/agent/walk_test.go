@@ -137,7 +137,8 @@ func (w *walk) startAgent() {
 	w.t.Helper()
 	a, err := newAgent(Options{
 		Config: w.config, NodeName: ownName, Namespace: "kube-system", REST: &rest.Config{Host: "http://127.0.0.1:1"},
-		OVSRunDir: w.ovs.RunDir(), RunDir: w.runDir, StateDir: w.t.TempDir(), Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		OVSRunDir: w.ovs.RunDir(), RunDir: w.runDir, StateDir: w.t.TempDir(),
+		Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
 		w.t.Fatal(err)

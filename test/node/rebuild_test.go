@@ -1,14 +1,21 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 // testRebuild loses the records of attachments while the agent is away. The running Pods keep
@@ -80,6 +87,10 @@ func testRebuild(t *testing.T, c *cluster) {
 			r.del(third)
 		})
 	}
+	rebuildNever(t, r, func() { loseDatabase(); loseFile() })
+	talk()
+	registeredAgain(t, r, client, server)
+	talk()
 	r.del(client)
 	r.del(server)
 	r.eventually("nothing is left", func() error {
@@ -96,6 +107,125 @@ func testRebuild(t *testing.T, c *cluster) {
 			return fmt.Errorf("address record: %s %w", text, err)
 		}
 		return nil
+	})
+}
+
+// rebuildNever loses the records of a Pod whose namespace no mount and no process shows: the agent is ready all the
+// same, and reports the Pod until it is gone.
+func rebuildNever(t *testing.T, r *rig, lose func()) {
+	t.Helper()
+	lost := r.add("lost")
+	holder, err := os.Open(lost.netns) // as a connection does that has not ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	r.stop()
+	lost.unmount()
+	lose()
+	began := time.Now()
+	r.ready()
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("an attachment that cannot be rebuilt: the agent was ready after %s", took)
+	}
+	s, err := r.status()
+	i := slices.IndexFunc(s.Problems, func(p api.Problem) bool { return p.Reason == "AttachmentLost" })
+	if err != nil || i < 0 || s.Problems[i].Object != "Pod default/lost" ||
+		!strings.Contains(s.Problems[i].Message, "ip link del lost-") {
+		t.Errorf("problems: %+v %v", s.Problems, err)
+	}
+	if _, err := r.call("DEL", lost); err != nil {
+		t.Error(err)
+	}
+}
+
+// registeredAgain has the Node be deleted and registered with another podCIDR. Its Pods go on among themselves, with
+// the host and with new Pods, and a problem names each, until the Node has the first range again.
+func registeredAgain(t *testing.T, r *rig, client, server *pod) {
+	t.Helper()
+	nodes := r.cluster.client.CoreV1().Nodes()
+	register := func(cidr string) {
+		t.Helper()
+		node, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err == nil {
+			err = nodes.Delete(t.Context(), nodeName, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := node.Status
+		node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+			Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
+		if node, err = nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Addresses = status.Addresses
+		if _, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// named are the Pods that a problem names.
+	named := func() (names []string, _ error) {
+		s, err := r.status()
+		for _, p := range s.Problems {
+			if p.Reason == "PodCIDRChanged" && p.Field == "status.podIPs" && strings.Contains(p.Message, ": delete the Pod") {
+				names = append(names, p.Object)
+			}
+		}
+		slices.Sort(names)
+		return names, err
+	}
+	register("10.12.1.0/24")
+	r.eventually("a problem names each Pod", func() error {
+		names, err := named()
+		if err == nil && !slices.Equal(names, []string{"Pod default/client", "Pod default/server"}) {
+			err = fmt.Errorf("they name %q", names)
+		}
+		return err
+	})
+	later := r.add("later")
+	if !strings.HasPrefix(later.ip, "10.12.1.") {
+		t.Errorf("a new Pod has %s", later.ip)
+	}
+	later.serve(t, 8080)
+	if err := forgetNeighbors(client); err != nil { // it asks for its gateway's MAC again
+		t.Fatal(err)
+	}
+	for _, way := range []struct {
+		from *pod
+		to   string
+	}{{client, server.ip}, {client, later.ip}, {later, server.ip}, {nil, server.ip}, {nil, later.ip}} {
+		r.eventually(fmt.Sprintf("%+v to %s", way.from, way.to), func() error {
+			dial := func(network, address string) (net.Conn, error) { return net.DialTimeout(network, address, time.Second) }
+			if way.from != nil {
+				dial = way.from.dial
+			}
+			conn, err := dial("tcp4", way.to+":8080")
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+	}
+	r.del(later)
+	register("10.11.1.0/24")
+	r.eventually("no problem names a Pod", func() error {
+		names, err := named()
+		if err == nil && len(names) > 0 {
+			err = fmt.Errorf("they name %q", names)
+		}
+		return err
+	})
+}
+
+// forgetNeighbors has a Pod forget its neighbors.
+func forgetNeighbors(p *pod) error {
+	return p.within(func() error {
+		list, err := netlink.NeighList(0, netlink.FAMILY_V4)
+		for _, n := range list {
+			err = errors.Join(err, netlink.NeighDel(&n))
+		}
+		return err
 	})
 }
 

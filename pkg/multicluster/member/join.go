@@ -69,7 +69,8 @@ func (t *tables) membershipOf(_ derive.Name, r *derive.Reader) (membership, []pr
 	m.Area = &area
 	where := derive.Object{Namespace: set.Namespace, Name: set.Spec.Leaders[0].Secret}
 	if has, ok := derive.Get(r, t.secrets, where); ok && has.Refused != "" {
-		ps.add(m.set(), "spec.leaders[0].secret", "SecretNotReadable", unreadable(where, has)+"; what was read of it earlier is used")
+		ps.add(m.set(), "spec.leaders[0].secret", "SecretNotReadable",
+			unreadable(where, has)+"; what was read of it earlier is used")
 	}
 	c, _ := derive.Get(r, t.connection, here)
 	m.Joined = c.Area == area && c.Synced && c.Done
@@ -182,8 +183,8 @@ func commonAreaOf(set *mcv1alpha2.ClusterSet, id string, secret func(derive.Obje
 
 // unreadable says why a Secret may not be read, and what to do.
 func unreadable(where derive.Object, has *credentials) string {
-	return fmt.Sprintf("Secret %s may not be read: %s: apply antrea-multicluster-member.yml again, or let ServiceAccount antrea-mc-controller get this Secret",
-		where, has.Refused)
+	return fmt.Sprintf("Secret %s may not be read: %s: apply antrea-multicluster-member.yml again, "+
+		"or let ServiceAccount antrea-mc-controller get this Secret", where, has.Refused)
 }
 
 // next is when the next announcement is due: at once when none has been sent, soon after a failure and

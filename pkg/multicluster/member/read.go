@@ -17,17 +17,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// secretsRole is the Role in which the controller lets itself read the Secret of its ClusterSet. The manifest makes it, and
-// its admission policy holds it to the Secrets that ClusterSets name.
+// secretsRole is the Role in which the controller lets itself read the Secret of its ClusterSet. The manifest makes it,
+// and its admission policy restricts it to the Secrets that ClusterSets name.
 const secretsRole = "antrea-mc-controller-secrets"
 
-// secretAgain is the pause before the next try to read a Secret that may not be read: the API server may not have seen yet
-// that it may.
+// secretAgain is the pause before the next try to read a Secret that may not be read: the API server may not have seen
+// the Role's rules yet.
 const secretAgain = 200 * time.Millisecond
 
-// pollSecrets reads the Secrets that the ClusterSet names which this cluster is in: when a ClusterSet changes, and again and
-// again. No other Secret is read, and none is listed or watched. A Secret that may not be read for secretPoll is a fault of
-// the ClusterSet; what was read of it earlier stays.
+// pollSecrets reads the Secrets of the ClusterSet which this cluster is in: when a ClusterSet changes, and again and
+// again. It reads no other Secret, and lists and watches no Secrets. A Secret that may not be read for secretPoll is a
+// fault of the ClusterSet; what was read of it earlier stays.
 func (c *controller) pollSecrets(ctx context.Context) {
 	refused := map[derive.Object]time.Time{} // since when
 	for {
@@ -91,8 +91,8 @@ func (c *controller) namedSecrets() (named []derive.Object) {
 	return named
 }
 
-// allowSecrets makes the rules of secretsRole those that these Secrets need. Without Secrets it waits until it is known that
-// there is no ClusterSet.
+// allowSecrets writes the rules of secretsRole for these Secrets. Without Secrets it waits until it is known that there
+// is no ClusterSet.
 func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
 	if m, _ := c.tables.membership.Get(here); len(named) == 0 && !m.Leave {
 		return nil

@@ -22,8 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestSecretAccess holds the member controller to the Secret that its ClusterSet names: RBAC and the admission policies of its
-// manifest refuse every other one, whatever the controller writes.
+// TestSecretAccess restricts the member controller to the Secret that its ClusterSet names: RBAC and the admission
+// policies of its manifest refuse every other Secret, whatever the controller writes.
 func TestSecretAccess(t *testing.T) {
 	t.Parallel()
 	admin := apiserver.New(t, apiserver.Options{CRDs: []string{"../../../deploy/crds"}}).Config
@@ -56,7 +56,8 @@ func TestSecretAccess(t *testing.T) {
 		t.Fatalf("the manifest has %d objects for admission", policies)
 	}
 	secret := func(name string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: meta("kube-system", name), Data: map[string][]byte{"ca.crt": admin.CAData, "token": []byte("token")}}
+		return &corev1.Secret{ObjectMeta: meta("kube-system", name),
+			Data: map[string][]byte{"ca.crt": admin.CAData, "token": []byte("token")}}
 	}
 	set := clusterSet(admin.Host)
 	w.create(w.member, set, secret("east-token"), secret("other"))
@@ -101,16 +102,20 @@ func TestSecretAccess(t *testing.T) {
 		return own.Update(t.Context(), role)
 	}
 	rule := func(names ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: names}
+		return rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}, ResourceNames: names,
+		}
 	}
 	more, others := rule("east-token"), rule("east-token")
 	more.Verbs, others.Resources = []string{"get", "update"}, []string{"pods/exec"}
 	const byName = "may only let itself get Secrets by name"
-	refused("another Secret", "may only let itself get the Secrets in spec.leaders of ClusterSet set", func() error { return write(rule("east-token", "other")) })
+	refused("another Secret", "may only let itself get the Secrets in spec.leaders of ClusterSet set",
+		func() error { return write(rule("east-token", "other")) })
 	refused("all Secrets", byName, func() error { return write(rule()) })
 	refused("another verb", byName, func() error { return write(more) })
 	refused("another kind", byName, func() error { return write(others) })
-	refused("another leader's address", "ClusterSet set: spec.leaders: the multi-cluster controller may not change it", func() error {
+	const notLeaders = "ClusterSet set: spec.leaders: the multi-cluster controller may not change it"
+	refused("another leader's Secret", notLeaders, func() error {
 		have := &mcv1alpha2.ClusterSet{}
 		if err := own.Get(t.Context(), client.ObjectKeyFromObject(set), have); err != nil {
 			return err
@@ -120,14 +125,16 @@ func TestSecretAccess(t *testing.T) {
 	})
 
 	binding := &rbacv1.RoleBinding{}
-	if err := w.member.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: secretsRole}, binding); err != nil {
+	err = w.member.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: secretsRole}, binding)
+	if err != nil {
 		t.Fatal(err)
 	}
 	w.delete(w.member, binding)
 	w.eventIs("set", "SecretNotReadable") // it stays joined with what it has read
 	w.update(w.member, set, func() { set.Spec.Leaders[0].Secret = "other" })
 	w.clusterSetSays("a Secret that may not be read", "Secret kube-system/other may not be read: ", "forbidden",
-		": apply antrea-multicluster-member.yml again, or let ServiceAccount antrea-mc-controller get this Secret")
+		": apply antrea-multicluster-member.yml again",
+		"or let ServiceAccount antrea-mc-controller get this Secret")
 	binding.ResourceVersion, binding.UID = "", ""
 	w.create(w.member, binding)
 	named("other")
