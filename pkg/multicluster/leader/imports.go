@@ -22,7 +22,7 @@ import (
 // object is what an export is of.
 type object struct{ namespace, name string }
 
-// joint is what becomes of the exports of one Service, or of its Endpoints.
+// joint is the result of the exports of one Service, of its Endpoints, or of one policy.
 type joint struct {
 	There     bool   // a member exports it, in whatever state
 	Of        object // the Service that is imported
@@ -30,10 +30,12 @@ type joint struct {
 	Failed    map[string]string // why an export is not in the import, by its name
 	Early     map[string]bool   // of those the ones that are likely to be in it in a moment
 	Import    *mcv1alpha1.ResourceImport
+}
 
-	// Of Services:
+// jointService is the result of the exports of one Service.
+type jointService struct {
+	Joint    joint
 	Conflict *conflict
-	Headless bool
 	Lost     map[string]map[string]bool // names of ports that count for nothing, by cluster ID
 }
 
@@ -62,13 +64,13 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		return joint{}, nil
 	}
 	service, _ := derive.Get(r, t.services, base)
-	j := joint{There: true, Of: service.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
+	j := joint{There: true, Of: service.Joint.Of, Converged: map[string]bool{}, Failed: map[string]string{}, Early: map[string]bool{}}
 	importKey := derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.EndpointsSuffix}
 	clean := map[string]exportcheck.Part{} // by cluster ID
 	count, bytes := 0, 0
 	for _, e := range exports { // the oldest first: a newcomer does not push others out
 		switch {
-		case !service.There:
+		case !service.Joint.There:
 			j.fail(e, "its Service is not exported by cluster %s", e.ClusterID)
 			j.Early[e.Key.Name] = true // a member writes both at the same time
 			continue
@@ -78,10 +80,10 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 		case e.Wrong != "":
 			j.fail(e, "%s", e.Wrong)
 			continue
-		case e.Of == service.Of && service.Conflict != nil && !service.Converged[e.ClusterID] && t.exportsService(r, base, e.ClusterID):
+		case e.Of == service.Joint.Of && service.Conflict != nil && !service.Joint.Converged[e.ClusterID] && t.exportsService(r, base, e.ClusterID):
 			j.fail(e, "the endpoints of cluster %s are left out: %s", e.ClusterID, service.Conflict.Message)
 			continue
-		case e.Of != service.Of || !service.Converged[e.ClusterID]:
+		case e.Of != service.Joint.Of || !service.Joint.Converged[e.ClusterID]:
 			j.fail(e, "the Service export of cluster %s has not been converged", e.ClusterID)
 			continue
 		case j.Converged[e.ClusterID]:
@@ -129,7 +131,7 @@ func (t *tables) jointEndpoints(base derive.Object, r *derive.Reader) (joint, []
 func (t *tables) exportsService(r *derive.Reader, base derive.Object, id string) bool {
 	service, _ := derive.Get(r, t.services, base)
 	for _, e := range values(derive.List(r, t.servicesOf, base)) {
-		if e.ClusterID == id && e.Of == service.Of && service.Failed[e.Key.Name] == "" && !e.Deleted {
+		if e.ClusterID == id && e.Of == service.Joint.Of && service.Joint.Failed[e.Key.Name] == "" && !e.Deleted {
 			return true
 		}
 	}
@@ -195,14 +197,14 @@ func newImport(key derive.Object, from map[string]bool, spec mcv1alpha1.Resource
 // wanted is the ResourceImport of a name; nil if there should be none. It is not decided while a label set
 // has no number yet.
 func (t *tables) wanted(key derive.Object, r *derive.Reader) (_ *mcv1alpha1.ResourceImport, decided bool) {
-	for _, from := range []struct {
-		suffix string
-		table  *derive.Table[derive.Object, joint]
-	}{{multicluster.ServiceSuffix, t.services}, {multicluster.EndpointsSuffix, t.endpoints}} {
-		if base, ok := strings.CutSuffix(key.Name, from.suffix); ok {
-			if j, _ := derive.Get(r, from.table, derive.Object{Namespace: key.Namespace, Name: base}); j.Import != nil {
-				return j.Import, true
-			}
+	if base, ok := strings.CutSuffix(key.Name, multicluster.ServiceSuffix); ok {
+		if s, _ := derive.Get(r, t.services, derive.Object{Namespace: key.Namespace, Name: base}); s.Joint.Import != nil {
+			return s.Joint.Import, true
+		}
+	}
+	if base, ok := strings.CutSuffix(key.Name, multicluster.EndpointsSuffix); ok {
+		if j, _ := derive.Get(r, t.endpoints, derive.Object{Namespace: key.Namespace, Name: base}); j.Import != nil {
+			return j.Import, true
 		}
 	}
 	if l, _ := derive.Get(r, t.labels, key); l.Label != "" {
@@ -283,16 +285,26 @@ type verdict struct {
 	Conflict *conflict // that all exporters are told of
 }
 
-// verdictOf is the function of a table of verdicts.
-func (t *tables) verdictOf(from *derive.Table[derive.Object, joint], suffix string) func(derive.Object, *derive.Reader) (verdict, []problem.Problem) {
-	return func(base derive.Object, r *derive.Reader) (v verdict, _ []problem.Problem) {
-		j, _ := derive.Get(r, from, base)
-		if v.Conflict = j.Conflict; len(j.Failed) > 0 {
-			v.Failed, v.Early = j.Failed, j.Early
-		}
-		v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
-		return v, nil
+// serviceVerdict judges the exports of one Service.
+func (t *tables) serviceVerdict(base derive.Object, r *derive.Reader) (verdict, []problem.Problem) {
+	service, _ := derive.Get(r, t.services, base)
+	v := t.verdict(r, service.Joint, base, multicluster.ServiceSuffix)
+	v.Conflict = service.Conflict
+	return v, nil
+}
+
+// endpointsVerdict judges the exports of the Endpoints of one Service.
+func (t *tables) endpointsVerdict(base derive.Object, r *derive.Reader) (verdict, []problem.Problem) {
+	endpoints, _ := derive.Get(r, t.endpoints, base)
+	return t.verdict(r, endpoints, base, multicluster.EndpointsSuffix), nil
+}
+
+func (t *tables) verdict(r *derive.Reader, j joint, base derive.Object, suffix string) (v verdict) {
+	if len(j.Failed) > 0 {
+		v.Failed, v.Early = j.Failed, j.Early
 	}
+	v.Refused, _ = derive.Get(r, t.refused, derive.Object{Namespace: base.Namespace, Name: base.Name + suffix})
+	return v
 }
 
 // condition is what is said of an export, but for the time; nothing is said of those that go. early says that it is

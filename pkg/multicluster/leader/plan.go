@@ -192,10 +192,11 @@ func (t *tables) desired(now time.Time) Desired {
 	for _, ri := range c.Imports {
 		add(ri)
 	}
-	for _, from := range []*derive.Table[derive.Object, joint]{t.endpoints, t.services} {
-		for _, row := range from.All() {
-			add(row.Value.Import)
-		}
+	for _, row := range t.endpoints.All() {
+		add(row.Value.Import)
+	}
+	for _, row := range t.services.All() {
+		add(row.Value.Joint.Import)
 	}
 	for _, row := range t.policies.All() {
 		if ri := row.Value.Import.DeepCopy(); ri != nil {

@@ -27,10 +27,10 @@ type conflict struct{ Reason, Message string }
 
 // service merges the exports of one Service by the rules of KEP-1645: the ports are the union, and where exports contradict
 // each other the oldest counts. Of two Services that derive one name the one that is imported already keeps it.
-func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem.Problem) {
+func (t *tables) service(base derive.Object, r *derive.Reader) (jointService, []problem.Problem) {
 	exports := t.counting(r, derive.List(r, t.servicesOf, base))
 	if len(exports) == 0 {
-		return joint{}, nil
+		return jointService{}, nil
 	}
 	j := joint{There: true, Converged: map[string]bool{}, Failed: map[string]string{}}
 	var candidates []*export
@@ -54,7 +54,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 		candidates = append(candidates, e)
 	}
 	if len(candidates) == 0 {
-		return j, nil
+		return jointService{Joint: j}, nil
 	}
 	slices.SortStableFunc(candidates, older)
 	current, _ := derive.Get(r, t.imports, derive.Object{Namespace: base.Namespace, Name: base.Name + multicluster.ServiceSuffix})
@@ -78,7 +78,6 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 	}
 	j.Of = of
 	m := merge(same)
-	j.Conflict, j.Headless, j.Lost = m.told(), m.headless, m.lost
 	for _, e := range same {
 		if e.headless() == m.headless {
 			j.Converged[e.ClusterID] = true
@@ -96,7 +95,7 @@ func (t *tables) service(base derive.Object, r *derive.Reader) (joint, []problem
 	for key, value := range m.requests.Annotations() {
 		metav1.SetMetaDataAnnotation(&j.Import.ObjectMeta, key, value)
 	}
-	return j, nil
+	return jointService{Joint: j, Conflict: m.told(), Lost: m.lost}, nil
 }
 
 // merged is what the exports of a Service become.

@@ -54,7 +54,7 @@ type tables struct {
 	claims    *derive.Table[derive.Name, claimed]
 	ranges    *derive.Table[derive.Name, ranges]                             // by cluster ID
 	taken     *derive.Table[derive.Name, []holder]                           // one row
-	services  *derive.Table[derive.Object, joint]                            // by the import's name without suffix
+	services  *derive.Table[derive.Object, jointService]                     // by the import's name without suffix
 	endpoints *derive.Table[derive.Object, joint]                            // the same
 	labels    *derive.Table[derive.Object, labelled]                         // by the import
 	addresses *derive.Table[derive.Object, addressed]                        // the same
@@ -153,8 +153,8 @@ func newTables() *tables {
 
 	t.policyTables()
 
-	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.verdictOf(t.services, multicluster.ServiceSuffix), derive.KeysOf(t.services))
-	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.verdictOf(t.endpoints, multicluster.EndpointsSuffix), derive.KeysOf(t.endpoints))
+	t.serviceVerdicts = derive.NewTable(e, "verdicts on Services", t.serviceVerdict, derive.KeysOf(t.services))
+	t.endpointsVerdicts = derive.NewTable(e, "verdicts on Endpoints", t.endpointsVerdict, derive.KeysOf(t.endpoints))
 
 	t.importSteps = derive.NewTable(e, "steps of imports", t.importStep, derive.KeysOf(t.imports), derive.KeysOfIndex(t.exportsTo))
 	t.exportSteps = derive.NewTable(e, "steps of exports", t.exportStep, derive.KeysOf(t.exports))

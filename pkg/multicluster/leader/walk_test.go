@@ -115,7 +115,7 @@ type state struct {
 	Accounts   []derive.Row[derive.Object, accountStep]
 	Sets       []derive.Row[derive.Name, setStep]
 	Conditions []derive.Row[derive.Object, mcv1alpha1.ResourceExportCondition]
-	Services   []derive.Row[derive.Object, joint]
+	Services   []derive.Row[derive.Object, jointService]
 	Endpoints  []derive.Row[derive.Object, joint]
 	Claims     []derive.Row[derive.Name, claimed]
 	Labels     []derive.Row[derive.Object, labelled]
