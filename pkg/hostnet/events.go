@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/tombolo-net/tombolo/pkg/desired"
 )
 
 // subscription is a socket with the kernel's events, and what is done with each.
@@ -37,8 +39,8 @@ func (m *Manager) subscribe() ([]subscription, error) {
 		return nil, fmt.Errorf("subscribe to the kernel's nftables events: %w", err)
 	}
 	return []subscription{
-		{stack, m.stackEvent, func() { signal(m.all); signal(m.changed) }},
-		{tables, m.tableEvent, func() { signal(m.tables) }},
+		{stack, m.stackEvent, func() { desired.Signal(m.all); desired.Signal(m.changed) }},
+		{tables, m.tableEvent, func() { desired.Signal(m.tables) }},
 	}, nil
 }
 
@@ -47,17 +49,17 @@ func (m *Manager) stackEvent(msg syscallMessage) {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// struct ndmsg: the state is at byte 8. Only permanent entries are ours.
 		if len(msg.data) >= 10 && nl.NativeEndian().Uint16(msg.data[8:])&netlink.NUD_PERMANENT != 0 || msg.kind == unix.RTM_DELNEIGH {
-			signal(m.trigger)
+			desired.Signal(m.trigger)
 		}
 	default:
-		signal(m.trigger)
-		signal(m.changed)
+		desired.Signal(m.trigger)
+		desired.Signal(m.changed)
 	}
 }
 
 func (m *Manager) tableEvent(msg syscallMessage) {
 	if ourTable(msg) {
-		signal(m.tables)
+		desired.Signal(m.tables)
 	}
 }
 
@@ -76,7 +78,7 @@ func ourTable(msg syscallMessage) bool {
 	}
 	for _, a := range attributes {
 		if a.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_TABLE_NAME {
-			return string(a.Value) == TableName+"\x00"
+			return string(a.Value) == tableName+"\x00"
 		}
 	}
 	return false

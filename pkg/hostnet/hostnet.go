@@ -15,14 +15,14 @@ import (
 // with this number are ever removed.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
-// ForwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the main table's.
+// forwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the main table's.
 const (
-	ForwardTable    = int(RouteProtocol)
+	forwardTable    = int(RouteProtocol)
 	forwardPriority = 0x7400
 )
 
-// TableName is the name of our nftables tables, in the families ip and netdev.
-const TableName = "tombolo"
+// tableName is the name of our nftables tables, in the families ip and netdev.
+const tableName = "tombolo"
 
 // Desired is everything the Node should have.
 type Desired struct {

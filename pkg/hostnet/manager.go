@@ -90,8 +90,8 @@ func New(opts Options) *Manager {
 // the first Set, and nothing is done when d is what was Set before.
 func (m *Manager) Set(d Desired) {
 	if m.want.Set(d) {
-		signal(m.all)
-		signal(m.rules)
+		desired.Signal(m.all)
+		desired.Signal(m.rules)
 	}
 }
 
@@ -181,7 +181,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	a := &applier{handle: h, log: m.log}
 	resync := time.NewTicker(m.opts.Resync)
 	defer resync.Stop()
-	signal(m.all)
+	desired.Signal(m.all)
 	for {
 		everything := false
 		select {
@@ -301,11 +301,4 @@ func asError(problems []problem.Problem) error {
 		errs[i] = errors.New(p.String())
 	}
 	return errors.Join(errs...)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -161,7 +161,7 @@ func (a *applier) suspect() {
 }
 
 func (a *applier) nftable(family knftables.Family, t *table) {
-	object := problem.Object{Kind: "nftables table", Name: string(family) + " " + TableName}
+	object := problem.Object{Kind: "nftables table", Name: string(family) + " " + tableName}
 	wanted := contentsOf(family, a.want)
 	if want := fmt.Sprint(wanted); want != t.want {
 		t.dirty, t.want = true, want
@@ -170,7 +170,7 @@ func (a *applier) nftable(family knftables.Family, t *table) {
 		return
 	}
 	if t.nft == nil {
-		nft, err := knftables.New(family, TableName)
+		nft, err := knftables.New(family, tableName)
 		if err != nil {
 			if len(wanted.chains) > 0 {
 				a.change(err, object, "", "ask for nftables; the nft program has to be installed")

@@ -32,11 +32,11 @@ func (k routeKey) String() string {
 // destination that somebody else has a route for is left to them.
 func (a *applier) routes() {
 	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
-	a.routesIn(ForwardTable, "route of what is forwarded", a.want.Forwarded)
+	a.routesIn(forwardTable, "route of what is forwarded", a.want.Forwarded)
 	a.forwardRule()
 }
 
-// forwardRule has what the host forwards look into ForwardTable first: all packets but those that come from "lo", as its own do.
+// forwardRule has what the host forwards look into forwardTable first: all packets but those that come from "lo", as its own do.
 func (a *applier) forwardRule() {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
 	list, err := a.handle.RuleList(netlink.FAMILY_V4)
@@ -47,7 +47,7 @@ func (a *applier) forwardRule() {
 	wanted, there := len(a.want.Forwarded) > 0, false
 	for _, have := range list {
 		switch {
-		case have.Table != ForwardTable:
+		case have.Table != forwardTable:
 		case wanted && !there && have.Priority == forwardPriority && have.Invert && have.IifName == loopback:
 			there = true
 		default:
@@ -56,9 +56,9 @@ func (a *applier) forwardRule() {
 	}
 	if wanted && !there {
 		rule := netlink.NewRule()
-		rule.Family, rule.Priority, rule.Table = netlink.FAMILY_V4, forwardPriority, ForwardTable
+		rule.Family, rule.Priority, rule.Table = netlink.FAMILY_V4, forwardPriority, forwardTable
 		rule.IifName, rule.Invert = loopback, true
-		a.change(a.handle.RuleAdd(rule), object, "", "have packets that are forwarded look into table %d", ForwardTable)
+		a.change(a.handle.RuleAdd(rule), object, "", "have packets that are forwarded look into table %d", forwardTable)
 	}
 }
 

@@ -36,3 +36,12 @@ func (p Problem) String() string {
 	}
 	return fmt.Sprintf("%s: %s: %s", p.Object, p.Field, p.Message)
 }
+
+// Quoted quotes text of another author for a message. It cuts long text, which would fill conditions and logs.
+func Quoted(text string) string {
+	const most = 64
+	if len(text) > most {
+		return fmt.Sprintf("%q...", text[:most])
+	}
+	return fmt.Sprintf("%q", text)
+}

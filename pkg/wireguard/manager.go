@@ -75,7 +75,7 @@ func New(opts Options) *Manager {
 // Set declares what the device should have, nil that there should be none. It returns at once.
 func (m *Manager) Set(d *Desired) {
 	if m.want.Set(d) {
-		signal(m.wake)
+		desired.Signal(m.wake)
 	}
 }
 
@@ -180,7 +180,7 @@ func (m *Manager) compare(d *device) bool {
 		if err != nil {
 			m.log.Error("configure WireGuard", "device", m.opts.Name, "error", err)
 		}
-		signal(m.changed)
+		desired.Signal(m.changed)
 	}
 	return err == nil
 }
@@ -324,11 +324,4 @@ func kindOf(link netlink.Link) string {
 func isTAP(link netlink.Link) bool {
 	t, ok := link.(*netlink.Tuntap)
 	return ok && t.Mode == netlink.TUNTAP_MODE_TAP
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -29,11 +29,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
-// Names of the manifest.
-const (
-	LeaseName   = "tombolo-policy-controller"
-	AccountName = "tombolo-policy-controller"
-)
+// LeaseName is the Lease of the replica that writes. The ServiceAccount has the same name.
+const LeaseName = "tombolo-policy-controller"
 
 const (
 	retryLeast = 200 * time.Millisecond

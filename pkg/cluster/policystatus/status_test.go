@@ -41,7 +41,7 @@ func manifest(t testing.TB) []byte {
 	}
 	var own [][]byte
 	for _, document := range bytes.Split(all, []byte("\n---\n")) {
-		if bytes.Contains(document, []byte("name: "+AccountName)) || bytes.Contains(document, []byte("name: tombolo-polic")) {
+		if bytes.Contains(document, []byte("name: "+LeaseName)) || bytes.Contains(document, []byte("name: tombolo-polic")) {
 			own = append(own, document)
 		}
 	}

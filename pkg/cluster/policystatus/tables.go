@@ -14,6 +14,7 @@ package policystatus
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -188,7 +189,7 @@ func (t *tables) policyStep(k policy.Key, r *derive.Reader) (step, []problem.Pro
 		}
 	}
 	object := problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
-	for _, text := range sortedKeys(leftOut) {
+	for _, text := range slices.Sorted(maps.Keys(leftOut)) {
 		nodes := leftOut[text]
 		field, message, _ := strings.Cut(text, ": ")
 		s.Problems = append(s.Problems, problem.Problem{Object: object, Field: field, Reason: reasonLeftOut, Message: message + " (" + some(nodes, "Node") + ")"})
@@ -319,13 +320,4 @@ func some(names []string, kind string) string {
 		text += fmt.Sprintf(" and %d more", n)
 	}
 	return text
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -24,7 +24,7 @@ import (
 
 // Limits of one cluster's announcement.
 const (
-	MaxPodRanges = 64
+	maxPodRanges = 64
 	MaxGateways  = 16
 	// MinBits is the prefix length of the largest range: no cluster has more than a /8.
 	MinBits = 8
@@ -110,7 +110,7 @@ func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 		return
 	}
 	_ = t.takeRange(cluster, serviceRange, info.ServiceCIDR) // what is at fault is not held
-	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), MaxPodRanges)] {
+	for _, text := range info.PodCIDRs[:min(len(info.PodCIDRs), maxPodRanges)] {
 		_ = t.takeRange(cluster, podRange, text)
 	}
 	for _, list := range [][]mcv1alpha1.GatewayInfo{info.GatewayInfos, info.LeavingGateways} {
@@ -144,8 +144,8 @@ func (t *table) decide(c Candidate) Decision {
 // wanted takes what a cluster wants; usable is false when it is of no use without what is at fault.
 func (t *table) wanted(cluster string, want *mcv1alpha1.ClusterInfo) (info *mcv1alpha1.ClusterInfo, faults []Fault, usable bool) {
 	fault := func(field string, err error) { faults = append(faults, Fault{Field: field, Message: err.Error()}) }
-	if n := len(want.PodCIDRs); n > MaxPodRanges {
-		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, MaxPodRanges))
+	if n := len(want.PodCIDRs); n > maxPodRanges {
+		fault("podCIDRs", fmt.Errorf("has %d ranges: expected at most %d; announce fewer, larger ranges", n, maxPodRanges))
 		return nil, faults, false
 	}
 	for i, list := range [][]mcv1alpha1.GatewayInfo{want.GatewayInfos, want.LeavingGateways} {

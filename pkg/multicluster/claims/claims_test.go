@@ -79,7 +79,7 @@ func text(info *mcv1alpha1.ClusterInfo) string {
 
 func TestDecide(t *testing.T) {
 	type cluster struct{ id, held, wanted, want, fault string }
-	many := strings.Repeat(" 10.200.0.0/24", MaxPodRanges+1)
+	many := strings.Repeat(" 10.200.0.0/24", maxPodRanges+1)
 	for _, row := range []struct {
 		name     string
 		pins     map[string]string

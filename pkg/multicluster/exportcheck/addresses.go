@@ -7,11 +7,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Limits of addresses of Pods. Every cluster stores those of all, and the Nodes whose policies are stretched read them.
 const (
-	MaxAddressBytes  = 32 << 10 // of one ResourceExport's spec.raw.data
+	maxAddressBytes  = 32 << 10 // of one ResourceExport's spec.raw.data
 	MaxAddressBlocks = 1_000    // that one cluster publishes
 	MaxAddresses     = 20_000   // that one cluster publishes; the member keeps to it
 )
@@ -40,8 +42,8 @@ var labelHash = regexp.MustCompile(`^[0-9a-f]{16}$`)
 // ReadPodAddresses reads spec.raw.data.
 func ReadPodAddresses(data []byte) (p PodAddresses, _ error) {
 	const field = "spec.raw.data"
-	if len(data) > MaxAddressBytes {
-		return p, Problem{field, fmt.Sprintf("has %d bytes: expected at most %d", len(data), MaxAddressBytes)}
+	if len(data) > maxAddressBytes {
+		return p, Problem{field, fmt.Sprintf("has %d bytes: expected at most %d", len(data), maxAddressBytes)}
 	}
 	if err := json.Unmarshal(data, &p); err != nil {
 		return PodAddresses{}, Problem{field, "is not a list of Pods' addresses: " + strings.ToValidUTF8(err.Error()[:min(256, len(err.Error()))], "")}
@@ -52,12 +54,12 @@ func ReadPodAddresses(data []byte) (p PodAddresses, _ error) {
 	seen := map[netip.Addr]bool{}
 	for hash, addresses := range p.Labels {
 		if !labelHash.MatchString(hash) {
-			return PodAddresses{}, Problem{field + ".labels", quoted(hash) + " is not the hash of a label identity: expected 16 hexadecimal digits"}
+			return PodAddresses{}, Problem{field + ".labels", problem.Quoted(hash) + " is not the hash of a label identity: expected 16 hexadecimal digits"}
 		}
 		for _, a := range addresses {
 			switch {
 			case a.Zone() != "" || !p.Block.Contains(a):
-				return PodAddresses{}, Problem{field + ".labels." + hash, fmt.Sprintf("%s is not in the block %s", quoted(a.String()), p.Block)}
+				return PodAddresses{}, Problem{field + ".labels." + hash, fmt.Sprintf("%s is not in the block %s", problem.Quoted(a.String()), p.Block)}
 			case seen[a]:
 				return PodAddresses{}, Problem{field + ".labels." + hash, fmt.Sprintf("%s is given twice: expected it once", a)}
 			}

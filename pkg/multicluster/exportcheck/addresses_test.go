@@ -32,7 +32,7 @@ func FuzzPodAddresses(f *testing.F) {
 			}
 		}
 		again, err := ReadPodAddresses(p.JSON())
-		if err != nil && len(p.JSON()) <= MaxAddressBytes || err == nil && !bytes.Equal(again.JSON(), p.JSON()) {
+		if err != nil && len(p.JSON()) <= maxAddressBytes || err == nil && !bytes.Equal(again.JSON(), p.JSON()) {
 			t.Errorf("read again: %v", err)
 		}
 	})

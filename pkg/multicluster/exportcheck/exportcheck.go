@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Limits of one export.
@@ -94,7 +96,7 @@ func ImportPorts(field string, ports []mcsv1alpha1.ServicePort) ([]mcsv1alpha1.S
 		case c.numbers[number]:
 			wrong.add(at+".port", "%s is given twice: expected each protocol and number once", number)
 		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
-			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", quoted(*p.AppProtocol))
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", problem.Quoted(*p.AppProtocol))
 		default:
 			c.names[p.Name], c.numbers[number] = true, true
 			out = append(out, mcsv1alpha1.ServicePort{Name: p.Name, Protocol: protocol, AppProtocol: p.AppProtocol, Port: p.Port})
@@ -126,17 +128,17 @@ func (c ports) check(at string, index int, name string, protocol corev1.Protocol
 		wrong.add(at+".port", "%d is not a port number: expected 1 to 65535", number)
 		return protocol, false
 	case protocol != corev1.ProtocolTCP && protocol != corev1.ProtocolUDP && protocol != corev1.ProtocolSCTP:
-		wrong.add(at+".protocol", "%s is not a known protocol: expected TCP, UDP or SCTP", quoted(string(protocol)))
+		wrong.add(at+".protocol", "%s is not a known protocol: expected TCP, UDP or SCTP", problem.Quoted(string(protocol)))
 		return protocol, false
 	case name == "" && c.named:
 		wrong.add(at+".name", "is empty: expected a name, since there are several ports")
 		return protocol, false
 	case name == "":
 	case len(validation.IsDNS1123Label(name)) > 0:
-		wrong.add(at+".name", "%s is not a port name: expected a DNS label", quoted(name))
+		wrong.add(at+".name", "%s is not a port name: expected a DNS label", problem.Quoted(name))
 		return protocol, false
 	case c.names[name]:
-		wrong.add(at+".name", "%s is given twice: expected each name once", quoted(name))
+		wrong.add(at+".name", "%s is given twice: expected each name once", problem.Quoted(name))
 		return protocol, false
 	}
 	return protocol, true
@@ -201,7 +203,7 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 			w.wrong.add(fmt.Sprintf("%s[%d].ip", field, i), "%s", why)
 			continue
 		case a.Hostname != "" && len(validation.IsDNS1123Label(a.Hostname)) > 0:
-			w.wrong.add(fmt.Sprintf("%s[%d].hostname", field, i), "%s is not a host name: expected a DNS label", quoted(a.Hostname))
+			w.wrong.add(fmt.Sprintf("%s[%d].hostname", field, i), "%s is not a host name: expected a DNS label", problem.Quoted(a.Hostname))
 			continue
 		case w.there[w.subset][ip]:
 			continue
@@ -222,7 +224,7 @@ var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustPars
 func (w *walk) address(text string) (netip.Addr, string) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || ip.Zone() != "" {
-		return ip, fmt.Sprintf("%s is not an IP address", quoted(text))
+		return ip, fmt.Sprintf("%s is not an IP address", problem.Quoted(text))
 	}
 	ip = ip.Unmap()
 	kind := ""
@@ -274,7 +276,7 @@ func endpointPorts(field string, list []corev1.EndpointPort, wrong *problems) []
 		switch {
 		case !ok:
 		case p.AppProtocol != nil && len(validation.IsQualifiedName(*p.AppProtocol)) > 0:
-			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", quoted(*p.AppProtocol))
+			wrong.add(at+".appProtocol", "%s is not an application protocol: expected a name such as http or kubernetes.io/h2c", problem.Quoted(*p.AppProtocol))
 		default:
 			c.names[p.Name] = true
 			out = append(out, corev1.EndpointPort{Name: p.Name, Protocol: protocol, Port: p.Port, AppProtocol: p.AppProtocol})
@@ -322,13 +324,4 @@ func Count(subsets []corev1.EndpointSubset) int {
 		n += len(s.Addresses) + len(s.NotReadyAddresses)
 	}
 	return n
-}
-
-// quoted keeps what somebody else wrote from filling conditions and logs.
-func quoted(text string) string {
-	const most = 64
-	if len(text) > most {
-		return fmt.Sprintf("%q...", text[:most])
-	}
-	return fmt.Sprintf("%q", text)
 }

@@ -5,11 +5,13 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Limits of label identities. Every cluster stores the identities of all, and every Node reads them.
 const (
-	MaxLabelBytes = 16 << 10 // of one normalised label
+	maxLabelBytes = 16 << 10 // of one normalised label
 	MaxLabels     = 10_000   // that one cluster exports
 )
 
@@ -19,13 +21,14 @@ const noLabels = "<none>"
 // Label says what is wrong with a normalised label, "ns:k=v,k=v&pod:k=v"; nil for nothing. The order of the
 // labels is not checked: which label sets a text stands for does not depend on it.
 func Label(field, text string) error {
-	if len(text) > MaxLabelBytes {
-		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text), MaxLabelBytes)}
+	if len(text) > maxLabelBytes {
+		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text), maxLabelBytes)}
 	}
 	rest, begins := strings.CutPrefix(text, "ns:")
 	namespace, pod, both := strings.Cut(rest, "&pod:")
 	if !begins || !both {
-		return Problem{field, fmt.Sprintf("%s is not a normalised label: expected ns:<labels>&pod:<labels>", quoted(text))}
+		wrong := problem.Quoted(text) + " is not a normalised label: expected ns:<labels>&pod:<labels>"
+		return Problem{field, wrong}
 	}
 	for _, set := range []string{namespace, pod} {
 		if set == "" || set == noLabels {
@@ -36,9 +39,9 @@ func Label(field, text string) error {
 			key, value, ok := strings.Cut(pair, "=")
 			switch {
 			case !ok || len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
-				return Problem{field, fmt.Sprintf("%s is not a label: expected key=value", quoted(pair))}
+				return Problem{field, fmt.Sprintf("%s is not a label: expected key=value", problem.Quoted(pair))}
 			case keys[key]:
-				return Problem{field, fmt.Sprintf("label %s is given twice: expected it once", quoted(key))}
+				return Problem{field, fmt.Sprintf("label %s is given twice: expected it once", problem.Quoted(key))}
 			}
 			keys[key] = true
 		}

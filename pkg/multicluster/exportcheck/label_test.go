@@ -21,7 +21,7 @@ func TestLabel(t *testing.T) {
 		{"a second set of Pod labels", metadata + "&pod:a=b&pod:c=d", `f: "a=b&pod:c=d" is not a label: expected key=value`},
 		{"an empty pair", metadata + "&pod:a=b,", `f: "" is not a label: expected key=value`},
 		{"a key twice", metadata + "&pod:a=b,a=c", `f: label "a" is given twice: expected it once`},
-		{"too long", metadata + "&pod:" + strings.Repeat("a", MaxLabelBytes), "f: has 16427 bytes: expected at most 16384; use fewer or shorter labels"},
+		{"too long", metadata + "&pod:" + strings.Repeat("a", maxLabelBytes), "f: has 16427 bytes: expected at most 16384; use fewer or shorter labels"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			have := ""

@@ -20,6 +20,7 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Policy is a policy that is replicated to all members, as exports and imports carry it.
@@ -71,11 +72,11 @@ func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *m
 	}
 	copied := multicluster.ImportedPrefix + name
 	if wrong := validation.IsDNS1123Subdomain(copied); name == "" || len(wrong) > 0 {
-		return p, false, Problem{"spec.name", fmt.Sprintf("%s is not a policy's name: %s", quoted(name), strings.Join(wrong, ", "))}
+		return p, false, Problem{"spec.name", fmt.Sprintf("%s is not a policy's name: %s", problem.Quoted(name), strings.Join(wrong, ", "))}
 	}
 	namespaced := kind == multicluster.NetworkPolicyKind
 	if wrong := validation.IsDNS1123Label(namespace); namespaced && len(wrong) > 0 {
-		return p, false, Problem{"spec.namespace", fmt.Sprintf("%s is not a Namespace's name: %s", quoted(namespace), wrong[0])}
+		return p, false, Problem{"spec.namespace", fmt.Sprintf("%s is not a Namespace's name: %s", problem.Quoted(namespace), wrong[0])}
 	}
 	var spec any
 	switch kind {
@@ -89,7 +90,7 @@ func readPolicy(kind, namespace, name string, acnp *runtime.RawExtension, raw *m
 		o := &networkingv1.NetworkPolicy{}
 		p.Object, spec = o, &o.Spec
 	default:
-		return p, false, Problem{"spec.kind", fmt.Sprintf("%s is not a kind of policy", quoted(kind))}
+		return p, false, Problem{"spec.kind", fmt.Sprintf("%s is not a kind of policy", problem.Quoted(kind))}
 	}
 	if err := unmarshal(text, spec); err != nil {
 		why := err.Error()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // ServiceFacts are what a member exports of a Service beside its ports. They travel in an annotation of the
@@ -33,16 +34,16 @@ type ServiceFacts struct {
 	Metadata
 }
 
-// MaxServiceName is how many characters the name of a Service may have that is exported: it is imported with a prefix.
-const MaxServiceName = validation.DNS1123LabelMaxLength - len(multicluster.ImportedPrefix)
+// maxServiceName is how many characters the name of a Service may have that is exported: it is imported with a prefix.
+const maxServiceName = validation.DNS1123LabelMaxLength - len(multicluster.ImportedPrefix)
 
 // ServiceName says whether a name is too long for a Service that is imported.
 func ServiceName(field, name string) error {
-	if len(name) <= MaxServiceName {
+	if len(name) <= maxServiceName {
 		return nil
 	}
 	return Problem{field, fmt.Sprintf("%s has %d characters: expected at most %d, since clusters import it as %s and the name; give the Service a shorter name",
-		quoted(name), len(name), MaxServiceName, multicluster.ImportedPrefix)}
+		problem.Quoted(name), len(name), maxServiceName, multicluster.ImportedPrefix)}
 }
 
 // Metadata is what a ServiceExport puts on the ServiceImports.
@@ -79,7 +80,7 @@ func ReadServiceFacts(value string) (*ServiceFacts, error) {
 	}
 	f := &ServiceFacts{}
 	if err := json.Unmarshal([]byte(value), f); err != nil {
-		return nil, fmt.Errorf("%s: %s cannot be read: %w", at, quoted(value), err)
+		return nil, fmt.Errorf("%s: %s cannot be read: %w", at, problem.Quoted(value), err)
 	}
 	if err := f.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
@@ -90,21 +91,21 @@ func ReadServiceFacts(value string) (*ServiceFacts, error) {
 func (f *ServiceFacts) check() error {
 	switch {
 	case !slices.Contains([]corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}, f.SessionAffinity):
-		return fmt.Errorf("sessionAffinity: %s is not one of ClientIP and None", quoted(string(f.SessionAffinity)))
+		return fmt.Errorf("sessionAffinity: %s is not one of ClientIP and None", problem.Quoted(string(f.SessionAffinity)))
 	case f.AffinityTimeout != nil && (*f.AffinityTimeout < 1 || *f.AffinityTimeout > maxAffinity):
 		return fmt.Errorf("affinityTimeoutSeconds: %d: expected 1 to %d", *f.AffinityTimeout, maxAffinity)
 	case f.AffinityTimeout != nil && f.SessionAffinity != corev1.ServiceAffinityClientIP:
 		return fmt.Errorf("affinityTimeoutSeconds: expected only with sessionAffinity ClientIP")
 	case !slices.Contains([]corev1.ServiceInternalTrafficPolicy{"", corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}, f.InternalTrafficPolicy):
-		return fmt.Errorf("internalTrafficPolicy: %s is not one of Cluster and Local", quoted(string(f.InternalTrafficPolicy)))
+		return fmt.Errorf("internalTrafficPolicy: %s is not one of Cluster and Local", problem.Quoted(string(f.InternalTrafficPolicy)))
 	case f.TrafficDistribution != "" && len(validation.IsQualifiedName(f.TrafficDistribution)) > 0:
-		return fmt.Errorf("trafficDistribution: %s is not a name such as PreferClose", quoted(f.TrafficDistribution))
+		return fmt.Errorf("trafficDistribution: %s is not a name such as PreferClose", problem.Quoted(f.TrafficDistribution))
 	case len(f.IPFamilies) > 2:
 		return fmt.Errorf("ipFamilies: %d families: expected at most IPv4 and IPv6", len(f.IPFamilies))
 	}
 	for i, family := range f.IPFamilies {
 		if family != corev1.IPv4Protocol && family != corev1.IPv6Protocol || slices.Contains(f.IPFamilies[:i], family) {
-			return fmt.Errorf("ipFamilies[%d]: %s is not one of IPv4 and IPv6, each once", i, quoted(string(family)))
+			return fmt.Errorf("ipFamilies[%d]: %s is not one of IPv4 and IPv6, each once", i, problem.Quoted(string(family)))
 		}
 	}
 	if f.Requests != nil {
@@ -124,7 +125,7 @@ func (m Metadata) check() error {
 		for _, key := range slices.Sorted(maps.Keys(from.list)) {
 			size += len(key) + len(from.list[key])
 			if Reserved(key) {
-				return fmt.Errorf("%s: %s is the ClusterSet's own: export another one", from.name, quoted(key))
+				return fmt.Errorf("%s: %s is the ClusterSet's own: export another one", from.name, problem.Quoted(key))
 			}
 		}
 	}
@@ -162,7 +163,7 @@ func ReadMetadata(value string) (m Metadata, err error) {
 		return m, nil
 	}
 	if err := json.Unmarshal([]byte(value), &m); err != nil {
-		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %s cannot be read: %w", multicluster.AnnotationExported, quoted(value), err)
+		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %s cannot be read: %w", multicluster.AnnotationExported, problem.Quoted(value), err)
 	}
 	if err := m.check(); err != nil {
 		return Metadata{}, fmt.Errorf("metadata.annotations[%s]: %w", multicluster.AnnotationExported, err)

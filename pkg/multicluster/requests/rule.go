@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // Mode says to which clusters requests to a Service go.
@@ -64,7 +65,7 @@ func Read(annotations map[string]string) (Rule, error) {
 	if text, ok := annotations[multicluster.AnnotationMinimumReady]; ok {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > MaxReady {
-			return Rule{}, invalid(multicluster.AnnotationMinimumReady, "%s is not a number of ready endpoints: expected 1 to %d", quoted(text), MaxReady)
+			return Rule{}, invalid(multicluster.AnnotationMinimumReady, "%s is not a number of ready endpoints: expected 1 to %d", problem.Quoted(text), MaxReady)
 		}
 		rule.Minimum = n
 	}
@@ -88,7 +89,7 @@ func (r Rule) Check() error {
 	switch r.To {
 	case "", Spread, Local, ClusterOrder:
 	default:
-		return invalid(multicluster.AnnotationRequests, "%s is not one of %s, %s and %s", quoted(string(r.To)), Spread, Local, ClusterOrder)
+		return invalid(multicluster.AnnotationRequests, "%s is not one of %s, %s and %s", problem.Quoted(string(r.To)), Spread, Local, ClusterOrder)
 	}
 	switch {
 	case r.Minimum < 0 || r.Minimum > MaxReady:
@@ -104,7 +105,7 @@ func (r Rule) Check() error {
 	}
 	for i, id := range r.Order {
 		if id == "" || len(id) > 253 || strings.ContainsAny(id, ", \t\n") || slices.Contains(r.Order[:i], id) {
-			return invalid(multicluster.AnnotationClusterOrder, "%s is not the ID of a cluster, or is there twice: list IDs, separated by commas, each once", quoted(id))
+			return invalid(multicluster.AnnotationClusterOrder, "%s is not the ID of a cluster, or is there twice: list IDs, separated by commas, each once", problem.Quoted(id))
 		}
 	}
 	return nil

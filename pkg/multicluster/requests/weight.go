@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
 // MaxReady is how many endpoints one address stands for at most.
@@ -29,16 +30,7 @@ func ReadReady(value string) (int, error) {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 1 || n > MaxReady {
-		return 0, fmt.Errorf("metadata.annotations[%s]: %s is not a number of ready endpoints: expected 1 to %d", multicluster.AnnotationReady, quoted(value), MaxReady)
+		return 0, fmt.Errorf("metadata.annotations[%s]: %s is not a number of ready endpoints: expected 1 to %d", multicluster.AnnotationReady, problem.Quoted(value), MaxReady)
 	}
 	return n, nil
-}
-
-// quoted keeps what somebody wrote from filling conditions and logs.
-func quoted(text string) string {
-	const most = 64
-	if len(text) > most {
-		return fmt.Sprintf("%q...", text[:most])
-	}
-	return fmt.Sprintf("%q", text)
 }

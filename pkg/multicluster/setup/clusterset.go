@@ -27,7 +27,7 @@ import (
 
 // Init makes the leader's ClusterSet. then is what else belongs to it: if it fails, the ClusterSet goes again.
 func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID string, then func() error) error {
-	if err := CheckClusterID(clusterID); err != nil {
+	if err := checkClusterID(clusterID); err != nil {
 		return fmt.Errorf("%w; correct --clusterid", err)
 	}
 	m := &made{Cluster: c}
@@ -56,8 +56,8 @@ func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error
 
 // The header of a join configuration.
 const (
-	JoinConfigVersion = "multicluster.antrea.io/v1alpha1"
-	JoinConfigKind    = "ClusterSetJoinConfig"
+	joinConfigVersion = "multicluster.antrea.io/v1alpha1"
+	joinConfigKind    = "ClusterSetJoinConfig"
 )
 
 // JoinConfig says which ClusterSet a member joins, and how.
@@ -88,7 +88,7 @@ func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 			return err
 		}
 		switch {
-		case head.APIVersion == JoinConfigVersion && head.Kind == JoinConfigKind && out == nil:
+		case head.APIVersion == joinConfigVersion && head.Kind == joinConfigKind && out == nil:
 			out = &JoinConfig{}
 			if err := knownKeys(text); err != nil {
 				return err
@@ -99,10 +99,10 @@ func ReadJoinConfig(r io.Reader) (*JoinConfig, error) {
 			out.Secret = secret
 			return err
 		}
-		return fmt.Errorf("unknown apiVersion or kind in config: %q, %q: want a %s of %s, and after it at most one Secret", head.APIVersion, head.Kind, JoinConfigKind, JoinConfigVersion)
+		return fmt.Errorf("unknown apiVersion or kind in config: %q, %q: want a %s of %s, and after it at most one Secret", head.APIVersion, head.Kind, joinConfigKind, joinConfigVersion)
 	})
 	if err == nil && out == nil {
-		err = fmt.Errorf("it is empty: want a %s of %s", JoinConfigKind, JoinConfigVersion)
+		err = fmt.Errorf("it is empty: want a %s of %s", joinConfigKind, joinConfigVersion)
 	}
 	return out, err
 }
@@ -125,7 +125,7 @@ func knownKeys(text []byte) error {
 		}
 	}
 	if len(unknown) > 0 {
-		return fmt.Errorf("unknown key %s: correct or remove it; a %s has the keys %s", strings.Join(unknown, ", "), JoinConfigKind, strings.Join(known, ", "))
+		return fmt.Errorf("unknown key %s: correct or remove it; a %s has the keys %s", strings.Join(unknown, ", "), joinConfigKind, strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (c Cluster) Join(ctx context.Context, j *JoinConfig) error {
 	if err := j.Missing(); err != nil {
 		return err
 	}
-	if err := CheckClusterID(j.ClusterID); err != nil {
+	if err := checkClusterID(j.ClusterID); err != nil {
 		return fmt.Errorf("%w; correct clusterID in the join configuration, or --clusterid", err)
 	}
 	if !j.SkipLeaderCheck {
@@ -317,7 +317,7 @@ func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string)
 	}
 	set := sets.Items[0]
 	return &JoinConfig{
-		APIVersion: JoinConfigVersion, Kind: JoinConfigKind,
+		APIVersion: joinConfigVersion, Kind: joinConfigKind,
 		ClusterSetID: set.Name, LeaderClusterID: set.Spec.Leaders[0].ClusterID, LeaderNamespace: namespace, LeaderAPIServer: server,
 	}, nil
 }

@@ -46,8 +46,8 @@ func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID str
 	return nil
 }
 
-// CheckClusterID says what is wrong with a cluster ID: it becomes part of names, and the value of labels.
-func CheckClusterID(id string) error {
+// checkClusterID says what is wrong with a cluster ID: it becomes part of names, and the value of labels.
+func checkClusterID(id string) error {
 	invalid := validation.IsValidLabelValue(id)
 	if len(invalid) == 0 {
 		invalid = validation.IsDNS1123Subdomain(multicluster.AnnounceName(id))
@@ -60,7 +60,7 @@ func CheckClusterID(id string) error {
 
 func (c Cluster) checkToken(ctx context.Context, namespace, name, clusterID string) error {
 	if clusterID != "" {
-		if err := CheckClusterID(clusterID); err != nil {
+		if err := checkClusterID(clusterID); err != nil {
 			return fmt.Errorf("%w; correct --cluster-id", err)
 		}
 	}

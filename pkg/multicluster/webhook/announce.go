@@ -103,8 +103,8 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 // The leader alone adds and removes its finalizer: without it a member's exports would outlive the
 // member.
 func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) string {
-	if size > MaxAnnounceBytes {
-		return fmt.Sprintf("it has %d bytes: expected at most %d", size, MaxAnnounceBytes)
+	if size > maxAnnounceBytes {
+		return fmt.Sprintf("it has %d bytes: expected at most %d", size, maxAnnounceBytes)
 	}
 	for _, f := range was.Finalizers {
 		if !slices.Contains(is.Finalizers, f) {

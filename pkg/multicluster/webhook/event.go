@@ -17,7 +17,7 @@ import (
 // Limits of the Events that one member may have in the Common Area.
 const (
 	MaxEvents     = 500
-	MaxEventBytes = 8 << 10
+	maxEventBytes = 8 << 10
 )
 
 // markEvent labels an Event of a member with its cluster ID, whatever the member sends: the limit
@@ -54,8 +54,8 @@ func (h *handlers) event(ctx context.Context, req admission.Request) admission.R
 	case !isMember:
 		return admission.Allowed("")
 	}
-	if size := len(req.Object.Raw); size > MaxEventBytes {
-		return denied("Event %s has %d bytes: expected at most %d", req.Name, size, MaxEventBytes)
+	if size := len(req.Object.Raw); size > maxEventBytes {
+		return denied("Event %s has %d bytes: expected at most %d", req.Name, size, maxEventBytes)
 	}
 	var e metav1.PartialObjectMetadata
 	if err := json.Unmarshal(req.Object.Raw, &e); err != nil {

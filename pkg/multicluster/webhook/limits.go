@@ -23,17 +23,17 @@ import (
 
 // Limits of what one member may have in the Common Area. docs/multicluster.md lists them.
 const (
-	MaxExports       = 10_000   // ResourceExports, but for kinds with a limit of their own
-	MaxExportBytes   = 32 << 20 // of all of them, as JSON
-	MaxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
-	// WriteBytesPerSecond is how much a member may write for long, and MaxWrittenBytes how much
+	maxExports       = 10_000   // ResourceExports, but for kinds with a limit of their own
+	maxExportBytes   = 32 << 20 // of all of them, as JSON
+	maxAnnounceBytes = 4 << 10  // of its MemberClusterAnnounce
+	// writeBytesPerSecond is how much a member may write for long, and maxWrittenBytes how much
 	// at once: each write is stored until the next compaction of etcd.
-	WriteBytesPerSecond = 1 << 20
-	MaxWrittenBytes     = 64 << 20
-	// AnnouncesPerSecond is how often a MemberClusterAnnounce may be written for long (members do
-	// every ten seconds), and MaxAnnounces how often at once.
-	AnnouncesPerSecond = 1
-	MaxAnnounces       = 60
+	writeBytesPerSecond = 1 << 20
+	maxWrittenBytes     = 64 << 20
+	// announcesPerSecond is how often a MemberClusterAnnounce may be written for long (members do
+	// every ten seconds), and maxAnnounces how often at once.
+	announcesPerSecond = 1
+	maxAnnounces       = 60
 )
 
 // limits counts what each member has in the Common Area, from what the API server has stored:
@@ -75,14 +75,14 @@ func limitOf(kind string) (own string, most int, name string) {
 	case multicluster.PodAddressesKind:
 		return kind, exportcheck.MaxAddressBlocks, "blocks of Pods' addresses"
 	}
-	return "", MaxExports, "ResourceExports"
+	return "", maxExports, "ResourceExports"
 }
 
 // usage is what one member has, and how much it has written lately.
 type usage struct {
 	exports map[string]int // by kind, as limitOf has them
 	bytes   int
-	written bucket // bytes; leaks WriteBytesPerSecond
+	written bucket // bytes; leaks writeBytesPerSecond
 }
 
 func newLimits(now func() time.Time) *limits {
@@ -98,9 +98,9 @@ func (l *limits) admitAnnounce(req admission.Request) admission.Response {
 	if b == nil {
 		return admission.Allowed("")
 	}
-	if b.settle(l.now(), AnnouncesPerSecond); b.level >= MaxAnnounces {
+	if b.settle(l.now(), announcesPerSecond); b.level >= maxAnnounces {
 		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("MemberClusterAnnounce %s was written %d times at once: expected at most %d, and %d a second; try again later",
-			req.Name, int(b.level), MaxAnnounces, AnnouncesPerSecond))
+			req.Name, int(b.level), maxAnnounces, announcesPerSecond))
 	}
 	return admission.Allowed("")
 }
@@ -113,14 +113,14 @@ func (l *limits) announced(key types.NamespacedName) {
 	b := l.announces[key]
 	if b == nil {
 		for other, old := range l.announces {
-			if old.settle(now, AnnouncesPerSecond); old.level == 0 {
+			if old.settle(now, announcesPerSecond); old.level == 0 {
 				delete(l.announces, other)
 			}
 		}
 		b = &bucket{at: now}
 		l.announces[key] = b
 	}
-	b.settle(now, AnnouncesPerSecond)
+	b.settle(now, announcesPerSecond)
 	b.level++
 }
 
@@ -143,15 +143,15 @@ func (l *limits) admit(req admission.Request, id, kind string) admission.Respons
 	tooMuch := func(format string, args ...any) admission.Response {
 		return admission.Errored(http.StatusTooManyRequests, fmt.Errorf("ResourceExport %s: cluster %s %s", req.Name, id, fmt.Sprintf(format, args...)))
 	}
-	u.written.settle(l.now(), WriteBytesPerSecond)
+	u.written.settle(l.now(), writeBytesPerSecond)
 	own, most, name := limitOf(kind)
 	switch {
 	case req.Operation == admissionv1.Create && u.exports[own] >= most:
 		return tooMuch("has %d %s: expected at most %d", u.exports[own], name, most)
-	case u.bytes-before+size > MaxExportBytes:
-		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, MaxExportBytes)
-	case u.written.level > MaxWrittenBytes:
-		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later", int(u.written.level), MaxWrittenBytes, WriteBytesPerSecond)
+	case u.bytes-before+size > maxExportBytes:
+		return tooMuch("has ResourceExports of %d bytes: expected at most %d with this one", u.bytes-before, maxExportBytes)
+	case u.written.level > maxWrittenBytes:
+		return tooMuch("has written %d bytes at once: expected at most %d, and %d a second; try again later", int(u.written.level), maxWrittenBytes, writeBytesPerSecond)
 	}
 	return admission.Allowed("")
 }
@@ -169,7 +169,7 @@ func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 	}
 	u.count(s, +1)
 	if written {
-		u.written.settle(l.now(), WriteBytesPerSecond)
+		u.written.settle(l.now(), writeBytesPerSecond)
 		u.written.level += float64(s.bytes)
 	}
 }
@@ -179,7 +179,7 @@ func (l *limits) remove(key types.NamespacedName) {
 	defer l.mu.Unlock()
 	l.forget(key)
 	for id, u := range l.members {
-		if u.written.settle(l.now(), WriteBytesPerSecond); len(u.exports) == 0 && u.written.level == 0 {
+		if u.written.settle(l.now(), writeBytesPerSecond); len(u.exports) == 0 && u.written.level == 0 {
 			delete(l.members, id)
 		}
 	}

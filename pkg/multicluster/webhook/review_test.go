@@ -267,7 +267,7 @@ func TestReviewAnnounce(t *testing.T) {
 		{name: "with the leader's finalizer", user: eastUser, op: create, is: change(finalizers(held)), want: "metadata.finalizers: members may not add"},
 		{name: "with an owner", user: eastUser, op: create, is: change(owned), want: "metadata.ownerReferences: members may not add one (Pod x)"},
 		{name: "too long", user: eastUser, op: create, want: "expected at most 4096", is: change(func(a *mcv1alpha1.MemberClusterAnnounce) {
-			a.Annotations = map[string]string{"x": strings.Repeat("x", MaxAnnounceBytes)}
+			a.Annotations = map[string]string{"x": strings.Repeat("x", maxAnnounceBytes)}
 		})},
 		{name: "touch with the leader's finalizer", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east", finalizers(held)), record: east},
 		{name: "without the leader's finalizer", user: eastUser, op: update, was: announcement("east", finalizers(held)), is: announcement("east"), want: "is removed by the leader only"},
@@ -552,7 +552,7 @@ func TestLimits(t *testing.T) {
 			Object: runtime.RawExtension{Raw: make([]byte, size)}}}, id, kind)
 	}
 	check(t, ask(create, "east", "first", 100), "")
-	for i := range MaxExports {
+	for i := range maxExports {
 		l.put(key(fmt.Sprint("east-", i)), stored{"east", 1000, ""}, false)
 	}
 	check(t, ask(create, "east", "more", 100), "cluster east has 10000 ResourceExports: expected at most 10000")
@@ -581,19 +581,19 @@ func TestLimits(t *testing.T) {
 	for i := range exportcheck.MaxLabels {
 		l.remove(key(fmt.Sprint("east-label-", i)))
 	}
-	for i := range MaxExports {
+	for i := range maxExports {
 		l.remove(key(fmt.Sprint("east-", i)))
 	}
 	check(t, ask(create, "east", "more", 100), "")
 
-	l.put(key("big"), stored{"east", MaxExportBytes - 1000, ""}, false)
+	l.put(key("big"), stored{"east", maxExportBytes - 1000, ""}, false)
 	check(t, ask(create, "east", "more", 1001), "with this one")
 	check(t, ask(create, "east", "more", 1000), "")
 	check(t, ask(update, "east", "big", exportcheck.MaxBytes), "")
 	check(t, ask(create, "west", "more", 1001), "")
 
 	for range 3 {
-		l.put(key("big"), stored{"east", MaxExportBytes - 1000, ""}, true)
+		l.put(key("big"), stored{"east", maxExportBytes - 1000, ""}, true)
 	}
 	check(t, ask(update, "east", "big", 100), "try again later")
 	check(t, ask(create, "west", "more", 100), "")
@@ -616,7 +616,7 @@ func TestAnnounceRate(t *testing.T) {
 		return l.admitAnnounce(admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Operation: update, Namespace: "area", Name: name}})
 	}
 	write := func(name string) { l.announced(types.NamespacedName{Namespace: "area", Name: name}) }
-	for range MaxAnnounces {
+	for range maxAnnounces {
 		check(t, ask("east"), "")
 		write("east")
 	}

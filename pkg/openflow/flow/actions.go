@@ -39,9 +39,6 @@ func SetEthDst(m ofp.MAC) ofp.Action { return setMAC(ofp.EthDst, m) }
 // SetIPSrc sets the source address.
 func SetIPSrc(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Src, ofp.IPv6Src, a) }
 
-// SetIPDst sets the destination address.
-func SetIPDst(a netip.Addr) ofp.Action { return setAddr(ofp.IPv4Dst, ofp.IPv6Dst, a) }
-
 // SetTunnelSrc sets this end of the tunnel that the packet will leave by, for ports with
 // options:local_ip=flow; 0.0.0.0 leaves it to the host's routes.
 func SetTunnelSrc(a netip.Addr) ofp.Action { return setAddr(ofp.TunIPv4Src, ofp.TunIPv6Src, a) }
@@ -49,23 +46,14 @@ func SetTunnelSrc(a netip.Addr) ofp.Action { return setAddr(ofp.TunIPv4Src, ofp.
 // SetTunnelDst sets the far end of the tunnel that the packet will leave by.
 func SetTunnelDst(a netip.Addr) ofp.Action { return setAddr(ofp.TunIPv4Dst, ofp.TunIPv6Dst, a) }
 
-// SetTunnelID sets the tunnel key.
-func SetTunnelID(id uint64) ofp.Action { return set(ofp.TunID, id) }
-
 // SetARPOp sets ARP's operation: 1 request, 2 reply.
 func SetARPOp(op uint16) ofp.Action { return set(ofp.ARPOp, uint64(op)) }
 
 // SetARPSPA sets ARP's sender address.
 func SetARPSPA(a netip.Addr) ofp.Action { return setAddr(ofp.ARPSPA, ofp.ARPSPA, a) }
 
-// SetARPTPA sets ARP's target address.
-func SetARPTPA(a netip.Addr) ofp.Action { return setAddr(ofp.ARPTPA, ofp.ARPTPA, a) }
-
 // SetARPSHA sets ARP's sender MAC.
 func SetARPSHA(m ofp.MAC) ofp.Action { return setMAC(ofp.ARPSHA, m) }
-
-// SetARPTHA sets ARP's target MAC.
-func SetARPTHA(m ofp.MAC) ofp.Action { return setMAC(ofp.ARPTHA, m) }
 
 // Load writes v into a range of bits. The switch knows it as a masked set_field. A value that
 // does not fit gives an action that Set.Add refuses.

@@ -123,11 +123,6 @@ func ICMP() Cond {
 	return func(b *ofp.MatchBuilder) { IP()(b); IPProto(1)(b) }
 }
 
-// ICMPv6 asks for ICMP of IPv6.
-func ICMPv6() Cond {
-	return func(b *ofp.MatchBuilder) { IPv6()(b); IPProto(58)(b) }
-}
-
 // IPSrc asks for a source address in a prefix, and for its version of IP.
 func IPSrc(p netip.Prefix) Cond { return prefix(ofp.IPv4Src, ofp.IPv6Src, p) }
 

@@ -253,16 +253,6 @@ func (s *Switch) conjunction(st *state, t ofp.Table, id uint32) (flow.Flow, bool
 	return flow.Flow{}, false, nil
 }
 
-// Met says whether the packet met tables in this order, others between them or not.
-func (r Result) Met(tables ...string) bool {
-	for _, t := range r.Tables {
-		if len(tables) > 0 && t == tables[0] {
-			tables = tables[1:]
-		}
-	}
-	return len(tables) == 0
-}
-
 // String says in words where the packet went.
 func (r Result) String() string {
 	var out []string

@@ -111,11 +111,6 @@ func (c Client) Version(ctx context.Context) (string, error) {
 	return words[len(words)-1], nil
 }
 
-// DumpDatapathFlows returns the flows that the datapath of a bridge has cached.
-func (c Client) DumpDatapathFlows(ctx context.Context, bridge string) (string, error) {
-	return c.Run(ctx, "dpif/dump-flows", bridge)
-}
-
 // DumpConntrack returns the connections that the datapath named dp ("netdev@ovs-netdev",
 // "system@ovs-system") tracks.
 func (c Client) DumpConntrack(ctx context.Context, dp string) (string, error) {

@@ -34,7 +34,7 @@ func TestRealSwitch(t *testing.T) {
 	if text, err = c.Trace(ctx, "br-int", "in_port=1,tcp", "--ct-next", "trk,est"); err != nil || !strings.Contains(text, "Final flow:") {
 		t.Errorf("trace with an option is %q, %v", text, err)
 	}
-	if _, err := c.DumpDatapathFlows(ctx, "br-int"); err != nil {
+	if _, err := c.Run(ctx, "dpif/dump-flows", "br-int"); err != nil {
 		t.Error(err)
 	}
 

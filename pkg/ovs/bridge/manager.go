@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
-// DefaultEndpoint is where ovsdb-server listens by default.
-const DefaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/" + socket
+// defaultEndpoint is where ovsdb-server listens by default.
+const defaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/" + socket
 
 const socket = "db.sock"
 
@@ -24,7 +24,7 @@ func EndpointIn(runDir string) string { return "unix:" + runDir + "/" + socket }
 // Options of a Manager.
 type Options struct {
 	// Endpoint of ovsdb-server in the form of ovsdb(7), such as "unix:/run/db.sock";
-	// "" means DefaultEndpoint.
+	// "" means defaultEndpoint.
 	Endpoint string
 	// Logger receives changes of state; nil for silence.
 	Logger *slog.Logger
@@ -72,7 +72,7 @@ func New(opts Options) *Manager {
 		changed:  make(chan struct{}, 1),
 	}
 	if m.endpoint == "" {
-		m.endpoint = DefaultEndpoint
+		m.endpoint = defaultEndpoint
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
