@@ -85,7 +85,8 @@ func (c Cluster) Foreign(ctx context.Context, objects dynamic.Interface, namespa
 	}
 	for _, container := range d.Spec.Template.Spec.Containers {
 		if container.Name == controller && !strings.Contains(path.Base(container.Image), "tombolo") {
-			return fmt.Errorf("Deployment %s/%s is another project's, of image %s: %s", namespace, controller, container.Image, remedy)
+			return fmt.Errorf("Deployment %s/%s is another project's, of image %s: %s", //nolint:staticcheck // a kind's name
+				namespace, controller, container.Image, remedy)
 		}
 	}
 	return nil
