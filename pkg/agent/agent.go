@@ -83,6 +83,7 @@ type Agent struct {
 	packets     *packets
 	audit       *policyLog
 	names       *learnedNames
+	strangers   *otherServers
 	started     time.Time
 	conntrack   *conntrackFlusher
 	rechecks    *rechecker
@@ -193,10 +194,11 @@ func newAgent(o Options) (*Agent, error) {
 	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
 	a.names = newLearnedNames(agentNames{a}, filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second, a.log)
 	a.names.load()
+	a.strangers = newOtherServers(a.log)
 	a.tables.policies.Learned.Loaded()
 	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
-		datapath.DNSAnswer: a.names.take, datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.conntrack.take(in) },
+		datapath.DNSAnswer: a.names.take, datapath.DNSOther: a.strangers.take, datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.conntrack.take(in) },
 	}, a.log)
 	if err := a.newPublishers(); err != nil {
 		return nil, err
@@ -368,6 +370,7 @@ const (
 func (a *Agent) followUnderlay(ctx context.Context) {
 	reported := ""
 	for {
+		a.tables.nodeResolvers.Set(self, readResolvers(resolverFiles))
 		wait, text := underlayEvery, ""
 		if u, err := a.tables.readUnderlay(); err == nil {
 			a.tables.underlay.Set(self, u)
@@ -415,7 +418,7 @@ func (a *Agent) load(ctx context.Context) error {
 			if err != nil {
 				a.log.Warn("numbers of rules get another key", "error", err)
 			}
-			s := settings{Known: true, GatewayMAC: mac, RuleKey: key}
+			s := settings{Known: true, GatewayMAC: mac, RuleKey: datapath.Secret(key)}
 			for _, e := range a.encryptions {
 				switch {
 				case !e.wanted || e.err != nil: // without a key the address would be known
@@ -430,6 +433,7 @@ func (a *Agent) load(ctx context.Context) error {
 				}
 			}
 			a.tables.settings.Set(self, s)
+			a.tables.nodeResolvers.Set(self, readResolvers(resolverFiles))
 			a.tables.readSwitch(a.switchPorts.State)
 			return nil
 		}

@@ -281,7 +281,8 @@ func (a *Agent) debugStatus(r *http.Request) (any, error) {
 }
 
 func (a *Agent) status() api.Status {
-	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.rechecks.problems(a.options.NodeName), a.counted.problems(a.options.NodeName), a.host.Problems())
+	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.rechecks.problems(a.options.NodeName), a.counted.problems(a.options.NodeName),
+		a.strangers.problems(a.options.NodeName), a.host.Problems())
 	for _, e := range a.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
 	}

@@ -32,7 +32,7 @@ const self = datapath.Self
 //
 //	API server: nodes, services, endpointslices, servicecidrs, pods, namespaces, policies, tiers, groups,
 //	            gateways, clusterinfoimports, clustersets, serviceexports, labelidentities
-//	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record, sessions
+//	the Node:   settings, underlay, attachments, port-numbers, ports, uplink-record, sessions, node-resolvers
 //	                 │
 //	                 ▼
 //	this-node (and last-node, when there is none)
@@ -66,6 +66,8 @@ type tables struct {
 
 	sessions *derive.Source[derive.Name, sessions] // of WireGuard, by the first link's name
 
+	nodeResolvers *derive.Source[derive.Name, []netip.Addr] // the DNS servers of this Node
+
 	asked   *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
 	chained []string                                         // Options.Chained
 
@@ -75,6 +77,9 @@ type tables struct {
 	services *service.Tables
 	policies *policy.Tables
 	flows    *datapath.Tables
+
+	resolvers  *derive.Table[derive.Name, []netip.Prefix]               // DNS servers whose answers are learned from
+	clusterDNS *derive.Index[derive.Name, derive.Object, service.Facts] // under self
 
 	now       *derive.Table[derive.Name, thisNode]
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
@@ -111,7 +116,7 @@ type settings struct {
 	// between the Nodes of the cluster.
 	BesideMAC, NodesMAC, NodesBesideMAC string
 	// RuleKey is a secret of the Node (datapath.Node.RuleKey).
-	RuleKey string
+	RuleKey datapath.Secret
 }
 
 // thisNode is the Node's object and the underlay that goes with it.
@@ -153,6 +158,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
 	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
+	t.nodeResolvers = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
@@ -179,6 +185,8 @@ func newTables(c config.Config, nodeName string) *tables {
 		return text
 	}, knowsSCTP(c))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
+	t.clusterDNS = derive.NewIndex(t.services.Services, "dns", clusterDNS)
+	t.resolvers = derive.NewTable(e, "resolvers", t.resolversOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
 	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
@@ -214,6 +222,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering, Ways: t.ways, Lost: t.lost,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
+		Resolvers: t.resolvers,
 	})
 	return t
 }
@@ -765,7 +774,10 @@ func (t *tables) set(v View) {
 // loaded declares that the sources have their content: those that the Node fills, and those that
 // the API server does.
 func (t *tables) loaded(cluster bool) {
-	for _, s := range []interface{ Loaded() }{t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered, t.rebuilding} {
+	for _, s := range []interface{ Loaded() }{
+		t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered, t.rebuilding,
+		t.nodeResolvers,
+	} {
 		s.Loaded()
 	}
 	if cluster {

@@ -12,6 +12,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
@@ -45,7 +46,7 @@ type View struct {
 	// the OVSDB.
 	GatewayMAC string
 	// RuleKey is the key of the numbers of rules (datapath.Node).
-	RuleKey string
+	RuleKey datapath.Secret
 	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted.
 	InsideMAC string
 	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those

@@ -84,11 +84,11 @@ type walk struct {
 	stopAgent  func()
 	passed     chan struct{} // signalled after each pass
 	version    *derive.Source[derive.Name, int]
-	seen       atomic.Int64 // the version of the world that the last complete pass saw
-	gatewayMAC string       // that the first agent chose; the later ones have to keep it
-	ruleKey    string       // as well
-	runDir     string       // of all agents
-	other      *ofconn.Conn // a second connection to the switch
+	seen       atomic.Int64    // the version of the world that the last complete pass saw
+	gatewayMAC string          // that the first agent chose; the later ones have to keep it
+	ruleKey    datapath.Secret // as well
+	runDir     string          // of all agents
+	other      *ofconn.Conn    // a second connection to the switch
 
 	number   int // of the step
 	marked   flowsync.Stats

@@ -50,9 +50,20 @@ type Node struct {
 	SCTPByPort bool
 	// RuleKey is a secret of this Node that numbers of rules depend on. It stays for as long as there are connections
 	// that have numbers. Without it numbers are those that versions without keys gave.
-	RuleKey string
+	RuleKey Secret
 	// Stretched has the keys of tunnels between clusters say who sends, in numbers of the cluster set.
 	Stretched bool
+}
+
+// Secret is a text that is not printed.
+type Secret string
+
+// String hides the text, so that no log and no `tombolo explain` has it.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(secret)"
 }
 
 // Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with

@@ -22,7 +22,8 @@ import (
 // Rules may name servers by DNS. What the names mean is learned from the answers that Pods under such rules get: the switch
 // leaves each to the agent, which notes the addresses, waits until the flows for them are in the switch, and hands the answer
 // on (Answer.Release). So a Pod's first connection after it finds the rule in place. Only replies are taken, of connections
-// that the Pod has opened, and of them only those to questions for names of the Pod's rules.
+// that the Pod has opened to resolvers that are configured, and of them only those to questions for names of the Pod's
+// rules. Answers of other servers pass: whoever runs such a server could else have a name mean any address.
 
 // namedFor are the flows for Pods of one identity that are under rules with names, and these names.
 type namedFor struct {
@@ -52,7 +53,8 @@ func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 }
 
 // answerFlows leave answers of DNS to some Pods to the agent. No other packet is looked at for it: their
-// identity stands before the ports in a match. With packetInRate 0 answers pass and nothing is learned.
+// identity stands before the ports in a match. With packetInRate 0 answers pass and nothing is learned. The agent gets
+// copies of a few answers of servers that are no resolvers, so that it can name these servers.
 func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
 	for _, row := range derive.List(r, p.naming, s) {
 		out.patterns = append(out.patterns, row.Value.Names...)
@@ -63,14 +65,45 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	if rate == 0 {
 		return out, nil
 	}
-	for _, match := range []flow.Match{
-		flow.All(receiver.Is(uint64(s.identity)), flow.CTState("-new+est+rpl+trk"), flow.UDPSrc(dnsPort)),
+	for _, protocol := range [][]flow.Cond{
+		{flow.UDPSrc(dnsPort)},
 		// A segment with PSH ends what the server has sent; it is learned from where it is all of an answer.
-		flow.All(receiver.Is(uint64(s.identity)), flow.CTState("-new+est+rpl+trk"), flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})),
+		{flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})},
 	} {
-		out.entries.Flows = append(out.entries.Flows, flow.Flow{Table: Ingress, Priority: never, Match: match, Actions: ask(DNSAnswer, rate, fmt.Sprint(s.identity))})
+		match := func(more ...flow.Cond) flow.Match {
+			to := []flow.Cond{receiver.Is(uint64(s.identity)), flow.CTState("-new+est+rpl+trk")}
+			return flow.All(slices.Concat(to, protocol, more)...)
+		}
+		for _, server := range p.resolvers(r) {
+			out.entries.Flows = append(out.entries.Flows, flow.Flow{
+				Table: Ingress, Priority: never, Match: match(server...),
+				Actions: ask(DNSAnswer, rate, fmt.Sprint(s.identity)),
+			})
+		}
+		out.entries.Flows = append(out.entries.Flows, flow.Flow{
+			Table: Ingress, Priority: never - 1, Match: match(committed.Is(0)),
+			Actions: append(tell(DNSOther), flow.Goto(Commit)),
+		})
 	}
 	return out, nil
+}
+
+// resolvers returns a condition for each DNS server that answers are learned from; an empty one means every server.
+func (p *policyFlows) resolvers(r *derive.Reader) (out [][]flow.Cond) {
+	if p.servers == nil {
+		return nil
+	}
+	list, _ := derive.Get(r, p.servers, Self)
+	for _, server := range list {
+		switch {
+		case !server.Addr().Is4():
+		case server.Bits() == 0:
+			return [][]flow.Cond{nil}
+		default:
+			out = append(out, []flow.Cond{flow.IPSrc(server)})
+		}
+	}
+	return out
 }
 
 // answersOwner owns the flows for answers to Pods of an identity.

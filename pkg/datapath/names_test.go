@@ -217,8 +217,14 @@ func TestNames(t *testing.T) {
 		"www.example.com.": {"10.11.0.4"}, "alias.example.com.": {"www.other.org."}, "www.other.org.": {"10.11.0.2"}, "tcp.example.com.": {"10.11.0.2"},
 		"service.example.com.": {"10.97.0.11"},
 	})
-	held := make(chan Answer, 100)
+	serveDNS(t, n.b, zone{"evil.example.com.": {"10.11.0.2"}}) // it is no resolver
+	held, others := make(chan Answer, 100), make(chan netip.Addr, 100)
 	send := n.packetsIn(t, func(in ofp.PacketIn2) {
+		if KindOf(in) == DNSOther {
+			if h, err := HeadersOf(in.Data); err == nil {
+				others <- h.Src
+			}
+		}
 		if KindOf(in) == DNSAnswer {
 			a, err := AnswerOf(in)
 			if err != nil {
@@ -328,6 +334,20 @@ func TestNames(t *testing.T) {
 	unasked := zone{"evil.example.com.": {"10.11.0.2"}}.answer(queryFor("evil.example.com."))
 	if _, err := server.WriteTo(unasked, &net.UDPAddr{IP: net.IPv4(10, 11, 0, 3), Port: 5000}); err != nil {
 		t.Fatal(err)
+	}
+	// Nothing is learned from a server that is no resolver, and its answers pass. The agent can name the server.
+	for _, network := range []string{"udp", "tcp"} {
+		if err := lookup(n.a, network, "10.11.0.4", "evil.example.com."); err != nil {
+			t.Errorf("an answer by %s of a server that is no resolver does not pass: %v", network, err)
+		}
+		select {
+		case server := <-others:
+			if server != addrOf("10.11.0.4") {
+				t.Errorf("by %s the server is %s", network, server)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("the agent is not told of a server by %s that is no resolver", network)
+		}
 	}
 	// Another Pod's answers do not pass the agent.
 	if err := lookup(n.b, "udp", "10.11.0.2", "www.example.com."); err != nil {

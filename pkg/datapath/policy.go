@@ -128,7 +128,8 @@ func (pod Pod) mayReachItself() []flow.Flow {
 type policyFlows struct {
 	in           *policy.Tables
 	rate         *derive.Table[derive.Name, uint32]
-	ruleKey      *derive.Table[derive.Name, string]
+	ruleKey      *derive.Table[derive.Name, Secret]
+	servers      derive.Readable[derive.Name, []netip.Prefix] // Inputs.Resolvers
 	frontends    derive.Readable[derive.Object, []service.Frontend]
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
@@ -155,9 +156,10 @@ type policyFlows struct {
 
 func newPolicyFlows(
 	e *derive.Engine, in *policy.Tables, frontends derive.Readable[derive.Object, []service.Frontend],
-	rate *derive.Table[derive.Name, uint32], ruleKey *derive.Table[derive.Name, string],
+	rate *derive.Table[derive.Name, uint32], ruleKey *derive.Table[derive.Name, Secret],
+	resolvers derive.Readable[derive.Name, []netip.Prefix],
 ) *policyFlows {
-	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey}
+	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey, servers: resolvers}
 	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
 	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)

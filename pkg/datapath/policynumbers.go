@@ -39,7 +39,7 @@ const (
 
 // numberOf returns the number of something with a meaning. Without a key it returns the number that earlier versions
 // gave it, which known connections have after an upgrade.
-func numberOf(key string, meaning ...any) uint32 {
+func numberOf(key Secret, meaning ...any) uint32 {
 	var h hash.Hash = fnv.New64a()
 	if key != "" {
 		h = hmac.New(sha256.New, []byte(key))

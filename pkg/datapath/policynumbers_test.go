@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -53,7 +54,7 @@ func (s *sharedNumber) number(name derive.Object) uint32 {
 }
 
 // rekey gives the Node a key.
-func (s *sharedNumber) rekey(key string) {
+func (s *sharedNumber) rekey(key Secret) {
 	s.Node.RuleKey = key
 	s.node.Set(Self, s.Node)
 	s.engine.Pass()
@@ -96,10 +97,10 @@ func newSharedNumber(t *testing.T) *sharedNumber {
 		t.Fatal("no two names with the same number")
 	}
 	for i := range 8 {
-		key := fmt.Sprint("key ", i)
+		key := Secret(fmt.Sprint("key ", i))
 		a := numberOf(key, ruleOf(s.victim), meaning["server"], []string{})
 		if b := numberOf(key, ruleOf(s.attacker), meaning["b"], []string{}); a == b {
-			t.Errorf("%s and %s, which share a number without a key, share %d with %q, too", s.victim, s.attacker, a, key)
+			t.Errorf("%s and %s, which share a number without a key, share %d with %q, too", s.victim, s.attacker, a, string(key))
 		}
 	}
 	return s
@@ -170,23 +171,26 @@ func TestRuleNumbers(t *testing.T) {
 
 	// Two Nodes have different keys; one Node keeps its own.
 	s.set(s.victim, "server", true)
-	numbers := map[string][2]uint32{}
-	for _, key := range []string{"one", "other", "one"} {
+	numbers := map[Secret][2]uint32{}
+	for _, key := range []Secret{"key one", "key other", "key one"} {
 		s.rekey(key)
 		have := [2]uint32{s.number(s.victim), s.number(s.attacker)}
 		if before, ok := numbers[key]; ok && before != have {
-			t.Errorf("with key %q numbers are %v, and %v at first", key, have, before)
+			t.Errorf("with key %v numbers are %v, and %v at first", string(key), have, before)
 		}
 		if numbers[key] = have; have[0] == have[1] {
-			t.Errorf("with key %q the two rules share number %d", key, have[0])
+			t.Errorf("with key %v the two rules share number %d", string(key), have[0])
 		}
 		for _, n := range have {
 			if n&firstRuleNumber == 0 || n&keepRule != 0 {
-				t.Errorf("with key %q a rule has number %#x", key, n)
+				t.Errorf("with key %v a rule has number %#x", string(key), n)
 			}
 		}
 	}
-	if numbers["one"] == numbers["other"] {
+	if text := fmt.Sprintf("%+v", s.Node); strings.Contains(text, "key one") || !strings.Contains(text, "RuleKey:(secret)") {
+		t.Errorf("the key is printed: %s", text)
+	}
+	if numbers["key one"] == numbers["key other"] {
 		t.Errorf("two keys give the same numbers: %v", numbers)
 	}
 }

@@ -36,6 +36,8 @@ type Inputs struct {
 	Exported derive.Readable[derive.Object, bool]
 	// Policy are the policies of this Node's Pods; nil means that there are none. Its attachments have the ports of Pods.
 	Policy *policy.Tables
+	// Resolvers are the DNS servers whose answers are learned from, under Self; nil means that there are none.
+	Resolvers derive.Readable[derive.Name, []netip.Prefix]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool
 }
@@ -51,7 +53,7 @@ type Tables struct {
 
 	role     *derive.Table[derive.Name, role]
 	rate     *derive.Table[derive.Name, uint32]
-	ruleKey  *derive.Table[derive.Name, string]
+	ruleKey  *derive.Table[derive.Name, Secret]
 	peers    *derive.Table[derive.Name, peering.Peer]
 	ranges   *derive.Index[podRange, derive.Name, RemoteNode]
 	lengths  *derive.Table[derive.Name, []int]
@@ -83,7 +85,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.rate = derive.NewTable(e, "packet-in-rate", func(_ derive.Name, r *derive.Reader) (uint32, []problem.Problem) {
 		return t.self(r).PacketInRate, nil
 	}, self)
-	t.ruleKey = derive.NewTable(e, "rule-key", func(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
+	t.ruleKey = derive.NewTable(e, "rule-key", func(_ derive.Name, r *derive.Reader) (Secret, []problem.Problem) {
 		return t.self(r).RuleKey, nil
 	}, self)
 	t.peers = derive.NewTable(e, "peers", t.peerOf, derive.KeysOfIndex(derive.NewIndex(in.Peering, "cluster", clusterIDs)))
@@ -115,7 +117,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ended.Loaded() // it is found out while the agent runs
 	t.endedFlows = derive.NewTable(e, "ended-flows", endedTo, derive.KeysOf(t.ended))
 	if in.Policy != nil {
-		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey)
+		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey, in.Resolvers)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
 	}
 	return t

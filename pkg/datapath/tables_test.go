@@ -42,6 +42,7 @@ type sources struct {
 	ways      *derive.Source[WayEnd, uint32]
 	slices    *derive.Source[derive.Object, service.SliceFacts]
 	exported  *derive.Source[derive.Object, bool]
+	resolvers *derive.Source[derive.Name, []netip.Prefix]
 	policy    *policy.Tables
 
 	held map[flow.Owner]flow.Entries // what Watch has said to be wanted
@@ -60,6 +61,7 @@ func newSources(s State) *sources {
 		ways:      derive.NewSource[WayEnd, uint32](e, "ways"),
 		slices:    derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices"),
 		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
+		resolvers: derive.NewSource[derive.Name, []netip.Prefix](e, "resolvers"),
 		policy:    policy.NewTables(e, s.Node.Name, attachments(e, pods)),
 	}
 	if s.Node.Stretched {
@@ -67,7 +69,7 @@ func newSources(s State) *sources {
 	}
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
-		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways,
+		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways, Resolvers: c.resolvers,
 	})
 	c.tables.Watch(func(o flow.Owner) {
 		if e := c.tables.Entries(o); reflect.DeepEqual(e, flow.Entries{}) {
@@ -77,7 +79,8 @@ func newSources(s State) *sources {
 		}
 	})
 	c.fill()
-	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.ways, c.exported, c.policy} {
+	c.resolvers.Set(Self, []netip.Prefix{rangeOf("10.11.0.2/32")})
+	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.ways, c.exported, c.resolvers, c.policy} {
 		s.Loaded()
 	}
 	return c

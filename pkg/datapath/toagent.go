@@ -23,13 +23,16 @@ const (
 	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
 	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, whose identity follows
 
+	// DNSOther is a copy of an answer to such a Pod that nothing is learned from, since its server is no resolver.
+	DNSOther PacketKind = "dns-other"
+
 	// StaleConnection is a datagram of a connection that the switch has to forget: its translation is not what the
 	// Service says now. The next datagram then makes a new connection.
 	StaleConnection PacketKind = "stale"
 )
 
 // PacketKinds are all of them, each with a meter of its own.
-var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection}
+var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther}
 
 // meter is the number of the kind's meter.
 func (k PacketKind) meter() uint32 {
@@ -51,12 +54,17 @@ func KindOf(pkt ofp.PacketIn2) PacketKind {
 // configuration says of other kinds: without them such a connection would never end.
 const staleRate = 200
 
+// otherRate is how many answers of servers that are no resolvers the agent gets in a second: enough to name the servers.
+const otherRate = 10
+
 // meters drop what exceeds a rate of packets a second of each kind.
 func meters(rate uint32) (out []flow.Meter) {
 	for _, kind := range PacketKinds {
 		switch {
 		case kind == StaleConnection:
 			out = append(out, meter(kind.meter(), staleRate))
+		case kind == DNSOther:
+			out = append(out, meter(kind.meter(), otherRate))
 		case rate > 0:
 			out = append(out, meter(kind.meter(), rate))
 		}
@@ -148,8 +156,14 @@ func log(e LogEntry, rate uint32) flow.Actions {
 	if rate == 0 {
 		return nil
 	}
+	return tell(PolicyLog, e.String())
+}
+
+// tell sends the agent a copy of a packet's headers. The words follow the kind in the userdata.
+func tell(kind PacketKind, words ...string) flow.Actions {
+	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
 	return flow.Do(flow.ToController(ofp.Controller{
-		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: string(PolicyLog) + " " + e.String(), MeterID: PolicyLog.meter(),
+		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: kind.meter(),
 	}))
 }
 

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -30,6 +31,8 @@ type Facts struct {
 	// Without any requests go to all.
 	First   []string
 	Minimum int
+	// DNS says that it is the cluster's DNS.
+	DNS bool
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool
 	Problems        []problem.Problem // what could not be parsed, and is left out
@@ -109,6 +112,11 @@ func IsOthers(s *corev1.Service) bool {
 	return false
 }
 
+// isDNS reports whether a Service is the cluster's DNS, by the name or the label that installers give it.
+func isDNS(s *corev1.Service) bool {
+	return s.Namespace == metav1.NamespaceSystem && (s.Name == "kube-dns" || s.Labels["k8s-app"] == "kube-dns")
+}
+
 // FactsOf parses a Service. What is wrong with a part of it leaves that part out.
 func FactsOf(s *corev1.Service) Facts {
 	var f Facts
@@ -121,9 +129,10 @@ func FactsOf(s *corev1.Service) Facts {
 	if IsOthers(s) {
 		return f
 	}
+	f.DNS = isDNS(s)
 	f.VIPs = vips(s, report)
 	if len(f.VIPs) == 0 {
-		return Facts{Problems: f.Problems}
+		return Facts{Problems: f.Problems, DNS: f.DNS}
 	}
 	f.Local = s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 	f.Affinity = affinityOf(s)

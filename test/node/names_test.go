@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +17,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
 // namesPolicy lets clients ask DNS, and connect to what it answers for names that end with .example.com.
@@ -90,7 +95,7 @@ func testNames(t *testing.T, c *cluster) {
 		})
 	}
 	r.ready()
-	dns, client := r.add("names-dns"), r.add("names-client")
+	dns, asker := r.add("names-dns"), r.add("names-client")
 	serveNames(t, dns)
 	r.eventually("the rules are in force", func() error {
 		if flows := r.flows(); strings.Count(flows, "tp_src=53") < 2 {
@@ -99,16 +104,39 @@ func testNames(t *testing.T, c *cluster) {
 		return nil
 	})
 	connect := func(i int) error {
-		conn, err := client.dial("tcp4", fmt.Sprintf(namesRange+":8080", i))
+		conn, err := asker.dial("tcp4", fmt.Sprintf(namesRange+":8080", i))
 		if err == nil {
 			conn.Close()
 		}
 		return err
 	}
+	// While the server is not the cluster's DNS its answers pass, and nothing is learned from them.
+	if err := lookup(asker, dns, "n1.example.com."); err != nil {
+		t.Error(err)
+	}
+	if connect(1) == nil {
+		t.Error("an address is reached that a server has answered which is no resolver")
+	}
+	r.eventually("the status names the server", func() error {
+		s, err := r.status()
+		if err == nil && !slices.ContainsFunc(s.Problems, func(p api.Problem) bool {
+			return p.Reason == "UnknownResolver" && strings.Contains(p.Message, dns.ip)
+		}) {
+			err = fmt.Errorf("problems are %v", s.Problems)
+		}
+		return err
+	})
+	makeClusterDNS(t, c, dns.ip)
+	r.eventually("answers of the cluster's DNS are taken", func() error {
+		if !strings.Contains(r.flows(), "nw_src="+dns.ip+",tp_src=53") {
+			return errors.New("no flow takes them")
+		}
+		return nil
+	})
 	slowest := time.Duration(0)
 	for i := 1; i <= namesServers; i++ {
 		began := time.Now()
-		if err := lookup(client, dns, fmt.Sprintf("n%d.example.com.", i)); err != nil {
+		if err := lookup(asker, dns, fmt.Sprintf("n%d.example.com.", i)); err != nil {
 			t.Fatalf("name %d: %v", i, err)
 		}
 		slowest = max(slowest, time.Since(began))
@@ -121,13 +149,13 @@ func testNames(t *testing.T, c *cluster) {
 		}
 	}
 	t.Logf("%d names, the slowest answer took %s", namesServers, slowest)
-	if err := lookup(client, dns, "n201.other.org."); err != nil {
+	if err := lookup(asker, dns, "n201.other.org."); err != nil {
 		t.Error(err)
 	}
 	if connect(namesServers+1) == nil {
 		t.Error("an address of a name that no rule has is reached")
 	}
-	if conn, err := client.dial("tcp4", fmt.Sprintf(namesRange+":9", 1)); !errors.Is(err, syscall.ECONNREFUSED) {
+	if conn, err := asker.dial("tcp4", fmt.Sprintf(namesRange+":9", 1)); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a connection that is rejected: %v, %v", conn, err)
 	}
 	r.stop()
@@ -147,7 +175,7 @@ func testNames(t *testing.T, c *cluster) {
 	if err := connect(7); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
-	own := regexp.QuoteMeta(client.ip)
+	own := regexp.QuoteMeta(asker.ip)
 	for _, line := range []string{
 		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names names Egress Allow \d+ default/names-client ` + own + ` \d+ 198.18.0.200 8080 TCP 60 to-names`,
 		`AntreaPolicyEgressRule AntreaClusterNetworkPolicy:names refused Egress Reject \d+ default/names-client ` + own + ` \d+ 198.18.0.1 9 TCP 60 <nil>`,
@@ -160,6 +188,28 @@ func testNames(t *testing.T, c *cluster) {
 		if !regexp.MustCompile(`(?m)^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} ` + line).Match(text) {
 			t.Errorf("the log has no line %s:\n%s", line, text[max(0, len(text)-2000):])
 		}
+	}
+}
+
+// makeClusterDNS makes a Service of the name that the cluster's DNS has, with one endpoint.
+func makeClusterDNS(t *testing.T, c *cluster, endpoint string) {
+	t.Helper()
+	objects := c.objects(t)
+	name := metav1.ObjectMeta{
+		Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
+	}
+	for _, o := range []client.Object{
+		&corev1.Service{ObjectMeta: name, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}}},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta: name, AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:     []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{endpoint}}},
+		},
+	} {
+		if err := objects.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = objects.Delete(context.Background(), o) })
 	}
 }
 

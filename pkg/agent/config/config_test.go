@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,6 +87,28 @@ func TestGateOff(t *testing.T) {
 	c, warnings, err := Parse([]byte("multicluster:\n  enableGateway: true\n  trafficEncryptionMode: wireGuard\n"))
 	if err != nil || c.MulticlusterGateway() || c.Multicluster.EnableGateway || len(warnings) != 1 || !strings.Contains(warnings[0].String(), "the feature gate Multicluster is off") {
 		t.Errorf("%+v %v %v", c.Multicluster, warnings, err)
+	}
+}
+
+// TestResolvers reads the DNS servers whose answers are learned from.
+func TestResolvers(t *testing.T) {
+	for _, row := range []struct{ text, want string }{
+		{"", "[]"},
+		{"dnsServerOverride: \"\"\n", "[]"},
+		{"dnsServerOverride: 10.96.0.10\n", "[10.96.0.10/32]"},
+		{"dnsServerOverride: 10.96.0.10:53, 169.254.20.10,10.1.2.3/24, 0.0.0.0/0\n", "[10.96.0.10/32 169.254.20.10/32 10.1.2.0/24 0.0.0.0/0]"},
+		{"dnsServerOverride: 10.96.0.10:5353\n", "want DNS servers"},
+		{"dnsServerOverride: 10.96.0.10,\n", "want DNS servers"},
+		{"dnsServerOverride: dns.example.com\n", "want DNS servers"},
+	} {
+		c, warnings, err := Parse([]byte(row.text))
+		have := fmt.Sprint(c.Resolvers())
+		if err != nil {
+			have = err.Error()
+		}
+		if !strings.Contains(have, row.want) || len(warnings) > 0 {
+			t.Errorf("%q: %s, warnings %v; want %s", row.text, have, warnings, row.want)
+		}
 	}
 }
 

@@ -249,6 +249,10 @@ func form(is, s string) string {
 		if !linkName.MatchString(s) || s == "." || s == ".." {
 			return "an interface's name: at most 15 characters, no slash, no blank"
 		}
+	case "servers":
+		if _, ok := servers(s); !ok {
+			return "DNS servers such as 10.96.0.10 or ranges such as 10.0.0.0/24, separated by commas; all answer at port 53"
+		}
 	case "url":
 		u, err := url.Parse(s)
 		if err != nil || u.Host == "" || u.Scheme != "https" {
@@ -264,6 +268,35 @@ func form(is, s string) string {
 		}
 	}
 	return ""
+}
+
+// servers reads addresses and ranges of DNS servers. Port 53 may stand behind an address, as in Antrea's files.
+func servers(s string) (out []netip.Prefix, ok bool) {
+	for text := range strings.SplitSeq(s, ",") {
+		text = strings.TrimSpace(text)
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+			continue
+		}
+		if p, err := netip.ParseAddrPort(text); err == nil && p.Port() == 53 {
+			text = p.Addr().String()
+		}
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			return nil, false
+		}
+		out = append(out, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+	}
+	return out, true
+}
+
+// Resolvers returns the DNS servers of dnsServerOverride; none where it is not set.
+func (c Config) Resolvers() []netip.Prefix {
+	if c.DNSServerOverride == "" {
+		return nil
+	}
+	out, _ := servers(c.DNSServerOverride) // Parse has checked it
+	return out
 }
 
 // gates reads featureGates.
