@@ -145,6 +145,7 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 		})
 		g.Go(func() error { return a.packets.send(ctx, a.flows.PacketOut) })
 		g.Go(func() error { return a.audit.run(ctx) })
+		g.Go(func() error { return a.audit.watchMeters(ctx) })
 		g.Go(func() error { return a.names.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
@@ -221,6 +222,7 @@ func newAgent(o Options) (*Agent, error) {
 		PacketIn:   a.packets.take,
 		Registerer: o.Registerer,
 	})
+	a.audit.dropped = func(ctx context.Context) (map[uint32]uint64, error) { return logDrops(ctx, a.flows) }
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
 	a.reader = &connectionReader{list: func(ctx context.Context) (string, error) {
 		return a.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(a.config)...)

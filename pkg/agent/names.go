@@ -39,7 +39,7 @@ type learnedNames struct {
 	file  string
 	floor time.Duration
 	log   *slog.Logger
-	queue chan datapath.Answer
+	queue *sharedQueue[uint32, datapath.Answer] // by the identity of the Pod
 
 	known   map[string]map[netip.Addr]time.Time // when they expire
 	count   int                                 // of addresses
@@ -72,7 +72,7 @@ type nodeNames interface {
 
 func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Logger) *learnedNames {
 	return &learnedNames{
-		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: make(chan datapath.Answer, mostHeld), known: map[string]map[netip.Addr]time.Time{},
+		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: newSharedQueue[uint32, datapath.Answer](mostHeld), known: map[string]map[netip.Addr]time.Time{},
 		holders: map[heldAddress]uint32{}, held: map[uint32]int{},
 		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that are known of names in rules."}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -87,12 +87,7 @@ func (l *learnedNames) take(in ofp.PacketIn2) error {
 	if err != nil {
 		a.Addrs = nil
 	}
-	select {
-	case l.queue <- a:
-		return nil
-	default:
-		return errQueueFull // the Pod asks again
-	}
+	return l.queue.push(a.Identity, a) // a Pod whose answer is lost asks again
 }
 
 // run learns and forgets until ctx ends.
@@ -105,10 +100,12 @@ func (l *learnedNames) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case a := <-l.queue:
-			batch := []datapath.Answer{a}
-			for len(l.queue) > 0 && len(batch) < mostHeld {
-				batch = append(batch, <-l.queue)
+		case <-l.queue.wake:
+			var batch []datapath.Answer
+			for a, ok := l.queue.pop(); ok; a, ok = l.queue.pop() {
+				if batch = append(batch, a); len(batch) == mostHeld {
+					break
+				}
 			}
 			l.learn(ctx, batch)
 		case <-expire.C:

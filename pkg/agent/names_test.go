@@ -90,6 +90,13 @@ func answerFor(name string, ttl time.Duration, addrs ...string) datapath.Answer 
 	return a
 }
 
+// enqueue has an answer wait, as take does, once there is room.
+func enqueue(l *learnedNames, a datapath.Answer) {
+	for l.queue.push(a.Identity, a) != nil {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // names runs a test in a bubble with its own clock. start runs a process on a file, and ends the one before.
 func names(t *testing.T, node *namesNode, f func(start func() *learnedNames)) {
 	file := filepath.Join(t.TempDir(), "names.json")
@@ -132,9 +139,9 @@ func TestLearnedNames(t *testing.T) {
 			synctest.Wait()
 		}
 		l := start()
-		l.queue <- answerFor("a.example.com", time.Minute, "192.0.2.1")
-		l.queue <- answerFor("a.other.org", time.Minute, "192.0.2.7")
-		l.queue <- answerFor("", 0)
+		enqueue(l, answerFor("a.example.com", time.Minute, "192.0.2.1"))
+		enqueue(l, answerFor("a.other.org", time.Minute, "192.0.2.7"))
+		enqueue(l, answerFor("", 0))
 		pause(50 * time.Millisecond)
 		if released := node.took(); len(released) != 0 {
 			t.Errorf("answers pass before their flows are there: %v", released)
@@ -145,13 +152,13 @@ func TestLearnedNames(t *testing.T) {
 		}
 		have("an answer", "map[a.example.com:[192.0.2.1]]")
 
-		l.queue <- answerFor("a.example.com", time.Minute, "192.0.2.1")
+		enqueue(l, answerFor("a.example.com", time.Minute, "192.0.2.1"))
 		synctest.Wait()
 		if len(node.took()) != 1 {
 			t.Error("an answer that says nothing new waits")
 		}
-		l.queue <- answerFor("a.example.com", 20*time.Second, "192.0.2.2")
-		l.queue <- answerFor("b.example.com", 0, "2001:db8::1")
+		enqueue(l, answerFor("a.example.com", 20*time.Second, "192.0.2.2"))
+		enqueue(l, answerFor("b.example.com", 0, "2001:db8::1"))
 		pause(time.Second)
 		have("more answers", "map[a.example.com:[192.0.2.1 192.0.2.2] b.example.com:[2001:db8::1]]")
 		pause(leastTTL)
@@ -171,7 +178,7 @@ func TestLearnedNames(t *testing.T) {
 		node.mu.Unlock()
 		l = start()
 		node.took()
-		l.queue <- answerFor("c.example.com", time.Minute, "192.0.2.3")
+		enqueue(l, answerFor("c.example.com", time.Minute, "192.0.2.3"))
 		pause(heldFor + time.Millisecond)
 		if len(node.took()) != 1 {
 			t.Error("an answer is held for ever")
@@ -188,7 +195,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		for i := range maxOfName + 10 {
 			a := answerFor("a.example.com", time.Hour+time.Duration(i)*time.Second)
 			a.Addrs = []netip.Addr{address(i)}
-			l.queue <- a
+			enqueue(l, a)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -198,7 +205,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		for i := range maxLearned {
 			a := answerFor(fmt.Sprint(i, ".example.com"), time.Hour)
 			a.Addrs = []netip.Addr{address(1<<16 + i)}
-			l.queue <- a
+			enqueue(l, a)
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Minute)
@@ -213,11 +220,11 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		// What another identity asks for is learned, and is not forgotten when the first one goes on.
 		quiet := answerFor("quiet.example.com", time.Minute)
 		quiet.Identity, quiet.Addrs = 7, []netip.Addr{address(1 << 18)}
-		l.queue <- quiet
+		enqueue(l, quiet)
 		for i := range maxLearned {
 			a := answerFor(fmt.Sprint("again-", i, ".example.com"), 20*time.Hour)
 			a.Addrs = []netip.Addr{address(1<<17 + i)}
-			l.queue <- a
+			enqueue(l, a)
 			if i%500 == 0 {
 				synctest.Wait()
 			}

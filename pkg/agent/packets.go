@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,7 @@ import (
 // switch bounds the rate of each kind (packetInRate).
 type packets struct {
 	kinds   map[datapath.PacketKind]func(ofp.PacketIn2) error
-	answers chan ofp.PacketOut
+	answers *sharedQueue[netip.Addr, ofp.PacketOut] // by the client
 	counts  *prometheus.CounterVec
 	log     *slog.Logger
 }
@@ -27,7 +28,7 @@ var errQueueFull = errors.New("the queue is full")
 
 func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *slog.Logger) *packets {
 	return &packets{
-		kinds: kinds, log: log, answers: make(chan ofp.PacketOut, 64),
+		kinds: kinds, log: log, answers: newSharedQueue[netip.Addr, ofp.PacketOut](64),
 		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tombolo_packets_to_agent_total", Help: "Packets that the switch has sent to the agent, by kind and by what became of them: taken, ignored, or dropped since there were too many.",
 		}, []string{"kind", "result"}),
@@ -56,14 +57,9 @@ func (p *packets) take(in ofp.PacketIn2) {
 	}
 }
 
-// answer has a packet sent.
-func (p *packets) answer(out ofp.PacketOut) error {
-	select {
-	case p.answers <- out:
-		return nil
-	default:
-		return errQueueFull
-	}
+// answer has a packet sent to a client.
+func (p *packets) answer(client netip.Addr, out ofp.PacketOut) error {
+	return p.answers.push(client, out)
 }
 
 // send sends answers until ctx ends.
@@ -72,7 +68,11 @@ func (p *packets) send(ctx context.Context, packetOut func(context.Context, ofp.
 		select {
 		case <-ctx.Done():
 			return nil
-		case out := <-p.answers:
+		case <-p.answers.wake:
+			out, ok := p.answers.pop()
+			if !ok {
+				continue
+			}
 			sending, cancel := context.WithTimeout(ctx, time.Second)
 			if err := packetOut(sending, out); err != nil {
 				p.log.Debug("packet not sent", "error", err)
@@ -88,5 +88,9 @@ func (a *Agent) reject(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	return a.packets.answer(out)
+	h, err := datapath.HeadersOf(in.Data)
+	if err != nil {
+		return err
+	}
+	return a.packets.answer(h.Src, out)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
@@ -30,14 +31,23 @@ const repeatsWithin = time.Second
 // maxRepeats is how many lines wait for repeats at most; more are written at once.
 const maxRepeats = 10_000
 
+// logQueue is how many packets wait to be logged at most, and logBatch how many are logged at once.
+const (
+	logQueue = 1024
+	logBatch = 256
+)
+
 // policyLog writes a line for each packet that a rule with enableLogging has decided about, in Antrea's format
 // (antrea-network-policy.md, audit logging). Equal ones that are denied within a second are one line.
 type policyLog struct {
 	out   io.WriteCloser
 	podAt func(netip.Addr) (name string) // of a Pod of this Node; empty for others
 	log   *slog.Logger
-	queue chan loggedPacket
-	lost  atomic.Uint64 // packets that the queue had no room for, since that was written
+	queue *sharedQueue[netip.Addr, loggedPacket] // by the Pod that the rule is applied to
+	lost  atomic.Uint64                          // packets that were not logged, since that was written
+	// dropped reads how many packets for the log each meter of the switch has dropped; nil means that none does.
+	dropped func(context.Context) (map[uint32]uint64, error)
+	recent  atomic.Int32 // looks at the meters that are still due
 
 	failing bool
 	repeats map[string]*repeat // by line, without the time
@@ -61,7 +71,7 @@ func newPolicyLog(c config.AuditLogging, dir string, podAt func(netip.Addr) stri
 		out: &lumberjack.Logger{
 			Filename: filepath.Join(dir, policyLogFile), MaxSize: c.MaxSize, MaxBackups: c.MaxBackups, MaxAge: c.MaxAge, Compress: c.Compress, LocalTime: true,
 		},
-		podAt: podAt, log: log, queue: make(chan loggedPacket, 1024), repeats: map[string]*repeat{},
+		podAt: podAt, log: log, queue: newSharedQueue[netip.Addr, loggedPacket](logQueue), repeats: map[string]*repeat{},
 	}
 }
 
@@ -75,13 +85,21 @@ func (l *policyLog) take(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case l.queue <- loggedPacket{time.Now(), entry, headers}:
-		return nil
-	default:
+	p := loggedPacket{time.Now(), entry, headers}
+	l.recent.Store(dueLooks)
+	if err := l.queue.push(p.own(), p); err != nil {
 		l.lost.Add(1)
-		return errQueueFull
+		return err
 	}
+	return nil
+}
+
+// own is the address of the Pod that the rule is applied to.
+func (p loggedPacket) own() netip.Addr {
+	if p.entry.Direction == policy.Egress {
+		return p.Src
+	}
+	return p.Dst
 }
 
 // run writes until ctx ends, and then what is left.
@@ -91,18 +109,92 @@ func (l *policyLog) run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		select {
-		case p := <-l.queue:
-			l.add(p)
+		case <-l.queue.wake:
+			l.addSome(logBatch)
 		case now := <-tick.C:
 			l.flush(now.Add(-repeatsWithin))
 		case <-ctx.Done():
-			for len(l.queue) > 0 {
-				l.add(<-l.queue)
-			}
+			l.addSome(logQueue)
 			l.flush(time.Now())
 			return nil
 		}
 	}
+}
+
+// addSome notes packets that wait, up to a number.
+func (l *policyLog) addSome(most int) {
+	for range most {
+		p, ok := l.queue.pop()
+		if !ok {
+			return
+		}
+		l.add(p)
+	}
+}
+
+// Looks at the meters of the switch.
+const (
+	meterLook = time.Second
+	dueLooks  = 2 // after a packet that came: the meters may drop further ones after it
+)
+
+// watchMeters counts the packets that the switch's meters drop as lost, until ctx ends. The meters are read only where
+// packets have come, as some come where others are dropped.
+func (l *policyLog) watchMeters(ctx context.Context) error {
+	var last map[uint32]uint64 // nil until they were read
+	for tick := time.NewTicker(meterLook); ; {
+		if last == nil || l.recent.Load() > 0 {
+			reading, cancel := context.WithTimeout(ctx, meterLook)
+			now, err := l.dropped(reading)
+			cancel()
+			if err != nil {
+				l.log.Debug("the meters of the log are not read", "error", err)
+			} else {
+				l.recent.Add(-1)
+				l.lost.Add(grownBy(last, now))
+				last = now
+			}
+		}
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// logDrops reads how many packets each meter of the log has dropped.
+func logDrops(ctx context.Context, flows *flowsync.Syncer) (map[uint32]uint64, error) {
+	list, err := flows.MeterStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[uint32]uint64{}
+	for _, m := range list {
+		if !datapath.MetersLog(m.ID) {
+			continue
+		}
+		for _, band := range m.Bands {
+			out[m.ID] += band.Packets
+		}
+	}
+	return out, nil
+}
+
+// grownBy returns by how much counters have grown; those before are nil at first. One that is smaller is of a meter that
+// was made again.
+func grownBy(before, now map[uint32]uint64) (sum uint64) {
+	if before == nil {
+		return 0
+	}
+	for id, n := range now {
+		if was := before[id]; n >= was {
+			n -= was
+		}
+		sum += n
+	}
+	return sum
 }
 
 // add notes a packet. What is allowed is written at once.
@@ -147,16 +239,16 @@ const nothing = "<nil>"
 
 // line is a packet's line without the time.
 func (l *policyLog) line(p loggedPacket) string {
-	e, own, direction := p.entry, p.Dst, "Ingress"
+	e, direction := p.entry, "Ingress"
 	if e.Direction == policy.Egress {
-		own, direction = p.Src, "Egress"
+		direction = "Egress"
 	}
 	from, to := nothing, nothing
 	if p.HasPorts() {
 		from, to = itoa(int(p.SrcPort)), itoa(int(p.DstPort))
 	}
 	return strings.Join([]string{
-		e.Table, e.Policy, e.Rule, direction, e.Action.String(), itoa(int(e.Priority)), cmp.Or(l.podAt(own), nothing),
+		e.Table, e.Policy, e.Rule, direction, e.Action.String(), itoa(int(e.Priority)), cmp.Or(l.podAt(p.own()), nothing),
 		p.Src.String(), from, p.Dst.String(), to, p.ProtocolName(), itoa(p.Length), cmp.Or(e.Label, nothing),
 	}, " ")
 }

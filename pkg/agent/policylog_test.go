@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +129,65 @@ func TestPolicyLogFile(t *testing.T) {
 	if have := said.String(); strings.Count(have, "level=ERROR") != 1 || !strings.Contains(have, "no space left") || !strings.Contains(have, "written again") {
 		t.Errorf("the agent says\n%s", have)
 	}
+}
+
+// TestPolicyLogCountsDrops: what the switch's meters drop is counted in the log, from the agent's start on.
+func TestPolicyLogCountsDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out buffer
+		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), func(netip.Addr) string { return "" }, slog.New(slog.DiscardHandler))
+		l.out = &out
+		var mu sync.Mutex
+		meters, reads, away := map[uint32]uint64{64: 1000}, 0, true // before the agent started
+		l.dropped = func(context.Context) (map[uint32]uint64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if reads++; away {
+				return nil, errors.New("no connection to the switch")
+			}
+			return maps.Clone(meters), nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for _, run := range []func(context.Context) error{l.run, l.watchMeters} {
+			running.Go(func() { _ = run(ctx) })
+		}
+		step := func(what string, change func(), want string) {
+			t.Helper()
+			mu.Lock()
+			change()
+			mu.Unlock()
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			var lost []string
+			for _, m := range regexp.MustCompile(`\[\d+ packets were not logged`).FindAllString(out.String(), -1) {
+				lost = append(lost, strings.Trim(strings.TrimSuffix(m, " packets were not logged"), "["))
+			}
+			out.Reset()
+			if have := strings.Join(lost, " "); have != want {
+				t.Errorf("%s: lost %q, want %q", what, have, want)
+			}
+		}
+		arrives := func() {
+			if err := l.take(logged(t, "IngressRule K8sNetworkPolicy:default/a ingress[0] 0 3 1000")); err != nil {
+				t.Error(err)
+			}
+		}
+		step("the switch is away", func() {}, "")
+		step("it is there", func() { away = false }, "")
+		step("a meter drops", func() { meters[64] += 7; arrives() }, "7")
+		step("another one drops too", func() { meters[64]++; meters[66] = 2; arrives() }, "3")
+		step("the switch starts again", func() { meters = map[uint32]uint64{66: 1}; arrives() }, "1")
+		mu.Lock()
+		reads = 0
+		mu.Unlock()
+		step("nothing comes", func() {}, "")
+		if reads > 0 {
+			t.Errorf("the meters are read %d times though nothing comes", reads)
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 // TestPackets: every kind of packet has its own hands, and what has none is counted.

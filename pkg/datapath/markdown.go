@@ -95,6 +95,7 @@ about a known connection and for the end that it is about, from anybody who may 
 
 Outer addresses are as trustworthy as the network between the Nodes: who can forge them there needs encryption to be kept out.
 Each kind of packet that goes to the agent passes a meter of ` + "`packetInRate`" + ` packets a second; what exceeds it is dropped.
+Packets for the log of policies, and answers of DNS before, pass the share of a Pod's label set.
 `
 
 // rangeText writes a range as ovs-ofctl does, without the class prefix.

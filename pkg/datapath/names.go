@@ -65,6 +65,8 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	if rate == 0 {
 		return out, nil
 	}
+	share := shareOf(DNSAnswer, s.identity, rate)
+	out.entries.Meters = []flow.Meter{share}
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
 		// A segment with PSH ends what the server has sent; it is learned from where it is all of an answer.
@@ -77,12 +79,12 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 		for _, server := range p.resolvers(r) {
 			out.entries.Flows = append(out.entries.Flows, flow.Flow{
 				Table: Ingress, Priority: never, Match: match(server...),
-				Actions: ask(DNSAnswer, rate, fmt.Sprint(s.identity)),
+				Actions: append(flow.Do(ofp.Meter{ID: share.ID}), ask(DNSAnswer, rate, fmt.Sprint(s.identity))...),
 			})
 		}
 		out.entries.Flows = append(out.entries.Flows, flow.Flow{
 			Table: Ingress, Priority: never - 1, Match: match(committed.Is(0)),
-			Actions: append(tell(DNSOther), flow.Goto(Commit)),
+			Actions: append(tell(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
 		})
 	}
 	return out, nil

@@ -70,8 +70,11 @@ func (n Node) entries(at role) flow.Entries {
 }
 
 // meter drops what exceeds a rate of packets a second. It has room for a burst of one second.
-func meter(id, rate uint32) flow.Meter {
-	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: rate}}}
+func meter(id, rate uint32) flow.Meter { return burstMeter(id, rate, rate) }
+
+// burstMeter drops what exceeds a rate of packets a second after a burst.
+func burstMeter(id, rate, burst uint32) flow.Meter {
+	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: burst}}}
 }
 
 // classify marks what comes from the host, which speaks for others and may use any source. No

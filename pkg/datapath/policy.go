@@ -431,9 +431,16 @@ func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.E
 	case rule.Action == policy.Pass:
 		f.Actions = flow.Do(flow.Goto(s.stages[rule.Stage+1]))
 	}
-	if rule.Log { // first, so that the agent has noted what it rejects when the client hears of it
-		f.Actions = append(log(logEntry(k, rule, priority), rate), f.Actions...)
+	if !rule.Log || rate == 0 {
+		e.Flows = []flow.Flow{f}
+		return e, nil
 	}
-	e.Flows = []flow.Flow{f}
+	for _, identity := range rule.Applied { // a flow for each, since each has a share of its own
+		share, logged := shareOf(PolicyLog, identity, rate), f
+		logged.Match = flow.All(flow.ConjID(id), s.own.Is(uint64(identity)))
+		// First, so that the agent has noted what it rejects when the client gets the answer.
+		logged.Actions = append(log(logEntry(k, rule, priority), share.ID), f.Actions...)
+		e.Flows, e.Meters = append(e.Flows, logged), append(e.Meters, share)
+	}
 	return e, nil
 }

@@ -29,6 +29,7 @@ type packetNode struct {
 	*realNode
 	*sources
 	server, a, b namespace
+	meters       map[uint32]string // that the switch was given
 }
 
 func newPacketNode(t *testing.T) *packetNode {
@@ -75,7 +76,22 @@ func (n *packetNode) sync(t *testing.T) {
 	t.Helper()
 	n.engine.Pass()
 	var b strings.Builder
-	for f := range setOf(t, n.held).Flows() {
+	set := setOf(t, n.held)
+	if n.meters == nil {
+		n.meters = map[uint32]string{}
+	}
+	for m := range set.Meters() {
+		if n.meters[m.ID] == m.String() {
+			continue
+		}
+		command := "mod-meter"
+		if n.meters[m.ID] == "" && m.ID >= firstShare {
+			command = "add-meter"
+		}
+		n.ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", command, n.ovs.dir+"/br-int.mgmt", m.String())
+		n.meters[m.ID] = m.String()
+	}
+	for f := range set.Flows() {
 		fmt.Fprintln(&b, f)
 	}
 	n.ovs.run(t, b.String(), "ovs-ofctl", "-O", "OpenFlow15", "--bundle", "replace-flows", n.ovs.dir+"/br-int.mgmt", "-")

@@ -42,7 +42,8 @@ func (t *Tables) PolicyFlows() map[string]int {
 	}
 	for _, row := range t.policies.membersOf.All() {
 		namespace := row.Key.Policy.Namespace
-		out[namespace]++ // of its verdict
+		verdict, _ := t.policies.verdicts.Get(row.Key)
+		out[namespace] += len(verdict.Flows)
 		if seen[namespace] == nil {
 			seen[namespace] = map[clause]bool{}
 		}

@@ -31,7 +31,7 @@ const (
 	StaleConnection PacketKind = "stale"
 )
 
-// PacketKinds are all of them, each with a meter of its own.
+// PacketKinds are all of them. Each has a meter, by its place; PolicyLog has only shares.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther}
 
 // meter is the number of the kind's meter.
@@ -42,6 +42,31 @@ func (k PacketKind) meter() uint32 {
 		}
 	}
 	return 0
+}
+
+// Shares are what the Pods of one identity may send to the agent of answers of DNS and for the log, so that they leave
+// the others their part. An answer passes the share and then the meter of its kind, of which a share is a quarter. A
+// packet for the log passes the share alone, since it must not be dropped itself: a share is a sixteenth, after a burst.
+// Identities whose numbers differ by a multiple of shareCount have one share together.
+const (
+	firstShare = 64
+	shareCount = 1024
+
+	dnsShare, logShare, logBurst = 4, 16, 4 // parts of packetInRate
+)
+
+// shareOf is the meter of an identity's share of a kind.
+func shareOf(kind PacketKind, identity, rate uint32) flow.Meter {
+	id := firstShare + 2*(identity%shareCount)
+	if kind == PolicyLog {
+		return burstMeter(id+1, max(1, rate/logShare), max(1, rate/logBurst))
+	}
+	return meter(id, max(1, rate/dnsShare))
+}
+
+// MetersLog reports whether a meter drops packets for the log alone.
+func MetersLog(id uint32) bool {
+	return id >= firstShare && id < firstShare+2*shareCount && (id-firstShare)%2 == 1
 }
 
 // KindOf is what a packet is for.
@@ -65,7 +90,7 @@ func meters(rate uint32) (out []flow.Meter) {
 			out = append(out, meter(kind.meter(), staleRate))
 		case kind == DNSOther:
 			out = append(out, meter(kind.meter(), otherRate))
-		case rate > 0:
+		case rate > 0 && kind != PolicyLog:
 			out = append(out, meter(kind.meter(), rate))
 		}
 	}
@@ -151,19 +176,15 @@ func LogEntryOf(userdata []byte) (e LogEntry, err error) {
 	return e, nil
 }
 
-// log sends the agent a copy of the packet's headers. The packet itself does not wait, and no meter drops it.
-func log(e LogEntry, rate uint32) flow.Actions {
-	if rate == 0 {
-		return nil
-	}
-	return tell(PolicyLog, e.String())
-}
+// log sends the agent a copy of the packet's headers, as often as a meter allows. The packet itself does not wait, and no
+// meter drops it.
+func log(e LogEntry, meter uint32) flow.Actions { return tell(PolicyLog, meter, e.String()) }
 
-// tell sends the agent a copy of a packet's headers. The words follow the kind in the userdata.
-func tell(kind PacketKind, words ...string) flow.Actions {
+// tell sends the agent a copy of a packet's headers, as often as a meter allows. The words follow the kind in the userdata.
+func tell(kind PacketKind, meter uint32, words ...string) flow.Actions {
 	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
 	return flow.Do(flow.ToController(ofp.Controller{
-		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: kind.meter(),
+		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: meter,
 	}))
 }
 

@@ -2,11 +2,14 @@ package datapath
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
@@ -72,6 +75,110 @@ func TestLogged(t *testing.T) {
 		for len(seen) > 0 {
 			<-seen // attempts that the client repeats
 		}
+	}
+}
+
+// TestShares has a Pod send far more to the agent than its share, by packets that are logged and by answers of DNS.
+// All of another Pod's come nevertheless, and the switch has counted what it dropped.
+func TestShares(t *testing.T) {
+	n := newPacketNode(t)
+	n.Node.PacketInRate = 160
+	n.node.Set(Self, n.Node)
+	serveDNS(t, n.server, zone{"www.example.com.": {"192.0.2.1"}})
+	var mu sync.Mutex
+	came := map[string]int{} // by kind and Pod
+	n.packetsIn(t, func(in ofp.PacketIn2) {
+		h, err := HeadersOf(in.Data)
+		if err != nil {
+			return
+		}
+		pod := h.Src
+		if KindOf(in) == DNSAnswer {
+			pod = h.Dst
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		came[fmt.Sprint(KindOf(in), " ", pod)]++
+	})
+	count := func(what string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return came[what]
+	}
+	n.policy.Tiers.Set(derive.Object{Name: "application"}, 251)
+	udp := func(port uint16) []policy.PortRange {
+		return []policy.PortRange{{Protocol: "UDP", From: port, To: port}}
+	}
+	n.policy.Policies[policy.AntreaClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "log"}: {
+		Tier: "application", Priority: 5,
+		AppliedTo: []policy.Selector{{Namespace: "default", Pods: "app=a"}, {Namespace: "default", Pods: "app=b"}},
+		Egress: &policy.DirectionFacts{Rules: []policy.RuleFacts{
+			{Action: policy.Drop, AnyPeer: true, Ports: udp(9), Log: true, Name: "nine"},
+			{Action: policy.Allow, AnyPeer: true, Ports: udp(dnsPort)},
+			{Action: policy.Allow, Names: []string{"*.example.com"}, AnyPort: true},
+		}},
+	}})
+	n.sync(t)
+	send := func(from namespace, port int, payload []byte, times int) {
+		t.Helper()
+		c, err := from.dial("udp", fmt.Sprint("10.11.0.2:", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		for i := range times {
+			if _, err := c.Write(payload); err != nil {
+				t.Fatal(err)
+			}
+			if i%20 == 19 { // so that no socket's buffer drops what is to be counted
+				n.ovs.appctl(t, "version")
+			}
+		}
+	}
+	const flood, others = 1200, 8
+	for _, test := range []struct {
+		kind          PacketKind
+		port          int
+		payload       []byte
+		rate, atFirst int
+	}{
+		{PolicyLog, 9, []byte("logged"), 160 / logShare, 160 / logBurst},
+		{DNSAnswer, dnsPort, queryFor("www.example.com."), 160 / dnsShare, 160 / dnsShare},
+	} {
+		began := time.Now()
+		send(n.a, test.port, test.payload, flood)
+		send(n.b, test.port, test.payload, others)
+		ovstest.Eventually(t, fmt.Sprintf("all of the other Pod come as %s", test.kind), func() error {
+			if have := count(string(test.kind) + " 10.11.0.4"); have != others {
+				return fmt.Errorf("%d of %d came", have, others)
+			}
+			return nil
+		})
+		have, most := count(string(test.kind)+" 10.11.0.3"), test.atFirst+int(float64(test.rate)*(time.Since(began).Seconds()+1))
+		if have == 0 || have > most || most >= flood {
+			t.Errorf("%d packets of the Pod that floods came as %s in %s, want at most %d", have, test.kind, time.Since(began), most)
+		}
+		t.Logf("%s: %d of %d, and all %d of the other Pod, in %s", test.kind, have, flood, others, time.Since(began).Round(time.Millisecond))
+	}
+	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	parts, err := c.Request(t.Context(), ofp.MeterStatsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := 0
+	for _, part := range parts {
+		for _, m := range part.(ofp.MeterStatsReply).Meters {
+			if MetersLog(m.ID) {
+				dropped += int(m.Bands[0].Packets)
+			}
+		}
+	}
+	if want := flood - count("policy-log 10.11.0.3"); dropped != want {
+		t.Errorf("the meters of the log have dropped %d packets, want %d", dropped, want)
 	}
 }
 

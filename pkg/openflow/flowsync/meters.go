@@ -343,6 +343,31 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 	return out, nil
 }
 
+// MeterStats reads the counters of all meters. A switch without meters has none.
+func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) {
+	conn, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	parts, err := conn.Request(ctx, ofp.MeterStatsRequest{ID: ofp.MeterAll})
+	var refusal *ofconn.SwitchError
+	if errors.As(err, &refusal) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the counters of the meters: %w", err)
+	}
+	var out []ofp.MeterStatistics
+	for _, p := range parts {
+		reply, ok := p.(ofp.MeterStatsReply)
+		if !ok {
+			return nil, fmt.Errorf("read the counters of the meters: the switch answers with %s", p.Type())
+		}
+		out = append(out, reply.Meters...)
+	}
+	return out, nil
+}
+
 // usesMeter says whether actions use one of some meters.
 func usesMeter(actions []ofp.Action, meters map[uint32]bool) bool {
 	return slices.ContainsFunc(actions, func(a ofp.Action) bool {

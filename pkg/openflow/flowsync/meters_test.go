@@ -3,6 +3,7 @@ package flowsync_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -51,6 +52,14 @@ func TestMeters(t *testing.T) {
 	}
 	if st := s.Stats(); st.Meters != 3 || st.MeterMods != 4 || len(st.Refused) != 0 || st.Mended != 0 {
 		t.Errorf("%+v", st)
+	}
+	stats, err := s.MeterStats(t.Context())
+	ids := map[uint32]int{}
+	for _, m := range stats {
+		ids[m.ID] = len(m.Bands)
+	}
+	if want := map[uint32]int{1: 1, 2: 1, 3: 1}; err != nil || !maps.Equal(ids, want) {
+		t.Errorf("counters of meters with bands: %v, %v; want %v", ids, err, want)
 	}
 	before := s.Stats()
 	setAll(s, map[flow.Owner]flow.Entries{alice: metered(t, all, "table=1,priority=1,ip,actions=meter:1,output:1", "table=1,priority=2,ip,actions=meter:3,output:2")})
