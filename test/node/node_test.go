@@ -486,6 +486,7 @@ func TestNode(t *testing.T) {
 	c := newCluster(t)
 	t.Run("rebuild", func(t *testing.T) { testRebuild(t, c) })
 	t.Run("udp", func(t *testing.T) { testUDP(t, c) })
+	t.Run("labels", func(t *testing.T) { testLabels(t, c) })
 	t.Run("restart", func(t *testing.T) { testRestart(t, c) })
 	t.Run("sources", func(t *testing.T) { testSources(t, c) })
 	t.Run("starts", func(t *testing.T) { testStarts(t, c) })
