@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/tombolo-net/tombolo/pkg/events"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 )
@@ -89,6 +90,7 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		watch(mgr, w, "v1", "Node", &corev1.Node{}, unserved.KubernetesNode),
 		watch(mgr, w, "v1", "ConfigMap", &corev1.ConfigMap{}, configuration),
 		watch(mgr, w, "discovery.k8s.io/v1", "EndpointSlice", &discoveryv1.EndpointSlice{}, unserved.EndpointSlice),
+		watch(mgr, w, "networking.k8s.io/v1", "NetworkPolicy", &networkingv1.NetworkPolicy{}, networkPolicy),
 		watch(mgr, w, definitions().APIVersion, definitions().Kind, definitions(), unserved.Definition, builder.OnlyMetadata),
 	)
 	// Before 1.33 Kubernetes has no ServiceCIDR of this version.
@@ -139,6 +141,9 @@ func changed[T client.Object](problems func(T) []problem.Problem) predicate.Pred
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
+
+// networkPolicy returns what no Node does of a NetworkPolicy, by the policy alone: its status has no place for that.
+func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem { return policy.FactsOf(n).Problems }
 
 // configuration reports the parts of the agents' ConfigMap that nobody reads.
 func configuration(m *corev1.ConfigMap) []problem.Problem {

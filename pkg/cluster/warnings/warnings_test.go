@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/unserved"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
@@ -110,6 +112,14 @@ func TestEvents(t *testing.T) {
 		Labels: map[string]string{discoveryv1.LabelManagedBy: unserved.KubernetesEndpoints}}, AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{}})
 	create(&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "second"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"fd01::/112"}}})
 	create(definition("egresses", "Egress"))
+	create(&networkingv1.NetworkPolicy{ObjectMeta: meta("default", "small")})
+	large := &networkingv1.NetworkPolicy{ObjectMeta: meta("default", "large")}
+	large.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+	for i := range policy.DefaultBounds.Policy + 1 {
+		block := &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.%d.%d.0/24", i/128, i%128*2)}
+		large.Spec.Ingress[0].From = append(large.Spec.Ingress[0].From, networkingv1.NetworkPolicyPeer{IPBlock: block})
+	}
+	create(large)
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", "other"), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 	create(&corev1.ConfigMap{ObjectMeta: meta("kube-system", configMap), Data: map[string]string{"antrea-controller.conf": "apiPort: 1"}})
 
@@ -117,7 +127,7 @@ func TestEvents(t *testing.T) {
 	first := []string{
 		"ConfigMap kube-system/antrea-config ConfigurationIgnored", "Service default/open NodePortNotSupported", "Namespace /tenant IsolationNotSupported",
 		"Node /node-1 IPv6NotSupported", "EndpointSlice default/mine IPv6NotSupported", "ServiceCIDR /second IPv6NotSupported",
-		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported",
+		"CustomResourceDefinition /egresses.crd.antrea.io KindNotSupported", "NetworkPolicy default/large TooLarge",
 	}
 	expect(t, c, first...)
 	before := written(t, c)
