@@ -123,7 +123,7 @@ func TestUninstallCommands(t *testing.T) {
 	bare := left()
 	install()
 	documented("kubectl delete validatingwebhookconfiguration antrea-mc-")
-	documented("kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy tombolo-mc-")
+	documented("kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy ")
 	documented("kubectl delete -n kube-system --ignore-not-found deployment/antrea-mc-controller")
 	documented("kubectl delete clusterrolebinding/antrea-mc-controller-rolebinding")
 	withoutMember := left()
