@@ -45,7 +45,7 @@ type policyLog struct {
 	log   *slog.Logger
 	queue *sharedQueue[netip.Addr, loggedPacket] // by the Pod that the rule is applied to
 	lost  atomic.Uint64                          // packets that were not logged, since that was written
-	// dropped reads how many packets for the log each meter of the switch has dropped; nil means that none does.
+	// dropped reads how many packets for the log each meter of the switch has dropped.
 	dropped func(context.Context) (map[uint32]uint64, error)
 	recent  atomic.Int32 // looks at the meters that are still due
 
@@ -182,7 +182,7 @@ func logDrops(ctx context.Context, flows *flowsync.Syncer) (map[uint32]uint64, e
 	return out, nil
 }
 
-// grownBy returns by how much counters have grown; those before are nil at first. One that is smaller is of a meter that
+// grownBy returns by how much counters have grown; before is nil at first. A counter that is smaller is of a meter that
 // was made again.
 func grownBy(before, now map[uint32]uint64) (sum uint64) {
 	if before == nil {

@@ -135,7 +135,8 @@ func TestPolicyLogFile(t *testing.T) {
 func TestPolicyLogCountsDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out buffer
-		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), func(netip.Addr) string { return "" }, slog.New(slog.DiscardHandler))
+		unknown := func(netip.Addr) string { return "" }
+		l := newPolicyLog(config.AuditLogging{}, t.TempDir(), unknown, slog.New(slog.DiscardHandler))
 		l.out = &out
 		var mu sync.Mutex
 		meters, reads, away := map[uint32]uint64{64: 1000}, 0, true // before the agent started

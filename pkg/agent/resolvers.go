@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// resolverFiles name the Node's DNS servers. The kubelet gives the agent's Pod its own file as the first one. The second
-// one has the servers behind the stub of systemd-resolved, where the agent runs on the Node itself.
+// resolverFiles name the Node's DNS servers. The kubelet gives the agent's Pod its own file as the first one. The
+// second one has the servers behind the stub of systemd-resolved, where the agent runs on the Node itself.
 var resolverFiles = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
 // readResolvers returns the DNS servers in files of the form of resolv.conf(5), sorted. Servers at loopback addresses
@@ -27,7 +27,7 @@ func readResolvers(files []string) (out []netip.Addr) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // a Node needs none of them
+			continue // it may be missing
 		}
 		for line := range strings.Lines(string(text)) {
 			words := strings.Fields(line)
@@ -51,8 +51,8 @@ func clusterDNS(_ derive.Object, f service.Facts) []derive.Name {
 	return []derive.Name{self}
 }
 
-// resolversOf returns the DNS servers whose answers are learned from: those of the configuration, else the cluster's DNS
-// Service by its addresses and endpoints, and the Node's servers.
+// resolversOf returns the DNS servers whose answers are learned. Without configured servers these are the cluster's
+// DNS, by the addresses and the endpoints of its Services, and the Node's servers.
 func (t *tables) resolversOf(_ derive.Name, r *derive.Reader) (out []netip.Prefix, _ []problem.Problem) {
 	if out = t.config.Resolvers(); len(out) > 0 {
 		return out, nil
@@ -135,7 +135,8 @@ func (o *otherServers) problems(node string) []problem.Problem {
 	slices.Sort(list)
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Node", Name: node}, Field: "dnsServerOverride", Reason: "UnknownResolver",
-		Message: fmt.Sprintf("Pods under rules with names ask %s, and the rules do not learn these answers: have the Pods ask the"+
-			" cluster's DNS, or list all DNS servers that are trusted in dnsServerOverride of antrea-agent.conf", strings.Join(list, ", ")),
+		Message: fmt.Sprintf("Pods under rules with names ask %s, and the rules do not learn these answers: "+
+			"have the Pods ask the cluster's DNS, or list all DNS servers that are trusted in dnsServerOverride of "+
+			"antrea-agent.conf", strings.Join(list, ", ")),
 	}}
 }

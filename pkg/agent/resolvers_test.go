@@ -22,7 +22,8 @@ import (
 // TestResolvers: whose answers are learned from, as Services, endpoints, the Node's files and the configuration change.
 func TestResolvers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
-	const text = "# nameserver 192.0.2.9\nsearch example.com\nnameserver 192.0.2.53\nnameserver 127.0.0.53\nnameserver\nnameserver fe80::1%eth0\n"
+	const text = "# nameserver 192.0.2.9\nsearch example.com\nnameserver 192.0.2.53\nnameserver 127.0.0.53\n" +
+		"nameserver\nnameserver fe80::1%eth0\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -30,12 +31,16 @@ func TestResolvers(t *testing.T) {
 	named := func(namespace, name, vip string, labels map[string]string) *corev1.Service {
 		return &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-			Spec:       corev1.ServiceSpec{ClusterIP: vip, ClusterIPs: []string{vip}, Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: vip, ClusterIPs: []string{vip}, Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}},
+			},
 		}
 	}
 	port, udp := int32(53), corev1.ProtocolUDP
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-1", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "kube-system", Name: "kube-dns-1", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
+		},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port, Protocol: &udp}},
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.10.0.5"}}, {Addresses: []string{"10.10.1.5"}}},
 	}

@@ -23,7 +23,7 @@ import (
 // leaves each to the agent, which notes the addresses, waits until the flows for them are in the switch, and hands the answer
 // on (Answer.Release). So a Pod's first connection after it finds the rule in place. Only replies are taken, of connections
 // that the Pod has opened to resolvers that are configured, and of them only those to questions for names of the Pod's
-// rules. Answers of other servers pass: whoever runs such a server could else have a name mean any address.
+// rules. Answers of other servers pass: a tenant with such a server could else have a name mean any address.
 
 // namedFor are the flows for Pods of one identity that are under rules with names, and these names.
 type namedFor struct {
@@ -84,7 +84,7 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 		}
 		out.entries.Flows = append(out.entries.Flows, flow.Flow{
 			Table: Ingress, Priority: never - 1, Match: match(committed.Is(0)),
-			Actions: append(tell(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
+			Actions: append(report(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
 		})
 	}
 	return out, nil

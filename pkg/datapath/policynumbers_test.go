@@ -100,7 +100,7 @@ func newSharedNumber(t *testing.T) *sharedNumber {
 		key := Secret(fmt.Sprint("key ", i))
 		a := numberOf(key, ruleOf(s.victim), meaning["server"], []string{})
 		if b := numberOf(key, ruleOf(s.attacker), meaning["b"], []string{}); a == b {
-			t.Errorf("%s and %s, which share a number without a key, share %d with %q, too", s.victim, s.attacker, a, string(key))
+			t.Errorf("%s and %s share a number without a key, and %d with %q, too", s.victim, s.attacker, a, string(key))
 		}
 	}
 	return s
@@ -187,7 +187,8 @@ func TestRuleNumbers(t *testing.T) {
 			}
 		}
 	}
-	if text := fmt.Sprintf("%+v", s.Node); strings.Contains(text, "key one") || !strings.Contains(text, "RuleKey:(secret)") {
+	text := fmt.Sprintf("%+v", s.Node)
+	if strings.Contains(text, "key one") || !strings.Contains(text, "RuleKey:(secret)") {
 		t.Errorf("the key is printed: %s", text)
 	}
 	if numbers["key one"] == numbers["key other"] {

@@ -36,7 +36,7 @@ type Inputs struct {
 	Exported derive.Readable[derive.Object, bool]
 	// Policy are the policies of this Node's Pods; nil means that there are none. Its attachments have the ports of Pods.
 	Policy *policy.Tables
-	// Resolvers are the DNS servers whose answers are learned from, under Self; nil means that there are none.
+	// Resolvers are the DNS servers whose answers are learned from, under Self; nil means no server.
 	Resolvers derive.Readable[derive.Name, []netip.Prefix]
 	// PodToPod lets other clusters reach every Pod, not only exported Services.
 	PodToPod bool

@@ -69,7 +69,8 @@ func newSources(s State) *sources {
 	}
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
-		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways, Resolvers: c.resolvers,
+		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways,
+		Resolvers: c.resolvers,
 	})
 	c.tables.Watch(func(o flow.Owner) {
 		if e := c.tables.Entries(o); reflect.DeepEqual(e, flow.Entries{}) {

@@ -46,7 +46,8 @@ func (k PacketKind) meter() uint32 {
 
 // Shares are what the Pods of one identity may send to the agent of answers of DNS and for the log, so that they leave
 // the others their part. An answer passes the share and then the meter of its kind, of which a share is a quarter. A
-// packet for the log passes the share alone, since it must not be dropped itself: a share is a sixteenth, after a burst.
+// packet for the log passes the share alone, since it must not be dropped itself: a share is a sixteenth, after a
+// burst.
 // Identities whose numbers differ by a multiple of shareCount have one share together.
 const (
 	firstShare = 64
@@ -176,12 +177,13 @@ func LogEntryOf(userdata []byte) (e LogEntry, err error) {
 	return e, nil
 }
 
-// log sends the agent a copy of the packet's headers, as often as a meter allows. The packet itself does not wait, and no
-// meter drops it.
-func log(e LogEntry, meter uint32) flow.Actions { return tell(PolicyLog, meter, e.String()) }
+// log sends the agent a copy of the packet's headers, as often as a meter allows. The packet itself does not wait, and
+// no meter drops it.
+func log(e LogEntry, meter uint32) flow.Actions { return report(PolicyLog, meter, e.String()) }
 
-// tell sends the agent a copy of a packet's headers, as often as a meter allows. The words follow the kind in the userdata.
-func tell(kind PacketKind, meter uint32, words ...string) flow.Actions {
+// report sends the agent a copy of a packet's headers, as often as a meter allows. The words follow the kind in the
+// userdata.
+func report(kind PacketKind, meter uint32, words ...string) flow.Actions {
 	userdata := strings.Join(append([]string{string(kind)}, words...), " ")
 	return flow.Do(flow.ToController(ofp.Controller{
 		MaxLen: loggedLen, Reason: ofp.ReasonAction, Userdata: userdata, MeterID: meter,

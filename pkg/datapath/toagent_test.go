@@ -154,11 +154,12 @@ func TestShares(t *testing.T) {
 			}
 			return nil
 		})
-		have, most := count(string(test.kind)+" 10.11.0.3"), test.atFirst+int(float64(test.rate)*(time.Since(began).Seconds()+1))
+		took := time.Since(began)
+		have, most := count(string(test.kind)+" 10.11.0.3"), test.atFirst+int(float64(test.rate)*(took.Seconds()+1))
 		if have == 0 || have > most || most >= flood {
-			t.Errorf("%d packets of the Pod that floods came as %s in %s, want at most %d", have, test.kind, time.Since(began), most)
+			t.Errorf("%d packets of the Pod that floods came as %s in %s, want at most %d", have, test.kind, took, most)
 		}
-		t.Logf("%s: %d of %d, and all %d of the other Pod, in %s", test.kind, have, flood, others, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d of %d, and all %d of the other Pod, in %s", test.kind, have, flood, others, took)
 	}
 	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, nil)
 	if err != nil {

@@ -31,7 +31,7 @@ type Facts struct {
 	// Without any requests go to all.
 	First   []string
 	Minimum int
-	// DNS says that it is the cluster's DNS.
+	// DNS is true of the cluster's DNS.
 	DNS bool
 	// PublishNotReady has endpoints count as ready.
 	PublishNotReady bool

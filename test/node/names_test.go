@@ -196,10 +196,14 @@ func makeClusterDNS(t *testing.T, c *cluster, endpoint string) {
 	t.Helper()
 	objects := c.objects(t)
 	name := metav1.ObjectMeta{
-		Namespace: metav1.NamespaceSystem, Name: "kube-dns", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
+		Namespace: metav1.NamespaceSystem, Name: "kube-dns",
+		Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
 	}
 	for _, o := range []client.Object{
-		&corev1.Service{ObjectMeta: name, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}}},
+		&corev1.Service{
+			ObjectMeta: name,
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}}},
+		},
 		&discoveryv1.EndpointSlice{
 			ObjectMeta: name, AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:     []discoveryv1.EndpointPort{{Name: new(""), Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)}},

@@ -50,7 +50,7 @@ type Config struct {
 	ServiceCIDRv6 string `key:"serviceCIDRv6" is:"cidr" effect:"none" why:"this version is IPv4 only"`
 
 	KubeAPIServerOverride string `key:"kubeAPIServerOverride" is:"url"`
-	DNSServerOverride     string `key:"dnsServerOverride" is:"servers"` // DNS servers and ranges that answers are learned from
+	DNSServerOverride     string `key:"dnsServerOverride" is:"servers"` // whose answers are learned
 	FQDNCacheMinTTL       int    `key:"fqdnCacheMinTTL" min:"0"`        // seconds for which addresses of names are kept at least
 
 	APIPort                 int    `key:"apiPort" default:"10350" min:"1" max:"65535"` // of 127.0.0.1, where probes are answered; the API is on a unix socket

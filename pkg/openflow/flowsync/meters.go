@@ -343,7 +343,7 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 	return out, nil
 }
 
-// MeterStats reads the counters of all meters. A switch without meters has none.
+// MeterStats reads the counters of all meters. Of a switch without meters the list is empty.
 func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) {
 	conn, err := s.connected()
 	if err != nil {
