@@ -143,7 +143,9 @@ func changed[T client.Object](problems func(T) []problem.Problem) predicate.Pred
 }
 
 // networkPolicy returns what no Node does of a NetworkPolicy, by the policy alone: its status has no place for that.
-func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem { return policy.FactsOf(n).Problems }
+func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem {
+	return policy.FactsOf(n).Problems
+}
 
 // configuration reports the parts of the agents' ConfigMap that nobody reads.
 func configuration(m *corev1.ConfigMap) []problem.Problem {
