@@ -39,7 +39,7 @@ import (
 
 // encryptAgent makes this process the agent of a Node whose traffic is encrypted, between Nodes and between clusters, and
 // serves its devices. Their sockets have one path on every Node.
-func encryptAgent(ctx context.Context, conf *config.Config, iface string) error {
+func encryptAgent(ctx context.Context, conf *config.Config) error {
 	const sockets = "/var/run/wireguard"
 	if err := os.MkdirAll(sockets, 0o755); err != nil {
 		return err
@@ -47,7 +47,7 @@ func encryptAgent(ctx context.Context, conf *config.Config, iface string) error 
 	if err := unix.Mount("tmpfs", sockets, "tmpfs", 0, ""); err != nil {
 		return fmt.Errorf("mount a directory for sockets: %w", err)
 	}
-	conf.TransportInterface, conf.TrafficEncryptionMode = iface, "wireGuard"
+	conf.TrafficEncryptionMode = "wireGuard"
 	conf.FeatureGates = map[string]bool{"Multicluster": true}
 	conf.Multicluster.EnableGateway, conf.Multicluster.TrafficEncryptionMode = true, "wireGuard"
 	for _, device := range agent.WireGuardDevices(true) {
@@ -63,6 +63,8 @@ type secureNode struct {
 	ns   netns.NsHandle
 	url  string
 	cmd  *exec.Cmd
+
+	encrypted bool
 }
 
 // in runs f in the Node's network namespace; the thread of the test is locked.
@@ -86,14 +88,19 @@ func (n *secureNode) in(f func()) {
 
 func (n *secureNode) start() {
 	n.t.Helper()
-	spec, err := json.Marshal(agentSpec{Host: n.url, OVSRunDir: n.runDir, Dir: n.dir, Node: n.name, Encrypted: "eth1"})
+	spec, err := json.Marshal(agentSpec{
+		Host: n.url, OVSRunDir: n.runDir, Dir: n.dir, Node: n.name, Transport: "eth1", Encrypted: n.encrypted,
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.cmd = exec.Command("/proc/self/exe")
 	n.cmd.Env = append(os.Environ(), asAgent+"="+string(spec))
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWNS}
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if n.encrypted { // the sockets of its devices
+		n.cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
+	}
 	n.in(func() {
 		if err := n.cmd.Start(); err != nil {
 			n.t.Fatal(err)
@@ -171,9 +178,11 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 	}
 }
 
-// testEncrypted has two Nodes, each with switch and agent, whose Pods talk over a wire on which nobody can read.
-func testEncrypted(t *testing.T, c *cluster) {
-	runtime.LockOSThread() // never unlocked: the switches end with the thread
+// newSecureNodes starts two Nodes, each with network, switch and agent of its own, on one link. Tunnels go encrypted,
+// or in plain text. The thread of the test stays locked: the switches end with it.
+func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, encrypted bool) []*secureNode {
+	t.Helper()
+	runtime.LockOSThread()
 	target, err := url.Parse(c.server.Config.Host)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +209,7 @@ func testEncrypted(t *testing.T, c *cluster) {
 	}
 	var nodes []*secureNode
 	for i := 1; i <= 2; i++ {
-		n := &secureNode{rig: newRig(t, c), name: fmt.Sprintf("secure-%d", i)}
+		n := &secureNode{rig: newRig(t, c), name: fmt.Sprintf("%s-%d", name, i), encrypted: encrypted}
 		nodes = append(nodes, n)
 		own, err := netns.Get()
 		if err == nil {
@@ -233,7 +242,7 @@ func testEncrypted(t *testing.T, c *cluster) {
 				t.Error(err)
 			}
 		})
-		cidr := fmt.Sprintf("10.12.%d.0/24", i)
+		cidr := podCIDRs[i-1]
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}, Spec: corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}}
 		if node, err = c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -252,6 +261,12 @@ func testEncrypted(t *testing.T, c *cluster) {
 		n.start()
 		t.Cleanup(n.kill)
 	}
+	return nodes
+}
+
+// testEncrypted has two Nodes, each with switch and agent, whose Pods talk over a wire on which nobody can read.
+func testEncrypted(t *testing.T, c *cluster) {
+	nodes := newSecureNodes(t, c, "secure", [2]string{"10.12.1.0/24", "10.12.2.0/24"}, true)
 	const secret, port = "nobody on the wire may read this", 8080
 	end := nodes[0].wire(secret)
 	asker, server := nodes[0].pod("client"), nodes[1].pod("server")

@@ -31,7 +31,8 @@ const asAgent = "TOMBOLO_NODE_TEST_AGENT"
 type agentSpec struct {
 	Host, OVSRunDir, Dir string
 	Node                 string // nodeName, if empty
-	Encrypted            string // the interface that tunnels go by, where traffic is encrypted
+	Transport            string // the interface that tunnels go by, where there are others
+	Encrypted            bool   // what goes by it
 }
 
 func runAgent(text string) int {
@@ -44,8 +45,9 @@ func runAgent(text string) int {
 	conf.OVSDatapathType = "netdev"
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if spec.Encrypted != "" {
-		if err := encryptAgent(ctx, &conf, spec.Encrypted); err != nil {
+	conf.TransportInterface = spec.Transport
+	if spec.Encrypted {
+		if err := encryptAgent(ctx, &conf); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

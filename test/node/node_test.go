@@ -495,4 +495,5 @@ func TestNode(t *testing.T) {
 	t.Run("flood", func(t *testing.T) { testFlood(t, c) })
 	t.Run("encrypted", func(t *testing.T) { testEncrypted(t, c) })
 	t.Run("same name", func(t *testing.T) { testSameName(t, c) })
+	t.Run("newcomers", func(t *testing.T) { testNewcomers(t, c) })
 }

@@ -204,18 +204,23 @@ func (w *witness) check(t testing.TB, when string) {
 // try sends to the ports that are forbidden to a role, as fast as it can from the moment there is a way, until ctx ends, and
 // returns how many datagrams went out.
 func try(ctx context.Context, p *pod, role, server string) (sent int, err error) {
+	return tryPorts(ctx, p, role, server, forbidden[role])
+}
+
+// tryPorts is try for given ports.
+func tryPorts(ctx context.Context, p *pod, role, server string, ports []int) (sent int, err error) {
 	err = p.within(func() error {
 		var conns []net.Conn
 		for ctx.Err() == nil {
 			if conns == nil {
-				for _, port := range forbidden[role] {
+				for _, port := range ports {
 					c, err := net.Dial("udp4", fmt.Sprint(server, ":", port))
 					if err != nil {
 						break // no address or no route yet
 					}
 					conns = append(conns, c)
 				}
-				if len(conns) < len(forbidden[role]) {
+				if len(conns) < len(ports) {
 					for _, c := range conns {
 						c.Close()
 					}
@@ -227,8 +232,8 @@ func try(ctx context.Context, p *pod, role, server string) (sent int, err error)
 					sent++
 				}
 				if sent%16 == 0 { // and a connection
-					if err := dial(fmt.Sprint(server, ":", forbidden[role][i]), 2*time.Millisecond); err == nil {
-						return fmt.Errorf("%s, a %s, has connected to port %d", p.name, role, forbidden[role][i])
+					if err := dial(fmt.Sprint(server, ":", ports[i]), 2*time.Millisecond); err == nil {
+						return fmt.Errorf("%s, a %s, has connected to port %d", p.name, role, ports[i])
 					}
 				}
 			}
