@@ -186,6 +186,15 @@ func (t *Tables) WatchPolicies(changed func()) {
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed() })
 	p.locals.Watch(func([]derive.Change[derive.Name, local]) { changed() })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed() })
+	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
+		var c Concern
+		for _, x := range list {
+			c.newcomer(p.in, x.Old, x.New)
+		}
+		if c.Look || len(c.Since) > 0 {
+			changed()
+		}
+	})
 }
 
 // Rechecks finds the connections that have to be judged again among those that a datapath tracks, in the text of
@@ -374,6 +383,10 @@ func (s policySnapshot) recheck(c tracked, found func(Recheck)) {
 				peer, c.ClusterSet = n, n&^remote // of which rules name others than before, if they do
 			} else if peer == 0 || peer == policy.UnknownPod && d == policy.Ingress && s.pods[ends[other]].identity != 0 {
 				peer = s.pods[ends[other]].identity // of a Pod of this Node the sender is known by its port
+			}
+			unknown := d == policy.Ingress && (peer == 0 || peer == policy.UnknownPod)
+			if unknown && s.in.IsNewcomer(ends[other], c.ends[other]) {
+				peer = c.ends[other] // the tunnel's key has named it, and names it in the next packets
 			}
 			if c.ends[d] == pod.identity && c.ends[other] == peer && c.ClusterSet == 0 {
 				continue

@@ -137,6 +137,13 @@ func (t *Tables) WatchConcerns(changed func(Concern)) {
 		}
 		changed(c)
 	})
+	p.in.Newcomers.Watch(func(list []derive.Change[policy.SenderKey, policy.Newcomer]) {
+		var c Concern
+		for _, x := range list {
+			c.newcomer(p.in, x.Old, x.New)
+		}
+		changed(c)
+	})
 	p.unknown.Watch(func([]derive.Change[policy.PodRange, flow.Entries]) { changed(Concern{Look: true}) })
 	p.followed.Watch(func([]derive.Change[remoteNumber, flow.Entries]) { changed(Concern{Look: true}) })
 }

@@ -396,6 +396,7 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		}
 		e.Flows = append(e.Flows, n.fromNode(remote, c.to)...)
 		e.Flows = append(e.Flows, n.throughTunnel(normal, InClusterMAC, remote.Address, 0, flow.IPDst(c.to)))
+		e.Flows = append(e.Flows, n.namingSender(remote, c.to))
 		if at.exportsAll {
 			e.Flows = append(e.Flows, exportPods([]netip.Prefix{c.to}, remote.GatewayIPs)...)
 			e.Flows = append(e.Flows, remote.transitTo(c)...)
@@ -412,6 +413,14 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 		e.Flows = append(e.Flows, n.notToTunnel(end)...)
 	}
 	return e, problems
+}
+
+// namingSender routes packets of Pods of this Node to Pods of another, and has the tunnel's key name the sender. A
+// Gateway leaves the key of packets from other clusters as it is.
+func (n Node) namingSender(r RemoteNode, cidr netip.Prefix) flow.Flow {
+	f := n.throughTunnel(differ, InClusterMAC, r.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
+	f.Actions = append(flow.Do(flow.Move(senderKey, tunnelKey)), f.Actions...)
+	return f
 }
 
 // throughTunnel routes to another tunnel end. By the MAC the far side knows what the packet is.

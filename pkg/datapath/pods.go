@@ -44,6 +44,7 @@ func (n Node) sends(pod Pod, ip netip.Addr, identity podIdentity) flow.Flow {
 	if n.Stretched {
 		actions = append(actions, flow.Load(clusterSetID, uint64(identity.clusterSet)))
 	}
+	actions = append(actions, load(senderKey, identity.key)...)
 	return flow.Flow{
 		Table: Classify, Priority: normal,
 		Match:   flow.All(flow.InPort(pod.Port), flow.EthSrc(pod.MAC), flow.IPSrc(host(ip))),

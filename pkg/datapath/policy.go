@@ -44,6 +44,7 @@ func (n Node) policies() []flow.Flow {
 		{Table: Ingress, Priority: high, Match: flow.All(flow.IP(), flow.CTState("+rel+trk")), Actions: flow.Do(flow.Goto(Commit))},
 		{Table: Ingress, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Commit))},
 	}
+	flows = append(flows, bySenderKey())
 	flows = append(flows, again()...)
 	if n.Stretched {
 		flows = append(flows, stretched()...)
@@ -71,6 +72,7 @@ func (n Node) policies() []flow.Flow {
 type podIdentity struct {
 	number     uint32
 	clusterSet uint32 // its number in the cluster set
+	key        uint32 // that names it to other Nodes
 	egress     bool   // a policy is applied to it for egress
 }
 
@@ -83,7 +85,7 @@ func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdenti
 	attached, _ := derive.Get(r, t.Policy.Attached, port)
 	i := attached.Identity
 	if i == "" {
-		out := podIdentity{clusterSet: policy.UnknownClusterSet}
+		out := podIdentity{clusterSet: policy.UnknownClusterSet, key: t.Policy.SenderKeyAt(r, port)}
 		switch {
 		case t.Policy.MaySelect(r, pod.Namespace):
 			out.number = unknownIdentity
@@ -98,7 +100,7 @@ func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdenti
 	if !ok {
 		clusterSet = policy.UnknownClusterSet
 	}
-	return podIdentity{number, clusterSet, applied.Any(policy.Egress)}
+	return podIdentity{number, clusterSet, t.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
 }
 
 // load is the action that says who sends or receives, none for nobody whom a rule names.
@@ -143,6 +145,7 @@ type policyFlows struct {
 	judged       *derive.Table[policy.Identity, flow.Entries]
 	addresses    *derive.Table[policy.Addr, flow.Entries]
 	unknown      *derive.Table[policy.PodRange, flow.Entries]
+	newcomers    *derive.Table[policy.SenderKey, flow.Entries]
 	clauses      *derive.Table[clause, flow.Entries]
 	verdicts     *derive.Table[policy.RuleKey, flow.Entries]
 	rechecks     *derive.Source[Recheck, bool]
@@ -200,6 +203,7 @@ const (
 	againPrefix   = "again "
 	answersPrefix = "answers "
 	remotePrefix  = "clusterset "
+	arrivalPrefix = "newcomer "
 )
 
 func policyOwner(prefix string, name any) flow.Owner {
@@ -212,7 +216,10 @@ func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner(rangePrefix,
 func clauseOwner(c clause) flow.Owner          { return policyOwner(clausePrefix, c) }
 func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner(rulePrefix, k) }
 func againOwner(c Recheck) flow.Owner          { return policyOwner(againPrefix, c) }
-func remoteOwner(n remoteNumber) flow.Owner    { return policyOwner(remotePrefix, uint32(n)) }
+func newcomerOwner(k policy.SenderKey) flow.Owner {
+	return policyOwner(arrivalPrefix, fmt.Sprint(k.Key, " ", k.Node))
+}
+func remoteOwner(n remoteNumber) flow.Owner { return policyOwner(remotePrefix, uint32(n)) }
 
 func (p *policyFlows) entries(owner string) (e flow.Entries) {
 	prefix, name, _ := strings.Cut(owner, " ")
@@ -238,6 +245,11 @@ func (p *policyFlows) entries(owner string) (e flow.Entries) {
 			f, _ := p.answers.Get(subject{uint32(n), policy.Egress})
 			e = f.entries
 		}
+	case arrivalPrefix:
+		key, node, _ := strings.Cut(name, " ")
+		if n, err := strconv.ParseUint(key, 10, 32); err == nil {
+			e, _ = p.newcomers.Get(policy.SenderKey{Node: node, Key: uint32(n)})
+		}
 	case remotePrefix:
 		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
 			e, _ = p.followed.Get(remoteNumber(n))
@@ -255,6 +267,7 @@ func (p *policyFlows) watch(changed func(flow.Owner)) {
 	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
 	watch(p.answers, func(s subject) { changed(answersOwner(s)) })
 	watch(p.followed, func(n remoteNumber) { changed(remoteOwner(n)) })
+	watch(p.newcomers, func(k policy.SenderKey) { changed(newcomerOwner(k)) })
 }
 
 func (p *policyFlows) owners(out *[]flow.Owner) {
@@ -266,6 +279,7 @@ func (p *policyFlows) owners(out *[]flow.Owner) {
 	owners(out, p.again, againOwner)
 	owners(out, p.answers, answersOwner)
 	owners(out, p.followed, remoteOwner)
+	owners(out, p.newcomers, newcomerOwner)
 }
 
 // direction is where connections in one direction are judged.

@@ -88,6 +88,7 @@ var (
 	committed    = flow.Reg(0).Bits(7, 1)  // its connection is known, and it is judged
 	untranslated = flow.Reg(0).Bits(11, 1) // between Pods of two clusters, and no Gateway translates it
 	forwarded    = flow.Reg(0).Bits(12, 1) // the host has forwarded it, and given it its own address
+	named        = flow.Reg(0).Bits(13, 1) // the tunnel's key has named the sender
 	outPort      = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
 	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
@@ -117,6 +118,10 @@ var (
 	affinityGroup = flow.Reg(8).Bits(0, 32)
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
+
+	// The Pod of this Node that sends (policy.SenderKeyOf): it becomes the tunnel's key on the way to another Node. Like
+	// clusterSetID it cannot be there from the start.
+	senderKey = flow.Reg(11).Bits(0, 24)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
@@ -220,6 +225,7 @@ var bitFields = []bitField{
 	{"byBaseline", byBaseline, "rules of baseline tiers are applied to that Pod", nil},
 	{"untranslated", untranslated, "it is between Pods of two clusters, and no Gateway translates it", []string{"1 yes"}},
 	{"forwarded", forwarded, "the host has forwarded it, and given it the address of its gateway port", []string{"1 yes"}},
+	{"named", named, "the key of another Node's tunnel has named the Pod that sends", []string{"1 yes"}},
 	{"outPort", outPort, "the port it will leave by", nil},
 	{"sender", sender, "identity of the Pod that sends", []string{"16777214 an unknown Pod of this cluster, where a rule denies these", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set", "33554431 in another cluster, which has no number yet"}},
 	{"receiver", receiver, "identity of the Pod that receives", []string{"16777214 as sender", "16777215 not known yet", "16777216 + n in another cluster, of number n in the cluster set"}},
@@ -230,6 +236,10 @@ var bitFields = []bitField{
 	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
 	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity", []string{"0 none yet"}},
 	{"affinitySalt", affinitySalt, "the client's port, which a choice depends on beside its address, with session affinity", []string{"0 it comes from another cluster"}},
+	{
+		"senderKey", senderKey, "the Pod of this Node that sends, by its UID; the tunnel's key on the way to other Nodes",
+		[]string{"0 no Pod, or one that is not known"},
+	},
 	{"markSource", markSource, "source of the connection's first packet", []string{"as source"}},
 	{"markService", markService, "the connection goes to a Service", nil},
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},

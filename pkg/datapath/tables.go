@@ -119,6 +119,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	if in.Policy != nil {
 		t.policies = newPolicyFlows(e, in.Policy, in.Frontends, t.rate, t.ruleKey, in.Resolvers)
 		t.policies.locals = derive.NewTable(e, "local-pods", t.localOf, derive.KeysOf(in.Pods))
+		t.policies.newcomers = derive.NewTable(e, "newcomer-flows", t.newcomerFlows, derive.KeysOf(in.Policy.Newcomers))
 	}
 	return t
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -44,6 +45,7 @@ type sources struct {
 	exported  *derive.Source[derive.Object, bool]
 	resolvers *derive.Source[derive.Name, []netip.Prefix]
 	policy    *policy.Tables
+	uids      *derive.Source[derive.Name, types.UID] // that were recorded, by port
 
 	held map[flow.Owner]flow.Entries // what Watch has said to be wanted
 }
@@ -62,8 +64,9 @@ func newSources(s State) *sources {
 		slices:    derive.NewSource[derive.Object, service.SliceFacts](e, "endpointslices"),
 		exported:  derive.NewSource[derive.Object, bool](e, "exported"),
 		resolvers: derive.NewSource[derive.Name, []netip.Prefix](e, "resolvers"),
-		policy:    policy.NewTables(e, s.Node.Name, attachments(e, pods)),
+		uids:      derive.NewSource[derive.Name, types.UID](e, "uids"),
 	}
+	c.policy = policy.NewTables(e, s.Node.Name, attachments(e, pods, c.uids))
 	if s.Node.Stretched {
 		c.policy.Stretched()
 	}
@@ -81,17 +84,23 @@ func newSources(s State) *sources {
 	})
 	c.fill()
 	c.resolvers.Set(Self, []netip.Prefix{rangeOf("10.11.0.2/32")})
-	for _, s := range []interface{ Loaded() }{c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.ways, c.exported, c.resolvers, c.policy} {
+	for _, s := range []interface{ Loaded() }{
+		c.node, c.pods, c.remotes, c.frontends, c.slices, c.peering, c.ways, c.exported, c.resolvers, c.policy, c.uids,
+	} {
 		s.Loaded()
 	}
 	return c
 }
 
-// attachments are those of Pods: their status tells whose they are.
-func attachments(e *derive.Engine, pods *derive.Source[derive.Name, Pod]) policy.Attachments {
+// attachments are those of Pods: their status tells whose they are, unless their UID was recorded.
+func attachments(
+	e *derive.Engine, pods *derive.Source[derive.Name, Pod], uids *derive.Source[derive.Name, types.UID],
+) policy.Attachments {
 	return derive.NewTable(e, "attachments", func(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
 		pod, _ := derive.Get(r, pods, port)
-		return policy.Attachment{Pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, Sandbox: string(port), IPs: pod.IPs}, nil
+		uid, _ := derive.Get(r, uids, port)
+		name := derive.Object{Namespace: pod.Namespace, Name: pod.Name}
+		return policy.Attachment{Pod: name, UID: uid, Sandbox: string(port), IPs: pod.IPs}, nil
 	}, derive.KeysOf(pods))
 }
 

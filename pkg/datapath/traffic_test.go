@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
+	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
@@ -232,7 +235,39 @@ func TestTunnelTypes(t *testing.T) {
 		} {
 			t.Run(tunnelType+"/"+r.name, r.check)
 		}
+		t.Run(tunnelType+"/newcomers", func(t *testing.T) { newcomersBetween(t, one, two, tunnelType == "geneve") })
 	}
+}
+
+// newcomersBetween has the tunnel's key name senders, where a rule denies by label: the Pods of the second Node have no
+// known addresses. Afterwards the Nodes have the same flows as earlier.
+func newcomersBetween(t *testing.T, one, two *realNode, denied bool) {
+	a := newArrival(t)
+	sides := []*packetNode{{realNode: one, sources: a.server}, {realNode: two, sources: a.sender}}
+	sync := func() {
+		for _, n := range sides {
+			n.sync(t)
+		}
+	}
+	a.server.judge(policy.Ingress, denyX)
+	for i, labels := range []string{"app=a", "zone=x"} {
+		f := policy.PodFacts{Labels: labels, Node: "node-2", UID: newcomerUID + types.UID(labels)}
+		a.sender.uids.Set(derive.Name(a.sender.Pods[i].Interface), f.UID)
+		a.sender.sees(a.sender.Pods[i].Name, &f)
+		a.server.sees("newcomer-"+labels, &f)
+	}
+	sync()
+	request{"", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
+	if denied { // it takes a while not to be answered
+		if answer, err := two.pods[1].ask("tcp", "10.11.0.2:8080"); err == nil {
+			t.Errorf("a new Pod that a rule denies has the answer %q", answer)
+		}
+	}
+	for _, c := range []*sources{a.sender, a.server} {
+		c.policy.Pods.Replace(nil)
+		c.policy.Policies[policy.ClusterNetworkPolicy].Replace(nil)
+	}
+	sync()
 }
 
 // TestTunnelSource gives a Node a second address, which its routes prefer. The other Node takes

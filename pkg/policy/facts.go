@@ -25,6 +25,7 @@ type PodFacts struct {
 	Account string // its ServiceAccount
 	Node    string
 	UID     types.UID    // as the runtime knows it: that of a static Pod is not its mirror's
+	Mirror  bool         // an annotation has the UID
 	Created int64        // seconds since 1970
 	IPs     []netip.Addr // that its status claims, of both families, sorted; see Tables.AddressesOf
 	Ports   []NamedPort  // of its containers and sidecars, sorted, each name once for a protocol
@@ -55,6 +56,7 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	f := PodFacts{
 		Labels: unique.Make(boundedLabels(p.Labels)).Value(), Account: unique.Make(p.Spec.ServiceAccountName).Value(),
 		Node: unique.Make(p.Spec.NodeName).Value(), UID: uidOf(p),
+		Mirror: p.Annotations[corev1.MirrorPodAnnotationKey] != "",
 	}
 	if !p.CreationTimestamp.IsZero() {
 		f.Created = p.CreationTimestamp.Unix()

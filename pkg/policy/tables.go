@@ -142,6 +142,8 @@ type Tables struct {
 	Addresses *derive.Table[Addr, Holder]
 	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown Pod's.
 	PodRanges *derive.Table[PodRange, RangeOfPods]
+	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
+	Newcomers *derive.Table[SenderKey, Newcomer]
 	// LocalVersions are the Versions of the policies that apply to Pods of this Node.
 	LocalVersions *derive.Table[Key, Version]
 
@@ -182,6 +184,11 @@ type Tables struct {
 	named     *derive.Index[Identity, Selector, []Identity]
 
 	denying *derive.Table[Direction, bool] // directions in which a rule denies unknown Pods
+
+	arriving    *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of other Nodes without an address
+	ownKeys     *derive.Index[SenderKey, derive.Object, PodFacts] // Pods of this Node
+	newcomersOf *derive.Index[numberOn, SenderKey, Newcomer]
+	asking      *derive.Table[Direction, bool] // directions in which a rule asks for labels
 
 	addressesOf *derive.Table[derive.Name, []netip.Addr] // by pattern
 
@@ -355,6 +362,7 @@ func (t *Tables) policies(e *derive.Engine) {
 		return out
 	})
 	t.unknownPods(e)
+	t.newcomers(e)
 	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, keys)
 	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.drafts))
 	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })

@@ -1,0 +1,76 @@
+package datapath
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// A new Pod of another Node sends before its kubelet has reported the address. Its Node names it in the tunnel's key
+// (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads
+// the number of the Pod's identity, as the flow of a Pod of this Node does. Table IngressPeer leaves that number,
+// whichever Pod is known at the address. A key without a flow changes nothing: the address decides, and is an
+// unknown Pod's where no Pod is known at it.
+
+// bySenderKey keeps table IngressPeer from asking for the address of a sender that the key has named.
+func bySenderKey() flow.Flow {
+	return flow.Flow{
+		Table: IngressPeer, Priority: high, Match: flow.All(named.Is(1)), Actions: flow.Do(flow.Goto(IngressAdmin)),
+	}
+}
+
+// newcomerFlows load the identity of a sender that the key of a Node's tunnel names.
+func (t *Tables) newcomerFlows(k policy.SenderKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
+	who, _ := derive.Get(r, t.Policy.Newcomers, k)
+	remote, ok := derive.Get(r, t.RemoteNodes, derive.Name(k.Node))
+	n := t.self(r)
+	if who.Number == 0 || !ok || n.TunnelPort == 0 {
+		return e, nil
+	}
+	object := problem.Object{Kind: "Node", Name: remote.Name}
+	for _, c := range remote.claims() {
+		if t.refused(r, remoteNode(derive.Name(remote.Name)), object, []claim{c}) == nil { // nodeFlows reports it
+			e.Flows = append(e.Flows, n.fromNewcomer(remote, c.to, k.Key, who.Number)...)
+		}
+	}
+	return e, nil
+}
+
+// fromNewcomer is fromNode for packets with a key.
+func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32) []flow.Flow {
+	var flows []flow.Flow
+	for _, from := range r.sources() {
+		match := []flow.Cond{flow.EthDst(InClusterMAC), flow.IPSrc(cidr), tunnelKey.Is(uint64(key))}
+		for _, f := range n.acceptTunnel(host(from), differ, fromTunnel, match...) {
+			f.Actions = append(append(load(sender, number), flow.Load(named, 1)), f.Actions...)
+			flows = append(flows, f)
+		}
+	}
+	return flows
+}
+
+// newcomer notes that a key names another Pod, or the same one with another identity, or no Pod any more. It is called
+// between two passes.
+func (c *Concern) newcomer(in *policy.Tables, old, now policy.Newcomer) {
+	if old.Number == 0 || old == now {
+		return
+	}
+	known := in.AddressesOfNewcomer(old)
+	if len(known) == 0 { // it is gone, or has other labels, and its address is not known
+		c.Look = true
+		return
+	}
+	for _, ip := range known {
+		h, _ := in.Addresses.Get(policy.Addr{Addr: ip})
+		number := uint32(0)
+		if h.Asked[policy.Ingress] {
+			number = h.Number
+		}
+		if number != old.Number {
+			c.identityOf(policy.Egress, policy.Addr{Addr: ip}, old.Number, number)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"cmp"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+)
+
+// A newcomer is a Pod of another Node whose status has no address yet. Its Node names the sender of a packet in the
+// tunnel's key: by a number made from the Pod's UID, which the API server has chosen. So a packet of a newcomer is
+// judged by the labels that this Node has for the Pod, as it will be once its address is known. The number names one
+// Pod and no set of labels: a tenant has no influence on it. (A mirror Pod has the UID of its static Pod in an
+// annotation, so it has no number.) The number counts
+//
+//   - in packets of the Pod's Node, with addresses of that Node,
+//   - while one newcomer of the Node has the number: where two have it, it names neither.
+//
+// In all other cases the address decides: it is an unknown Pod's, where no Pod is known at it.
+
+// SenderKeyOf returns the number that a tunnel's key names a Pod by, from 1 to 1<<24-1; 0 without a UID.
+func SenderKeyOf(uid types.UID) uint32 {
+	if uid == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(uid)) // it returns no error
+	sum := h.Sum64()
+	return max(1, uint32(sum^sum>>24^sum>>48)&(1<<24-1))
+}
+
+// SenderKey is such a number, of Pods of a Node.
+type SenderKey struct {
+	Node string
+	Key  uint32
+}
+
+// Compare makes it the key of a table.
+func (k SenderKey) Compare(o SenderKey) int {
+	return cmp.Or(cmp.Compare(k.Node, o.Node), cmp.Compare(k.Key, o.Key))
+}
+
+// Newcomer is the Pod that a key names, where any ingress rule asks for labels; else the zero value.
+type Newcomer struct {
+	Pod    derive.Object
+	Number uint32 // of its identity
+}
+
+// numberOn is the number of an identity of newcomers of a Node.
+type numberOn struct {
+	node   string
+	number uint32
+}
+
+// Compare makes it the key of an index.
+func (n numberOn) Compare(o numberOn) int {
+	return cmp.Or(cmp.Compare(n.node, o.node), cmp.Compare(n.number, o.number))
+}
+
+// newcomers adds the tables that are about keys of tunnels between Nodes.
+func (t *Tables) newcomers(e *derive.Engine) {
+	t.arriving = derive.NewIndex(t.Pods, "sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
+		if f.UID == "" || f.Mirror || f.Node == "" || f.Node == t.node || len(f.IPs) > 0 {
+			return nil
+		}
+		return []SenderKey{{f.Node, SenderKeyOf(f.UID)}}
+	})
+	t.ownKeys = derive.NewIndex(t.Pods, "own-sender-key", func(_ derive.Object, f PodFacts) []SenderKey {
+		if f.UID == "" || f.Mirror || f.Node != t.node {
+			return nil
+		}
+		return []SenderKey{{f.Node, SenderKeyOf(f.UID)}}
+	})
+	asked := func(Direction, *derive.Reader) (bool, []problem.Problem) { return true, nil }
+	t.asking = derive.NewTable(e, "asking-directions", asked,
+		derive.KeysOfIndex(derive.NewIndex(t.resolved, "asking", func(k RuleKey, f ruleFacts) []Direction {
+			if len(f.Peers) == 0 {
+				return nil
+			}
+			return []Direction{k.Direction}
+		})))
+	t.Newcomers = derive.NewTable(e, "newcomers", t.newcomer, derive.KeysOfIndex(t.arriving))
+	t.newcomersOf = derive.NewIndex(t.Newcomers, "number", func(k SenderKey, n Newcomer) []numberOn {
+		if n.Number == 0 {
+			return nil
+		}
+		return []numberOn{{k.Node, n.Number}}
+	})
+}
+
+func (t *Tables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []problem.Problem) {
+	pods := derive.List(r, t.arriving, k)
+	if len(pods) != 1 {
+		return Newcomer{}, nil
+	}
+	identity, _ := derive.Get(r, t.Identities, pods[0].Key)
+	if identity == "" {
+		return Newcomer{}, nil
+	}
+	if asked, _ := derive.Get(r, t.asking, Ingress); !asked {
+		return Newcomer{}, nil
+	}
+	number, _ := derive.Get(r, t.Numbers, identity)
+	if number == 0 {
+		return Newcomer{}, nil
+	}
+	return Newcomer{pods[0].Key, number}, nil
+}
+
+// SenderKeyAt returns what this Node writes into the key of a tunnel for packets of the Pod at a port: 0 while the API
+// server has no Pod that is the port's, for a static Pod, and where two Pods of this Node have one key.
+func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
+	attached, _ := derive.Get(r, t.Attached, port)
+	key := SenderKeyOf(attached.UID)
+	if !attached.Known || len(derive.List(r, t.ownKeys, SenderKey{t.node, key})) != 1 {
+		return 0
+	}
+	return key
+}
+
+// IsNewcomer returns whether the sender at an address may have a number: no Pod is known at it, and a newcomer of the
+// address's Node has the number. It is called between two passes (derive.Engine.Do).
+func (t *Tables) IsNewcomer(a netip.Addr, number uint32) bool {
+	if number == 0 || !t.IsUnknownPod(a) {
+		return false
+	}
+	return len(t.newcomersOf.Keys(numberOn{t.NodeAt(a), number})) > 0
+}
+
+// AddressesOfNewcomer returns the addresses of a Pod that was a newcomer, nil while it has no address or is gone. It
+// is called between two passes (derive.Engine.Do).
+func (t *Tables) AddressesOfNewcomer(n Newcomer) []netip.Addr {
+	f, _ := t.Pods.Get(n.Pod)
+	return slices.Clone(f.IPs)
+}
