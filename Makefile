@@ -68,7 +68,7 @@ NODES := ./test/node ./test/demo ./test/lab
 ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
 
 test-code: # all that needs no lab, at a low priority beside labs; the race detector watches what runs in several goroutines (build/raced)
-	nice -n 10 go test -p 2 -count=1 -timeout 30m $$(build/raced --others ./test/e2e $(NODES) $(ALONE))
+	nice -n 10 go test -p 2 -parallel 4 -count=1 -timeout 30m $$(build/raced --others ./test/e2e $(NODES) $(ALONE))
 	nice -n 10 go vet $$(build/raced) # not with -race: what they import has been vetted without it already
 	CGO_ENABLED=1 nice -n 10 go test -race -vet=off -p 1 -parallel 4 -count=1 -timeout 60m $$(build/raced)
 
