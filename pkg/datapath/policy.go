@@ -136,6 +136,7 @@ type policyFlows struct {
 	vips         *derive.Index[policy.Addr, derive.Object, []service.Frontend]
 	members      *derive.Index[clause, policy.RuleKey, member]
 	membersOf    *derive.Table[policy.RuleKey, member]
+	outlines     *derive.Table[policy.RuleKey, policy.Rule] // Rules without their lists of peers and ports
 	strict       *derive.Index[subject, policy.RuleKey, policy.Rule]
 	isolated     *derive.Index[subject, policy.Identity, isolation]
 	stretched    *derive.Index[subject, policy.RuleKey, policy.Rule] // rules about Pods of other clusters
@@ -164,19 +165,23 @@ func newPolicyFlows(
 ) *policyFlows {
 	p := &policyFlows{in: in, frontends: frontends, rate: rate, ruleKey: ruleKey, servers: resolvers}
 	p.vips = derive.NewIndex(frontends, "vip", vipsOf)
-	p.strict = derive.NewIndex(in.Rules, "strict", strictFor)
+	p.outlines = derive.NewTable(e, "rule-outlines", p.outline, derive.KeysOf(in.Rules))
+	p.strict = derive.NewIndex(p.outlines, "strict", strictFor)
 	p.stretched = derive.NewIndex(in.Rules, "stretched", stretchedOver)
 	p.ported = derive.NewIndex(in.Rules, "ported", needingPorts)
 	complete := derive.KeysOfIndex(derive.NewIndex(in.Rules, "conjunction", func(k policy.RuleKey, r policy.Rule) []policy.RuleKey {
-		if len(parts(k, r)) == 0 {
+		if !whole(r) {
 			return nil
 		}
 		return []policy.RuleKey{k}
 	}))
 	p.conjunctions = derive.NewNumbers(e, "conjunctions", 1, 1<<31, complete)
 	p.isolated = derive.NewIndex(derive.NewTable(e, "isolated", p.isolation, derive.KeysOf(in.Applied)), "subject", isolatedIn)
-	p.membersOf = derive.NewTable(e, "members", p.member, complete)
-	p.members = derive.NewIndex(p.membersOf, "clause", func(_ policy.RuleKey, m member) []clause { return m.clauses })
+	p.membersOf = derive.NewTable(e, "members", p.member, complete).EqualBy(func(a, b member) bool {
+		return a.same(b) && slices.Equal(a.clauses, b.clauses)
+	})
+	clausesOf := func(_ policy.RuleKey, m member) []clause { return m.clauses }
+	p.members = derive.NewIndex(p.membersOf, "clause", clausesOf).SameBy(member.same)
 	p.numbers = derive.NewTable(e, "rule-numbers", p.number, complete)
 	p.defaults = derive.NewTable(e, "default-numbers", p.defaultNumbers, derive.KeysOf(in.Applied))
 	p.judged = derive.NewTable(e, "judged", p.judgedFlows, derive.KeysOf(in.Applied))
@@ -384,6 +389,20 @@ type member struct {
 	clauses          []clause
 }
 
+// same reports whether two members have the same flows of the clauses that both are in.
+func (m member) same(o member) bool {
+	return m.id == o.id && m.anyPeer == o.anyPeer && m.anyPort == o.anyPort
+}
+
+// outline is a rule without its peers and ports: what is made of it alone does not change when Pods come and go.
+func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
+	rule, _ := derive.Get(r, p.in.Rules, k)
+	return policy.Rule{
+		Rank: rule.Rank, Meaning: rule.Meaning, Keep: rule.Keep, Applied: rule.Applied,
+		Log: rule.Log, Name: rule.Name, LogLabel: rule.LogLabel,
+	}, nil
+}
+
 // member is none for a rule without a number; the table of numbers reports it.
 func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
@@ -427,7 +446,7 @@ func (p *policyFlows) priority(r *derive.Reader, rank policy.Rank) (uint16, bool
 
 // verdictFlows do what a rule says with what its conjunction matches.
 func (p *policyFlows) verdictFlows(k policy.RuleKey, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
-	rule, _ := derive.Get(r, p.in.Rules, k)
+	rule, _ := derive.Get(r, p.outlines, k)
 	id, ok1 := derive.Get(r, p.conjunctions, k)
 	priority, ok2 := p.priority(r, rule.Rank)
 	if !ok1 || !ok2 {

@@ -221,8 +221,21 @@ func message(n int16) (value, mask uint16) {
 	return uint16(n) & 0xff, 0xff
 }
 
-// parts are the clauses of a rule by part, none where one of its parts has none: then it matches nothing.
+// whole reports whether no part of a rule is empty: else the rule matches nothing.
+func whole(rule policy.Rule) bool {
+	peers := rule.AnyPeer || len(rule.Peers)+len(rule.ClusterSet)+len(rule.Services)+len(rule.Names) > 0 ||
+		slices.ContainsFunc(rule.Blocks, func(p netip.Prefix) bool { return p.Addr().Is4() }) ||
+		slices.ContainsFunc(rule.Asked, netip.Addr.Is4)
+	ports := rule.AnyPort || len(rule.Ports)+len(rule.ICMP)+len(rule.IGMP)+len(rule.UnknownPorts) > 0 ||
+		slices.ContainsFunc(rule.Targets, func(t policy.Target) bool { return slices.ContainsFunc(t.IPs, netip.Addr.Is4) })
+	return len(rule.Applied) > 0 && peers && ports
+}
+
+// parts are the clauses of a rule by part, none of a rule that is not whole.
 func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
+	if !whole(rule) {
+		return nil
+	}
 	var applied, peers, ports []clause
 	of := func(kind clauseKind) clause { return clause{rank: rule.Rank, direction: k.Direction, kind: kind} }
 	for _, n := range rule.Applied {
@@ -299,9 +312,8 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 		c.ports, c.identity = portMask{protocol: protocol}, policy.UnknownPod
 		ports = append(ports, c)
 	}
-	if len(applied) == 0 || !rule.AnyPeer && len(peers) == 0 && len(rule.Names) == 0 || !rule.AnyPort && len(ports) == 0 {
-		return nil
-	}
+	slices.SortFunc(ports, clause.Compare)
+	ports = slices.Compact(ports) // ranges that overlap
 	out := [][]clause{applied}
 	if !rule.AnyPeer {
 		out = append(out, peers)

@@ -126,7 +126,7 @@ func isolatedIn(_ policy.Identity, i isolation) (out []subject) {
 
 // number is that of a rule that lets connections through, none of others. What the last stage passes on is let through.
 func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
-	rule, _ := derive.Get(r, p.in.Rules, k)
+	rule, _ := derive.Get(r, p.outlines, k)
 	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {
 		return 0, nil
 	}

@@ -14,6 +14,25 @@ type Index[I Key[I], K Key[K], V any] struct {
 	m     map[I]members[K]
 	byKey map[I]*readers
 	feeds []func(I)
+	same  func(a, b V) bool // nil: any change of a row counts
+}
+
+// SameBy has readers of the index not evaluated again when a row changes and f returns true, under keys that the row
+// stays under. It returns the index. It is for rows that are under many keys. No row may name a key twice.
+func (x *Index[I, K, V]) SameBy(f func(a, b V) bool) *Index[I, K, V] {
+	x.same = f
+	return x
+}
+
+// differing are the parts of two lists that are not equal at their beginnings and ends.
+func differing[I comparable](a, b []I) ([]I, []I) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 // NewIndex adds an index to a table. under must depend on the row alone.
@@ -40,6 +59,15 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 	}
 	if !absent(now) {
 		after = x.under(k, now)
+	}
+	if x.same != nil && len(before) > 0 && len(after) > 0 && x.same(old, now) {
+		before, after = differing(before, after)
+	}
+	if slices.Equal(before, after) { // the row stays where it is
+		for _, i := range after {
+			x.byKey[i].mark()
+		}
+		return
 	}
 	var few [8]I
 	had := few[:0] // of the keys that this change touches, those that had rows

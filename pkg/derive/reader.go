@@ -112,6 +112,20 @@ func All[K Key[K], V any](r *Reader, from Readable[K, V]) []Row[K, V] {
 	return sortedRows(t.m)
 }
 
+// Count returns how many rows an index has under a key, without looking at them.
+func Count[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) int {
+	r.before(from.of.name, from.of.place)
+	r.note(from.readersOf(under))
+	switch m, any := from.m[under]; {
+	case !any:
+		return 0
+	case m.more == nil:
+		return 1
+	default:
+		return len(m.more.keys)
+	}
+}
+
 // List returns the rows that an index has under a key, ordered by their own keys.
 func List[I Key[I], K Key[K], V any](r *Reader, from *Index[I, K, V], under I) []Row[K, V] {
 	t := from.of

@@ -29,7 +29,8 @@ type Bounds struct {
 	// Namespace is the cost of the policies of one Namespace that apply to Pods of a Node, and Rules how many rules they
 	// have in one direction.
 	Namespace, Rules int
-	// Members are the label sets and addresses that rules of one Namespace select on a Node as peers and named ports.
+	// Members are the label sets that peers of rules of one Namespace are compared with on a Node, and the Pods with
+	// ports of the names that they ask for.
 	Members int
 	// Clause is how many rules share a flow.
 	Clause int
@@ -37,7 +38,7 @@ type Bounds struct {
 
 // DefaultBounds are those of agents. Open vSwitch 3.1 takes 4,087 conjunctions in a flow: beyond Clause there is room for
 // rules that were widened, at most one for each Pod of the Node.
-var DefaultBounds = Bounds{Policy: 8192, Wide: 65536, Namespace: 32768, Rules: 1024, Members: 131072, Clause: 3000}
+var DefaultBounds = Bounds{Policy: 8192, Wide: 65536, Namespace: 16384, Rules: 1024, Members: 65536, Clause: 3000}
 
 const (
 	// tooCostly is more than any bound.
@@ -326,13 +327,76 @@ type size struct {
 	widened   bool
 }
 
+// sizeOf counts what a rule has to look at, without looking at it: a rule beyond the bound must cost nothing.
 func (t *Tables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
-	rule, _ := derive.Get(r, t.drafts, k)
 	f, _ := derive.Get(r, t.resolved, k)
-	out := size{known: true, rank: rule.Rank, direction: k.Direction, widened: f.Over}
-	out.members = len(rule.Peers) + len(rule.ClusterSet)
-	for _, target := range rule.Targets {
-		out.members += len(target.IPs)
+	out := size{known: true, rank: f.Rank, direction: k.Direction, widened: f.Over}
+	for _, s := range f.Peers {
+		c, _ := derive.Get(r, t.candidates, s)
+		out.members += c.own
+	}
+	for _, s := range f.ClusterSet {
+		c, _ := derive.Get(r, t.candidates, s)
+		out.members += c.remote
+	}
+	for _, name := range f.Named {
+		if k.Direction == Egress {
+			out.members += derive.Count(r, t.byPort, name)
+		} else {
+			out.members += derive.Count(r, t.byPortHere, name)
+		}
+	}
+	return out, nil
+}
+
+// candidates are how many label sets a Selector is compared with: of Pods of this cluster, and of others.
+type candidates struct{ own, remote int }
+
+// manyNamespaces is from how many Namespaces on the candidates of all are counted together.
+const manyNamespaces = 64
+
+func (t *Tables) candidatesOf(s Selector, r *derive.Reader) (out candidates, _ []problem.Problem) {
+	p, err := t.parse(s)
+	if err != nil {
+		return out, nil // the table that selects reports it
+	}
+	in := []string{s.Namespace}
+	if s.Namespaces != "" {
+		if in, _ = derive.Get(r, t.inNamespaces, derive.Name(s.Namespaces)); len(in) > manyNamespaces {
+			in = []string{""}
+		}
+	}
+	for _, namespace := range in {
+		for _, l := range p.narrowest(namespace) {
+			out.own += derive.Count(r, t.byLabel, l)
+		}
+	}
+	for _, l := range p.narrowest(s.Namespace) {
+		out.remote += derive.Count(r, t.byRemoteLabel, l)
+	}
+	return out, nil
+}
+
+// stands is a rule without what is beyond the bound of members: it denies everything, if anything, and only from those
+// identities that the cut names.
+func (t *Tables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
+	f, ok := derive.Get(r, t.resolved, k)
+	if !ok || k.Policy.Namespace == "" {
+		return f, nil
+	}
+	cuts, _ := derive.Get(r, t.shares, derive.Name(k.Policy.Namespace))
+	i, found := slices.BinarySearchFunc(cuts, k, func(c cut, k RuleKey) int { return c.rule.Compare(k) })
+	switch {
+	case !found:
+		return f, nil
+	case len(cuts[i].applied) == 0:
+		return ruleFacts{}, nil
+	}
+	out := ruleFacts{Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Only: cuts[i].applied}
+	out.RuleFacts = RuleFacts{Action: f.RuleFacts.Action, Over: true, AppliedTo: f.AppliedTo, AnyPeer: true, AnyPort: true}
+	out.Log, out.Name, out.LogLabel = f.Log, f.Name, f.LogLabel
+	if out.RuleFacts.Action == Pass {
+		out.RuleFacts.Action, out.Rank.Action = Drop, Drop
 	}
 	return out, nil
 }
@@ -425,13 +489,13 @@ func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []proble
 			sum += row.Value.members
 			continue
 		}
-		draft, _ := derive.Get(r, t.drafts, row.Key)
-		c.cut(row.Key, draft)
+		f, _ := derive.Get(r, t.resolved, row.Key)
+		c.cut(row.Key, Rule{Rank: f.Rank, Applied: t.numbersOf(r, t.appliedIdentities(row.Key, f, r))})
 		if over {
 			c.report(row.Key)
 		}
 	}
-	return c.done(fmt.Sprintf("rules of the Namespace may select %d label sets and addresses together on one Node", t.bounds.Members))
+	return c.done(fmt.Sprintf("rules of the Namespace may look at %d label sets and Pods together on one Node", t.bounds.Members))
 }
 
 // crowding finds the rules that share a flow with too many others. Namespaces that have most of them give way: each has
@@ -586,15 +650,9 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (Rule, []problem.Problem) {
 		return Rule{}, nil
 	}
 	at, _ := derive.Get(r, t.sizes, k)
-	var shares []cut
-	if k.Policy.Namespace != "" {
-		shares, _ = derive.Get(r, t.shares, derive.Name(k.Policy.Namespace))
-	}
-	crowded, _ := derive.Get(r, t.crowded, at.crowd())
-	for _, cuts := range [...][]cut{shares, crowded} {
-		if i, found := slices.BinarySearchFunc(cuts, k, func(c cut, k RuleKey) int { return c.rule.Compare(k) }); found {
-			rule = rule.cut(cuts[i].applied)
-		}
+	cuts, _ := derive.Get(r, t.crowded, at.crowd())
+	if i, found := slices.BinarySearchFunc(cuts, k, func(c cut, k RuleKey) int { return c.rule.Compare(k) }); found {
+		rule = rule.cut(cuts[i].applied)
 	}
 	return rule, nil
 }

@@ -48,6 +48,15 @@ func (p portName) Compare(o portName) int {
 	return cmp.Or(cmp.Compare(p.Name, o.Name), cmp.Compare(p.Protocol, o.Protocol))
 }
 
+// portNames are the names of its ports, sorted.
+func (f PodFacts) portNames() []portName {
+	var out []portName
+	for _, p := range f.Ports {
+		out = append(out, p.portName)
+	}
+	return slices.Compact(out)
+}
+
 // PodFactsOf parses a Pod. Addresses that are none are left out: the kubelet, not the user, writes them.
 func PodFactsOf(p *corev1.Pod) PodFacts {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {

@@ -124,7 +124,7 @@ func TestCost(t *testing.T) {
 		{"a Pod elsewhere that a rule names", func() { pod(names[5], "client-2", "client", "node-3", "10.20.0.1") }, 2},
 		{"a Pod elsewhere that no rule names", func() { pod(names[5], "other-2", "other", "node-3", "10.20.0.2") }, 2},
 		{"a Pod with new labels", func() { pod(names[5], "new", "new", "node-3", "10.20.0.3") }, 4},
-		{"a policy", func() { policy(names[5], "q") }, 12},
+		{"a policy", func() { policy(names[5], "q") }, 13},
 		{"a policy where no Pod is here", func() { policy("elsewhere", "q") }, 0},
 	} {
 		row.change()

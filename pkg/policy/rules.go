@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -57,6 +58,27 @@ type ruleFacts struct {
 	Services []derive.Object
 	Meaning  uint64
 	Keep     bool // of known connections
+	// Only are the numbers of identities that a rule beyond a bound is applied to; all where it is nil.
+	Only []uint32
+}
+
+// sameFacts compares ruleFacts; reflection is slow for their long lists.
+func sameFacts(a, b ruleFacts) bool {
+	if !slices.Equal(a.Blocks, b.Blocks) {
+		return false
+	}
+	a.Blocks, b.Blocks = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// sameRule compares Rules; reflection is slow for their long lists.
+func sameRule(a, b Rule) bool {
+	if !slices.Equal(a.Peers, b.Peers) || !slices.Equal(a.ClusterSet, b.ClusterSet) || !slices.Equal(a.Blocks, b.Blocks) {
+		return false
+	}
+	a.Peers, a.ClusterSet, a.Blocks = nil, nil, nil
+	b.Peers, b.ClusterSet, b.Blocks = nil, nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // meaning is a hash of what a rule selects and does.
@@ -219,30 +241,30 @@ func (f Facts) rank(index int, a Action) Rank {
 
 // draft is a rule as it would be if it were alone.
 func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Problem) {
-	f, ok := derive.Get(r, t.resolved, k)
+	f, ok := derive.Get(r, t.standing, k)
 	if !ok {
 		return Rule{}, nil
 	}
-	var applied, peers []Identity
-	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
-		if !slices.Contains(row.Value[k.Direction][f.Rank.Stage], k.Policy) {
-			continue
-		}
-		set, _ := derive.Get(r, t.sets, row.Key)
-		if (k.For == "" || set.namespaceName() == k.For) && t.selects(r, k.Policy, f.AppliedTo, set) {
-			applied = append(applied, row.Key)
-		}
-	}
+	applied := t.appliedIdentities(k, f, r)
+	var peers []Identity
 	for _, s := range f.Peers {
 		list, _ := derive.Get(r, t.peers, s)
 		peers = append(peers, list...)
 	}
-	peers = sorted(peers, Identity.Compare)
+	if len(f.Peers) > 1 { // else they are sorted
+		peers = sorted(peers, Identity.Compare)
+	}
 	rule = Rule{
 		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.numbersOf(r, applied),
 		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: t.blocks(f, r), Services: f.Services, Names: f.Names,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
+	}
+	if f.Only != nil {
+		rule.Applied = slices.DeleteFunc(rule.Applied, func(n uint32) bool { return !slices.Contains(f.Only, n) })
+		if len(rule.Applied) == 0 {
+			return Rule{}, nil
+		}
 	}
 	rule.Asked = t.asked(f, r)
 	for _, s := range f.ClusterSet {
@@ -258,13 +280,31 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 	return rule, nil
 }
 
+// appliedIdentities returns the identities of Pods of this Node that a rule is applied to.
+func (t *Tables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader) (out []Identity) {
+	for _, row := range derive.List(r, t.byPolicy, k.Policy) {
+		if !slices.Contains(row.Value[k.Direction][f.Rank.Stage], k.Policy) {
+			continue
+		}
+		set, _ := derive.Get(r, t.sets, row.Key)
+		if (k.For == "" || set.namespaceName() == k.For) && t.selects(r, k.Policy, f.AppliedTo, set) {
+			out = append(out, row.Key)
+		}
+	}
+	return out
+}
+
 // targets are what the names of a rule's ports mean.
 func (t *Tables) targets(d Direction, f ruleFacts, applied, peers []Identity, r *derive.Reader) (out []Target) {
 	ends := map[PortRange][]netip.Addr{}
 	for _, name := range f.Named {
-		for _, row := range derive.List(r, t.byPort, name) {
+		pods := t.byPort
+		if d == Ingress {
+			pods = t.byPortHere
+		}
+		for _, row := range derive.List(r, pods, name) {
 			i, _ := derive.Get(r, t.Identities, row.Key)
-			if d == Ingress && (row.Value.Node != t.node || !slices.Contains(applied, i)) {
+			if d == Ingress && !slices.Contains(applied, i) {
 				continue
 			}
 			ips := t.addressesOfPod(r, row.Key, row.Value)

@@ -156,32 +156,35 @@ type Tables struct {
 	stretched bool
 	texts     map[Selector]parsed // of the evaluating goroutine
 
-	pods      *derive.Index[Identity, derive.Object, Identity]
-	sets      *derive.Table[Identity, *labelSets]
-	byLabel   *derive.Index[label, Identity, *labelSets]
-	byPort    *derive.Index[portName, derive.Object, PodFacts]
-	byIP      *derive.Index[Addr, derive.Object, PodFacts]
-	here      *derive.Table[derive.Object, Identity]
-	byHere    *derive.Index[Identity, derive.Object, Identity]
-	accounts  *derive.Table[derive.Object, bool] // that policies name
-	groups    *derive.Table[derive.Object, members]
-	ranges    *derive.Index[podRange, derive.Object, NodeFacts]       // Nodes by their podCIDRs
-	lengths   *derive.Table[rangeLength, bool]                        // that podCIDRs have
-	subjects  [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
-	byPolicy  *derive.Index[Key, Identity, Applied]
-	active    *derive.Table[Key, Facts]
-	activeIn  *derive.Index[derive.Name, Key, Facts]    // by Namespace
-	budgets   *derive.Table[derive.Name, []RuleKey]     // of Namespaces: the rules beyond their bounds
-	drafts    *derive.Table[RuleKey, Rule]              // Rules if they were alone
-	sizes     *derive.Table[RuleKey, size]              // of drafts
-	sizesIn   *derive.Index[derive.Name, RuleKey, size] // by Namespace
-	shares    *derive.Table[derive.Name, []cut]         // of Namespaces
-	crowds    *derive.Index[crowd, RuleKey, size]
-	crowded   *derive.Table[crowd, []cut]
-	instances *derive.Table[Key, []RuleKey]
-	resolved  *derive.Table[RuleKey, ruleFacts]
-	peers     *derive.Table[Selector, []Identity]
-	named     *derive.Index[Identity, Selector, []Identity]
+	pods       *derive.Index[Identity, derive.Object, Identity]
+	sets       *derive.Table[Identity, *labelSets]
+	byLabel    *derive.Index[label, Identity, *labelSets]
+	byPort     *derive.Index[portName, derive.Object, PodFacts]
+	byPortHere *derive.Index[portName, derive.Object, PodFacts] // of this Node
+	byIP       *derive.Index[Addr, derive.Object, PodFacts]
+	here       *derive.Table[derive.Object, Identity]
+	byHere     *derive.Index[Identity, derive.Object, Identity]
+	accounts   *derive.Table[derive.Object, bool] // that policies name
+	groups     *derive.Table[derive.Object, members]
+	ranges     *derive.Index[podRange, derive.Object, NodeFacts]       // Nodes by their podCIDRs
+	lengths    *derive.Table[rangeLength, bool]                        // that podCIDRs have
+	subjects   [Kinds]*derive.Index[derive.Name, derive.Object, Facts] // by Namespace of the Pods, "" for any
+	byPolicy   *derive.Index[Key, Identity, Applied]
+	active     *derive.Table[Key, Facts]
+	activeIn   *derive.Index[derive.Name, Key, Facts]    // by Namespace
+	budgets    *derive.Table[derive.Name, []RuleKey]     // of Namespaces: the rules beyond their bounds
+	standing   *derive.Table[RuleKey, ruleFacts]         // resolved, without what is beyond a bound
+	drafts     *derive.Table[RuleKey, Rule]              // Rules if they were alone
+	sizes      *derive.Table[RuleKey, size]              // of resolved
+	sizesIn    *derive.Index[derive.Name, RuleKey, size] // by Namespace
+	shares     *derive.Table[derive.Name, []cut]         // of Namespaces
+	crowds     *derive.Index[crowd, RuleKey, size]
+	crowded    *derive.Table[crowd, []cut]
+	instances  *derive.Table[Key, []RuleKey]
+	resolved   *derive.Table[RuleKey, ruleFacts]
+	peers      *derive.Table[Selector, []Identity]
+	candidates *derive.Table[Selector, candidates]
+	named      *derive.Index[Identity, Selector, []Identity]
 
 	denying *derive.Table[Direction, bool] // directions in which a rule denies unknown Pods
 
@@ -266,12 +269,12 @@ func (t *Tables) sources(e *derive.Engine) {
 
 func (t *Tables) identities(e *derive.Engine) {
 	t.podRanges(e)
-	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName {
-		var out []portName
-		for _, p := range f.Ports {
-			out = append(out, p.portName)
+	t.byPort = derive.NewIndex(t.Pods, "port", func(_ derive.Object, f PodFacts) []portName { return f.portNames() })
+	t.byPortHere = derive.NewIndex(t.Pods, "port-here", func(_ derive.Object, f PodFacts) []portName {
+		if f.Node != t.node {
+			return nil
 		}
-		return slices.Compact(out)
+		return f.portNames()
 	})
 	t.byIP = derive.NewIndex(t.Pods, "address", func(_ derive.Object, f PodFacts) []Addr {
 		out := make([]Addr, len(f.IPs))
@@ -335,20 +338,31 @@ func (t *Tables) policies(e *derive.Engine) {
 	keys := derive.KeysOfIndex(derive.NewIndex(t.instances, "rule", func(_ Key, list []RuleKey) []RuleKey { return list }))
 	t.activeIn = derive.NewIndex(t.active, "namespace", func(k Key, _ Facts) []derive.Name { return inNamespace(k) })
 	t.budgets = derive.NewTable(e, "policy-budgets", t.budget, derive.KeysOfIndex(t.activeIn))
-	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys)
-	selectors := derive.NewIndex(t.resolved, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
+	t.resolved = derive.NewTable(e, "rule-facts", t.resolve, keys).EqualBy(sameFacts)
 	t.byNamespaceLabel = derive.NewIndex(t.Namespaces, "label", labelsOfNamespace)
-	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(derive.NewIndex(t.resolved, "namespace-selector",
-		func(_ RuleKey, f ruleFacts) []derive.Name { return namespaceSelectors(f.Peers) })))
-	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors))
-	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list })
+	t.inNamespaces = derive.NewTable(e, "selected-namespaces", t.selectedNamespaces, derive.KeysOfIndex(
+		derive.NewIndex(t.resolved, "namespace-selector", func(_ RuleKey, f ruleFacts) []derive.Name {
+			return namespaceSelectors(f.Peers)
+		})))
+	t.candidates = derive.NewTable(e, "selector-candidates", t.candidatesOf, derive.KeysOfIndex(
+		derive.NewIndex(t.resolved, "peer", func(_ RuleKey, f ruleFacts) []Selector {
+			return slices.Concat(f.Peers, f.ClusterSet)
+		})))
+	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.resolved))
+	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
+	t.shares = derive.NewTable(e, "policy-shares", t.share, derive.KeysOfIndex(t.sizesIn))
+	t.standing = derive.NewTable(e, "standing-rules", t.stands, derive.KeysOf(t.resolved)).EqualBy(sameFacts)
+	selectors := derive.NewIndex(t.standing, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
+	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors)).EqualBy(slices.Equal[[]Identity])
+	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list }).SameBy(
+		func(_, _ []Identity) bool { return true }) // it is only asked whether there are rows
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
-		derive.NewIndex(t.resolved, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
-	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned, derive.KeysOfIndex(derive.NewIndex(t.resolved, "name", namesOf)))
+		derive.NewIndex(t.standing, "clusterset-selector", func(_ RuleKey, f ruleFacts) []Selector { return f.ClusterSet })))
+	t.addressesOf = derive.NewTable(e, "name-addresses", t.learned, derive.KeysOfIndex(derive.NewIndex(t.standing, "name", namesOf)))
 	t.remoteServers = derive.NewTable(e, "selected-servers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
 		list, _ := derive.Get(r, t.remotePeers, s)
 		return list, nil
-	}, derive.KeysOfIndex(derive.NewIndex(t.resolved, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
+	}, derive.KeysOfIndex(derive.NewIndex(t.standing, "server-selector", func(k RuleKey, f ruleFacts) []Selector {
 		if k.Direction == Ingress {
 			return nil
 		}
@@ -363,13 +377,10 @@ func (t *Tables) policies(e *derive.Engine) {
 	})
 	t.unknownPods(e)
 	t.newcomers(e)
-	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, keys)
-	t.sizes = derive.NewTable(e, "rule-sizes", t.sizeOf, derive.KeysOf(t.drafts))
-	t.sizesIn = derive.NewIndex(t.sizes, "namespace", func(k RuleKey, _ size) []derive.Name { return inNamespace(k.Policy) })
-	t.shares = derive.NewTable(e, "policy-shares", t.share, derive.KeysOfIndex(t.sizesIn))
+	t.drafts = derive.NewTable(e, "rule-drafts", t.draft, derive.KeysOf(t.standing)).EqualBy(sameRule)
 	t.crowds = derive.NewIndex(t.sizes, "crowd", func(_ RuleKey, s size) []crowd { return []crowd{s.crowd()} })
 	t.crowded = derive.NewTable(e, "crowded-rules", t.crowding, derive.KeysOfIndex(t.crowds))
-	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOf(t.drafts))
+	t.Rules = derive.NewTable(e, "policy-rules", t.rule, derive.KeysOf(t.drafts)).EqualBy(sameRule)
 	t.Priorities = derive.NewOrder(e, "policy-priorities", FirstPriority, LastPriority,
 		derive.KeysOfIndex(derive.NewIndex(t.Rules, "rank", func(_ RuleKey, r Rule) []Rank { return []Rank{r.Rank} })))
 	t.Addresses = derive.NewTable(e, "identity-addresses", t.address,
@@ -655,7 +666,7 @@ func (t *Tables) address(a Addr, r *derive.Reader) (Holder, []problem.Problem) {
 		return Holder{}, nil
 	}
 	var h Holder
-	named := len(derive.List(r, t.named, who.Identity)) > 0
+	named := derive.Count(r, t.named, who.Identity) > 0
 	for d := range h.Asked {
 		denying, _ := derive.Get(r, t.denying, Direction(d))
 		h.Asked[d] = named || denying
