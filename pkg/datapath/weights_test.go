@@ -136,6 +136,23 @@ func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, tota
 // receivedAtOnce is about how many packets a port gets with one command. It has room for 100.
 const receivedAtOnce = 40
 
+var portReceived = regexp.MustCompile(`rx pkts=(\d+)`)
+
+// received returns how many packets a port of br-int has received.
+func (o *openVSwitch) received(t *testing.T, port string) int {
+	t.Helper()
+	text := o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "dump-ports", filepath.Join(o.dir, "br-int.mgmt"), port)
+	m := portReceived.FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("dump-ports says nothing of what port %s has received:\n%s", port, text)
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // land sends new connections of many clients, as many of each, to a frontend on a switch that has nothing else. It returns how many landed at
 // each endpoint, and together.
 func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (landed []int, total int) {
@@ -163,7 +180,13 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 				client>>8, client&255, f.VIP.Addr(), 20000+client*each+connection))
 		}
 		if len(args) >= receivedAtOnce || client == clients-1 {
+			want := o.received(t, "1") + len(args) - 2
 			o.appctl(t, args...)
+			for end := time.Now().Add(20 * time.Second); o.received(t, "1") < want; {
+				if time.Now().After(end) {
+					t.Fatalf("the port has received %d packets, want %d", o.received(t, "1"), want)
+				}
+			}
 			args = args[:2]
 		}
 	}
