@@ -224,8 +224,8 @@ func newAgent(o Options) (*Agent, error) {
 	})
 	a.audit.dropped = func(ctx context.Context) (map[uint32]uint64, error) { return logDrops(ctx, a.flows) }
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
-	a.reader = &connectionReader{list: func(ctx context.Context) (string, error) {
-		return a.tracer.Run(ctx, "dpctl/dump-conntrack", conntrackDump(a.config)...)
+	a.reader = &connectionReader{list: func(ctx context.Context, each func(string)) error {
+		return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config)...)
 	}}
 	a.counted = &connectionCount{read: a.countConnections, log: a.log}
 	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,10 +42,18 @@ func TestConnectionCount(t *testing.T) {
 func TestConnectionReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lists atomic.Int64
-		r := &connectionReader{list: func(context.Context) (string, error) { lists.Add(1); return "list", nil }}
+		r := &connectionReader{list: func(_ context.Context, each func(string)) error {
+			lists.Add(1)
+			each("one")
+			time.Sleep(time.Millisecond)
+			each("two")
+			return nil
+		}}
 		ask := func() {
-			if text, err := r.read(t.Context()); text != "list" || err != nil {
-				t.Errorf("%q, %v", text, err)
+			var lines []string
+			err := r.read(t.Context(), func(line string) { lines = append(lines, line) })
+			if !slices.Equal(lines, []string{"one", "two"}) || err != nil {
+				t.Errorf("%q, %v", lines, err)
 			}
 		}
 		ask()
@@ -58,10 +67,14 @@ func TestConnectionReader(t *testing.T) {
 			t.Errorf("%d lists for eleven that ask within a second, want 2", n)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := r.read(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("one that gives up: %v", err)
+		var lines int
+		err := r.read(ctx, func(string) { lines++; cancel() })
+		if !errors.Is(err, context.Canceled) || lines != 1 {
+			t.Errorf("one that gives up: %v, %d lines", err, lines)
 		}
 		time.Sleep(2 * readPause)
+		if lines != 1 {
+			t.Errorf("one that has given up gets %d lines", lines)
+		}
 	})
 }

@@ -8,8 +8,9 @@ import (
 
 // connectionReader lists the connections that the switch tracks, for all that ask. The userspace datapath forwards
 // nothing meanwhile, so those that ask within a second get one list, which begins after the last of them has asked.
+// They get it line by line: all of it can be half a gigabyte.
 type connectionReader struct {
-	list func(context.Context) (string, error)
+	list func(context.Context, func(line string)) error
 
 	mu    sync.Mutex
 	next  *listing // one that has not begun
@@ -18,15 +19,32 @@ type connectionReader struct {
 
 // listing is one list, once done is closed.
 type listing struct {
-	done chan struct{}
-	text string
-	err  error
+	done    chan struct{}
+	readers []*lineReader
+	err     error
+}
+
+// lineReader is one that asks.
+type lineReader struct {
+	mu   sync.Mutex
+	each func(line string) // nil once it has given up
+}
+
+func (r *lineReader) line(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.each != nil {
+		r.each(text)
+	}
 }
 
 // readPause is the least time between the beginnings of two lists.
 const readPause = time.Second
 
-func (r *connectionReader) read(ctx context.Context) (string, error) {
+// read calls each with every line of a list that begins after the call, one at a time and never after read has
+// returned. Where it fails, each may have been called for a part of the lines.
+func (r *connectionReader) read(ctx context.Context, each func(line string)) error {
+	asks := &lineReader{each: each}
 	r.mu.Lock()
 	l := r.next
 	if l == nil {
@@ -34,12 +52,16 @@ func (r *connectionReader) read(ctx context.Context) (string, error) {
 		r.next = l
 		go r.run(context.WithoutCancel(ctx), l, r.began.Add(readPause))
 	}
+	l.readers = append(l.readers, asks)
 	r.mu.Unlock()
 	select {
 	case <-ctx.Done():
-		return "", ctx.Err()
+		asks.mu.Lock()
+		asks.each = nil
+		asks.mu.Unlock()
+		return ctx.Err()
 	case <-l.done:
-		return l.text, l.err
+		return l.err
 	}
 }
 
@@ -50,6 +72,10 @@ func (r *connectionReader) run(ctx context.Context, l *listing, at time.Time) {
 	r.mu.Lock()
 	r.next, r.began = nil, time.Now()
 	r.mu.Unlock()
-	l.text, l.err = r.list(ctx)
+	l.err = r.list(ctx, func(line string) {
+		for _, asks := range l.readers {
+			asks.line(line)
+		}
+	})
 	close(l.done)
 }

@@ -362,11 +362,16 @@ func (s agentSwitch) session() uint64 {
 }
 
 func (s agentSwitch) tracked(ctx context.Context) (map[datapath.ServiceConnection]bool, error) {
-	dump, err := s.dump(ctx)
+	out := map[datapath.ServiceConnection]bool{}
+	err := s.reader.read(ctx, func(line string) {
+		if c, ok := datapath.TrackedServiceConnection(line); ok {
+			out[c] = true
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	return datapath.TrackedServiceConnections(dump), nil
+	return out, nil
 }
 
 func (s agentSwitch) applied(ctx context.Context) error { return s.flowsApplied(ctx) }

@@ -47,10 +47,9 @@ type recheckSwitch interface {
 	applied(context.Context) error
 	// stopping is how many connections the switch tracks, where it forwards nothing while it lists them; else 0.
 	stopping(context.Context) (int, error)
-	// dump lists the connections that the switch knows.
-	dump(context.Context) (string, error)
-	// rechecks says what of a dump has to be judged again; recheck does it, and ends what was to be before.
-	rechecks(dump string) []datapath.Recheck
+	// compared lists the connections that the switch knows, and says which have to be judged again.
+	compared(context.Context) ([]datapath.Recheck, error)
+	// recheck has connections judged again, and ends what was to be before.
 	recheck([]datapath.Recheck)
 }
 
@@ -210,14 +209,13 @@ func (c *rechecker) look(ctx context.Context) (int, error) {
 	before := c.seq
 	c.wantLook = false
 	c.mu.Unlock()
-	dump, err := c.switches.dump(ctx)
+	list, err := c.switches.compared(ctx)
 	if err != nil {
 		c.mu.Lock()
 		c.wantLook = true
 		c.mu.Unlock()
 		return 0, err
 	}
-	list := c.switches.rechecks(dump)
 	c.mu.Lock()
 	c.looked = time.Now()
 	for r, noted := range c.known {
@@ -246,7 +244,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (s agentSwitch) dump(ctx context.Context) (string, error) { return s.reader.read(ctx) }
+func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
+	look := s.tables.flows.Look()
+	if err := s.reader.read(ctx, look.Line); err != nil {
+		return nil, err
+	}
+	return look.Rechecks(), nil
+}
 
 // stopping asks for the number of connections of the userspace datapath, which it keeps.
 func (s agentSwitch) stopping(ctx context.Context) (int, error) {
@@ -264,5 +268,4 @@ func (s agentSwitch) stopping(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-func (s agentSwitch) rechecks(list string) []datapath.Recheck { return s.tables.flows.Rechecks(list) }
-func (s agentSwitch) recheck(list []datapath.Recheck)         { s.tables.flows.Recheck(list) }
+func (s agentSwitch) recheck(list []datapath.Recheck) { s.tables.flows.Recheck(list) }

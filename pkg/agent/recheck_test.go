@@ -38,21 +38,15 @@ func (s *lookedAt) session() uint64 {
 
 func (s *lookedAt) applied(context.Context) error { return nil }
 
-func (s *lookedAt) dump(context.Context) (string, error) {
+func (s *lookedAt) compared(context.Context) ([]datapath.Recheck, error) {
 	s.Lock()
 	defer s.Unlock()
 	s.looks++
-	return "", s.err
-}
-
-func (s *lookedAt) rechecks(string) []datapath.Recheck {
-	s.Lock()
-	defer s.Unlock()
 	list := make([]datapath.Recheck, s.found)
 	for i := range list {
 		list[i] = datapath.Recheck{Why: datapath.RuleGone, Rule: uint32(1000 + i)}
 	}
-	return list
+	return list, s.err
 }
 
 func (s *lookedAt) recheck(list []datapath.Recheck) {

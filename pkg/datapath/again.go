@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 )
 
 // When policies change their mind, known connections that the change concerns are judged again. Which these are is
-// read from the connections that the switch tracks (Tables.Rechecks), so that a restart finds the same, and for
+// read from the connections that the switch tracks (Look), so that a restart finds the same, and for
 // each Recheck there is a flow in table ConntrackState, as long as there are such connections: only then do
 // packets cost a look at the connection's label.
 //
@@ -197,26 +198,33 @@ func (t *Tables) WatchPolicies(changed func()) {
 	})
 }
 
-// Rechecks finds the connections that have to be judged again among those that a datapath tracks, in the text of
-// dpctl/dump-conntrack. It may be called from any goroutine.
-func (t *Tables) Rechecks(dump string) []Recheck {
-	p := t.policies
-	if p == nil {
-		return nil
+// Look compares the connections that a datapath tracks with what policies say. One goroutine uses it.
+type Look struct {
+	policies *policyFlows
+	snapshot policySnapshot
+	found    map[Recheck]bool // nil before the first line
+}
+
+// Look begins one. It may be called from any goroutine.
+func (t *Tables) Look() *Look { return &Look{policies: t.policies} }
+
+// Line takes a line of dpctl/dump-conntrack. The first one has it look at the policies. The switch writes that line
+// when its list is complete, so the list is not newer than the policies.
+func (l *Look) Line(line string) {
+	if l.policies == nil {
+		return
 	}
-	now := p.snapshot()
-	found := map[Recheck]bool{}
-	for line := range strings.Lines(dump) {
-		if c, ok := trackedOf(line); ok {
-			now.recheck(c, func(r Recheck) { found[r] = true })
-		}
+	if l.found == nil {
+		l.snapshot, l.found = l.policies.snapshot(), map[Recheck]bool{}
 	}
-	out := make([]Recheck, 0, len(found))
-	for c := range found {
-		out = append(out, c)
+	if c, ok := trackedOf(line); ok {
+		l.snapshot.recheck(c, func(r Recheck) { l.found[r] = true })
 	}
-	slices.SortFunc(out, Recheck.Compare)
-	return out
+}
+
+// Rechecks returns the connections that have to be judged again, sorted.
+func (l *Look) Rechecks() []Recheck {
+	return slices.SortedFunc(maps.Keys(l.found), Recheck.Compare)
 }
 
 // tracked is a connection that was established, or may be, and is not pending.

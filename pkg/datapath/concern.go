@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -9,7 +10,7 @@ import (
 )
 
 // Concern is which known connections a change of policies may concern. It is made of the change alone, without a look
-// at the connections, so it names more of them than Tables.Rechecks does: also some that policies still allow.
+// at the connections, so it names more of them than a Look does: also some that policies still allow.
 type Concern struct {
 	Since []Cause // these have to be judged again from now on
 	Until []Cause // these no more, since they are what policies say now
@@ -83,13 +84,14 @@ func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
 func (c *Concern) local(old, now local) {
 	for d := range directions {
 		d := policy.Direction(d)
+		judged := func(l local, ip netip.Addr) bool { return l.applied[d] && slices.Contains(l.ips, ip) }
 		for _, ip := range old.ips {
-			if old.applied[d] && !(now.applied[d] && slices.Contains(now.ips, ip)) {
+			if old.applied[d] && !judged(now, ip) {
 				c.until(Recheck{Why: NotJudged, Direction: d, Addr: ip})
 			}
 		}
 		for _, ip := range now.ips {
-			if now.applied[d] && !(old.applied[d] && slices.Contains(old.ips, ip)) {
+			if now.applied[d] && !judged(old, ip) {
 				c.since(Recheck{Why: NotJudged, Direction: d, Addr: ip})
 			}
 		}

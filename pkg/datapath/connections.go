@@ -44,24 +44,19 @@ func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
 	return out
 }
 
-// TrackedServiceConnections reads those that a datapath tracks from the text of
-// dpctl/dump-conntrack. A UDP connection of our zone whose replies come from another address
-// than its first packet was for has been translated, which is done for Services only.
-func TrackedServiceConnections(dump string) map[ServiceConnection]bool {
-	out := map[ServiceConnection]bool{}
-	for line := range strings.Lines(dump) {
-		orig, rest, ok1 := tuple(line, "orig=(")
-		reply, rest, ok2 := tuple(rest, "reply=(")
-		if !strings.HasPrefix(line, "udp,") || !ok1 || !ok2 || !strings.Contains(","+strings.TrimSpace(rest)+",", ",zone="+strconv.Itoa(int(mainZone))+",") {
-			continue
-		}
-		vip, ok1 := addrPort(orig, "dst", "dport")
-		endpoint, ok2 := addrPort(reply, "src", "sport")
-		if ok1 && ok2 && vip != endpoint {
-			out[ServiceConnection{vip, endpoint}] = true
-		}
+// TrackedServiceConnection reads one that a datapath tracks from a line of dpctl/dump-conntrack. A UDP connection of our
+// zone whose replies come from another address than its first packet was for has been translated, which is done for
+// Services only.
+func TrackedServiceConnection(line string) (ServiceConnection, bool) {
+	orig, rest, ok1 := tuple(line, "orig=(")
+	reply, rest, ok2 := tuple(rest, "reply=(")
+	zone := ",zone=" + strconv.Itoa(int(mainZone)) + ","
+	if !strings.HasPrefix(line, "udp,") || !ok1 || !ok2 || !strings.Contains(","+strings.TrimSpace(rest)+",", zone) {
+		return ServiceConnection{}, false
 	}
-	return out
+	vip, ok1 := addrPort(orig, "dst", "dport")
+	endpoint, ok2 := addrPort(reply, "src", "sport")
+	return ServiceConnection{vip, endpoint}, ok1 && ok2 && vip != endpoint
 }
 
 // tuple reads one such as "orig=(src=10.0.0.1,...)", whose beginning is given to the parenthesis, and what follows.

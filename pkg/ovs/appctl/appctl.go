@@ -63,16 +63,8 @@ func (c Client) Run(ctx context.Context, command string, args ...string) (string
 // exchange sends a request and reads its reply: RFC 7047's JSON-RPC 1.0 framing, one object
 // after the other without separators, and string arguments only (lib/unixctl.c).
 func exchange(conn net.Conn, command string, args []string) (string, error) {
-	if args == nil {
-		args = []string{}
-	}
-	request := struct {
-		ID     int      `json:"id"`
-		Method string   `json:"method"`
-		Params []string `json:"params"`
-	}{1, command, args}
-	if err := json.NewEncoder(conn).Encode(request); err != nil {
-		return "", fmt.Errorf("send request: %w", err)
+	if err := send(conn, command, args); err != nil {
+		return "", err
 	}
 	var reply struct {
 		Result *string `json:"result"`
@@ -88,6 +80,21 @@ func exchange(conn net.Conn, command string, args []string) (string, error) {
 		return *reply.Result, nil
 	}
 	return "", errors.New("reply has neither result nor error")
+}
+
+func send(conn net.Conn, command string, args []string) error {
+	if args == nil {
+		args = []string{}
+	}
+	request := struct {
+		ID     int      `json:"id"`
+		Method string   `json:"method"`
+		Params []string `json:"params"`
+	}{1, command, args}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
+		return fmt.Errorf("send request: %w", err)
+	}
+	return nil
 }
 
 // Trace returns ofproto/trace's account of a packet's way through a bridge's tables. The

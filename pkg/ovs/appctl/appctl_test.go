@@ -47,6 +47,17 @@ func TestRealSwitch(t *testing.T) {
 		t.Errorf("unknown command: %v", err)
 	}
 
+	var lines strings.Builder
+	text, err = c.Run(ctx, "list-commands")
+	err2 := c.Lines(ctx, func(line string) { lines.WriteString(line + "\n") }, "list-commands")
+	if err != nil || err2 != nil || lines.String() != text {
+		t.Errorf("list-commands by lines: %v, %v\n%s\nwant\n%s", err, err2, &lines, text)
+	}
+	err = c.Lines(ctx, func(line string) { t.Errorf("line of a command that is refused: %q", line) }, "no/such", "x")
+	if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), `ovs-vswitchd refuses "no/such x": "no/such"`) {
+		t.Errorf("unknown command by lines: %v", err)
+	}
+
 	// It is found again after a restart, under another process ID.
 	s.StopDaemon()
 	if _, err := c.Version(ctx); err == nil || !strings.Contains(err.Error(), "is it running?") {
