@@ -69,6 +69,8 @@ const (
 	recheckKept = 25 * time.Hour       // while looks fail: a connection that sends nothing for a day is forgotten (tcp_established)
 	recheckStop = 8 * time.Microsecond // for each connection, while the userspace datapath lists them
 	recheckCalm = 1000                 // a look that can wait stops the switch for one part in so many of the time
+	// With more rechecks, each of which is flows, a look waits a tenth as long: a tenant may write rules all the time.
+	recheckMany = 2048
 )
 
 func newRechecker(s recheckSwitch, log *slog.Logger) *rechecker {
@@ -184,7 +186,11 @@ func (c *rechecker) pass(ctx context.Context, fresh bool) (int, error) {
 func (c *rechecker) worthLook(connections int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return (c.wantLook || len(c.known) > 0) && time.Since(c.looked) > recheckCalm*recheckStop*time.Duration(connections)
+	wait := recheckCalm * recheckStop * time.Duration(connections)
+	if len(c.known) > recheckMany {
+		wait /= 10
+	}
+	return (c.wantLook || len(c.known) > 0) && time.Since(c.looked) > wait
 }
 
 // declare has connections judged again that changes name.

@@ -117,6 +117,16 @@ func TestRechecker(t *testing.T) {
 		step("after a while there is one", func() { s.found = 2 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 2)
 		step("no connection needs them any more", func() { s.found = 0 }, 100_000*recheckStop*recheckCalm+recheckLonger, 1, 0)
 		step("nothing happens, with many", func() {}, 10*recheckLonger, 0, 0)
+		rules := func(n uint32) {
+			var c2 datapath.Concern
+			for i := range n {
+				c2.Since = append(c2.Since, gone(1000+i)...)
+			}
+			c.concern(c2)
+			c.changed()
+		}
+		step("a hundred rules go", func() { rules(100) }, 2*recheckPause, 0, 100)
+		step("thousands of rules go", func() { rules(2 * recheckMany) }, 2*recheckPause, 1, 0)
 		step("the switch restarts with many", func() { s.number, s.found = 3, 1 }, recheckLonger+2*recheckPause, 1, 1)
 	})
 }
