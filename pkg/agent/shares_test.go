@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"testing"
 )
@@ -19,12 +20,12 @@ func TestSharedQueue(t *testing.T) {
 		t.Errorf("%d items are lost and %d kept, want %d", lost, q.count, most)
 	}
 	for i, holder := range []string{"a", "b", "a"} {
-		if q.push(holder, i) != errQueueFull {
+		if !errors.Is(q.push(holder, i), errQueueFull) {
 			t.Errorf("item %d of a full queue is added, and none is lost", i)
 		}
 	}
 	for i := range 1000 { // it loses its own
-		if q.push("flood", i) != errQueueFull {
+		if !errors.Is(q.push("flood", i), errQueueFull) {
 			t.Fatal("the flood has room again")
 		}
 	}
@@ -56,7 +57,7 @@ func TestSharedQueue(t *testing.T) {
 			t.Errorf("item %d is lost, though the queue is not full", i)
 		}
 	}
-	if q.push("z", 100) != errQueueFull {
+	if !errors.Is(q.push("z", 100), errQueueFull) {
 		t.Error("an item more is lost by nobody")
 	}
 	for have = nil; ; {

@@ -393,10 +393,10 @@ func (t *Tables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Probl
 		return ruleFacts{}, nil
 	}
 	out := ruleFacts{Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Only: cuts[i].applied}
-	out.RuleFacts = RuleFacts{Action: f.RuleFacts.Action, Over: true, AppliedTo: f.AppliedTo, AnyPeer: true, AnyPort: true}
+	out.RuleFacts = RuleFacts{Action: f.Action, Over: true, AppliedTo: f.AppliedTo, AnyPeer: true, AnyPort: true}
 	out.Log, out.Name, out.LogLabel = f.Log, f.Name, f.LogLabel
-	if out.RuleFacts.Action == Pass {
-		out.RuleFacts.Action, out.Rank.Action = Drop, Drop
+	if out.Action == Pass {
+		out.Action, out.Rank.Action = Drop, Drop
 	}
 	return out, nil
 }

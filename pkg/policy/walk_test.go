@@ -227,7 +227,7 @@ func (w *world) ask(t *testing.T, questions int, answers map[string]int) (asked,
 func (w *world) checkAttached(t *testing.T, what string, answers map[string]int) {
 	t.Helper()
 	for port, a := range w.Cluster.Attached {
-		have, _ := w.Tables.Attached.Get(derive.Name(port))
+		have, _ := w.Attached.Get(derive.Name(port))
 		pod := w.Of(a)
 		if have.Known != (pod != nil) || pod != nil && have.UID != pod.UID || pod == nil && (have.Identity != "" || have.UID != a.UID) {
 			t.Fatalf("%s: interface %s of %+v: %+v, the specification says %+v", what, port, a, have, pod)

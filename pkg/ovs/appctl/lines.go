@@ -159,10 +159,10 @@ func runes(r *bufio.Reader, each func(rune) error) error {
 		if err != nil {
 			return cut(err)
 		}
-		switch {
-		case c == '"':
+		switch c {
+		case '"':
 			return nil
-		case c == '\\':
+		case '\\':
 			if c, err = escaped(r); err != nil {
 				return err
 			}

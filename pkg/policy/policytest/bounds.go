@@ -147,7 +147,7 @@ func (c Cluster) standings(node string) (out []standing) {
 	for _, p := range c.AntreaCluster {
 		antrea(kindAntreaCluster, "", p.Name, &p.Spec)
 	}
-	for _, p := range c.Others.Cluster {
+	for _, p := range c.Cluster {
 		var s standing
 		for i, r := range p.Spec.Ingress {
 			n := 1 + len(r.From) + protocolCost(r.Protocols)
