@@ -5,24 +5,28 @@ import (
 	"strings"
 )
 
-// The comments around the list in the document.
+// The text around the table in the document.
 const (
-	begin = "<!-- `make generate` writes the following from pkg/unserved -->\n"
-	end   = "<!-- end of what pkg/unserved writes -->\n"
+	before = `<!-- Code generated from pkg/unserved. DO NOT EDIT. -->
+# Not supported
+
+This is the one list of requests that Tombolo does not serve. Each is always reported; the last column names the place.
+
+`
+	after = `
+The Deployment tombolo-controller of deploy/agent/tombolo.yml writes the Events, once for each finding and again when it
+starts. To list them:
+
+    kubectl get events -A --field-selector reportingComponent=tombolo-controller
+
+Events on objects without a Namespace are in Namespace "default". An Event goes after the API server's time for Events,
+by default an hour. A Service with the label "service.kubernetes.io/service-proxy-name" belongs to another proxy, and is
+not reported.
+`
 )
 
-// Document returns a Markdown document with the list between its two comments.
-func Document(text string) (string, error) {
-	before, rest, ok := strings.Cut(text, begin)
-	if !ok {
-		return "", fmt.Errorf("it lacks the line %q", begin)
-	}
-	_, after, ok := strings.Cut(rest, end)
-	if !ok {
-		return "", fmt.Errorf("it lacks the line %q", end)
-	}
-	return before + begin + Markdown() + end + after, nil
-}
+// Document returns docs/not-supported.md.
+func Document() string { return before + Markdown() + after }
 
 // Markdown returns the list as a table.
 func Markdown() string {

@@ -133,8 +133,8 @@ var rows = []Row{
 		Reason:  "NotStretched", Test: "pkg/policy.TestServersOfOtherClusters", Reported: status,
 	},
 	{
-		Asked: "a cluster that is gone and that [BFD does not watch](#a-cluster-that-is-gone): Antrea's, older ones, " +
-			"behind NAT",
+		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-reference.md#a-cluster-that-is-gone): " +
+			"Antrea's, older ones, behind NAT",
 		Happens: "it keeps its share of requests until its exports go; when its member is silent, after 24 hours",
 		Test:    "pkg/agent.TestWayMetrics", Reported: "`tombolo get peers`, `tombolo_multicluster_way_up`",
 	},

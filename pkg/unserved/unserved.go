@@ -1,5 +1,5 @@
 // Package unserved is the one list of what users can ask for and Tombolo does not do. The Events of
-// tombolo-controller, Problems of the agents and the list in docs/multicluster.md are made from it. A feature that
+// tombolo-controller, Problems of the agents and the list in docs/not-supported.md are made from it. A feature that
 // serves a row removes it.
 package unserved
 
@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-//go:generate go run ./unserveddoc ../../docs/multicluster.md
+//go:generate go run ./unserveddoc ../../docs/not-supported.md
 
 // Row is one thing that is not done.
 type Row struct {

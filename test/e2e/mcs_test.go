@@ -91,7 +91,7 @@ kind: ServiceExport
 metadata: {name: solo, namespace: mcs}
 `
 
-// testMultiClusterServices has the rows of docs/multicluster.md's table that need packets and names, with their numbers. Those
+// testMultiClusterServices has the rows of docs/multicluster-conformance.md's table that need packets and names, with their numbers. Those
 // that API servers can show are in pkg/multicluster/member.
 func testMultiClusterServices(t *testing.T) {
 	ctx := testContext(t)

@@ -256,7 +256,8 @@ func sameJSON(field string, have, want any) error {
 	return nil
 }
 
-// TestMultiClusterServices has a subtest for each row of docs/multicluster.md's table that an API server can show, with its number.
+// TestMultiClusterServices has a subtest for each row of docs/multicluster-conformance.md's table that an API server
+// can show, with its number.
 func TestMultiClusterServices(t *testing.T) {
 	s := newServices(t, "east", "west")
 	both := []string{"east", "west"}

@@ -21,7 +21,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
-// Limits of what one member may have in the Common Area. docs/multicluster.md lists them.
+// Limits of what one member may have in the Common Area. docs/multicluster-security.md lists them.
 const (
 	maxExports       = 10_000   // ResourceExports, but for kinds with a limit of their own
 	maxExportBytes   = 32 << 20 // of all of them, as JSON
