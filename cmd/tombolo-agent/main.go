@@ -25,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni/install"
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
+	"github.com/tombolo-net/tombolo/pkg/gates"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/version"
 	"github.com/tombolo-net/tombolo/pkg/wireguard"
@@ -144,7 +145,7 @@ func serve(ctx context.Context, f flags) error {
 	for _, w := range warnings {
 		log.Warn("configuration", "file", f.config, "warning", w.String())
 	}
-	log.Info("features that are on by default in Antrea and not in this version", "gates", config.Missing(true))
+	log.Info("features that are on by default in Antrea and not in this version", "gates", gates.Missing(true))
 	node := os.Getenv("NODE_NAME")
 	if node == "" {
 		return errors.New("the environment variable NODE_NAME is empty: set it from spec.nodeName in the DaemonSet")

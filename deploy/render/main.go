@@ -15,6 +15,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/deploy/charts"
 	agentconfig "github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/gates"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 )
 
@@ -198,7 +199,7 @@ func derived(out string) error {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(to, charts.Agent, "feature-gates.txt"), strings.Join(agentconfig.Gates(), "\n")+"\n")
+	return writeFile(filepath.Join(to, charts.Agent, "feature-gates.txt"), strings.Join(gates.Names(), "\n")+"\n")
 }
 
 var imagesSchema = map[string]any{

@@ -1,6 +1,6 @@
 package unserved
 
-import "github.com/tombolo-net/tombolo/pkg/agent/config"
+import "github.com/tombolo-net/tombolo/pkg/gates"
 
 const (
 	status    = "`tombolo get status`"
@@ -101,8 +101,8 @@ var rows = []Row{
 		find: finders{definition: virtualNetworks},
 	},
 	{
-		Asked: "feature gates that are not in this version: on by default in Antrea " + listed(config.Missing(true)) +
-			", off by default there " + listed(config.Missing(false)),
+		Asked: "feature gates that are not in this version: on by default in Antrea " + listed(gates.Missing(true)) +
+			", off by default there " + listed(gates.Missing(false)),
 		Happens: "nothing of them is done",
 		Reason:  "ConfigurationIgnored", Test: "pkg/agent/config.TestMissing",
 		Reported: status + " where `antrea-agent.conf` sets them to true; else the agent's log at its start",

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/gates"
 )
 
 // Config is the agent's configuration. Each field's tags are its declaration: the key in
@@ -234,11 +236,11 @@ func (c Config) StretchedPolicies() bool {
 
 // Enabled reports whether a feature gate is on, by the file or else by default, and this version has the feature.
 func (c Config) Enabled(gate string) bool {
-	g := gates[gate]
+	g, _ := gates.Of(gate)
 	if on, ok := c.FeatureGates[gate]; ok {
-		return on && g.have
+		return on && g.Have
 	}
-	return g.on && g.have
+	return g.On && g.Have
 }
 
 // Warning is something in the file that has no effect.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tombolo-net/tombolo/pkg/gates"
 )
 
 func TestDefaults(t *testing.T) {
@@ -236,10 +238,10 @@ func TestWarnings(t *testing.T) {
 
 // TestMissing sets the feature gates that this version does not have: each is a Warning, and none is on.
 func TestMissing(t *testing.T) {
-	if on := Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") || slices.Contains(on, "AntreaProxy") {
+	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") || slices.Contains(on, "AntreaProxy") {
 		t.Errorf("on by default in Antrea and missing: %v", on)
 	}
-	for _, name := range slices.Concat(Missing(true), Missing(false)) {
+	for _, name := range slices.Concat(gates.Missing(true), gates.Missing(false)) {
 		if Default().Enabled(name) {
 			t.Errorf("%s is on by default", name)
 		}

@@ -1,16 +1,12 @@
 package config
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
-
-// Gates returns the names of all feature gates that a file may have, sorted.
-func Gates() []string { return slices.Sorted(maps.Keys(gates)) }
 
 // Schema returns the JSON schema of each top-level key of the file, as the fields of Config declare them.
 func Schema() map[string]any { return properties(reflect.TypeFor[Config]()) }
