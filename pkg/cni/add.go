@@ -82,8 +82,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 		Network:      box.network,
 		IPs:          ips,
 	}
-	// A pair that has to be made anew must not appear under a port that the switch has: ovs-vswitchd sets
-	// the flags of a device that is exchanged as it last read them, and may send to the old one for a while.
+	// A pair that is made again must not appear under a port that the switch has. ovs-vswitchd sets the flags of an
+	// exchanged device to the values that it read last, and may send to the old one for a while.
 	if recorded || attached {
 		whole, err := box.whole()
 		if err == nil && !whole {
@@ -96,8 +96,8 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	}
 	hostMAC, failed := s.build(ctx, box, &a)
 	if failed != nil {
-		// What worked before this request stays as it was: a runtime that repeats ADD
-		// must not lose a running Pod's interface.
+		// An attachment that worked before this request stays as it was: a runtime that repeats ADD must not lose a
+		// running Pod's interface.
 		if recorded && attached && slices.Equal(before.IPs, ips) {
 			return nil, failed
 		}
@@ -109,10 +109,9 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 	return result(c, box, a, hostMAC)
 }
 
-// build makes the interface and attaches it to the switch. The host's end is up before the switch
-// hears of it: ovs-vswitchd sets all flags of a new port as it last read them (netdev-linux.c,
-// update_flags), and would set an end down again that comes up meanwhile. Then both ends are
-// configured and the port made at the same time.
+// build makes the interface and attaches it to the switch. The host's end is up before the switch gets the port.
+// ovs-vswitchd sets all flags of a new port to the values that it read last (netdev-linux.c, update_flags), and would
+// set an end down again that comes up meanwhile. Then both ends are configured and the port is made at the same time.
 func (s *Server) build(ctx context.Context, box sandbox, a *Attachment) (hostMAC string, failed *types.Error) {
 	pod := a.PodNamespace + "/" + a.PodName
 	p, err := box.make()
@@ -236,7 +235,8 @@ func checkSecond(q wire.Request, p pod) *types.Error {
 		"tombolo gives a Pod its one interface: remove this network from the Pod's k8s.v1.cni.cncf.io/networks, or make it with another plugin")
 }
 
-// otherDefault returns the interface of the namespace's default route, "" where there is none but that of ifName.
+// otherDefault returns the interface of the namespace's default route, or "" if there is no such route or it is through
+// ifName.
 func otherDefault(netns, ifName string) (name string, err error) {
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -134,8 +134,7 @@ func compareInside(ifName string, hostIndex int, a Attachment, prev *types100.Re
 	return nil
 }
 
-// sameRoute compares a kernel's route with one of a result. The kernel may say nothing for
-// the default route's destination.
+// sameRoute compares a kernel's route with one of a result. The kernel may leave out the default route's destination.
 func sameRoute(r netlink.Route, dst netip.Prefix, want *types.Route) bool {
 	if !r.Gw.Equal(want.GW) {
 		return false

@@ -31,8 +31,8 @@ type netConf struct {
 	RuntimeConfig struct {
 		DNS *types.DNS `json:"dns"` // wins over DNS
 	} `json:"runtimeConfig"`
-	// What GC must leave: the specification's key, and the key of its first text, which libraries still
-	// send beside it.
+	// The interfaces that GC must leave: the specification's key, and the key of its first text, which libraries still
+	// send too.
 	Valid       *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
 	Attachments *[]types.GCAttachment `json:"cni.dev/attachments"`
 }
@@ -57,8 +57,7 @@ func unset(m json.RawMessage) bool {
 	return false
 }
 
-// parseConf reads a network configuration and says which field is wrong. What only counts
-// for ADD is checked by checkAdd.
+// parseConf reads a network configuration. Its error names the wrong field. checkAdd checks fields that only ADD uses.
 func parseConf(b []byte) (*netConf, *types.Error) {
 	var c netConf
 	if err := json.Unmarshal(b, &c); err != nil {
@@ -122,8 +121,8 @@ func (c *netConf) checkAdd() *types.Error {
 	return nil
 }
 
-// valid returns the interfaces that GC must leave: those of either list. A configuration without a list, or
-// with an entry that names no interface, is an error: what it leaves out would lose its network.
+// valid returns the interfaces of either list, which GC must leave. A configuration without a list, or with an entry
+// that names no interface, is an error, because interfaces that it leaves out would lose their network.
 func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
 	const field = "cni.dev/valid-attachments"
 	if c.Valid == nil && c.Attachments == nil {
@@ -175,11 +174,10 @@ type pod struct{ namespace, name, uid string }
 
 func (p pod) String() string { return p.namespace + "/" + p.name }
 
-// maxUID is the longest K8S_POD_UID: those of API servers have 36 characters, those of static Pods 32.
+// maxUID is the longest K8S_POD_UID. UIDs of API servers have 36 characters, UIDs of static Pods 32.
 const maxUID = 128
 
-// parseArgs reads CNI_ARGS. What it does not know is ignored, as Kubernetes asks for
-// (IgnoreUnknown=1).
+// parseArgs reads CNI_ARGS. It ignores unknown keys, as Kubernetes asks for (IgnoreUnknown=1).
 func parseArgs(args string) pod {
 	var p pod
 	for _, pair := range strings.Split(args, ";") {

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// del takes a Pod's interface away. What is not there is taken away already.
+// del removes a Pod's interface. A missing interface counts as removed.
 func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *types.Error) {
 	for _, v := range []struct{ name, value string }{{"CNI_CONTAINERID", q.ContainerID}, {"CNI_IFNAME", q.IfName}} {
 		if v.value == "" {
@@ -31,8 +31,8 @@ func (s *Server) del(ctx context.Context, q wire.Request, _ *netConf) ([]byte, *
 	return nil, nil
 }
 
-// remove takes away port and flows and meanwhile the veth pair, then the address: nobody gets an
-// address for which the switch still has somebody else's flows.
+// remove removes port and flows and meanwhile the veth pair, then the address. So no Pod gets an address for which the
+// switch still has another Pod's flows.
 func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	unlock, err := s.lock(ctx, k)
 	if err != nil {
@@ -94,9 +94,9 @@ func recordedPort(r ipam.Record) string {
 	return PortName(name, r.ContainerID, r.IfName)
 }
 
-// gc takes away what containers of the request's network left, that the runtime no longer knows
-// (specification 1.1). Interfaces of other networks stay, and those of which nothing says whose they are:
-// DEL removes them. It goes on after an error and returns all.
+// gc removes the interfaces of the request's network whose containers the runtime does not list any more (specification
+// 1.1). Interfaces of other networks stay, and so do interfaces whose network is not recorded: DEL removes them. It
+// goes on after an error and returns all errors.
 func (s *Server) gc(ctx context.Context, _ wire.Request, c *netConf) ([]byte, *types.Error) {
 	valid, failed := c.valid()
 	if failed != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
-// Keys of a port's external_ids. All but the last four are those that Antrea writes, so its
-// tools read our record; the last four keep what it does not.
+// Keys of a port's external_ids. Antrea writes all except the last four, so its tools read our record. The last four
+// have facts that Antrea does not keep.
 const (
 	idType        = bridge.TypeKey
 	idMAC         = "attached-mac"

@@ -21,8 +21,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 )
 
-// FuzzExternalIDs reads external_ids as the OVSDB has them, one "key=value" a line. What is read must come back the
-// same after it has been written again.
+// FuzzExternalIDs reads external_ids as the OVSDB has them, one "key=value" a line. After they are written again,
+// reading them must give the same result.
 func FuzzExternalIDs(f *testing.F) {
 	f.Add("web-5d8f7c-1a2b3c", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2\nattached-mac=0a:00:00:00:00:02\npod-name=web\npod-namespace=default")
 	f.Add("web", "antrea-type=container\ncontainer-id=c1\nip-address=10.10.1.2, fd00::2\ntombolo-prefix-length=24,64\nif-dev=net1\nnet-ns=/var/run/netns/x")
@@ -54,7 +54,7 @@ func FuzzExternalIDs(f *testing.F) {
 	})
 }
 
-// FuzzNetConf reads network configurations. A refusal has a code and says what is wrong.
+// FuzzNetConf reads network configurations. A refusal has a code and a reason.
 func FuzzNetConf(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","name":"tombolo","type":"tombolo"}`))
 	f.Add([]byte(`{"cniVersion":"0.3.0","name":"n","type":"tombolo","mtu":1400,"dns":{"nameservers":["10.96.0.10"]},"runtimeConfig":{"dns":{"servers":[]}}}`))

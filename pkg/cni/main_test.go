@@ -298,7 +298,7 @@ func makeNetns(t testing.TB, path string) string {
 	return path
 }
 
-// podUID is that of the Pod of environment.
+// podUID is the UID of environment's Pod.
 const podUID = "6f1c7a52-0b7e-4c57-9d0a-1d2f3a4b5c6d"
 
 // environment of a command for one container.

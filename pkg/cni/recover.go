@@ -21,18 +21,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
-// Recover puts the records in order after a start. Who is attached is recorded three times: in
-// the external_ids of the OVSDB's ports (attached), in the address record, and by the veth
-// pairs with the Pods' namespaces behind them. What one of them has lost is rebuilt from the
-// others, in this order, and returned: these attachments the OVSDB lacks or has in part.
+// Recover repairs the records after a start. An attachment is recorded three times: in the external_ids of the OVSDB's
+// ports (attached), in the address record, and in the veth pairs with the Pods' namespaces behind them. Recover
+// rebuilds lost records from the others, in this order. It returns the attachments that the OVSDB lacks or has in part.
 //
-// An address is freed when it has neither port nor veth pair: its Pod's namespace is gone, or
-// its ADD never came that far. A veth pair is never removed here: DEL and GC do that, and the
-// kernel where the namespace is gone.
+// It frees an address that has neither port nor veth pair: its Pod's namespace is gone, or its ADD never came that far.
+// It never removes a veth pair: DEL and GC do that, and the kernel if the namespace is gone.
 //
-// Call it once, before Run, when no request can be under way. Attachments whose Pod's namespace
-// is gone are detached by Run, since that needs a Node that works. It does all it can and
-// returns what it could not, which Run tries again until it succeeds and Options.Unrecovered gets.
+// Call it once, before Run, when no request can be under way. Run detaches attachments whose Pod's namespace is gone,
+// since that needs a Node that works. Recover goes on after errors. Run tries failed attachments again until it
+// succeeds, and passes them to Options.Unrecovered.
 func (s *Server) Recover(ctx context.Context, attached []Attachment) (restored []Attachment, err error) {
 	own, err := s.waitForLinks(ctx)
 	if err != nil {
@@ -132,7 +130,7 @@ const (
 	recoverAtLeast = 30 * time.Second
 )
 
-// waitForLinks lists our veth pairs, until that succeeds: without it nothing says what may be freed.
+// waitForLinks lists our veth pairs, and retries until that succeeds. Without the list no address may be freed.
 func (s *Server) waitForLinks(ctx context.Context) (map[string]ownLink, error) {
 	for wait := recoverAgain; ; wait = min(2*wait, recoverAtLeast) {
 		own, err := ownLinks()
@@ -253,17 +251,17 @@ func (a Attachment) pod() string {
 	return a.PodNamespace + "/" + a.PodName
 }
 
-// recovery is what attachments are rebuilt from, beside the address record.
+// recovery holds the sources, in addition to the address record, from which attachments are rebuilt.
 type recovery struct {
 	own        map[ipam.Key]ownLink
 	namespaces namespaces
 }
 
-// errNoVeth says that an interface has no veth pair: its namespace is gone, or it was never made.
+// errNoVeth reports an interface without a veth pair: its namespace is gone, or the pair was never made.
 var errNoVeth = errors.New("there is no veth pair")
 
-// attachment rebuilds one attachment from its address record, which may be empty, and its veth
-// pair. The error is errNoVeth when there is none.
+// attachment rebuilds one attachment from its address record, which may be empty, and its veth pair. Without a pair it
+// returns errNoVeth.
 func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error) {
 	a := Attachment{
 		ContainerID: k.ContainerID, IfName: k.IfName, Netns: record.Netns, PortName: recordedPort(record),
@@ -293,7 +291,7 @@ func (r *recovery) attachment(k ipam.Key, record ipam.Record) (Attachment, error
 	}
 	a.PodNamespace, a.PodName, _ = strings.Cut(pod, "/")
 
-	// Without an alias nothing but the way through it says that it is this Pod's.
+	// Without an alias only the path through it shows that it is this Pod's.
 	inside, err := r.namespaces.behind(l.link, record.Netns)
 	if err == nil {
 		a.Netns, a.MAC = inside.path, inside.mac
@@ -354,8 +352,8 @@ func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
 	return lookInside(path, host)
 }
 
-// namespaceID returns the number that the kernel has given to a network namespace for this one;
-// -1 where it has none, so nothing of it is linked with this one.
+// namespaceID returns the number that the kernel has given to a network namespace for this one. It is -1 if there is no
+// number; then no link connects the two.
 func namespaceID(path string) int {
 	f, err := os.Open(path)
 	if err != nil {
@@ -400,8 +398,7 @@ func lookInside(path string, host netlink.Link) (podEnd, error) {
 	return end, nil
 }
 
-// netnsPaths returns paths of all network namespaces that can be seen: those that are mounted,
-// then those of processes.
+// netnsPaths returns paths of all visible network namespaces: first mounted ones, then namespaces of processes.
 func netnsPaths() ([]string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

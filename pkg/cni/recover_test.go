@@ -48,7 +48,7 @@ func TestRebuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// unidentified makes the ports those that an earlier version has written again.
+	// unidentified rewrites the ports as an earlier version wrote them.
 	unidentified := func(_ *testing.T, r *rig) {
 		for k, a := range r.node.attached {
 			a.PodUID = ""
@@ -64,8 +64,8 @@ func TestRebuild(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		lose    []func(*testing.T, *rig)
-		unnamed bool // nothing says which Pod it is
-		noUID   bool // nothing says which of the Pods of that name it is
+		unnamed bool // no record has its Pod
+		noUID   bool // no record has the UID of its Pod
 	}{
 		{name: "OVSDB", lose: []func(*testing.T, *rig){ovsdb}},
 		{name: "OVSDB, record of an earlier version", lose: []func(*testing.T, *rig){ovsdb, earlier}, noUID: true},
@@ -155,7 +155,7 @@ func TestRebuildLater(t *testing.T) {
 			r.start()
 			if taken {
 				other, _ := r.netns()
-				r.must("ADD", environment("c2", other), r.conf(nil)) // gets the address that nobody has on record
+				r.must("ADD", environment("c2", other), r.conf(nil)) // gets the address that no record has
 				if a := r.node.Attachments(); len(a) != 1 || a[0].IPs[0] != want[0].IPs[0] {
 					t.Fatalf("attachments: %+v", a)
 				}
@@ -248,7 +248,7 @@ func TestRebuildNever(t *testing.T) {
 	}
 }
 
-// TestRebuildForeignVeth has other people's interfaces beside ours, which are left alone.
+// TestRebuildForeignVeth has foreign interfaces next to ours, which are left alone.
 func TestRebuildForeignVeth(t *testing.T) {
 	r := newRig(t)
 	netns, _ := r.netns()

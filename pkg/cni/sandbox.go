@@ -101,15 +101,15 @@ func openNetns(path string) (ns.NetNS, error) {
 	return n, nil
 }
 
-// described is what the address record says of the interface before it is there. The MAC differs for a
-// pair that an earlier version made.
+// described returns the address record's description of the interface before it exists. The MAC differs for a pair that
+// an earlier version made.
 func (s sandbox) described() ipam.Interface {
 	return ipam.Interface{
 		Netns: s.netns, PortName: s.portName, MAC: s.mac().String(), PodUID: s.podUID, Network: s.network,
 	}
 }
 
-// mac is that of the Pod's end.
+// mac returns the MAC of the Pod's end.
 func (s sandbox) mac() net.HardwareAddr { return macOf(s.containerID + " " + s.ifName) }
 
 // pair is the veth pair of one Pod's interface.
@@ -152,7 +152,7 @@ func macOf(name string) net.HardwareAddr {
 	return append(net.HardwareAddr{0x0a}, sum[:5]...)
 }
 
-// veth makes the pair, or finds the one that an earlier try made.
+// veth makes the pair, or finds the pair of an earlier attempt.
 func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	if host, mac, err = s.newVeth(pod); !errors.Is(err, unix.EEXIST) {
 		return host, mac, err
@@ -178,7 +178,7 @@ func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	case err == nil && holder != ipam.Key{ContainerID: s.containerID, IfName: s.ifName}:
 		return nil, "", fmt.Errorf("the name %s is taken by interface %s of container %s; the next sandbox of this Pod gets another name", s.portName, holder.IfName, holder.ContainerID)
 	case err == nil:
-		// Ours, and its other end is in no namespace we know of: the Pod's was remade.
+		// The pair is ours, and its other end is in an unknown namespace: the Pod's namespace was made again.
 		if err := netlink.LinkDel(host); err != nil && !isNotFound(err) {
 			return nil, "", fmt.Errorf("remove the old %s: %w", s.portName, err)
 		}
@@ -235,7 +235,7 @@ func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error
 	if err := netlink.LinkAdd(pair); err != nil {
 		return nil, "", fmt.Errorf("make the veth pair %s - %s: %w", s.portName, s.ifName, err)
 	}
-	// At once: a veth without an alias belongs to nobody.
+	// At once: a veth without an alias has no owner.
 	name := alias(s.containerID, s.ifName, s.pod)
 	if err := netlink.LinkSetAlias(pair, name); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("set the alias of %s: %w", s.portName, err), netlink.LinkDel(pair))
@@ -263,7 +263,7 @@ func (s sandbox) inside() error {
 	for _, p := range s.ips {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else can have it
+			addr.Flags = unix.IFA_F_NODAD // no other interface can have it
 		}
 		if err := netlink.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("add address %s: %w", p, err)
@@ -285,9 +285,9 @@ func (s sandbox) inside() error {
 	return nil
 }
 
-// outside prepares the end that becomes the switch's port. The userspace datapath takes
-// packets from it beside the host's own stack, so the host has to keep quiet there: it
-// answers no ARP, forwards nothing, and takes no packet for the Pod's address as its own.
+// outside prepares the end that becomes the switch's port. The userspace datapath and the host's own stack both get
+// packets from it, so the host has to stay quiet there: it answers no ARP, forwards nothing, and accepts no packet for
+// the Pod's address as its own.
 func (s sandbox) outside(host netlink.Link) error {
 	if err := s.hostEnd(host); err != nil {
 		return fmt.Errorf("configure %s, the host's end of the Pod's %s: %w", s.portName, s.ifName, err)
@@ -358,10 +358,9 @@ func isNotFound(err error) bool {
 	return errors.As(err, &none) || errors.Is(err, unix.ENODEV)
 }
 
-// removeLink takes the host's end away, and with it the Pod's. The name is made from a Pod's
-// name and a hash, so it could be another Pod's or somebody else's interface: only a veth goes
-// whose alias says that it is the key's, or that has no alias yet, since the agent was killed
-// when it had just made it: its other end is in another namespace.
+// removeLink removes the host's end, and with it the Pod's. The name is made from a Pod's name and a hash, so the link
+// could be another Pod's or another program's. So it removes only a veth whose alias is the key's, or which has no
+// alias yet: then the agent was killed when it had just made it, and its other end is in another namespace.
 func removeLink(name string, k ipam.Key) error {
 	link, err := netlink.LinkByName(name)
 	if isNotFound(err) {

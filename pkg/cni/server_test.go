@@ -192,8 +192,8 @@ func TestAddressKeptUntilFlowsGone(t *testing.T) {
 	r.clean()
 }
 
-// TestNamespaceRemade repeats ADD for a container whose network namespace was made anew. The switch gives
-// the port up before its device is exchanged.
+// TestNamespaceRemade repeats ADD for a container whose network namespace was made again. The switch gives the port up
+// before its device is exchanged.
 func TestNamespaceRemade(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the old one is gone %t", gone), func(t *testing.T) {
@@ -276,16 +276,15 @@ func TestInterruptedInTime(t *testing.T) {
 	<-answered
 }
 
-// What a killed agent leaves, at each point of ADD.
-// TestRecoverAfterKill kills the agent in the middle of ADD. A retry takes up what there is; the
-// next start frees an address without an interface, and leaves a veth pair to DEL or GC.
+// TestRecoverAfterKill kills the agent in the middle of ADD, at each point. A retry continues from there. The next
+// start frees an address without an interface, and leaves a veth pair to DEL or GC.
 func TestRecoverAfterKill(t *testing.T) {
 	k := ipam.Key{ContainerID: "c1", IfName: "eth0"}
 	port := PortName("web-5d8f7c", "c1", "eth0")
 	for _, row := range []struct {
 		name        string
 		veth, alias bool
-		done        bool // the record says which interface it is
+		done        bool // the record has the interface
 	}{
 		{name: "after the address, of an earlier version"},
 		{name: "after the address", done: true},
@@ -455,7 +454,7 @@ func TestGC(t *testing.T) {
 			}
 		})
 	}
-	// What the OVSDB has lost says the network all the same: here the address record does.
+	// The OVSDB has lost the network's name; here the address record has it.
 	r.must("ADD", second, r.conf(map[string]any{"name": "second"}))
 	r.stop()
 	r.node = newFakeNode("10.10.1.0/24")
@@ -468,8 +467,8 @@ func TestGC(t *testing.T) {
 	r.clean()
 }
 
-// TestSecondInterface adds interfaces of a second network: to a Pod whose default route is through the first, and
-// to one that has none.
+// TestSecondInterface adds interfaces of a second network: to a Pod whose default route is through the first, and to a
+// Pod without a default route.
 func TestSecondInterface(t *testing.T) {
 	r := newRig(t)
 	n1, _ := r.netns()

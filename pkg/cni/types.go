@@ -29,9 +29,9 @@ type Attachment struct {
 	IPs          []netip.Prefix // the Pod's addresses with the length of their podCIDR
 }
 
-// networkOf returns the name of the network that an interface belongs to, from what is recorded of it. Earlier
-// versions recorded none, and none is recorded for the usual case: the first interface, of the installed
-// network. For another interface "" means that its network is not known.
+// networkOf returns the name of the network that an interface belongs to, from its record. Earlier versions recorded no
+// name, and the usual case has no name: the first interface, of the installed network. For another interface "" means
+// that its network is not known.
 func networkOf(ifName, recorded string) string {
 	if recorded == "" && ifName == defaultIfName {
 		return wire.InstalledNetwork
@@ -67,7 +67,7 @@ type Node interface {
 	// Attach makes the port and returns when the switch has confirmed the Pod's flows. It
 	// is called again with the same values when a runtime retries.
 	Attach(ctx context.Context, a Attachment) error
-	// Detach takes port and flows away; nil when there are none.
+	// Detach removes port and flows. It returns nil if there are no port and flows.
 	Detach(ctx context.Context, containerID, ifName string) error
 	// Attachments lists what is attached now.
 	Attachments() []Attachment

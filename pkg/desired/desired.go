@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// State is what somebody should have. All methods may be called at any time, from any goroutine.
+// State is the desired state of one writer. All methods may be called at any time, from any goroutine.
 type State[T any] struct {
 	clone func(T) T
 
@@ -30,7 +30,8 @@ func (s *State[T]) Set(want T) bool {
 	return true
 }
 
-// Get returns what is desired, which the caller must not change, and how often that has changed: 0 before the first Set.
+// Get returns what is desired, which the caller must not change, and how often that has changed: 0 before the first
+// Set.
 func (s *State[T]) Get() (want T, round uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

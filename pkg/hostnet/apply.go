@@ -23,14 +23,14 @@ import (
 const (
 	reasonPending = "Pending" // something it depends on is not there yet
 	reasonRefused = "Refused" // the kernel refuses it
-	reasonTaken   = "Taken"   // somebody else's configuration is in the way
+	reasonTaken   = "Taken"   // another program's configuration is in the way
 )
 
-// table is what an applier knows of one of our nftables tables.
+// table holds an applier's state of one of our nftables tables.
 type table struct {
 	nft *ruleset // nil until the first use
-	// dirty says that it may differ from what it should be: nothing was compared yet,
-	// it was changed, or the last attempt failed.
+	// dirty is set if the table may differ from the desired one: it was never compared, it was changed, or the last
+	// attempt failed.
 	dirty bool
 	want  string // what it was last compared with
 }
@@ -73,7 +73,7 @@ func (a *applier) wait(object problem.Object, format string, args ...any) {
 	a.pending = append(a.pending, problem.Problem{Object: object, Reason: reasonPending, Message: fmt.Sprintf(format, args...)})
 }
 
-// link returns a link by name, nil when there is none.
+// link returns a link by name, or nil.
 func (a *applier) link(name string) netlink.Link {
 	if l, ok := a.index[name]; ok {
 		return l
@@ -156,8 +156,8 @@ func (a *applier) addresses(want Link, link netlink.Link) {
 	}
 }
 
-// neighbors keeps permanent entries. On a link that has one of ours, others that are
-// permanent are removed: nobody else has a reason to put any there.
+// neighbors keeps permanent entries. On a link that has one of ours it removes all other permanent entries: no other
+// program has a reason to add any there.
 func (a *applier) neighbors() {
 	byLink := map[string][]Neighbor{}
 	for _, n := range a.want.Neighbors {

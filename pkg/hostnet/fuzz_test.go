@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzUplinkRecord plans from any record in the transport bridge's external_ids. What is recorded anew must give the
-// same plan again.
+// FuzzUplinkRecord plans from any record in the transport bridge's external_ids. A plan from the new record must be the
+// same.
 func FuzzUplinkRecord(f *testing.F) {
 	f.Add(`["192.168.77.101/24"]`, `[{"dst":"0.0.0.0/0","gateway":"192.168.77.1"}]`, false)
 	f.Add(`["192.168.77.101/24","fd00::1/64"]`, `[]`, true)

@@ -1,8 +1,7 @@
-// Package hostnet is the one writer of the Node's own network configuration: addresses,
-// MTU and state of links, routes and a rule for them, permanent neighbours, sysctls, and the nftables tables
-// "ip tombolo" and "netdev tombolo". It gets what the Node should have, compares that with what the kernel
-// has, and sends the difference; kernel events and a slow resync make it compare again.
-// What others have configured is left alone.
+// Package hostnet is the one writer of the Node's own network configuration: addresses, MTU and state of links, routes
+// and a rule for them, permanent neighbours, sysctls, and the nftables tables "ip tombolo" and "netdev tombolo". It
+// gets the desired state, compares it with the kernel's, and sends the difference. Kernel events and a slow resync make
+// it compare again. It leaves the configuration of other programs alone.
 package hostnet
 
 import (
@@ -15,7 +14,8 @@ import (
 // with this number are ever removed.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
-// forwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the main table's.
+// forwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the
+// main table's.
 const (
 	forwardTable    = int(RouteProtocol)
 	forwardPriority = 0x7400
@@ -28,7 +28,8 @@ const tableName = "tombolo"
 type Desired struct {
 	Links  []Link
 	Routes []Route
-	// Forwarded are routes that packets take which the host forwards. What it sends itself takes those of the main table.
+	// Forwarded are routes for packets that the host forwards. Packets from the host itself take the routes of the main
+	// table.
 	Forwarded []Route
 	Neighbors []Neighbor
 	// Sysctls by path below /proc/sys, such as "net/ipv4/conf/antrea-gw0/rp_filter".
@@ -38,8 +39,8 @@ type Desired struct {
 	Egress     []Egress
 }
 
-// Link is a network device that somebody else creates (usually ovs-vswitchd) and that
-// should be configured like this whenever it exists.
+// Link is the configuration of a network device that another program creates (usually ovs-vswitchd). It is applied
+// whenever the device exists.
 type Link struct {
 	Name string
 	MTU  int  // 0 leaves it as it is
@@ -49,13 +50,14 @@ type Link struct {
 	Addresses []netip.Prefix
 	// Shared leaves addresses that others have put there.
 	Shared bool
-	// NoAddresses says that the link is a port of a userspace switch: it should have no
-	// address, and the host's own stack must not see the IPv4 packets that arrive on it,
-	// since the switch reads them too and hands over those that are meant for the host.
+	// NoAddresses is set if the link is a port of a userspace switch. It should have no address, and the host's own
+	// stack must not see the IPv4 packets that arrive on it: the switch reads them too, and hands over packets for the
+	// host.
 	NoAddresses bool
-	// Guards are the names of the links, this one among them, by which alone packets to the link's addresses are taken; none for
-	// any link. What comes by another one did not pass what the link stands for, such as decryption. A link that will have the
-	// same address later is among them from the beginning: what comes by it must not wait for nft, which may take seconds.
+	// Guards are the names of the links, this one among them, through which packets to the link's addresses are
+	// accepted; empty for any link. Packets through another link did not pass the link's function, such as decryption.
+	// A link that will have the same address later is among them from the beginning, since its packets must not wait
+	// for nft, which may take seconds.
 	Guards []string
 }
 
@@ -65,7 +67,7 @@ type Route struct {
 	Gateway netip.Addr   `json:"gateway,omitzero"` // zero for a directly connected destination
 	Link    string       `json:"link,omitempty"`   // name of the outgoing link
 	Source  netip.Addr   `json:"source,omitzero"`  // preferred source address; may be zero
-	OnLink  bool         `json:"onlink,omitempty"` // the gateway is on the link although no address says so
+	OnLink  bool         `json:"onlink,omitempty"` // the gateway is on the link although no address shows it
 	Metric  int          `json:"metric,omitempty"` // lower wins; part of the route's identity
 	MTU     int          `json:"mtu,omitempty"`    // path MTU, 0 for the link's
 }
@@ -86,18 +88,17 @@ type Masquerade struct {
 	ExceptLink string
 }
 
-// Egress is what must not leave by a link, whoever sends it: the host, or a switch in userspace, whose packets pass no other hook of
-// netfilter. It needs Linux 5.16.
+// Egress names packets that must not leave through a link, whether the host or a userspace switch sends them. The
+// switch's packets pass no other hook of netfilter. It needs Linux 5.16.
 type Egress struct {
 	Link string
 	Drop []netip.Prefix // IPv4 destinations
 }
 
-// Tunnels are those of a userspace switch, which sends their packets through a link of its
-// own. It learns where a next hop is from the ARP answers that it carries for the host, and
-// gives up the packet for which it has to ask itself: the first one of a tunnel. So the host
-// asks before there is one, and again before the switch forgets (tnl/neigh/aging in
-// ovs-vswitchd(8), 15 minutes).
+// Tunnels are the tunnels of a userspace switch, which sends their packets through a link of its own. The switch learns
+// the MAC of a next hop from the ARP answers that it carries for the host. It drops a packet for which it has to ask
+// itself: the first packet of a tunnel. So the host asks before there is one, and again before the switch forgets
+// (tnl/neigh/aging in ovs-vswitchd(8), 15 minutes).
 type Tunnels struct {
 	Link  string       // the local port of the switch's underlay bridge, such as "br-eth1"
 	Peers []netip.Addr // where the tunnels end

@@ -136,7 +136,7 @@ func TestNode(t *testing.T) {
 	m := run(t, ns, time.Hour)
 	m.Set(node())
 
-	// The link is missing: everything else is done, and the wait says what for.
+	// The link is missing: everything else is done, and the error names the link.
 	ovstest.Eventually(t, "the wait says what for", func() error {
 		if err := trySync(m, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "link gw0: it does not exist yet") {
 			return fmt.Errorf("error is %w", err)
@@ -163,7 +163,7 @@ func TestNode(t *testing.T) {
 		}
 	}
 
-	// The second time there is nothing to do, nor for a manager that starts anew.
+	// The second time there is nothing to do, and nothing for a new manager either.
 	changes := m.Stats().Changes
 	m.Set(node())
 	synced(t, m)
@@ -210,7 +210,7 @@ func difference(want, have string) error {
 	return nil
 }
 
-// TestForeignChanges lets somebody else change everything in random order.
+// TestForeignChanges changes everything from outside in random order.
 func TestForeignChanges(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
@@ -272,9 +272,8 @@ func TestForeignChanges(t *testing.T) {
 	sh(t, "nft list chain ip theirs input")
 }
 
-// TestQuiet has things happen that are none of the Manager's: the same desired states again, links,
-// addresses and nftables of others. None of it has the nft program run, and what was Set again
-// is not even compared.
+// TestQuiet makes changes that do not concern the Manager: the same desired states again, and links, addresses and
+// nftables of others. The nft program does not run for them, and an equal Set is not even compared.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
@@ -298,7 +297,7 @@ func TestQuiet(t *testing.T) {
 		})
 		return before
 	}
-	// The last comparison of the table is the one that its own change asks for.
+	// The table's own change causes its last comparison.
 	var before Stats
 	ovstest.Eventually(t, "the table was read after it was made", func() error {
 		if before = settled(); before.NFTReads < 2 {
@@ -415,7 +414,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestGuards: packets to an address are taken from the links that guard it, also from one that is not there yet, and from no other.
+// TestGuards: packets to an address are taken from the links that guard it, also from one that is not there yet, and
+// from no other.
 func TestGuards(t *testing.T) {
 	address, guards := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}, []string{"wg0", "wg1"}
 	links := []Link{{Name: "wg0", Addresses: address, Guards: guards}, {Name: "eth0", Addresses: address}}
@@ -435,8 +435,8 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestEgress: what must not leave by a link does not, also if it is sent below the host's own stack as a userspace switch does, and
-// everything else does. The table is mended, follows its link, and goes when it is not wanted.
+// TestEgress: what must not leave by a link does not, also if it is sent below the host's own stack as a userspace
+// switch does, and everything else does. The table is mended, follows its link, and goes when it is not wanted.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
@@ -499,8 +499,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestEgressRefused: what the kernel refuses is named, and everything else is there. Some kernels take a link that does not exist
-// yet, none takes a name of more than 15 characters.
+// TestEgressRefused: what the kernel refuses is named, and everything else is there. Some kernels take a link that does
+// not exist yet, none takes a name of more than 15 characters.
 func TestEgressRefused(t *testing.T) {
 	t.Parallel()
 	m := run(t, enter(t), time.Hour)
@@ -518,7 +518,8 @@ func TestEgressRefused(t *testing.T) {
 	})
 }
 
-// sendsBelow reports whether a UDP packet to dst that is sent on a link by a packet socket, as ovs-vswitchd does, arrives at the other end.
+// sendsBelow reports whether a UDP packet to dst that is sent on a link by a packet socket, as ovs-vswitchd does,
+// arrives at the other end.
 func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 	t.Helper()
 	socket := func(name string) int {
@@ -539,7 +540,8 @@ func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 	out, in := socket(from), socket(to)
 	defer unix.Close(out)
 	defer unix.Close(in)
-	// A frame of Ethernet, IPv4 and UDP to port 6081, and one that passes always behind it: when it is there the first was, or is dropped.
+	// A frame of Ethernet, IPv4 and UDP to port 6081, and one that passes always behind it: when it is there the first
+	// was, or is dropped.
 	frame := func(dst netip.Addr) []byte {
 		b := make([]byte, 14+20+8)
 		copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 172, 18, 0, 4})

@@ -27,11 +27,11 @@ type Options struct {
 	// Resync is how often everything but nftables is compared although no event asks for it,
 	// because sysctls send none; default 30 s.
 	Resync time.Duration
-	// Namespace is the network namespace to configure; nil for the one of the process.
+	// Namespace is the network namespace to configure; nil for the process's own.
 	Namespace *netns.NsHandle
 }
 
-// outcome is that of the last comparison.
+// outcome is the result of the last comparison.
 type outcome struct {
 	done            uint64 // its round
 	pending, failed []problem.Problem
@@ -95,9 +95,8 @@ func (m *Manager) Set(d Desired) {
 	}
 }
 
-// Synced waits until the kernel has all of what was last Set. What the kernel refuses is
-// an error at once; for what is not there yet, such as a link, it waits, and when ctx ends
-// the error says what that is.
+// Synced waits until the kernel has the state of the last Set. If the kernel refuses a part, it returns an error at
+// once. If a part is missing, such as a link, it waits; when ctx ends the error names that part.
 func (m *Manager) Synced(ctx context.Context) error {
 	_, round := m.want.Get()
 	for {
@@ -129,8 +128,8 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Concat(m.stack.failed, m.table.failed, m.stack.pending, m.table.pending)
 }
 
-// Changed is signalled when links, addresses or routes of the Node may have changed, by anybody
-// it. It has room for one signal and one listener.
+// Changed is signalled when links, addresses or routes of the Node may have changed, through any program. It has room
+// for one signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
 // Stats returns what has been done so far.
@@ -206,8 +205,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// keepTables is Run for our nftables tables. It is apart since the nft program, which runs several times for each change, takes
-// seconds where processors are short: a route that moves must not wait for that.
+// keepTables is Run for our nftables tables. It is apart since the nft program, which runs several times for each
+// change, takes seconds where processors are short: a route that moves must not wait for that.
 func (m *Manager) keepTables(ctx context.Context) error {
 	if m.opts.Namespace != nil {
 		// The thread ends with the goroutine since it is never unlocked.
@@ -252,7 +251,8 @@ func (m *Manager) keepTables(ctx context.Context) error {
 	}
 }
 
-// compare makes one comparison of all but our nftables tables. What sends no events is left out unless everything.
+// compare makes one comparison of everything except our nftables tables. It leaves out objects without events unless
+// everything is set.
 func (m *Manager) compare(ctx context.Context, a *applier, everything bool) {
 	want, round := m.want.Get()
 	if round == 0 {

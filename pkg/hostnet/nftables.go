@@ -25,17 +25,18 @@ const (
 	uplinkSet       = "uplinks"
 )
 
-// families are those in which we have a table: that of the host's own packets, and that of all packets of a link, which sees those of
-// a userspace switch too.
+// families are the families in which we have a table. The first sees the host's own packets. The second sees all
+// packets of a link, also a userspace switch's.
 var families = []knftables.Family{knftables.IPv4Family, knftables.NetDevFamily}
 
-// ruleset reads and writes one of our tables. A rule's text cannot be read back in the form it was written in, so each rule
-// carries a hash of its text as its comment.
+// ruleset reads and writes one of our tables. A rule's text cannot be read back in the form it was written in, so each
+// rule carries a hash of its text as its comment.
 type ruleset struct {
 	nft knftables.Interface
 }
 
-// contents are a table as it should be, in values that can be compared with knftables' lists; without chains there should be none.
+// contents are a table as it should be, in values that can be compared with knftables' lists; without chains there
+// should be none.
 type contents struct {
 	chains map[string]nftChain
 	sets   map[string]nftSet
@@ -57,7 +58,7 @@ type nftSet struct {
 	elements []string
 }
 
-// contentsOf says what our table of a family should hold.
+// contentsOf returns the desired contents of our table of a family.
 func contentsOf(family knftables.Family, d Desired) contents {
 	if family == knftables.NetDevFamily {
 		return egressOf(d)
@@ -118,8 +119,8 @@ func egressOf(d Desired) contents {
 	return out
 }
 
-// elements returns the prefixes in nft's notation, sorted, without those that lie inside
-// others, which an interval set refuses.
+// elements returns the prefixes in nft's notation, sorted. It leaves out prefixes inside others, which an interval set
+// refuses.
 func elements(prefixes []netip.Prefix) []string {
 	var kept []netip.Prefix
 	sorted := slices.Clone(prefixes)

@@ -28,15 +28,16 @@ func (k routeKey) String() string {
 	return fmt.Sprintf("%s metric %d", k.dst, k.metric)
 }
 
-// routes adds and replaces routes, and removes those of ours that are no longer wanted. A
-// destination that somebody else has a route for is left to them.
+// routes adds and replaces routes, and removes our routes that are no longer desired. It leaves destinations alone for
+// which another program has a route.
 func (a *applier) routes() {
 	a.routesIn(unix.RT_TABLE_MAIN, "route", a.want.Routes)
 	a.routesIn(forwardTable, "route of what is forwarded", a.want.Forwarded)
 	a.forwardRule()
 }
 
-// forwardRule has what the host forwards look into forwardTable first: all packets but those that come from "lo", as its own do.
+// forwardRule makes forwarded packets use forwardTable first: all packets except packets from "lo", which are the
+// host's own.
 func (a *applier) forwardRule() {
 	object := problem.Object{Kind: "rule", Name: strconv.Itoa(forwardPriority)}
 	list, err := a.handle.RuleList(netlink.FAMILY_V4)
@@ -180,7 +181,7 @@ func sameRoute(a, b netlink.Route) bool {
 		a.MTU == b.MTU && a.Flags&int(netlink.FLAG_ONLINK) == b.Flags&int(netlink.FLAG_ONLINK) && len(a.MultiPath) == len(b.MultiPath)
 }
 
-// routeDst returns a route's destination; the kernel's default routes may have none.
+// routeDst returns a route's destination. The kernel's default routes may have no destination.
 func routeDst(r netlink.Route) (netip.Prefix, bool) {
 	if r.Dst == nil {
 		if r.Family == netlink.FAMILY_V6 {

@@ -16,7 +16,7 @@ import (
 type Transport struct {
 	Interface string
 	Addresses []netip.Prefix // without link-local IPv6 addresses
-	Routes    []Route        // of the main table, without those that come with the addresses
+	Routes    []Route        // routes of the main table, without the routes that come with the addresses
 	MTU       int
 	MAC       string
 }
@@ -105,11 +105,10 @@ const (
 	UplinkRoutesKey    = "tombolo-uplink-routes"
 )
 
-// Uplink says how an interface is moved onto a bridge of the userspace datapath.
+// Uplink describes how an interface is moved onto a bridge of the userspace datapath.
 //
-// The bridge (fail_mode standalone, the interface as a port) with ExternalIDs has to be in
-// the database before Links and Routes are applied: from then on only the record remembers
-// the addresses.
+// The bridge (fail_mode standalone, the interface as a port) with ExternalIDs has to be in the database before Links
+// and Routes are applied: from then on only the record has the addresses.
 type Uplink struct {
 	ExternalIDs  map[string]string // the record, for the bridge
 	HardwareAddr string            // for the bridge, which takes over the interface's MAC
@@ -119,13 +118,12 @@ type Uplink struct {
 	Routes       []Route           // of the interface, by the bridge
 }
 
-// PlanUplink decides what to keep and what to configure. recorded is the bridge's
-// external_ids, empty before the move; found is the interface as it is now. It gives the
-// same answer before the move, after it, and at any point between, so it can be asked
-// again after every restart.
+// PlanUplink decides what to keep and what to configure. recorded is the bridge's external_ids, empty before the move.
+// found is the interface as it is now. The answer is the same before the move, after it, and at any point between, so
+// it can be computed again after every restart.
 //
-// Addresses on the interface that the record does not know replace the record: somebody
-// has configured the interface anew.
+// If the interface has addresses that the record lacks, they replace the record: the interface has been configured
+// again.
 func PlanUplink(bridge string, recorded map[string]string, found Transport) (Uplink, error) {
 	var addresses []netip.Prefix
 	var routes []Route

@@ -244,7 +244,7 @@ func TestTunnelsAskFirst(t *testing.T) {
 	}
 	inside(t, router, node, func() { sh(t, "ip addr add 192.168.77.7/24 dev uplink") })
 	ovstest.Eventually(t, "the next hops are known", known)
-	synced(t, host) // what has no route is nobody's problem here
+	synced(t, host) // an address without a route is not a problem here
 	for _, device := range []string{"stays", "goes"} {
 		s.StopDaemon()
 		if device == "goes" {

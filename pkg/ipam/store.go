@@ -44,9 +44,8 @@ type Record struct {
 	Interface
 }
 
-// Interface is what else is needed to attach a Key's interface to the switch again after the
-// OVSDB was lost. Records of earlier versions, and those of an ADD that was interrupted early,
-// lack it.
+// Interface holds the facts that are needed to attach a Key's interface to the switch again after the OVSDB was lost.
+// Records of earlier versions, and of an ADD that was interrupted early, lack it.
 type Interface struct {
 	Netns    string `json:"netns,omitempty"`    // path of the Pod's network namespace
 	PortName string `json:"portName,omitempty"` // the host's end of the veth pair
@@ -55,7 +54,7 @@ type Interface struct {
 	Network  string `json:"network,omitempty"`  // name of its network configuration, where it is not the usual one
 }
 
-// ExhaustedError says that a range has no free address.
+// ExhaustedError reports that a range has no free address.
 type ExhaustedError struct {
 	Range netip.Prefix
 	Held  int
@@ -65,7 +64,7 @@ func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("address range %s exhausted: %d held; remove Pods from this Node or give it a larger podCIDR (kube-controller-manager --node-cidr-mask-size)", e.Range, e.Held)
 }
 
-// HeldError says that an address belongs to someone else.
+// HeldError reports that an address belongs to another owner.
 type HeldError struct {
 	IP     netip.Addr
 	Holder Record
@@ -104,7 +103,7 @@ type file struct {
 
 const version = 1
 
-// CorruptError says that the file was not a record of addresses, and where it is now.
+// CorruptError reports that the file was not a record of addresses, and its new place.
 type CorruptError struct {
 	Path  string // where the record belongs
 	Moved string // where the corrupt file is now
@@ -126,7 +125,7 @@ func Open(path string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("open address record: %w", err)
 	}
-	// What an interrupted write left.
+	// The files of an interrupted write.
 	litter, err := filepath.Glob(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-*"))
 	for _, name := range litter {
 		err = errors.Join(err, os.Remove(name))
@@ -208,9 +207,9 @@ func (s *Store) drop(k Key) (Record, bool) {
 	return r, ok
 }
 
-// Allocate gives a Key one address of each range. A Key that already holds addresses of
-// these ranges keeps them; one whose addresses are of other ranges (the Node's podCIDR has
-// changed) gets new ones. owner is for people, i for those who rebuild what was lost.
+// Allocate gives a Key one address of each range. If a Key already holds addresses of these ranges, it keeps them. If
+// its addresses are of other ranges (the Node's podCIDR has changed), it gets new ones. owner is for people, i for
+// rebuilding lost records.
 func (s *Store) Allocate(k Key, owner string, i Interface, ranges []Range) ([]netip.Prefix, error) {
 	if len(ranges) == 0 {
 		return nil, errors.New("allocate address: no range given: the Node has no podCIDR; see --allocate-node-cidrs of kube-controller-manager")
@@ -445,7 +444,7 @@ func (s *Store) describe(old Record, i Interface) error {
 	return nil
 }
 
-// Records lists what everybody holds, in the order of Keys.
+// Records lists all records, in the order of Keys.
 func (s *Store) Records() []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -512,9 +511,9 @@ func (s *Store) save() (err error) {
 	return nil
 }
 
-// replace gives a file the name of another one, which goes. The two are exchanged first where the file
-// system can: ext4 begins to write a file to the disk that is renamed over another (auto_da_alloc in ext4(5)),
-// and whoever writes the next record waits for it.
+// replace gives a file the name of another one, which is removed. It exchanges the two first if the file system can: if
+// a file is renamed over another, ext4 begins to write it to the disk (auto_da_alloc in ext4(5)), and the writer of the
+// next record waits for that.
 func replace(from, to string) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE); err != nil {
 		return os.Rename(from, to) // the first record, or it cannot exchange

@@ -149,8 +149,8 @@ func TestCorruptFile(t *testing.T) {
 	}
 }
 
-// TestDescribe adds to a record what its attachment is rebuilt from. A record of an earlier
-// version has none of that and can be read.
+// TestDescribe adds to a record the facts from which its attachment is rebuilt. A record of an earlier version has no
+// such facts and can be read.
 func TestDescribe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ipam.json")
 	if err := os.WriteFile(path, []byte(`{"version":1,"records":[{"containerID":"c000","ifName":"eth0","ips":["10.0.0.2/24"],"owner":"default/web","since":"2026-01-02T10:04:00Z"}]}`), 0o600); err != nil {
@@ -172,7 +172,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// What was interrupted while it was written leaves the old record, and no litter.
+// An interrupted write leaves the old record, and no temporary files.
 func TestInterruptedWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "ipam.json")

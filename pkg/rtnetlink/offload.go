@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offload is what a link may leave to whoever takes its packets: a command of linux/ethtool.h.
+// Offload is work that a link may leave to the receiver of its packets: a command of linux/ethtool.h.
 type Offload uint32
 
 // Offloads.
 const (
-	// ChecksumOffload is of packets that are sent. Segmentation offload, which the kernel allows only together with it, goes with it.
+	// ChecksumOffload is of packets that are sent. Segmentation offload, which the kernel allows only together with it,
+	// goes with it.
 	ChecksumOffload Offload = 0x17 // ETHTOOL_STXCSUM
 	// TCPSegmentationOffload and SegmentationOffload have the link cut packets that are sent.
 	TCPSegmentationOffload Offload = 0x1f // ETHTOOL_STSO
@@ -22,8 +23,8 @@ const (
 	ReceiveOffload Offload = 0x2c // ETHTOOL_SGRO
 )
 
-// SwitchOff switches an offload of a link off. It is one request, where reading and setting features by name is five. The
-// library for these also keeps addresses in numbers, by which a stack that grows meanwhile loses the answer.
+// SwitchOff switches an offload of a link off. It is one request, where reading and setting features by name is five.
+// The library for these also keeps addresses in numbers, by which a stack that grows meanwhile loses the answer.
 func SwitchOff(link string, what Offload) error {
 	value := struct{ command, on uint32 }{command: uint32(what)}
 	request := struct { // struct ifreq

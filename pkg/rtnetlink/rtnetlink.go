@@ -1,4 +1,5 @@
-// Package rtnetlink asks the kernel about links what the libraries ask for incompletely: lists as a whole, and offloads in one request.
+// Package rtnetlink asks the kernel about links what the libraries ask for incompletely: lists as a whole, and offloads
+// in one request.
 package rtnetlink
 
 import (

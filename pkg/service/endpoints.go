@@ -46,9 +46,9 @@ type candidates struct {
 	slices  []derive.Row[derive.Object, SliceFacts]
 }
 
-// choose returns the endpoints of one port, of the family of its virtual address, ordered by address: the
-// ready ones, and only where there is none at all those that are ending but still serve (KEP-1669).
-// Each address counts once. Hints narrow the choice among ready ones; all is how many there are without.
+// choose returns the endpoints of one port, of the family of its virtual address, ordered by address. It returns the
+// ready ones. If no endpoint is ready, it returns those still serving while they terminate (KEP-1669). Each address
+// counts once. Hints narrow the choice among ready ones; all is their number without hints.
 func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) {
 	ready := func(e EndpointFacts) bool { return c.service.PublishNotReady || e.Ready }
 	if out = c.pick(port, vip, ready); len(out) == 0 {
@@ -62,17 +62,18 @@ func (c candidates) choose(port Port, vip netip.Addr) (out []Endpoint, all int) 
 	return out, all
 }
 
-// anywhere says whether a port has an endpoint on any Node.
+// anywhere reports whether a port has an endpoint on any Node.
 func (c candidates) anywhere(port Port, vip netip.Addr) bool {
 	c.service.Local = false
 	list, _ := c.choose(port, vip)
 	return len(list) > 0
 }
 
-// hinted returns which of the ready endpoints are for this Node, nil where hints choose none: it is what kube-proxy of Kubernetes 1.36 does
-// (topologyModeFromHints). A kind of hint counts where all ready endpoints have it and one at least names this Node, or its zone; the Node goes
-// before the zone. So a hint that is missing, or clients in a zone without endpoints, lead to all endpoints and never to none. The Service's
-// trafficDistribution and its annotation are not asked: Kubernetes' controller writes hints as they say. internalTrafficPolicy Local has chosen already.
+// hinted returns a filter for the ready endpoints that are for this Node, or nil if hints choose no endpoint. It does
+// the same as kube-proxy of Kubernetes 1.36 (topologyModeFromHints). A kind of hint counts if all ready endpoints have
+// it and at least one names this Node, or its zone; the Node goes before the zone. So a missing hint, or clients in a
+// zone without endpoints, lead to all endpoints. The Service's trafficDistribution and its annotation are not read:
+// Kubernetes' controller writes hints from them. internalTrafficPolicy Local has chosen already.
 func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) bool) func(EndpointFacts) bool {
 	if c.service.Local {
 		return nil
@@ -104,7 +105,8 @@ func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) 
 	return nil
 }
 
-// of are the endpoints of one port, of the family of its virtual address, that this Node may send to, with the number of the port.
+// of are the endpoints of one port, of the family of its virtual address, that this Node may send to, with the number
+// of the port.
 func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint16] {
 	return func(yield func(EndpointFacts, uint16) bool) {
 		for _, slice := range c.slices {

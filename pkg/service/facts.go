@@ -23,12 +23,13 @@ type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
-	// Affinity is for how long a client address that opens no connection is remembered with sessionAffinity ClientIP; 0 without.
+	// Affinity is for how long a client address that opens no connection is remembered with sessionAffinity ClientIP; 0
+	// without.
 	Affinity time.Duration
-	// Imported says that the Service was made of other clusters' exports: its endpoints are on no Node of this one.
+	// Imported is set if the Service was made of other clusters' exports: its endpoints are on no Node of this one.
 	Imported bool
-	// First are the clusters that requests to an imported Service go to first, in order, and Minimum how many ready endpoints are enough.
-	// Without any requests go to all.
+	// First are the clusters that requests to an imported Service go to first, in order, and Minimum how many ready
+	// endpoints are enough. Without any requests go to all.
 	First   []string
 	Minimum int
 	// DNS is true of the cluster's DNS.
@@ -76,7 +77,7 @@ type EndpointFacts struct {
 	Hints *Hints
 }
 
-// Hints are the Nodes and zones that an endpoint is for (discovery/v1, EndpointHints): none of a kind where nothing is said.
+// Hints are the Nodes and zones that an endpoint is for (discovery/v1, EndpointHints). A kind without hints is empty.
 type Hints struct {
 	Nodes []string
 	Zones []string
@@ -102,7 +103,7 @@ func ZoneOf(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
 // LabelProxyName names the proxy that serves a Service (k8s.io/kubernetes/pkg/proxy/apis).
 const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// IsOthers says that a Service has a label with which kube-proxy leaves it alone.
+// IsOthers reports whether a Service has a label with which kube-proxy leaves it alone.
 func IsOthers(s *corev1.Service) bool {
 	for _, label := range []string{LabelProxyName, corev1.IsHeadlessService} {
 		if _, ok := s.Labels[label]; ok {
@@ -117,7 +118,7 @@ func isDNS(s *corev1.Service) bool {
 	return s.Namespace == metav1.NamespaceSystem && (s.Name == "kube-dns" || s.Labels["k8s-app"] == "kube-dns")
 }
 
-// FactsOf parses a Service. What is wrong with a part of it leaves that part out.
+// FactsOf parses a Service. It leaves out parts with faults.
 func FactsOf(s *corev1.Service) Facts {
 	var f Facts
 	report := func(field, reason, format string, args ...any) {
@@ -139,7 +140,8 @@ func FactsOf(s *corev1.Service) Facts {
 	_, f.Imported = s.Annotations[multicluster.AnnotationImportedService]
 	if order, ok := s.Annotations[multicluster.AnnotationClusterOrder]; ok && f.Imported {
 		f.First, f.Minimum = requests.ReadOrder(order), 1
-		if n, err := strconv.Atoi(s.Annotations[multicluster.AnnotationMinimumReady]); err == nil { // as the member controller writes it
+		// as the member controller writes it
+		if n, err := strconv.Atoi(s.Annotations[multicluster.AnnotationMinimumReady]); err == nil {
 			f.Minimum = n
 		}
 	}
@@ -162,7 +164,7 @@ func FactsOf(s *corev1.Service) Facts {
 	return f
 }
 
-// affinityOf reads the timeout of session affinity. What is no timeout is the API's default.
+// affinityOf reads the timeout of session affinity. An invalid timeout becomes the API's default.
 func affinityOf(s *corev1.Service) time.Duration {
 	if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
@@ -174,8 +176,8 @@ func affinityOf(s *corev1.Service) time.Duration {
 	return min(time.Duration(seconds)*time.Second, MaxAffinity)
 }
 
-// MaxAffinity is the longest time for which a switch remembers a client that opens no connection: OpenFlow's idle_timeout has 16 bits. The API
-// allows 24 hours, this is 18 hours and 12 minutes.
+// MaxAffinity is the longest time for which a switch remembers a client that opens no connection: OpenFlow's
+// idle_timeout has 16 bits. The API allows 24 hours, this is 18 hours and 12 minutes.
 const MaxAffinity = 65535 * time.Second
 
 func known(p corev1.Protocol) bool {
@@ -218,7 +220,8 @@ func SliceFactsOf(s *discoveryv1.EndpointSlice) SliceFacts {
 		return SliceFacts{}
 	}
 	f := SliceFacts{Service: derive.Object{Namespace: s.Namespace, Name: name}}
-	if s.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager { // nobody else's say so
+	// annotations of other slices are ignored
+	if s.Labels[discoveryv1.LabelManagedBy] == multicluster.EndpointSliceManager {
 		f.weigh(s)
 		f.Cluster = s.Labels[mcsv1beta1.LabelSourceCluster]
 	}
@@ -287,8 +290,8 @@ func endpointAddress(family discoveryv1.AddressType, text string) (ip netip.Addr
 // isReady reads a condition that means true where nothing is said (discovery/v1).
 func isReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
 
-// isDraining says that an endpoint ends but still answers (KEP-1669). A serving condition
-// that is missing is what ready says.
+// isDraining reports whether an endpoint terminates but still answers (KEP-1669). A missing serving condition has the
+// value of ready.
 func isDraining(c discoveryv1.EndpointConditions) bool {
 	serving := isReady(c)
 	if c.Serving != nil {

@@ -15,10 +15,9 @@ import (
 // slot for the smallest weight and at most 256 slots.
 const maxScale = 1 << 10
 
-// Bounds of nesting. An own export among the imported is one level, a hand-made Service in
-// front of that a second. Whoever may write EndpointSlices can make chains and nets of Services
-// without end; these bounds keep the work for one frontend small, and the parts of its
-// fractions below 2^maxParts.
+// Bounds of nesting. An own export among the imported is one level, a hand-made Service in front of it a second. A user
+// that may write EndpointSlices can make chains and nets of Services without end. These bounds keep the work for one
+// frontend small, and the parts of its fractions below 2^maxParts.
 const (
 	maxNesting = 4
 	maxShares  = 1 << 13
@@ -41,11 +40,10 @@ func fractionOf(addr netip.AddrPort, count, parts uint64) fraction {
 	return fraction{addr, max(count, 1), parts}
 }
 
-// nesting replaces every endpoint of a frontend that is another Service's virtual address by
-// that Service's own endpoints. An imported Service lists the ClusterIP of each exporting
-// cluster, this one included: without this the switch would have to choose twice. The replaced
-// endpoint's share, its weight, is divided among those that take its place, so that each cluster gets as
-// much as before; when there are none its share goes to the others.
+// nesting replaces every endpoint of a frontend that is another Service's virtual address by that Service's own
+// endpoints. An imported Service lists the ClusterIP of each exporting cluster, this one included: without this the
+// switch would have to choose twice. The replaced endpoint's share, its weight, is divided among its replacements, so
+// that each cluster gets as much as before. If there are no replacements its share goes to the others.
 type nesting struct {
 	tables   *Tables
 	reader   *derive.Reader
@@ -121,9 +119,10 @@ func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	return out, total
 }
 
-// first returns the endpoints that requests to an imported Service go to: those of the clusters that come first, as far as they have enough
-// ready ones together, else all. A Service of this cluster counts by what it has here and now, whichever of them hints give to this Node: all Nodes
-// decide alike. Others count by what they say.
+// first returns the endpoints that requests to an imported Service go to. These are the endpoints of the first clusters
+// of the order that have enough ready ones together, else all. A Service of this cluster counts with its present
+// endpoints, whichever of them hints give to this Node, so that all Nodes decide alike. Other clusters count with their
+// reported numbers.
 func (n *nesting) first(key derive.Object, f Frontend, facts Facts) []Endpoint {
 	rank := map[netip.Addr]int{}
 	for _, s := range derive.List(n.reader, n.tables.ByService, key) {

@@ -1,6 +1,6 @@
-// Package service turns Services and EndpointSlices into what a load balancer needs: one
-// Frontend for each virtual address and port, with its endpoints and their weights. It is
-// pure: no client, no clock. Its functions are those of derived tables, one Service at a time.
+// Package service turns Services and EndpointSlices into input of a load balancer: one Frontend for each virtual
+// address and port, with its endpoints and their weights. It is pure: no client, no clock. Its functions are functions
+// of derived tables, one Service at a time.
 package service
 
 import (
@@ -31,14 +31,14 @@ type Endpoint struct {
 type Frontend struct {
 	Namespace string
 	Service   string
-	Port      string // the port's name, empty where the only port has none
+	Port      string // the port's name, empty if the only port has no name
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
-	// Affinity has the connections of a client address go to one endpoint as long as that is there, until no new one has come for this
-	// long; 0 is without.
+	// Affinity has the connections of a client address go to one endpoint as long as that is there, until no new one
+	// has come for this long; 0 is without.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
-	// Elsewhere says that internalTrafficPolicy Local keeps this Node from all endpoints that there are.
+	// Elsewhere is set if internalTrafficPolicy Local excludes all existing endpoints on this Node.
 	Elsewhere bool
 
 	all int // how many Endpoints there are for other Nodes too, that hints keep this one from; until nesting is decided
@@ -65,17 +65,17 @@ type View struct {
 	Slices   []*discoveryv1.EndpointSlice
 	// NodeName is this Node: internalTrafficPolicy Local keeps to its endpoints.
 	NodeName string
-	// Zone is that of this Node (ZoneOf): hints of EndpointSlices may keep to it.
+	// Zone is this Node's zone (ZoneOf). Hints of EndpointSlices may name it.
 	Zone string
-	// SCTP says that the datapath's connection tracker knows SCTP: the kernel's does, the
-	// userspace datapath's of Open vSwitch 3.1 does not.
+	// SCTP is set if the datapath's connection tracker supports SCTP: the kernel's does, the userspace datapath's of
+	// Open vSwitch 3.1 does not.
 	SCTP bool
 }
 
-// Plan returns all frontends of a view, ordered by namespace, Service, protocol and address.
-// What cannot be served becomes a Problem and nothing else stops. Headless and ExternalName
-// Services have no address to serve and are left out. What no Node serves is left out without
-// a Problem: see Unsupported, which is reported once for the cluster.
+// Plan returns all frontends of a view, ordered by namespace, Service, protocol and address. A part that cannot be
+// served becomes a Problem, and nothing else stops. Headless and ExternalName Services have no address to serve and are
+// left out. Features that no Node serves are left out without a Problem: see Unsupported, which is reported once for
+// the cluster.
 func Plan(v View) ([]Frontend, []problem.Problem) {
 	e := derive.New()
 	t := NewTables(e, v.NodeName, func(*derive.Reader) string { return v.Zone }, v.SCTP)
@@ -247,12 +247,13 @@ func (t *Tables) endpoints(key derive.Object, r *derive.Reader) ([]Frontend, []p
 	return out, problems
 }
 
-// Served says which families are served: this is the one place. What reads objects, here and in pkg/agent, leaves
-// out the others and reports what has no address then; nothing that plans flows looks at families.
+// Served reports whether an address family is served: this is the one place. Readers of objects, here and in pkg/agent,
+// leave out the others and report objects that have no address then. Planners of flows do not look at families.
 func Served(ip netip.Addr) bool { return ip.Is4() }
 
-// onThisNode are the endpoints of an imported Service that are on this Node: of those of this cluster the Pods here. Other clusters know this cluster's by
-// the address of its own Service, whose policy may be another, or by the addresses of its Pods.
+// onThisNode returns the endpoints of an imported Service that are on this Node: the Pods here among this cluster's.
+// Other clusters have this cluster's endpoints as the address of its own Service, whose policy may be another, or as
+// the addresses of its Pods.
 func (t *Tables) onThisNode(key derive.Object, f Frontend, r *derive.Reader) []Endpoint {
 	local := map[netip.Addr]bool{}
 	own := derive.Object{Namespace: key.Namespace, Name: strings.TrimPrefix(key.Name, multicluster.ImportedPrefix)}
@@ -309,8 +310,8 @@ func (t *Tables) field(key derive.Object, f Frontend, r *derive.Reader) string {
 	return "spec.ports"
 }
 
-// frontends returns what one Service needs: its frontends without those whose address another
-// Service has, and with endpoints in the place of Services among the endpoints.
+// frontends returns the frontends of one Service. It leaves out frontends whose address another Service has, and
+// replaces Services among the endpoints by their endpoints.
 func (t *Tables) frontends(key derive.Object, r *derive.Reader) ([]Frontend, []problem.Problem) {
 	direct, _ := derive.Get(r, t.direct, key)
 	facts, _ := derive.Get(r, t.Services, key)

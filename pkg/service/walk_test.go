@@ -30,8 +30,8 @@ func zones(e *derive.Engine) (*derive.Source[derive.Name, string], func(*derive.
 	}
 }
 
-// TestWalk changes Services, slices with and without hints, and the Node's zone at random: addresses that meet, Services that are
-// endpoints of Services, in circles too. After each step the tables equal those of a plan made
+// TestWalk changes Services, slices with and without hints, and the Node's zone at random: addresses that collide,
+// Services that are endpoints of Services, in circles too. After each step the tables equal the tables of a plan made
 // from nothing.
 func TestWalk(t *testing.T) {
 	random := rand.New(rand.NewPCG(*walkSeed, 0))

@@ -1,5 +1,5 @@
-// Package sysctl reads and writes kernel parameters below /proc/sys/net: those of the network
-// namespace of the calling thread, whichever mount they are reached by.
+// Package sysctl reads and writes kernel parameters below /proc/sys/net of the calling thread's network namespace,
+// whichever mount they are reached through.
 package sysctl
 
 import (

@@ -1,4 +1,4 @@
-// Package version says which version of Tombolo this is.
+// Package version has the version of this program.
 package version
 
 // version is set by the linker: -X github.com/tombolo-net/tombolo/pkg/version.version=v1.2.3

@@ -15,22 +15,23 @@ import (
 // crossingTime is how long the device has for one message of a handshake, on a Node that is short of processors.
 const crossingTime = 500 * time.Millisecond
 
-// crossing keeps apart the messages of two handshakes that the ends of a way begin at the same time.
+// crossing separates the messages of two handshakes that both ends of a path begin at the same time.
 //
-// Each end may have sent its initiation before the other's comes. If both answer, both forget what they have begun and refuse the
-// answer to it: there is no session, and both begin anew at the same time, 5 s later. And the library's workers each take one message;
-// where one takes the peer's initiation while another takes the peer's response, the device may mix them up: both ends
-// have a session then, of different keys, and nothing passes until they begin anew, 15 s later. So
+// Each end may have sent its initiation before it receives the other's. If both answer, both drop their own handshake
+// and refuse the answer to it. Then there is no session, and both begin again at the same time, 5 s later. In addition,
+// the library's workers each take one message. If one takes the peer's initiation while another takes the peer's
+// response, the device may mix them up: both ends have a session then, with different keys, and nothing passes until
+// they begin again, 15 s later. So
 //
-//   - of two initiations that cross the one with the larger number counts, and the other is dropped, by both ends alike. Only one in
-//     succession is: the peer may not get what this end sends;
+//   - of two initiations that cross, both ends use the one with the larger number and drop the other. They never drop two in
+//     succession, since the peer may not get the packets of this end;
 //   - a response waits until the initiation before it is answered: then the device refuses it, and there is one session;
 //   - an initiation after a response is dropped: the response has made a session.
 //
-// The number is that by which the sender knows its handshake, a random one (WireGuard protocol, section 5.4.2, "sender"). Who begins
-// matters to neither end. Messages of others than peers are not touched.
+// The number is the sender's random index of its handshake (WireGuard protocol, section 5.4.2, "sender"). It does not
+// matter which end begins. Messages from senders that are not peers are not touched.
 //
-// The library watches routes for its own binds alone. Here the source of packets is chosen anew with each handshake.
+// The library watches routes only for its own binds. Here the source of packets is chosen again with each handshake.
 type crossing struct {
 	conn.Bind
 	patience time.Duration
@@ -132,7 +133,7 @@ func (c *crossing) Send(packets [][]byte, to conn.Endpoint) error {
 	return c.Bind.Send(packets, to)
 }
 
-// pass says whether the device may take a message now.
+// pass reports whether the device may take a message now.
 func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 	kind := messageType(p)
 	if kind == 0 {
@@ -184,7 +185,7 @@ func (c *crossing) pass(p []byte, from conn.Endpoint) bool {
 	return false
 }
 
-// messageType is that of a handshake's message, 0 for others (WireGuard protocol, section 5.4).
+// messageType returns the type of a handshake's message, or 0 for other messages (WireGuard protocol, section 5.4).
 func messageType(p []byte) uint32 {
 	if len(p) != wgdevice.MessageInitiationSize && len(p) != wgdevice.MessageResponseSize {
 		return 0

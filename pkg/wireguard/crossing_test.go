@@ -72,7 +72,8 @@ func TestCrossingForgets(t *testing.T) {
 	})
 }
 
-// TestCrossing: the device has one message of crossing handshakes with a peer at a time, and nobody else's waits.
+// TestCrossing: the device gets one message of crossing handshakes with a peer at a time, and messages of other peers
+// do not wait.
 func TestCrossing(t *testing.T) {
 	const initiation, response = wgdevice.MessageInitiationType, wgdevice.MessageResponseType
 	for _, test := range []struct {
@@ -225,8 +226,8 @@ func (p *pair) Send(packets [][]byte, _ conn.Endpoint) error {
 	return nil
 }
 
-// handshakes is what a device does with the messages of handshakes (WireGuard protocol, section 5.4): it answers an initiation, and forgets
-// its own then; and an answer makes a session if it is to what it has begun.
+// handshakes is what a device does with the messages of handshakes (WireGuard protocol, section 5.4): it answers an
+// initiation, and forgets its own then; and an answer makes a session if it is to what it has begun.
 type handshakes struct {
 	one      chan bool // at a time; of the bubble, which a Mutex is not
 	takes    func() time.Duration

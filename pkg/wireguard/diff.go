@@ -12,7 +12,8 @@ import (
 )
 
 // diff is what has to be sent to a device so that it has what is wanted, and what that is in words, without secrets.
-// Peers that stay as they are are not named: they keep their sessions. before is what the last diff returned of endpoints.
+// Peers that stay as they are are not named: they keep their sessions. before is what the last diff returned of
+// endpoints.
 func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string, map[PublicKey]announced) {
 	var c wgtypes.Config
 	var changes []string
@@ -69,17 +70,18 @@ func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now
 // announced is the endpoint that a peer announces, as of the last comparison; the zero value is before the first.
 type announced struct {
 	at netip.AddrPort
-	// kept says that it was not sent: the device had another one already, and a session.
+	// kept is set if it was not sent, because the device had another one already, and a session.
 	kept bool
 }
 
 // sessionLost is how long after a handshake its session ends (REJECT_AFTER_TIME of WireGuard).
 const sessionLost = 180 * time.Second
 
-// next decides whether the endpoint that a peer announces is sent to the device. One that the peer has changed since, by sending
-// from elsewhere, stays: the peer may be behind NAT, and what it announces not reach it. After a restart nothing is known of what was
-// sent, so one with a session stays as well. If the peer announces another one than before the restart, this may be its old one: nothing
-// reaches it then until it sends something itself, or the session has ended. So this is decided again in each comparison.
+// next decides whether the endpoint that a peer announces is sent to the device. One that the peer has changed since,
+// by sending from elsewhere, stays: the peer may be behind NAT, and what it announces not reach it. After a restart
+// nothing is known of what was sent, so one with a session stays as well. If the peer announces another one than before
+// the restart, this may be its old one: nothing reaches it then until it sends something itself, or the session has
+// ended. So this is decided again in each comparison.
 func (a announced) next(at netip.AddrPort, have wgtypes.Peer, now time.Time) (send bool, _ announced) {
 	old, age, first := endpointOf(have), now.Sub(have.LastHandshakeTime), !a.at.IsValid()
 	switch {

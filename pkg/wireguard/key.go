@@ -13,7 +13,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// LoadKey reads the key in a file, or makes one where there is no file. Nobody but the file's owner can read it.
+// LoadKey reads the key in a file, or makes one if there is no file. Only the file's owner can read it.
 func LoadKey(path string) (PrivateKey, error) {
 	key, err := readKey(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -70,8 +70,8 @@ func keep(path, secret string, made time.Time) error {
 	return os.Rename(f.Name(), path)
 }
 
-// Keys are the key of an end and, while it is changed, the next one, each in a file. What the files have says how far a
-// change has come: there is a next key from Begin to End, and it is the current one from Switch on.
+// Keys are the key of an end and, while it is changed, the next one, each in a file. The files show how far a change
+// has come: a next key exists from Begin to End, and it is the current one from Switch on.
 type Keys struct {
 	Current, Next PrivateKey
 	// Made is when Current was made: the time of its file.
@@ -82,8 +82,8 @@ type Keys struct {
 	path string
 }
 
-// LoadKeys reads the keys, and makes one where there is none. A next key that cannot be read was never announced, or the files
-// were changed by hand: there is none then.
+// LoadKeys reads the keys, and makes a missing current key. If the next key cannot be read, it was never announced, or
+// the files were changed by hand. Then there is no next key.
 func LoadKeys(path string) (*Keys, error) {
 	k := &Keys{path: path}
 	var err error
@@ -108,10 +108,10 @@ func LoadKeys(path string) (*Keys, error) {
 func (k *Keys) next() string   { return k.path + ".next" }
 func (k *Keys) inside() string { return k.path + ".inside" }
 
-// Changing says whether there is a next key.
+// Changing reports whether there is a next key.
 func (k *Keys) Changing() bool { return k.Next != PrivateKey{} }
 
-// Switched says whether the next key is the current one already.
+// Switched reports whether the next key is the current one already.
 func (k *Keys) Switched() bool { return k.Next == k.Current }
 
 // Begin makes the next key. The time is the caller's: a file gets that of a coarser clock, which may be before.

@@ -28,24 +28,26 @@ type Options struct {
 	// Name is the device's. It is the Manager's: a link of this name that is no WireGuard device is a problem.
 	Name string
 	// HardwareAddr, where it is set, makes the device one that a userspace switch can send through: a TAP device with
-	// this address, behind which all peers are. It is the address of the switch's own port, which packets from peers go to.
+	// this address, behind which all peers are. It is the address of the switch's own port, which packets from peers go
+	// to.
 	HardwareAddr net.HardwareAddr
-	// Keep leaves a device that is no longer wanted there, without key and peers: a userspace switch that has it as a port does
-	// not notice that it goes and another one of its name comes.
+	// Keep leaves a device that is no longer wanted there, without key and peers: a userspace switch that has it as a
+	// port does not notice that it goes and another one of its name comes.
 	Keep bool
 	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
-	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers, and sessions that
-	// end, send none; default 10 s.
+	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers, and
+	// sessions that end, send none; default 10 s.
 	Resync time.Duration
-	// Namespace is the network namespace of the device; nil for the one of the process.
+	// Namespace is the network namespace of the device; nil for the process's own.
 	Namespace *netns.NsHandle
 }
 
 // retryAfter is how long until something is tried again that failed or is not there.
 const retryAfter = 500 * time.Millisecond
 
-// Manager brings a device to what was Set, and keeps it there. All methods may be called at any time, from any goroutine.
+// Manager brings a device to what was Set, and keeps it there. All methods may be called at any time, from any
+// goroutine.
 type Manager struct {
 	opts Options
 	log  *slog.Logger
@@ -95,11 +97,12 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Clone(m.problems)
 }
 
-// Changed is signalled when the device has become ready or ceased to be, or its problems are others. It has room for one signal and
-// one listener.
+// Changed is signalled when the device has become ready or ceased to be, or its problems are others. It has room for
+// one signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// Run compares and mends until ctx ends; the device stays then. It returns an error if the kernel cannot be asked at all.
+// Run compares and mends until ctx ends; the device stays then. It returns an error if the kernel cannot be asked at
+// all.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.opts.Namespace != nil {
 		// The thread ends with the goroutine since it is never unlocked.
@@ -222,7 +225,8 @@ func (d *device) bring(want *Desired) (state State, changes []string, err error)
 		}
 		return state, []string{"removed"}, nil
 	}
-	if link != nil && len(d.opts.HardwareAddr) > 0 && !isTAP(link) { // from before the switch was one in userspace, or after
+	// from before the switch was one in userspace, or after
+	if link != nil && len(d.opts.HardwareAddr) > 0 && !isTAP(link) {
 		if err := d.handle.LinkDel(link); err != nil {
 			return state, nil, fmt.Errorf("remove the device of another kind: %w", err)
 		}
@@ -295,7 +299,8 @@ func (d *device) empty() ([]string, error) {
 	return []string{"emptied"}, nil
 }
 
-// add makes the device: the kernel's where it has WireGuard. A TUN or TAP device stays when the process ends that serves it.
+// add makes the device: the kernel's where it has WireGuard. A TUN or TAP device stays when the process ends that
+// serves it.
 func (d *device) add() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = d.opts.Name

@@ -15,9 +15,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
-// Serve is WireGuard in userspace for the device of a name, whenever there is one that is not the kernel's. It returns when ctx
-// ends. It decides nothing: keys, port and peers come by its socket, from a Manager. It should be a process of its own,
-// which goes on while the Manager's is replaced.
+// Serve is WireGuard in userspace for the device of a name, whenever there is one that is not the kernel's. It returns
+// when ctx ends. It decides nothing: keys, port and peers come by its socket, from a Manager. It should be a process of
+// its own, which goes on while the Manager's is replaced.
 func Serve(ctx context.Context, name string, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -99,7 +99,7 @@ type served struct {
 	accepted chan struct{} // closed when no more requests are taken
 }
 
-// attach begins to serve the device; nil when there is none.
+// attach begins to serve the device. It returns nil if there is no device.
 func attach(name string, log *slog.Logger) (*served, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil || kindOf(link) != Userspace {
@@ -116,7 +116,7 @@ func attach(name string, log *slog.Logger) (*served, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open it: %w", err)
 	}
-	// What the library would say at other levels is about single packets.
+	// At other levels the library logs about single packets.
 	logger := &wgdevice.Logger{Verbosef: wgdevice.DiscardLogf, Errorf: func(format string, args ...any) {
 		log.Debug("wireguard: " + fmt.Sprintf(format, args...))
 	}}

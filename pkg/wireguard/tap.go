@@ -14,8 +14,8 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// A userspace switch sends Ethernet frames through devices, and WireGuard carries IP packets: tap is what is between them. All
-// peers are behind one address of the link, which answers for all addresses that are asked for.
+// A userspace switch sends Ethernet frames through devices, and WireGuard carries IP packets: tap is what is between
+// them. All peers are behind one address of the link, which answers for all addresses that are asked for.
 
 const (
 	ethernet  = 14 // bytes of the header
@@ -74,7 +74,7 @@ func openTAP(name string, near net.HardwareAddr) (*tap, error) {
 	return t, nil
 }
 
-// setNear says which address the switch's port has.
+// setNear sets the MAC of the switch's port.
 func (t *tap) setNear(near net.HardwareAddr) {
 	if len(near) != 6 {
 		return
@@ -203,8 +203,8 @@ func isARP(frame []byte) bool {
 	return len(frame) >= ethernet && binary.BigEndian.Uint16(frame[12:]) == typeARP
 }
 
-// arpAnswer answers a request for an address (RFC 826), nil for frames that are none. A host that asks for its own address only
-// looks for others that have it (RFC 5227), and gets no answer.
+// arpAnswer answers a request for an address (RFC 826). It returns nil for other frames. A host that asks for its own
+// address only looks for duplicates (RFC 5227), and gets no answer.
 func arpAnswer(frame []byte, far net.HardwareAddr) []byte {
 	if !isARP(frame) || len(frame) < ethernet+arpLength {
 		return nil

@@ -326,8 +326,8 @@ func TestTunnel(t *testing.T) {
 	testTunnel(t, a, b)
 }
 
-// TestOneSided has one host behind another that translates its packets and lets in answers alone. What it announces nobody reaches; it
-// opens the way itself, and what the other host begins takes it too.
+// TestOneSided has one host behind another that translates its packets and passes only answers. No host reaches its
+// announced address. It opens the path itself, and connections from the other host use it too.
 func TestOneSided(t *testing.T) {
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "203.0.113.2", "10.98.0.0")
 	between := newHost(t, "n", "203.0.113.1", "10.99.0.0")
@@ -446,7 +446,7 @@ func testTunnel(t *testing.T, a, b *host) {
 		return nil
 	})
 
-	// What somebody else changes is mended.
+	// The manager reverts changes of other programs.
 	a.do(func() error {
 		client, err := wgctrl.New()
 		if err != nil {
@@ -498,7 +498,8 @@ func testTunnel(t *testing.T, a, b *host) {
 	})
 }
 
-// TestKeptForSwitch: a device that a switch has as a port stays the same one while it is not wanted, and has no key then.
+// TestKeptForSwitch: a device that a switch has as a port stays the same one while it is not wanted, and has no key
+// then.
 func TestKeptForSwitch(t *testing.T) {
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
 	connect(a, b)
@@ -554,7 +555,7 @@ func TestKeptForSwitch(t *testing.T) {
 	}
 }
 
-// TestTakenName: a link of another kind is somebody else's.
+// TestTakenName: a link of another kind belongs to another program.
 func TestTakenName(t *testing.T) {
 	h := newHost(t, "a", "192.0.2.1", "10.97.0.0")
 	h.sh("ip link add " + h.device + " type veth peer name other")
@@ -614,9 +615,9 @@ func TestTunnelOfSwitch(t *testing.T) {
 	}
 }
 
-// TestTunnelOfSwitchBeside has two switches in userspace send a tunnel now by one device and now by another, as they do while a
-// key changes. Open vSwitch empties its table of routes before it reads them anew, and what revalidates flows at that very moment drops, so a change may
-// cost a packet; a way without a session would cost 200.
+// TestTunnelOfSwitchBeside has two switches in userspace send a tunnel through alternating devices, as they do while a
+// key changes. Open vSwitch empties its table of routes before it reads them again, and flows that are revalidated at
+// that moment drop. So a change may cost a packet; a path without a session would cost 200.
 func TestTunnelOfSwitchBeside(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the switches end with the thread
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")

@@ -1,10 +1,10 @@
-// Package wireguard is the one writer of a WireGuard device: it makes the link, and gives it its key, port and peers.
-// What the device has is compared with what it should have, and the difference is sent: a restart of the agent changes
-// nothing, and sessions go on.
+// Package wireguard is the one writer of a WireGuard device: it makes the link, and sets its key, port and peers. It
+// compares the device with the desired state and sends the difference. So a restart of the agent changes nothing, and
+// sessions go on.
 //
-// Where the kernel has WireGuard the device is the kernel's. Else, and where a userspace switch has to send through it, it
-// is a TUN or TAP device, and Serve, in a process of its own, does the rest. Both are configured in the same way.
-// Addresses, MTU and routes are pkg/hostnet's.
+// If the kernel has WireGuard the device is the kernel's. Else, and if a userspace switch has to send through it, it is
+// a TUN or TAP device, and Serve, in a process of its own, does the rest. Both are configured in the same way.
+// pkg/hostnet sets addresses, MTU and routes.
 package wireguard
 
 import (
@@ -24,7 +24,7 @@ import (
 // Overhead is what WireGuard adds to a packet over an IPv4 underlay, in bytes: IPv4, UDP, its header and its tag.
 const Overhead = 60
 
-// PublicKey is a peer's identity. The zero value is none.
+// PublicKey is a peer's identity. The zero value is no key.
 type PublicKey = publickey.Key
 
 // PrivateKey is a secret: it is printed by nothing.
@@ -42,7 +42,7 @@ func (PrivateKey) LogValue() slog.Value { return slog.StringValue("(hidden)") }
 // Public is the key that peers know.
 func (k PrivateKey) Public() PublicKey { return PublicKey(k.key.PublicKey()) }
 
-// Derive is a value that depends on the key and a purpose, and says nothing about the key.
+// Derive returns a value that depends on the key and a purpose, and reveals nothing about the key.
 func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, k.key[:])
 	mac.Write([]byte(purpose))
@@ -54,7 +54,8 @@ type Peer struct {
 	PublicKey PublicKey
 	// Endpoint is where the peer listens. A peer whose packets come from elsewhere is answered there.
 	Endpoint netip.AddrPort
-	// AllowedIPs are the addresses inside that are the peer's: packets to them go to it, and from it none but theirs are taken.
+	// AllowedIPs are the addresses inside that are the peer's: packets to them go to it, and from it none but theirs
+	// are taken.
 	AllowedIPs []netip.Prefix
 }
 
@@ -63,8 +64,8 @@ type Desired struct {
 	PrivateKey PrivateKey
 	ListenPort int
 	Peers      []Peer
-	// Keepalive is how often each peer is sent something, so that there is a session with it; 0 for when there is something
-	// to send. It is whole seconds.
+	// Keepalive is how often each peer is sent something, so that there is a session with it; 0 for when there is
+	// something to send. It is whole seconds.
 	Keepalive time.Duration
 }
 
@@ -95,7 +96,7 @@ type Session struct {
 	Peers     []PeerState
 }
 
-// Look reads a device; it is empty where there is none, or nothing serves it.
+// Look reads a device. The result is empty if there is no device, or no program serves it.
 func Look(name string) Session {
 	client, err := wgctrl.New()
 	if err != nil {
@@ -127,6 +128,6 @@ const (
 // State is what a device is and has.
 type State struct {
 	Ready bool   // there is a device, and it has what it should have
-	Kind  string // Kernel or Userspace; "" while there is none
+	Kind  string // Kernel or Userspace; "" while there is no device
 	Peers []PeerState
 }

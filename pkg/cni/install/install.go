@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cni/wire"
 )
 
-// Options says what is installed where.
+// Options are the files to install and their destinations.
 type Options struct {
 	Plugin  string // the plugin's executable
 	BinDir  string // the runtime's plugin directory, "/opt/cni/bin" on the Node
@@ -52,11 +52,10 @@ type networkPlugin struct {
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
 }
 
-// Run installs the plugin, then the configuration: the runtime must not find a
-// configuration whose plugin is not there yet. Both appear by rename. Of the plugins
-// portmap and bandwidth the configuration has those that the Node has.
+// Run installs the plugin, then the configuration: the runtime must not find a configuration whose plugin is not there
+// yet. Both appear through a rename. Of the plugins portmap and bandwidth the configuration has the ones on the Node.
 //
-// A Node with the configuration of another network is left alone, unless this one is installed there already.
+// It leaves a Node with the configuration of another network alone, unless this network is installed there already.
 func Run(o Options) error {
 	if _, err := os.Stat(filepath.Join(o.ConfDir, confName)); errors.Is(err, fs.ErrNotExist) && !o.WithOther {
 		if err := foreign(o.ConfDir); err != nil {
@@ -93,8 +92,9 @@ var others = []string{
 	"antrea", "aws-cni", "azure-vnet", "calico", "cilium-cni", "flannel", "kindnet", "kube-router", "ovn-k8s-cni-overlay", "weave-net",
 }
 
-// foreign is an error when a directory has the configuration of another network. Those of plugins alone, such as a
-// bridge that a runtime's package brings, are none, nor is what cannot be read: the runtime does not read it either.
+// foreign returns an error when a directory has the configuration of another network. It ignores configurations of
+// single plugins, such as a bridge that a runtime's package brings, and unreadable files, which the runtime does not
+// read either.
 func foreign(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -51,8 +51,8 @@ const (
 	PathGC     = "/v1/gc"     // answers with an empty body
 )
 
-// Codes of errors. Below 100 they are the specification's (section "Error"), above 100
-// those that Antrea documents, which users' tools may know.
+// Codes of errors. Codes below 100 are the specification's (section "Error"). Codes above 100 are documented by Antrea,
+// and users' tools may use them.
 const (
 	CodeIncompatibleVersion = types.ErrIncompatibleCNIVersion      // 1
 	CodeUnsupportedField    = types.ErrUnsupportedField            // 2

@@ -1,12 +1,9 @@
-// Package bridge is the one writer of Open vSwitch's configuration database. It gets
-// which bridges and ports a Node should have, compares that with what the database holds,
-// and sends the difference in one transaction. A lost connection, a restarted
-// ovsdb-server, a restarted ovs-vswitchd and somebody's ovs-vsctl are all the same case:
-// compare again.
+// Package bridge is the one writer of Open vSwitch's configuration database. It gets the desired bridges and ports of a
+// Node, compares them with the database, and sends the difference in one transaction. A lost connection, a restarted
+// ovsdb-server, a restarted ovs-vswitchd and a user's ovs-vsctl are all the same case: compare again.
 //
-// Only bridges that are declared are touched. In these, ports that are declared are
-// created and kept as declared; ports that are not declared are removed when they carry
-// TypeKey in their external_ids, which makes them ours, and left alone otherwise.
+// It touches only declared bridges. In these it creates declared ports and keeps them as declared. It removes
+// undeclared ports if their external_ids have TypeKey, which makes them ours, and leaves other ports alone.
 package bridge
 
 import (
@@ -26,7 +23,8 @@ const maxRequestedOFPort = 65279
 // Bridge is a bridge that should exist, or should not.
 type Bridge struct {
 	Name string
-	// Absent has the bridge removed with all its ports, as soon as ports of ours may be. The other fields do not count then.
+	// Absent has the bridge removed with all its ports, as soon as ports of ours may be. The other fields do not count
+	// then.
 	Absent       bool
 	DatapathType string   // "system" or "netdev"; "" is the switch's default, system
 	FailMode     string   // "secure" or "standalone"; "" is the switch's default, standalone
@@ -58,9 +56,10 @@ type Port struct {
 	MTU    int    // mtu_request; 0 leaves it as it is
 	// Options of the Interface row: exactly these.
 	Options map[string]string
-	// BFD configures bidirectional forwarding detection (RFC 5880) on the Interface: exactly these keys. nil is none.
+	// BFD configures bidirectional forwarding detection (RFC 5880) on the Interface: exactly these keys. nil turns it
+	// off.
 	BFD map[string]string
-	// ExternalIDs of the Port row, merged as those of the Bridge.
+	// ExternalIDs of the Port row are merged like the Bridge's.
 	ExternalIDs map[string]string
 }
 
@@ -92,7 +91,7 @@ type Found struct {
 // PortState is one port of the database.
 type PortState struct {
 	Type         string
-	OFPort       uint32 // number in use; 0 when there is none (yet)
+	OFPort       uint32 // number in use; 0 while there is no number
 	OFPortWanted uint32 // ofport_request, 0 when unset
 	Error        string // why ovs-vswitchd could not add the interface
 	MAC          string // in use, "" when not known
@@ -102,7 +101,7 @@ type PortState struct {
 	ExternalIDs  map[string]string
 	// BFD is the state of bidirectional forwarding detection: "up", "down", "init" or "admin_down"; "" without.
 	BFD string
-	// BFDWasUp says that it has been up since ovs-vswitchd made the interface.
+	// BFDWasUp is set if it has been up since ovs-vswitchd made the interface.
 	BFDWasUp bool
 }
 
@@ -114,8 +113,8 @@ type Stats struct {
 	LastError    string // why the last attempt failed, "" when it did not
 }
 
-// MACOf returns a locally administered unicast MAC address that depends on the name alone, so
-// that a port made anew has the address that its neighbours remember.
+// MACOf returns a locally administered unicast MAC address that depends only on the name. So a port that is made again
+// has the address that its neighbours remember.
 func MACOf(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	sum[0] = sum[0]&^1 | 2

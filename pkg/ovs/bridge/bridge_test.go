@@ -134,7 +134,7 @@ func TestCreateAndKeep(t *testing.T) {
 		t.Errorf("the second sync sent %d transactions", after.Transactions-before.Transactions)
 	}
 
-	// Nor does a manager that starts anew send anything.
+	// A new manager sends nothing either.
 	second := startManager(t, s)
 	second.Set([]Bridge{integration(pod("pod1"))})
 	second.Release()
@@ -255,7 +255,7 @@ func TestForeignChanges(t *testing.T) {
 				}
 				have := snapshot(m)
 				if have["br-int external_ids:theirs"] == "" {
-					// What others had put there went with the bridge.
+					// Foreign values there went with the bridge.
 					for _, state := range []map[string]string{have, before} {
 						delete(state, "br-int external_ids:theirs")
 						delete(state, "br-int other_config:theirs")
@@ -419,7 +419,7 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
-// refused waits until Synced says what it waits for.
+// refused waits until Synced names the reason for the wait.
 func refused(t *testing.T, m *Manager, want string) {
 	t.Helper()
 	ovstest.Eventually(t, "Synced says "+want, func() error {

@@ -18,7 +18,7 @@ const defaultEndpoint = "unix:" + ofconn.DefaultRunDir + "/" + socket
 
 const socket = "db.sock"
 
-// EndpointIn is that of an ovsdb-server whose sockets are in a directory (OVS_RUNDIR).
+// EndpointIn returns the endpoint of an ovsdb-server whose sockets are in a directory (OVS_RUNDIR).
 func EndpointIn(runDir string) string { return "unix:" + runDir + "/" + socket }
 
 // Options of a Manager.
@@ -111,10 +111,9 @@ func (m *Manager) ClearFlowRestoreWait(ctx context.Context) error {
 	return nil
 }
 
-// Synced waits until ovs-vswitchd has carried out what was last Set and all declared ports,
-// or only the named ones, have an OpenFlow port number. A port that cannot be added, and a
-// transaction that was refused, are errors at once. When ctx ends, the error says what is
-// still missing.
+// Synced waits until ovs-vswitchd has carried out the last Set and all declared ports, or only the named ones, have an
+// OpenFlow port number. A port that cannot be added, and a transaction that was refused, are errors at once. When ctx
+// ends, the error names the missing parts.
 func (m *Manager) Synced(ctx context.Context, ports ...string) error {
 	m.mu.Lock()
 	round := m.round
@@ -223,7 +222,7 @@ func (m *Manager) wait(ctx context.Context, met func() (bool, error)) error {
 	}
 }
 
-// missing says what a waiting caller waits for.
+// missing returns an error with the missing parts, for a waiting caller.
 func (m *Manager) missing() error {
 	switch {
 	case !m.state.Connected && m.stats.LastError != "":

@@ -32,10 +32,10 @@ type edit struct {
 	ops  func(client.API) ([]ovsdb.Operation, error)
 }
 
-// wish is the desired state that plan compares the database with.
+// desired is the state that plan compares the database with.
 type desired struct {
 	bridges               []Bridge
-	removals              bool // ports of ours that nobody wants may go
+	removals              bool // ports of ours that are not desired may go
 	clearsFlowRestoreWait bool
 }
 
@@ -63,9 +63,8 @@ func plan(have rows, want desired, last int) (edits []edit, problems map[string]
 // asked for by number.
 const mostNumber = 32767
 
-// NextNumber returns the OpenFlow port number for a new port: the first after last that is not taken,
-// so that a number that was free lately is not used again soon. It is 0 where there is none: the switch
-// chooses then.
+// NextNumber returns the OpenFlow port number for a new port: the first after last that is not taken, so that a number
+// that was free lately is not used again soon. If all are taken it returns 0, and the switch chooses.
 func NextNumber(last uint32, taken func(uint32) bool) uint32 {
 	for range mostNumber {
 		if last++; last > mostNumber {
@@ -78,7 +77,7 @@ func NextNumber(last uint32, taken func(uint32) bool) uint32 {
 	return 0
 }
 
-// takenNumbers are the OpenFlow port numbers that somebody has or asks for.
+// takenNumbers returns the OpenFlow port numbers that ports have or request.
 func takenNumbers(have rows, bridges []Bridge) map[int]bool {
 	taken := map[int]bool{}
 	for _, i := range have.interfaces {
@@ -92,7 +91,7 @@ func takenNumbers(have rows, bridges []Bridge) map[int]bool {
 	return taken
 }
 
-// number returns a free number for a new port, 0 where there is none.
+// number returns a free number for a new port, or 0 if all are taken.
 func (p *planner) number() int {
 	n := int(NextNumber(uint32(p.last), func(n uint32) bool { return p.taken[int(n)] }))
 	if n != 0 {
@@ -192,8 +191,8 @@ func (p *planner) bridge(b Bridge, removals bool) {
 	}
 }
 
-// claim checks what would make ovsdb-server refuse the whole transaction, or would take a
-// port from somebody else.
+// claim checks for ports for which ovsdb-server would refuse the whole transaction, and for ports that belong to
+// another program.
 func (p *planner) claim(bridge string, port Port) bool {
 	refuse := func(format string, args ...any) bool {
 		p.problems[port.Name] = fmt.Errorf("port %s of bridge %s: %w", port.Name, bridge, fmt.Errorf(format, args...))
@@ -378,7 +377,7 @@ func (p *planner) updatePort(have *schema.Port, port Port, local bool) {
 
 	iface := p.ifaceOf[port.Name]
 	if iface == nil || len(have.Interfaces) != 1 {
-		// Somebody made it a bond: give it back its one interface.
+		// Another program made it a bond: restore its one interface.
 		uuid := ""
 		if iface != nil {
 			uuid = iface.UUID
@@ -441,7 +440,7 @@ func (p *planner) updateInterface(have *schema.Interface, port Port, local bool)
 	p.update("set interface "+port.Name, words, row, fields)
 }
 
-// merge gives the keys in want their values and removes those whose wanted value is empty.
+// merge sets the keys in want to their values and removes keys whose desired value is empty.
 func (p *planner) merge(what string, row model.Model, column *map[string]string, have, want map[string]string) {
 	insert := map[string]string{}
 	var drop, words []string

@@ -148,10 +148,10 @@ func (m *Manager) carriedOut() bool {
 	return m.outcome.done || m.outcome.refused != nil
 }
 
-// compare makes one comparison and sends at most one transaction. again says that it sent
-// one; refused is ovsdb-server's objection; err ends the session. The first refusal is not
-// published: somebody else has changed the database since it was read, most likely. With ask it has
-// ovs-vswitchd carry out the same configuration again where it has not said that it did.
+// compare makes one comparison and sends at most one transaction. again is set if it sent one. refused is
+// ovsdb-server's objection. err ends the session. The first refusal is not published: most likely another program has
+// changed the database since it was read. With ask it has ovs-vswitchd carry out the same configuration again, if
+// ovs-vswitchd has not confirmed it.
 func (m *Manager) compare(ctx context.Context, c client.Client, refusals int, ask bool) (again bool, refused, err error) {
 	have, err := load(c)
 	if err != nil {
@@ -219,8 +219,8 @@ func (m *Manager) caughtUp(ctx context.Context, c client.Client, target int) err
 	}
 }
 
-// transact sends the edits, and raises next_cfg in the same transaction, which is how
-// ovs-vswitchd is asked to say when it is done.
+// transact sends the edits, and raises next_cfg in the same transaction, which asks ovs-vswitchd to report when it is
+// done.
 func transact(ctx context.Context, c client.Client, root *schema.OpenVSwitch, edits []edit) (target int, refused, err error) {
 	var ops []ovsdb.Operation
 	for _, e := range edits {

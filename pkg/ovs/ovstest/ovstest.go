@@ -22,7 +22,7 @@ type Switch struct {
 	t        testing.TB
 	dir      string
 	args     []string
-	netns    string // path of the network namespace of ovs-vswitchd, "" for that of the test
+	netns    string // path of the network namespace of ovs-vswitchd, "" for the test's own
 	database *exec.Cmd
 	daemon   *exec.Cmd
 }
@@ -35,8 +35,7 @@ const EnvDatapath = "TOMBOLO_TEST_DATAPATH"
 // Datapath is the datapath_type of bridges that carry a test's packets.
 func Datapath() string { return cmp.Or(os.Getenv(EnvDatapath), "netdev") }
 
-// System says whether tests use the kernel's datapath, also those that use the dummy one
-// otherwise.
+// System reports whether tests use the kernel's datapath, also tests that otherwise use the dummy one.
 func System() bool { return Datapath() == "system" }
 
 // Timeout is how long tests wait for a condition. The kernel's datapath is tested in a virtual

@@ -41,7 +41,8 @@ func ParseTrace(text string) (Outcome, error) {
 		k, v, _ := strings.Cut(f, "=")
 		o.Fields[k] = v
 	}
-	for _, m := range traceTunnel.FindAllStringSubmatch(text, -1) { // what a group's bucket sets is in no flow that is shown, without recirculation
+	// what a group's bucket sets is in no flow that is shown, without recirculation
+	for _, m := range traceTunnel.FindAllStringSubmatch(text, -1) {
 		o.Fields[m[2]] = m[1]
 	}
 	switch ports := traceOutput.FindAllStringSubmatch(text, -1); {

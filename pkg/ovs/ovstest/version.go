@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Since says whether the installed Open vSwitch is of a version such as "3.7" or later; the
-// empty version is as old as any. It panics where Open vSwitch is not installed.
+// Since reports whether the installed Open vSwitch is of a version such as "3.7" or later. The empty version is as old
+// as any. It panics if Open vSwitch is not installed.
 func Since(v string) bool {
 	return v == "" || installed().AtLeast(version.MustParseGeneric(v))
 }

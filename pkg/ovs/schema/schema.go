@@ -1,10 +1,8 @@
-// Package schema holds the rows of the Open_vSwitch database that Tombolo reads and
-// writes, as models for libovsdb.
+// Package schema holds the rows of the Open_vSwitch database that Tombolo reads and writes, as models for libovsdb.
 //
-// The models are trimmed by hand: they name only the columns that are used, so that
-// ovsdb-server sends no statistics with its updates. Column names, types and their meaning
-// are those of ovs-vswitchd.conf.db(5). A column with "min": 0 and "max": 1 in
-// vswitch.ovsschema is a pointer here, a set is a slice, a map a map.
+// The models are trimmed by hand: they name only the columns that are used, so that ovsdb-server sends no statistics
+// with its updates. ovs-vswitchd.conf.db(5) describes column names, types and their meaning. A column with "min": 0 and
+// "max": 1 in vswitch.ovsschema is a pointer here, a set is a slice, a map a map.
 package schema
 
 import (
@@ -51,7 +49,7 @@ type CTZone struct {
 	TimeoutPolicy *string `ovsdb:"timeout_policy"`
 }
 
-// CTTimeoutPolicy says how long a connection is remembered in a state, in seconds.
+// CTTimeoutPolicy has the time for which a connection is remembered in each state, in seconds.
 type CTTimeoutPolicy struct {
 	UUID     string         `ovsdb:"_uuid"`
 	Timeouts map[string]int `ovsdb:"timeouts"`

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Key is a peer's identity. The zero value is none.
+// Key is a peer's identity. The zero value is no key.
 type Key [32]byte
 
 // String is the key in base64, as `wg show` prints it.
