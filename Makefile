@@ -93,7 +93,7 @@ test-conformance:
 
 STEPS ?= 3000
 walks: ## take the tests' random walks further than `make test`: STEPS (3000), SEED (1)
-	go test -count=1 -timeout 60m -run 'Walk|TestPolicies|TestConverges|TestElsewhere|TestChangeOfMind' ./pkg/policy ./pkg/service ./pkg/datapath \
+	go test -count=1 -timeout 60m -run 'Walk|TestPolicies|TestConverges|TestElsewhere|TestChangeOfMind' ./pkg/policy ./pkg/service ./pkg/multicluster/peering ./pkg/datapath \
 		./pkg/multicluster/member ./pkg/multicluster/leader -walk.steps $(STEPS) -walk.seed $(or $(SEED),1)
 	go test -count=1 -timeout 60m -run TestWalk ./pkg/agent -walk.tables $(STEPS) -walk.seed $(or $(SEED),1)
 

@@ -106,9 +106,9 @@ func (p *planner) agreed(object problem.Object, ci *mcv1alpha1.ClusterInfoImport
 
 // closed finds the clusters to which nothing may go in plain text: all others where this one encrypts, and those that announce a key. A
 // range that meets this cluster's own is left out; Plan says so, and whose a cluster is otherwise.
-func (p *planner) closed() []Closed {
+func (p *planner) closed(imports []*mcv1alpha1.ClusterInfoImport) []Closed {
 	var out []Closed
-	for _, ci := range p.view.ClusterInfoImports {
+	for _, ci := range imports {
 		if !p.view.Encrypt && (!hasKey(ci.Spec.WireGuard) && !gatewayHasKey(ci) || p.view.AllowUnencryptedPeers) {
 			continue
 		}
@@ -128,7 +128,7 @@ func (p *planner) closed() []Closed {
 		}
 		out = append(out, c)
 	}
-	slices.SortFunc(out, func(a, b Closed) int { return a.Base().Compare(b.Base()) })
+	slices.SortStableFunc(out, func(a, b Closed) int { return a.Base().Compare(b.Base()) })
 	return out
 }
 

@@ -273,7 +273,14 @@ func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
 	out, ok := p.ownGateways()
 	p.own = out.Gateways
-	closed := p.closed()
+	imports := slices.Clone(v.ClusterInfoImports)
+	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
+		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+			return c // a newer one takes nothing from an older one
+		}
+		return strings.Compare(importKey(a), importKey(b))
+	})
+	closed := p.closed(imports)
 	if !ok {
 		return Peering{Closed: closed}, p.problems
 	}
@@ -288,13 +295,6 @@ func Plan(v View) (Peering, []problem.Problem) {
 			out.GatewayIP = out.InsideIP
 		}
 	}
-	imports := slices.Clone(v.ClusterInfoImports)
-	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c // a newer one takes nothing from an older one
-		}
-		return strings.Compare(importKey(a), importKey(b))
-	})
 	for _, ci := range imports {
 		peer, ok := p.peer(ci)
 		if !ok {
