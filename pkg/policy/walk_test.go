@@ -236,6 +236,22 @@ func (w *world) checkAttached(t *testing.T, what string, answers map[string]int)
 	}
 }
 
+// costs returns what each rule costs, as Cluster.Costs does.
+func (t *Tables) costs() map[string]int {
+	out := map[string]int{}
+	for kind := range Kinds {
+		for _, row := range t.Policies[kind].All() {
+			key := Key{kind, row.Key.Namespace, row.Key.Name}
+			for d, facts := range [...]*DirectionFacts{row.Value.Ingress, row.Value.Egress} {
+				for i, r := range facts.rules() {
+					out[RuleKey{Policy: key, Direction: Direction(d), Index: i}.String()] = r.Cost
+				}
+			}
+		}
+	}
+	return out
+}
+
 // TestWalk changes Pods, Namespaces and policies at random. After each step the tables answer as the specification
 // does, and equal those that are made from nothing.
 func TestWalk(t *testing.T) {
@@ -253,6 +269,9 @@ func TestWalk(t *testing.T) {
 					widened++
 				}
 			}
+		}
+		if diff := cmp.Diff(w.Costs(), w.costs()); diff != "" {
+			t.Fatalf("seed %d, step %d, %s: costs (-specification +tables):\n%s", *walkSeed, step, what, diff)
 		}
 		w.checkAttached(t, what, answers)
 		a, d := w.ask(t, 20, answers)

@@ -2,10 +2,12 @@ package policytest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 
+	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +41,30 @@ type costing struct {
 	ruleOf
 	cost   int
 	allows bool // left out beyond a limit; others are widened
+}
+
+// kindNames are the kinds of policies in Costs.
+var kindNames = [...]string{
+	kindNetworkPolicy: "NetworkPolicy", kindAntreaCluster: "AntreaClusterNetworkPolicy",
+	kindAntrea: "AntreaNetworkPolicy", kindCluster: "ClusterNetworkPolicy",
+}
+
+// Costs returns what each rule of each policy costs, by "KIND NAMESPACE/NAME ingress[0]".
+func (c Cluster) Costs() map[string]int {
+	out := map[string]int{}
+	for _, s := range c.standings("") {
+		for _, r := range s.rules {
+			name, direction := r.name, "ingress"
+			if r.namespace != "" {
+				name = r.namespace + "/" + name
+			}
+			if r.egress {
+				direction = "egress"
+			}
+			out[fmt.Sprintf("%s %s %s[%d]", kindNames[r.kind], name, direction, r.index)] = r.cost
+		}
+	}
+	return out
 }
 
 // standing is a policy as limits see it.
@@ -283,7 +309,7 @@ func antreaCost(r *crdv1beta1.Rule) int {
 	return n + fewest(ranges)
 }
 
-// fewest is how many prefixes of IPv4 ranges are at least, without their exceptions.
+// fewest is how many prefixes, of IPv4 and of IPv6, ranges are at least, without their exceptions.
 func fewest(ranges []crdv1beta1.IPBlock) int {
 	var cover func(p netip.Prefix) (n int, whole bool)
 	cover = func(p netip.Prefix) (int, bool) {
@@ -310,15 +336,14 @@ func fewest(ranges []crdv1beta1.IPBlock) int {
 		if !split {
 			return 0, false
 		}
-		high := p.Addr().As4()
-		high[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
 		n, all := cover(netip.PrefixFrom(p.Addr(), p.Bits()+1))
-		m, rest := cover(netip.PrefixFrom(netip.AddrFrom4(high), p.Bits()+1))
+		m, rest := cover(netip.PrefixFrom(netipx.PrefixLastIP(p), p.Bits()+1).Masked())
 		if all && rest {
 			return 1, true
 		}
 		return n + m, false
 	}
-	n, _ := cover(netip.MustParsePrefix("0.0.0.0/0"))
-	return n
+	v4, _ := cover(netip.MustParsePrefix("0.0.0.0/0"))
+	v6, _ := cover(netip.MustParsePrefix("::/0"))
+	return v4 + v6
 }
