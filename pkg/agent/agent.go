@@ -38,7 +38,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/policy"
-	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
@@ -497,14 +496,7 @@ func (a *Agent) watchTables() {
 	})
 	t.flows.WatchConcerns(func(c datapath.Concern) { a.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
-	t.engine.WatchProblems(func(added, removed []problem.Problem) {
-		for _, p := range added {
-			a.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
-		}
-		for _, p := range removed {
-			a.log.Info("no longer: "+p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
-		}
-	})
+	t.engine.WatchProblems(newProblemLog(a.log).changed)
 	if a.options.Registerer != nil {
 		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, a.names.addresses, a.names.answers, newRuleMetrics(a.countRules, maxRuleSeries, a.log),
 			&flowMetrics{a.countPolicyFlows, maxFlowSeries, a.log},
