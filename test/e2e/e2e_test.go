@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,26 +29,28 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestClusterSet goes through the life of a ClusterSet. Its steps build on each other, so
-// the first one that fails ends it.
-func TestClusterSet(t *testing.T) {
-	steps := []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"InCluster", testInCluster},
-		{"Policies", testPolicies},
-		{"GuideOfV15", testGuideOfV15},
-		{"ThreeClusters", testThreeClusters},
-		{"Antctl", testAntctl},
-		{"Join", testJoin},
-		{"Gateways", testGateways},
-		{"Verify", testVerify},
-		{"Export", testExport},
+// step is a part of TestClusterSet.
+type step struct {
+	name string
+	run  func(*testing.T)
+}
+
+// stages are the steps of TestClusterSet. A stage begins when all steps of the previous stage have passed. The chains
+// of a stage run at the same time, and the steps of a chain one after the other. Steps of two chains of a stage use
+// different Pods, Services and policies, and expect nothing of an object that the other chain changes.
+var stages = [][][]step{
+	{ // one cluster's own work; clusters that join and leave
+		{{"InCluster", testInCluster}, {"Policies", testPolicies}},
+		{{"GuideOfV15", testGuideOfV15}, {"ThreeClusters", testThreeClusters}},
+	},
+	{{{"Antctl", testAntctl}, {"Join", testJoin}, {"Gateways", testGateways}}},
+	{ // Services of the Namespace default, and of the Namespace mcs
+		{{"Verify", testVerify}, {"Export", testExport}, {"StretchedPolicies", testStretchedPolicies}},
+		{{"MultiClusterServices", testMultiClusterServices}},
+	},
+	{{
 		{"SecondExporter", testSecondExporter},
-		{"MultiClusterServices", testMultiClusterServices},
 		{"ClientAddresses", testClientAddresses},
-		{"StretchedPolicies", testStretchedPolicies},
 		{"Replication", testReplication},
 		{"BadInput", testBadInput},
 		{"AgentsKilled", testAgentsKilled},
@@ -58,17 +61,35 @@ func TestClusterSet(t *testing.T) {
 		{"GatewayDies", testGatewayDies},
 		{"Unexport", testUnexport},
 		{"Leave", testLeave},
-	}
-	for _, step := range steps {
-		ok := t.Run(step.name, func(t *testing.T) {
-			t.Cleanup(func() {
-				if t.Failed() {
-					diagnose(t)
+	}},
+}
+
+// TestClusterSet goes through the life of a ClusterSet. Its steps build on each other: after a step that failed, no
+// further stage begins.
+func TestClusterSet(t *testing.T) {
+	var together sync.Mutex // diagnoses print one after the other
+	for _, chains := range stages {
+		var all sync.WaitGroup
+		for _, chain := range chains {
+			all.Go(func() {
+				for _, s := range chain {
+					if !t.Run(s.name, func(t *testing.T) {
+						t.Cleanup(func() {
+							if t.Failed() {
+								together.Lock()
+								defer together.Unlock()
+								diagnose(t)
+							}
+						})
+						s.run(t)
+					}) {
+						return
+					}
 				}
 			})
-			step.run(t)
-		})
-		if !ok {
+		}
+		all.Wait()
+		if t.Failed() {
 			t.FailNow()
 		}
 	}

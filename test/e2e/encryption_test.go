@@ -172,9 +172,13 @@ func oneSideReaches(t *testing.T, url string) {
 	refused := func() string { return onRouter(t, "", "nft", "list", "counter", "ip", "e2e-firewall", "refused") }
 	before := refused()
 	nodeExec(t, "west", west.Name(), "bash", "-c", "echo > /dev/udp/"+east.InternalIP()+"/51821") // from a port of its own
-	if refused() == before {
-		t.Errorf("the firewall lets west's Gateway begin: %s", before)
-	}
+	// The packet may wait until its Node has the router's MAC.
+	eventually(t, 10*time.Second, func(context.Context) error {
+		if refused() == before {
+			return fmt.Errorf("the firewall lets west's Gateway begin: %s", before)
+		}
+		return nil
+	})
 	kubectl(t, "west", "delete", "pod", "client", "-n", "default", "--now")
 }
 

@@ -117,6 +117,7 @@ func TestKernelDatapath(t *testing.T) {
 
 // TestDyingGuest starts a guest again whose kernel panics, once.
 func TestDyingGuest(t *testing.T) {
+	t.Parallel()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +134,7 @@ func TestDyingGuest(t *testing.T) {
 		{"always", "echo c >/proc/sysrq-trigger\n", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			share := t.TempDir()
 			if err := os.WriteFile(filepath.Join(share, "run"), []byte(test.script), 0o644); err != nil {
 				t.Fatal(err)
@@ -153,6 +155,7 @@ func TestDyingGuest(t *testing.T) {
 
 // TestHangingGuest stops a guest that does not end by itself.
 func TestHangingGuest(t *testing.T) {
+	t.Parallel()
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
