@@ -27,7 +27,7 @@ func Leader(namespace string) string { return strings.ReplaceAll(leader, LeaderN
 // Member is the same as member.
 func Member(namespace string) string { return strings.ReplaceAll(member, MemberNamespace, namespace) }
 
-// image is how the manifests name an image: the charts' values.yaml says so.
+// image matches an image in the manifests; the charts' values.yaml has its form.
 var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
 
 // WithImages is a manifest with its images from another registry and path, from which they are pulled, or with another

@@ -1,11 +1,11 @@
-// Command images makes Tombolo's container images without a registry or a container
-// engine: archives that `ctr images import` and `docker load` read. Programs that are not
-// ours come from the Debian packages of this machine, with the libraries that they link.
+// Command images makes Tombolo's container images without a registry or a container engine: archives that `ctr images
+// import` and `docker load` read. Foreign programs come from the Debian packages of this machine, with the libraries
+// that they link.
 //
 //	images [-tag TAG] BIN OUTPUT [NAME...]
 //
-// BIN holds our compiled programs. TAG is that of our images, dev by default. build/*/Dockerfile say the same for users of a
-// registry. Images of other people's suites are made when they are named.
+// BIN holds our compiled programs. TAG is the tag of our images, dev by default. build/*/Dockerfile have the same for
+// users of a registry. Images of other projects' suites are made only if they are named.
 package main
 
 import (
@@ -39,7 +39,7 @@ var tools = []string{
 	"/usr/bin/ovs-dpctl", "/usr/sbin/nft", "/usr/sbin/conntrack", "/bin/ip",
 }
 
-// image says what goes in: programs of this machine, of ours, and other files, by target.
+// image lists the contents of an image: programs of this machine, our programs, and other files, by target.
 type image struct {
 	name     string
 	suite    string            // reference by which a suite of others asks for it; made only when named
@@ -90,15 +90,17 @@ var images = []image{
 		name: "agnhost-netpol", suite: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", // what Kubernetes 1.36 asks for
 		own: map[string]string{"/agnhost": "agnhost"}, dirs: []string{"/tmp", "/uploads"}, entry: []string{"/agnhost", "pause"},
 	},
-	// What the suite of SIG Multicluster asks for: a server that is a line of socat in a shell, and a client that is a shell. The client's nc is
-	// OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and busybox's shell prefers its own nc.
+	// Images for the suite of SIG Multicluster: a server that is a line of socat in a shell, and a client that is a
+	// shell. The client's nc is OpenBSD's, as in the image of that name: the suite uses flags that busybox's lacks, and
+	// busybox's shell prefers its own nc.
 	{
 		name: "socat", suite: "docker.io/alpine/socat:1.7.4.4", dirs: []string{"/tmp"}, entry: []string{"/usr/bin/socat"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/usr/bin/socat": "/usr/bin/socat"},
 		links:    map[string]string{"/bin/sh": "busybox", "/bin/grep": "busybox", "/bin/tr": "busybox", "/bin/awk": "busybox"},
 	},
 	{
-		name: "netshoot", suite: "docker.io/nicolaka/netshoot:v0.15", dirs: []string{"/tmp"}, // no entry: the suite gives the whole command
+		// no entry: the suite gives the whole command
+		name: "netshoot", suite: "docker.io/nicolaka/netshoot:v0.15", dirs: []string{"/tmp"},
 		programs: map[string]string{"/bin/busybox": "/bin/busybox", "/bin/sh": "/bin/dash", "/bin/nc": "/bin/nc.openbsd"},
 		links:    map[string]string{"/bin/sleep": "busybox", "/bin/nslookup": "busybox", "/bin/grep": "busybox", "/bin/tail": "busybox", "/bin/awk": "busybox"},
 	},
@@ -157,8 +159,8 @@ func write(img image, tag string, base []imagetar.File, bin, out string) error {
 	})
 }
 
-// withLibraries returns programs and the shared libraries they need: those of moved at
-// another path than here, those of same at theirs.
+// withLibraries returns programs and the shared libraries they need. Programs of moved get another path than here,
+// programs of same keep theirs.
 func withLibraries(moved map[string]string, same ...string) ([]imagetar.File, error) {
 	files := map[string]imagetar.File{}
 	all := map[string]string{}

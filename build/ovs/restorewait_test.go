@@ -60,7 +60,8 @@ func TestDatabaseHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	resumed := make(chan error, 1)
-	time.AfterFunc(19*time.Second, func() { resumed <- syscall.Kill(server, syscall.SIGCONT) }) // two questions and an attempt take 17 s
+	// two questions and an attempt take 17 s
+	time.AfterFunc(19*time.Second, func() { resumed <- syscall.Kill(server, syscall.SIGCONT) })
 	if err := <-resumed; err != nil {
 		t.Fatal(err)
 	}

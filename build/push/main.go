@@ -1,4 +1,4 @@
-// Command push publishes the images that `make images` wrote to a registry. Credentials are those of `docker login`.
+// Command push publishes the images that `make images` wrote to a registry. It uses the credentials of `docker login`.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// images are those that a cluster runs; the rest of the folder is the tests'.
+// images are the images that a cluster runs; the rest of the folder is for tests.
 var images = []string{"tombolo-agent", "tombolo-controller", "tombolo-ovs"}
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// push writes each image to REGISTRY/NAME:TAG and says its digest. What the registry has already is not sent again.
+// push writes each image to REGISTRY/NAME:TAG and prints its digest. Layers that the registry has are not sent again.
 func push(ctx context.Context, out io.Writer, from, registry, tag string, insecure bool) error {
 	if registry == "" {
 		return errors.New("want a registry and path: make push REGISTRY=registry.example/net")

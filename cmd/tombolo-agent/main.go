@@ -34,7 +34,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	// Most of the heap stays: with Go's 100 there would be as much garbage beside it.
+	// Most of the heap stays: with Go's default of 100 there would be as much garbage.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(75)
 	}
@@ -97,8 +97,8 @@ func installCNI() *cobra.Command {
 	return cmd
 }
 
-// serveWireGuard is WireGuard where the kernel or the switch cannot use the kernel's. It is a process of its own so that
-// tunnels outlive the agent.
+// serveWireGuard is WireGuard where the kernel or the switch cannot use the kernel's. It is a process of its own so
+// that tunnels outlive the agent.
 func serveWireGuard() *cobra.Command {
 	var devices []string
 	var check bool
@@ -190,8 +190,8 @@ func serve(ctx context.Context, f flags) error {
 	return err
 }
 
-// restConfig says how to reach the API server. The override is for Nodes without
-// kube-proxy, where the `kubernetes` Service answers only once this agent runs.
+// restConfig returns the configuration for the API server. The override is for Nodes without kube-proxy, where the
+// `kubernetes` Service answers only once this agent runs.
 func restConfig(kubeconfig, override string) (*rest.Config, error) {
 	rc, err := clientcmd.BuildConfigFromFlags(override, kubeconfig)
 	if err != nil {

@@ -55,9 +55,9 @@ type replica struct {
 	log             string
 }
 
-// TestReplicas runs two processes of the leader's controller against an API server that calls
-// their webhooks. Of the one that leads, the other takes over when it is killed, and when it hangs
-// and comes back; the webhooks answer all the while.
+// TestReplicas runs two processes of the leader's controller against an API server that calls their webhooks. The other
+// process takes over when the leading one is killed, and when it hangs and comes back. The webhooks answer all the
+// time.
 func TestReplicas(t *testing.T) {
 	ctx := t.Context()
 	// ClusterIPs that this process can listen at, in place of a Service proxy.
@@ -157,7 +157,8 @@ func TestReplicas(t *testing.T) {
 	if err := second.process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the second has stopped", func() error { return stopped(second.process.Process.Pid) }) // the signal is not waited for
+	// the signal is not waited for
+	eventually(t, "the second has stopped", func() error { return stopped(second.process.Process.Pid) })
 	serviceRange("10.98.0.0/16")
 	if err := second.process.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
@@ -253,7 +254,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	r.process = exec.Command("/proc/self/exe", "leader", "--config="+filepath.Join(dir, "config"))
 	r.process.Env = append(os.Environ(), asController+"=1", "POD_NAMESPACE=area", "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	r.process.Stdout, r.process.Stderr = log, log
-	// In a process group of its own: the kernel has the stopped processes of a group go on when the shell that began it ends.
+	// In a process group of its own: the kernel has the stopped processes of a group go on when the shell that began it
+	// ends.
 	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := r.process.Start(); err != nil {
 		t.Fatal(err)
@@ -415,7 +417,7 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// stopped says whether all threads of a process are stopped, as SIGSTOP has them when they next leave the kernel.
+// stopped reports whether all threads of a process are stopped, as SIGSTOP has them when they next leave the kernel.
 func stopped(pid int) error {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {

@@ -27,7 +27,7 @@ func run() int {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
-		return exit.ExitCode() // the program on the Node has said what is wrong
+		return exit.ExitCode() // the program on the Node has printed the error
 	}
 	fmt.Fprintln(os.Stderr, "tombolo-lab:", err)
 	return 1

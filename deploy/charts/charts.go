@@ -1,5 +1,5 @@
-// Package charts renders the charts below it as `helm template` does. The manifests of deploy/ are made of them, so that a
-// cluster gets the same objects either way.
+// Package charts renders the charts below it as `helm template` does. The manifests of deploy/ are made of them, so
+// that a cluster gets the same objects either way.
 package charts
 
 import (
@@ -26,8 +26,8 @@ type File struct {
 	Text string
 }
 
-// Render renders the templates of a chart in a directory, for a Namespace and with values beside the chart's own. The files are in the
-// order of their names; the definitions of the chart's crds are not among them.
+// Render renders the templates of a chart in a directory, for a Namespace and with values in addition to the chart's
+// own. The files are in the order of their names, without the definitions in the chart's crds.
 func Render(directory, name, namespace string, values map[string]any) ([]File, error) {
 	c, err := loader.Load(filepath.Join(directory, name))
 	if err != nil {

@@ -142,7 +142,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// withoutOthers leaves out definitions that a manifest has not: the chart has those of leader and member.
+// withoutOthers leaves out definitions that a manifest lacks: the chart has the definitions of leader and member.
 func withoutOthers(t *testing.T, definitions string, manifest map[string]any) string {
 	var out strings.Builder
 	for key, o := range objects(t, definitions) {
@@ -251,8 +251,8 @@ func workloads(t *testing.T, manifest string) map[string]string {
 	return found
 }
 
-// TestWorkloads says what runs with which values: WireGuard in userspace exactly where something is encrypted, with the devices of
-// the datapath.
+// TestWorkloads checks which workloads run with which values: WireGuard in userspace exactly if something is encrypted,
+// with the devices of the datapath.
 func TestWorkloads(t *testing.T) {
 	const kernel, userspace = "wireguard --device antrea-mc-wg0,antrea-mc-wg1,antrea-wg0,antrea-wg1", "wireguard --device antrea-mc-tap0,antrea-mc-tap1,antrea-tap0,antrea-tap1"
 	documented, err := os.ReadFile("testdata/three-clusters.yaml")
@@ -425,7 +425,7 @@ func TestApply(t *testing.T) {
 		}
 	}
 
-	// What the chart finds in the cluster: its own objects are no reason to refuse it, another CNI plugin's are.
+	// The chart finds objects in the cluster: its own are not a reason to refuse it, another CNI plugin's are.
 	if err := install(restConfig, nil); err != nil {
 		t.Errorf("again: %v", err)
 	}

@@ -86,8 +86,8 @@ func TestUpgradeCommands(t *testing.T) {
 	}
 }
 
-// TestUninstallCommands runs the commands of docs/install.md that remove one role of a cluster that is leader and member, and then the
-// agents: what the other role needs stays.
+// TestUninstallCommands runs the commands of docs/install.md that remove one role of a cluster that is leader and
+// member, and then the agents: what the other role needs stays.
 func TestUninstallCommands(t *testing.T) {
 	config := apiserver.Start(t)
 	run := runs(t, config)
@@ -155,7 +155,8 @@ func TestUninstallCommands(t *testing.T) {
 	run(manifests(t, "agent/tombolo-crds.yml"), "apply", "-f", "-")
 	run(manifests(t, "agent/tombolo.yml"), "apply", "-f", "-")
 	documented("kubectl delete validatingadmissionpolicybinding tombolo-tiers")
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) { // the document waits for some seconds
+	// the document waits for some seconds
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) {
 		if _, err := kubectl(t, config, "", "delete", "tier", "baseline", "--dry-run=server"); err == nil {
 			break
 		} else if time.Now().After(deadline) {

@@ -1,5 +1,5 @@
-// Package lint checks the manifests that users apply against written rules: what a container may do on
-// its Node, what a role may read, and what the kubelet has to know of each container.
+// Package lint checks the manifests that users apply with written rules: a container's rights on its Node, a role's
+// rights to read, and the kubelet's settings for each container.
 package lint
 
 import (
@@ -190,7 +190,7 @@ func (c *checker) container(where string, x corev1.Container) {
 	if _, ok := x.Resources.Limits[corev1.ResourceCPU]; ok {
 		c.failf("%s: a CPU limit throttles what other Pods' traffic waits for", where)
 	}
-	// Nobody may pull an image of the shipped manifests: its name in a public registry is not ours.
+	// No Node may pull an image of the shipped manifests: its name in a public registry is not ours.
 	if given := strings.HasPrefix(x.Image, "tombolo/"); given != (x.ImagePullPolicy == corev1.PullNever) {
 		c.failf("%s: image %s with imagePullPolicy %s: want Never for tombolo/..., and no Never for a registry's", where, x.Image, x.ImagePullPolicy)
 	}

@@ -176,7 +176,7 @@ func TestShipped(t *testing.T) {
 	}
 }
 
-// isRendered says of a path below deploy/ whether a file there has to be one that this program writes.
+// isRendered reports whether a file at a path below deploy/ has to come from this program.
 func isRendered(name string) bool {
 	if name == "multicluster/coredns-clusterset.yml" { // written by hand
 		return false
@@ -207,7 +207,7 @@ func readFiles(t *testing.T, folder string, choose func(name string) bool) map[s
 	return found
 }
 
-// compare says what is wrong with shipped files, in the order of their names.
+// compare names the fault with shipped files, in the order of their names.
 func compare(rendered, shipped map[string]string) []string {
 	var problems []string
 	for _, name := range both(slices.Collect(maps.Keys(rendered)), slices.Collect(maps.Keys(shipped))) {

@@ -27,9 +27,9 @@ func AntreaFactsOf(n *crdv1beta1.NetworkPolicy) Facts {
 	return antreaFacts(Key{AntreaNetworkPolicy, n.Namespace, n.Name}, &n.Spec, Keeps(n))
 }
 
-// antreaFacts parses an Antrea-native policy. Its definition and admission have refused most of what is reported here,
-// but it may be older than they are, or come from another cluster. What is not understood stays closed: a rule that
-// allows or passes does nothing by that part, one that denies takes it for everything.
+// antreaFacts parses an Antrea-native policy. Its definition and admission refuse most of the faults reported here, but
+// the policy may be older, or come from another cluster. A part with a fault stays closed: a rule that allows or passes
+// has no effect through that part, and a rule that denies takes it for everything.
 func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	p := &antreaParser{parser: parser{object: k.problem()}, key: k}
 	f := Facts{Tier: TierName(spec.Tier), Priority: spec.Priority, Keep: keep}
@@ -62,8 +62,8 @@ type TierFacts int32
 // TierFactsOf parses a Tier.
 func TierFactsOf(t *crdv1beta1.Tier) TierFacts { return TierFacts(t.Spec.Priority) + 1 }
 
-// tier gives Facts of an Antrea-native policy the priority of their Tier. Of an unknown Tier nobody knows what goes
-// before it: the policy denies what it can deny, in Tier application, and allows nothing.
+// tier gives Facts of an Antrea-native policy the priority of their Tier. If the Tier does not exist, the policy's
+// place in the order is unknown: the policy denies all that it can deny, in Tier application, and allows nothing.
 func (t *Tables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	if priority, ok := crdv1beta1.DefaultTiers[f.Tier]; ok {
 		f.TierPriority = uint8(priority)
@@ -83,7 +83,7 @@ func (t *Tables) tier(f Facts, k Key, r *derive.Reader) Facts {
 	return f
 }
 
-// denying are the rules without those that do not deny.
+// denying returns the rules without rules that allow or pass.
 func (d *DirectionFacts) denying() *DirectionFacts {
 	if d == nil {
 		return nil
@@ -220,7 +220,7 @@ func (p *antreaParser) antreaRule(field string, d Direction, in *crdv1beta1.Rule
 	return p.costed(r)
 }
 
-// without says what becomes of a rule of which a part is not understood.
+// without returns a text for a rule of which a part has a fault: the effect of the rule.
 func (r RuleFacts) without() string {
 	if r.denies() {
 		return "the rule denies whatever that could have meant"
@@ -523,7 +523,7 @@ func ServiceSelectorOf(s *corev1.Service) string {
 // NodeFacts are what policies depend on of a Node.
 type NodeFacts struct {
 	Labels   string         // in normal form
-	IPs      []netip.Addr   // those of its status, sorted
+	IPs      []netip.Addr   // the addresses of its status, sorted
 	PodCIDRs []netip.Prefix // of both families, each in its normal form
 	Gateways []netip.Addr   // what it reaches Pods from: the first addresses of PodCIDRs
 }
@@ -550,7 +550,7 @@ func NodeFactsOf(n *corev1.Node) NodeFacts {
 	return f
 }
 
-// service is the Service that toServices means: one of the cluster set is known here by its derived name.
+// service is the Service that toServices means: one of the ClusterSet is known here by its derived name.
 func (s ServicePeer) service() derive.Object {
 	if s.ClusterSet {
 		return derive.Object{Namespace: s.Namespace, Name: multicluster.ImportedPrefix + s.Name}

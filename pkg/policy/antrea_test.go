@@ -142,8 +142,8 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// TestForeignAccount has a NetworkPolicy be applied to a ServiceAccount of another Namespace, which API servers refuse: it
-// is applied to nothing there, and to its own Namespace's Pods as it says.
+// TestForeignAccount has a NetworkPolicy be applied to a ServiceAccount of another Namespace, which API servers refuse:
+// it is applied to nothing there, and to its own Namespace's Pods as it says.
 func TestForeignAccount(t *testing.T) {
 	for namespace, want := range map[string]Action{"elsewhere": Allow, "x": Drop} {
 		c := newClosed()

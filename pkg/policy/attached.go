@@ -12,25 +12,25 @@ import (
 )
 
 // An interface on this Node's switch belongs to one Pod, and that Pod has a UID, which the runtime gives at CNI ADD.
-// Pods that follow each other under one name, as those of a StatefulSet, have different ones. So what the API server has
-// of a Pod counts for an interface of that name only
+// Pods that follow each other under one name, as in a StatefulSet, have different UIDs. So the API server's Pod counts
+// for an interface of its name only
 //
 //   - if the Pod is scheduled to this Node, and
-//   - if it has the interface's UID. Where no UID was recorded (an earlier version made the interface, or the runtime
-//     gave none), if the Pod's status has an address of the interface, or of another interface of the same sandbox.
+//   - if it has the interface's UID. If no UID was recorded (an earlier version made the interface, or the runtime
+//     gave no UID), the Pod's status must have an address of the interface, or of another interface of the same sandbox.
 //     This Node gives an address to one sandbox at a time, so the status of a later Pod of that name has another one.
 //
-// Else nothing is known of the interface's Pod, whatever the API server has under its name.
+// Else the interface's Pod is not known, whatever Pod the API server has under its name.
 
 // Attachment is an interface of a Pod on this Node's switch.
 type Attachment struct {
 	Pod     derive.Object
-	UID     types.UID    // that was recorded, "" where none was
+	UID     types.UID    // the recorded UID, or ""
 	Sandbox string       // the container's ID
 	IPs     []netip.Addr // of both families
 }
 
-// Attachments are those of this Node, by port.
+// Attachments are this Node's attachments, by port.
 type Attachments interface {
 	derive.Readable[derive.Name, Attachment]
 	Get(derive.Name) (Attachment, bool)
@@ -39,9 +39,9 @@ type Attachments interface {
 // Attached is whose an interface is.
 type Attached struct {
 	Pod derive.Object
-	// UID is the Pod's: the recorded one, or the API server's where none was recorded. It is "" while neither is known.
+	// UID is the Pod's: the recorded one, else the API server's. It is "" while neither is known.
 	UID types.UID
-	// Known says that the API server has the Pod. Identity is "" also while the labels of its Namespace are not known.
+	// Known is set if the API server has the Pod. Identity is "" also while the labels of its Namespace are not known.
 	Known    bool
 	Identity Identity
 }
@@ -50,7 +50,7 @@ type Attached struct {
 type Occupant struct {
 	Pod  derive.Object
 	Port derive.Name // of this Node's switch; "" for a Pod of another Node
-	// Known and Identity are as those of Attached.
+	// Known and Identity are as in Attached.
 	Known    bool
 	Identity Identity
 }
@@ -86,7 +86,7 @@ func (t *Tables) attached(port derive.Name, r *derive.Reader) (Attached, []probl
 	return out, nil
 }
 
-// isAbout says whether what the API server has of the Pod of an attachment's name is about the attachment.
+// isAbout reports whether what the API server has of the Pod of an attachment's name is about the attachment.
 func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
 	case f.Node != t.node:
@@ -104,10 +104,10 @@ func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 }
 
 // occupant returns the Pod that has an address; r is nil between two passes. On this Node the interface with the
-// address decides, and no status. Elsewhere an address counts for a Pod only where the Pod's Node can have it: in its
-// podCIDRs. (Addresses from a pool would count where the pool says so.) So a Node reports addresses of its own Pods
-// alone, whatever it writes, and a Pod of a Node that is gone has none. Of several Pods of that Node the one that was
-// created last has the address: the Node gives it again only after the earlier Pod has lost it.
+// address decides, not a status. Elsewhere an address counts for a Pod only if the Pod's Node can have it: in its
+// podCIDRs. (Addresses from a pool would count as the pool specifies.) So a Node can report only addresses of its own
+// Pods, whatever it writes, and a Pod of a Node that is gone has no address. If several Pods of that Node claim the
+// address, the one created last has it: the Node gives it again only after the earlier Pod has lost it.
 func (t *Tables) occupant(r *derive.Reader, a Addr) (Occupant, bool) {
 	if here := list(r, t.attachments, t.attachmentsAt, a); len(here) > 0 { // the first, which the datapath serves
 		who, _ := rowOf(r, t.Attached, here[0].Key)

@@ -14,12 +14,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Whoever may write policies in one Namespace must not take the policies of others down. So policies have bounds, far
-// below what a switch takes. A rule beyond a bound is closed: one that allows is left out whole, and one that denies or
-// passes denies everything. The policy has a Problem then, and rules of other Namespaces are as before.
+// A user that may write policies in one Namespace must not disable the policies of others. So policies have bounds, far
+// below the limits of a switch. A rule beyond a bound is closed: if it allows it is left out whole, and if it denies or
+// passes it denies everything. The policy has a Problem then, and rules of other Namespaces do not change.
 //
-// The cost of a rule is known from its text: 1, and 1 for each peer that is no range, each Service and protocol, for each
-// selector and each label, expression and value in it, for each prefix that its ranges are without their exceptions, and
+// The cost of a rule follows from its text: 1, and 1 for each peer that is not a range, each Service and protocol, for
+// each selector and each label, expression and value in it, for each prefix of its ranges without their exceptions, and
 // for each match that its ports need.
 
 // Bounds are what policies may cost; docs/policy.md has the numbers.
@@ -36,8 +36,8 @@ type Bounds struct {
 	Clause int
 }
 
-// DefaultBounds are those of agents. Open vSwitch 3.1 takes 4,087 conjunctions in a flow: beyond Clause there is room for
-// rules that were widened, at most one for each Pod of the Node.
+// DefaultBounds are the bounds of agents. Open vSwitch 3.1 takes 4,087 conjunctions in a flow: beyond Clause there is
+// room for rules that were widened, at most one for each Pod of the Node.
 var DefaultBounds = Bounds{Policy: 8192, Wide: 65536, Namespace: 16384, Rules: 1024, Members: 65536, Clause: 3000}
 
 const (
@@ -53,7 +53,7 @@ const (
 	maxProblems = 20
 )
 
-// ReasonTooLarge is that of an object of which a part is beyond a bound.
+// ReasonTooLarge is the reason of an object of which a part is beyond a bound.
 const ReasonTooLarge = "TooLarge"
 
 // Bounded has tables keep to other bounds than DefaultBounds, and returns them. It is called before the first pass.
@@ -62,7 +62,7 @@ func (t *Tables) Bounded(b Bounds) *Tables {
 	return t
 }
 
-// of returns the bound of one policy of a Namespace, or of none.
+// of returns the bound of one policy of a Namespace, or of a policy without a Namespace.
 func (b Bounds) of(namespace string) int {
 	if namespace == "" {
 		return b.Wide
@@ -70,7 +70,7 @@ func (b Bounds) of(namespace string) int {
 	return b.Policy
 }
 
-// all returns the problems, with one for those that were omitted.
+// all returns the problems, and one problem for omitted ones.
 func (p *parser) all() []problem.Problem {
 	if p.omitted == 0 {
 		return p.problems
@@ -141,8 +141,8 @@ func Masks(first, last uint16) (out [][2]uint16) {
 	return out
 }
 
-// fold makes one rule of those that have the same ports, then of those that have the same peers, where a direction has
-// many. It is for rules that all allow.
+// fold makes one rule of rules with the same ports, then of rules with the same peers, if a direction has many. All
+// these rules must allow.
 func (d *DirectionFacts) fold() {
 	if d == nil || len(d.Rules) <= foldedFrom {
 		return
@@ -202,7 +202,7 @@ func (r RuleFacts) foldedCost() int {
 	return n
 }
 
-// cost is that of the texts of a Selector.
+// cost returns the cost of the texts of a Selector.
 func (s Selector) cost() (n int) {
 	for _, text := range []string{s.Namespaces, s.Pods} {
 		if text != "" {
@@ -222,7 +222,7 @@ func (r Range) compare(o Range) int {
 	return cmp.Or(r.CIDR.Compare(o.CIDR), slices.CompareFunc(r.Except, o.Except, netip.Prefix.Compare))
 }
 
-// counts says whether a rule counts against the bounds: not if it was folded into another or left out before.
+// counts reports whether a rule counts against the bounds: not if it was folded into another or left out before.
 func (r RuleFacts) counts() bool { return !r.Folded && (!r.Over || !r.Void) }
 
 // beyond is what becomes of a rule beyond a bound.
@@ -310,7 +310,7 @@ func (t *Tables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey
 // field is the rule's in its policy.
 func (k RuleKey) field() string { return fmt.Sprintf("spec.%s[%d]", k.Direction, k.Index) }
 
-// isOver says whether budget has found a rule.
+// isOver reports whether budget has found a rule.
 func (t *Tables) isOver(k RuleKey, r *derive.Reader) bool {
 	over, _ := derive.Get(r, t.budgets, derive.Name(k.Policy.Namespace))
 	k.For = ""
@@ -414,8 +414,8 @@ func (c crowd) Compare(o crowd) int {
 
 func (s size) crowd() crowd { return crowd{s.rank, s.direction} }
 
-// cut is a rule beyond a bound. It denies everything of some of the identities that it is applied to, of none if it is
-// left out.
+// cut is a rule beyond a bound. It denies everything of some of the identities that it is applied to. If it is left
+// out, there are no such identities.
 type cut struct {
 	rule    RuleKey
 	applied []uint32
@@ -450,7 +450,7 @@ func (c *cutter) cut(k RuleKey, draft Rule) {
 	c.cuts = append(c.cuts, out)
 }
 
-// report notes that a rule was cut by a bound that its policy has to be told of.
+// report notes that a bound has cut a rule, so that its policy gets a Problem.
 func (c *cutter) report(k RuleKey) {
 	if c.count[k.Policy]++; c.count[k.Policy] == 1 {
 		c.first[k.Policy] = k
@@ -470,7 +470,7 @@ func (c *cutter) done(bound string) ([]cut, []problem.Problem) {
 	return c.cuts, problems
 }
 
-// share finds the rules of a Namespace that select too many members, and those that were widened.
+// share finds the rules of a Namespace that select too many members, and widened rules.
 func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []problem.Problem) {
 	rows := derive.List(r, t.sizesIn, namespace)
 	sum, widened := 0, false

@@ -79,7 +79,7 @@ func tooLargeOf(problems []problem.Problem) (out []string) {
 	return out
 }
 
-// scattered are exceptions none of which is beside another.
+// scattered returns exceptions that are not adjacent to each other.
 func scattered(n int) (out []string) {
 	for i := range n {
 		out = append(out, fmt.Sprintf("%d.%d.%d.77/32", 11+i%200, i/200%256, 7+i%3))
@@ -87,7 +87,7 @@ func scattered(n int) (out []string) {
 	return out
 }
 
-// TestBounds asks about policies beyond each bound, and those beside them.
+// TestBounds asks about policies beyond each bound, and about other policies.
 func TestBounds(t *testing.T) {
 	few := DefaultBounds
 	few.Policy, few.Namespace, few.Rules, few.Members, few.Clause = 40, 60, 6, 8, 8

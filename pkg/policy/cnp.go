@@ -186,7 +186,8 @@ func (p *clusterParser) protocol(field string, in *npv1alpha2.ClusterNetworkPoli
 	return true
 }
 
-// addresses are those that a Node has to policies of a kind. To Antrea's policies a Node is also what it reaches Pods from.
+// addresses returns a Node's addresses for policies of a kind. For Antrea's policies they include the address from
+// which it reaches Pods.
 func (n NodeFacts) addresses(k Kind) []netip.Addr {
 	if k == ClusterNetworkPolicy {
 		return n.IPs

@@ -38,23 +38,23 @@ const (
 	ProtocolIGMP corev1.Protocol = "IGMP"
 )
 
-// Verdict is what the policies of a Pod say of a connection.
+// Verdict is the decision of a Pod's policies about a connection.
 type Verdict struct {
 	Allowed bool
-	// Stage is the one that decided; Stages where none did, which allows.
+	// Stage is the stage that decided, or Stages if no stage did, which allows.
 	Stage Stage
 	// Action is what became of the connection: Allow, Drop or Reject.
 	Action Action
-	// Unknown says that it comes from a Pod of another cluster that the cluster set has not numbered yet, and that
-	// rules about such Pods are applied: then none of them is asked.
+	// Unknown is set if it comes from a Pod of another cluster without a number in the ClusterSet, and rules about such
+	// Pods are applied. Then no rule is asked.
 	Unknown bool
-	// Rule decided; nil where none did, or where isolation by NetworkPolicies did.
+	// Rule decided; nil if no rule did, or isolation by NetworkPolicies did.
 	Rule *RuleKey
-	// Steps are the stages that were asked, in order, the last of them the one that decided.
+	// Steps are the asked stages, in order. The last of them decided.
 	Steps []Step
 }
 
-// Step is what one stage says of a connection.
+// Step is the answer of one stage about a connection.
 type Step struct {
 	Stage    Stage
 	Policies []Key    // that apply to the Pod
@@ -62,9 +62,9 @@ type Step struct {
 	Action   Action   // of the Rule
 }
 
-// Decide says what the policies of a Pod of this Node say of a connection from it (Egress) or to it (Ingress). A
-// connection from the Pod's own Node is always allowed in, for the kubelet's probes: that is for the caller to
-// know. It may be called from any goroutine.
+// Decide returns the decision of a Pod's policies about a connection from the Pod (Egress) or to it (Ingress). The Pod
+// is of this Node. A connection from the Pod's own Node is always allowed in, for the kubelet's probes; the caller
+// checks that. It may be called from any goroutine.
 func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	identity, _ := t.here.Get(pod)
 	applied, _ := t.Applied.Get(identity)
@@ -91,7 +91,7 @@ func (t *Tables) Decide(pod derive.Object, d Direction, c Connection) Verdict {
 	return v
 }
 
-// isStretched says whether rules about Pods of other clusters are applied to an identity for ingress.
+// isStretched reports whether rules about Pods of other clusters are applied to an identity for ingress.
 func (t *Tables) isStretched(i Identity, applied [Stages][]Key) bool {
 	number, _ := t.Numbers.Get(i)
 	return slices.ContainsFunc(slices.Concat(applied[:]...), func(policy Key) bool {
@@ -123,7 +123,8 @@ func (t *Tables) step(identity Identity, d Direction, stage Stage, policies []Ke
 	return s
 }
 
-// matches says whether a rule is about a connection of the identity pod with the one of number other at address peer.
+// matches reports whether a rule is about a connection of the identity pod with the identity of number other at address
+// peer.
 func (r Rule) matches(pod, other uint32, peer netip.Addr, c Connection) bool {
 	contains := func(list []uint32, n uint32) bool {
 		_, ok := slices.BinarySearch(list, n)

@@ -57,7 +57,7 @@ func (f PodFacts) portNames() []portName {
 	return slices.Compact(out)
 }
 
-// PodFactsOf parses a Pod. Addresses that are none are left out: the kubelet, not the user, writes them.
+// PodFactsOf parses a Pod. It leaves out invalid addresses: the kubelet, not the user, writes them.
 func PodFactsOf(p *corev1.Pod) PodFacts {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return PodFacts{}
@@ -117,7 +117,7 @@ func namedPortsOf(p *corev1.Pod) (out []NamedPort) {
 
 func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.ProtocolTCP) }
 
-// Facts are a policy, parsed once. What could not be understood is left out, with a Problem.
+// Facts are a policy, parsed once. Parts with faults are left out, with a Problem.
 type Facts struct {
 	// Stage, tier and Priority make the rank of its rules; of NetworkPolicies the Stage alone counts.
 	Stage        Stage
@@ -131,7 +131,7 @@ type Facts struct {
 	Problems     []problem.Problem
 }
 
-// DirectionFacts are the rules of a direction. Those of a NetworkPolicy isolate Pods, but for these rules.
+// DirectionFacts are the rules of a direction. A NetworkPolicy isolates Pods except for these rules.
 type DirectionFacts struct{ Rules []RuleFacts }
 
 // RuleFacts decide about connections with any of the peers to any of the ports.
@@ -141,10 +141,10 @@ type RuleFacts struct {
 	Over      bool       // beyond a bound: it denies everything, if it is not Void
 	Folded    bool       // an earlier rule of the policy has its peers and ports
 	Cost      int        // what it counts against the bounds, as it is written
-	AppliedTo []Selector // beside those of the policy
+	AppliedTo []Selector // in addition to the policy's
 	AnyPeer   bool
 	Peers     []Selector
-	// ClusterSet are those of Peers that mean Pods of other clusters too.
+	// ClusterSet are the Peers that mean Pods of other clusters too.
 	ClusterSet []Selector
 	// Relative are peers that depend on the Namespace of the Pod that the rule is applied to.
 	Relative []Relative
@@ -162,8 +162,8 @@ type RuleFacts struct {
 	Name, LogLabel string
 }
 
-// AnnotationEstablished on a policy of any kind says what becomes of known connections when the policy changes its mind:
-// with the value "keep" they go on, as if it had not; else they are judged again.
+// AnnotationEstablished on a policy of any kind decides about known connections when the policy changes: with the value
+// "keep" they go on as before; else they are judged again.
 const AnnotationEstablished = "tombolo.io/established"
 
 // Keeps reads AnnotationEstablished.
@@ -173,7 +173,7 @@ func Keeps(o metav1.Object) bool { return o.GetAnnotations()[AnnotationEstablish
 // the same values of these keys, which have commas between them.
 type Relative struct{ SameLabels, Pods string }
 
-// ServicePeer is a Service that connections are made to; one of the cluster set, if ClusterSet.
+// ServicePeer is a Service that connections are made to; one of the ClusterSet, if ClusterSet.
 type ServicePeer struct {
 	derive.Object
 	ClusterSet bool
@@ -210,13 +210,13 @@ func (i IGMP) Compare(o IGMP) int {
 	return cmp.Or(cmp.Compare(i.Type, o.Type), i.Group.Compare(o.Group))
 }
 
-// Compare orders by protocol, then ports, then those of the source.
+// Compare orders by protocol, then ports, then source ports.
 func (p PortRange) Compare(o PortRange) int {
 	return cmp.Or(cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.From, o.From), cmp.Compare(p.To, o.To),
 		cmp.Compare(p.SourceFrom, o.SourceFrom), cmp.Compare(p.SourceTo, o.SourceTo))
 }
 
-// Range are the addresses of CIDR without those of Except.
+// Range is the addresses of CIDR without the addresses of Except.
 type Range struct {
 	CIDR   netip.Prefix
 	Except []netip.Prefix

@@ -68,7 +68,7 @@ func TestBadParts(t *testing.T) {
 	}
 }
 
-// TestUnknownAppliedTo leaves a policy out of which nobody can say to whom it is applied.
+// TestUnknownAppliedTo leaves out a policy whose appliedTo has a fault.
 func TestUnknownAppliedTo(t *testing.T) {
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}
 	n.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}
@@ -77,7 +77,7 @@ func TestUnknownAppliedTo(t *testing.T) {
 	}
 }
 
-// TestNormalForm is what clusters exchange: sorted, without names but those that are labels.
+// TestNormalForm checks the form that clusters exchange: sorted, without names except names that are labels.
 func TestNormalForm(t *testing.T) {
 	have := identityOf(NamespaceLabels(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "a"}}}), normalForm(map[string]string{"tier": "web", "app": ""}), "")
 	if want := Identity("ns:kubernetes.io/metadata.name=shop,team=a&pod:app=,tier=web"); have != want {

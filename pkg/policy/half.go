@@ -4,13 +4,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Half is what the policies of a Pod say of a connection from it or to it, and what that comes from.
+// Half is the decision of a Pod's policies about a connection from it or to it, with the reasons.
 type Half struct {
 	Verdict
-	Identity Identity // of the Pod; none while its labels or those of its Namespace are not known
+	Identity Identity // of the Pod; empty while its labels or its Namespace's are not known
 	Number   uint32
 	Peer     Identity // of the other end, none where that is no Pod that is known
-	// UnknownPeer says that the other end is an unknown Pod.
+	// UnknownPeer is set if the other end is an unknown Pod.
 	UnknownPeer bool
 	Text        *RuleText // the rule that decided
 }
@@ -38,9 +38,8 @@ func (t *Tables) Why(pod derive.Object, d Direction, c Connection) Half {
 	return h
 }
 
-// Elsewhere returns tables that hold what the policies of some Pods depend on, as if they were Pods of this Node. What
-// decides about a connection between them are their labels, those of their Namespaces, and policies: so these
-// tables decide as the Pods' Nodes do.
+// Elsewhere returns tables for some Pods as if they were Pods of this Node. Their labels, their Namespaces' labels and
+// policies decide about a connection between them. So these tables decide as the Pods' Nodes do.
 func (t *Tables) Elsewhere(pods ...derive.Object) *Tables {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")
@@ -89,7 +88,7 @@ func copyRows[V any](to, from *derive.Source[derive.Object, V]) {
 	}
 }
 
-// Facts are those of a policy that applies to Pods of this Node.
+// Facts returns the facts of a policy that applies to Pods of this Node.
 func (t *Tables) Facts(k Key) Facts {
 	f, _ := t.active.Get(k)
 	return f

@@ -13,8 +13,8 @@ import (
 )
 
 // Identity is the normal form of the labels of a Pod and of its Namespace: "ns:k=v,k=v&pod:k=v", each sorted. Clusters
-// exchange it in this form (LabelIdentity, spec.label). Labels hold none of its separators. Where a policy names the
-// ServiceAccount of the Pod, that follows: "&serviceaccount:NAME".
+// exchange it in this form (LabelIdentity, spec.label). Labels have no separators of this form. If a policy names the
+// ServiceAccount of the Pod, it follows: "&serviceaccount:NAME".
 type Identity string
 
 // Compare orders by the text, which makes an Identity the key of a table.
@@ -60,8 +60,8 @@ func normalForm(set map[string]string) string {
 // PodLabels is the normal form of a Pod's labels.
 func PodLabels(p *corev1.Pod) string { return normalForm(p.Labels) }
 
-// NamespaceLabels is the normal form of a Namespace's labels. The label of its name, which API servers set since
-// Kubernetes 1.21, is always among them: policies that select Pods alone mean those of one Namespace.
+// NamespaceLabels returns the normal form of a Namespace's labels. It always has the label of its name, which API
+// servers set since Kubernetes 1.21: policies that select only Pods mean Pods of one Namespace.
 func NamespaceLabels(n *corev1.Namespace) string {
 	set := n.Labels
 	if set[corev1.LabelMetadataName] != n.Name {
@@ -74,7 +74,7 @@ func NamespaceLabels(n *corev1.Namespace) string {
 	return normalForm(set)
 }
 
-// Namespace is the name of the Pods' Namespace, empty where the identity does not tell.
+// Namespace returns the name of the Pods' Namespace, or "" if the identity has no name.
 func (i Identity) Namespace() string { return i.labels().namespaceName() }
 
 // labelSets is an Identity taken apart.
@@ -196,7 +196,7 @@ func (p parsed) narrowest(namespace string) []label {
 	return out
 }
 
-// oneOf are the labels of the first requirement that names values; nil where there is none.
+// oneOf are the labels of the first requirement that names values; nil if it does not exist.
 func oneOf(s labels.Selector) []label {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {

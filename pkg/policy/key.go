@@ -97,8 +97,8 @@ func (k RuleKey) Compare(o RuleKey) int {
 	return cmp.Or(k.Policy.Compare(o.Policy), cmp.Compare(k.Direction, o.Direction), cmp.Compare(k.Index, o.Index), cmp.Compare(k.For, o.For))
 }
 
-// String returns "NetworkPolicy default/web ingress[0]", and " for shop" after it where the rule is that of Pods
-// in the Namespace shop.
+// String returns "NetworkPolicy default/web ingress[0]". If the rule is of Pods in the Namespace shop, " for shop"
+// follows.
 func (k RuleKey) String() string {
 	text := fmt.Sprintf("%s %s[%d]", k.Policy, k.Direction, k.Index)
 	if k.For != "" {
@@ -136,9 +136,9 @@ type Stage uint8
 // The stages.
 const (
 	Admin           Stage = iota // Antrea's tiers but baseline, and tier Admin of ClusterNetworkPolicy
-	NetworkPolicies              // those of networking.k8s.io, with their isolation
+	NetworkPolicies              // policies of networking.k8s.io, with their isolation
 	Baseline                     // Antrea's tier baseline, and tier Baseline of ClusterNetworkPolicy
-	Stages                       // how many there are; in a Verdict: none of them decided
+	Stages                       // the number of stages; in a Verdict: no stage decided
 )
 
 // String returns "admin", "networkpolicies" or "baseline".
@@ -160,8 +160,8 @@ const (
 // String returns the action's name, as policies write it.
 func (a Action) String() string { return [...]string{"Drop", "Reject", "Pass", "Allow"}[a] }
 
-// Rank says which of several rules that match decides: the one that comes first. Rules of equal rank have
-// equal actions, so which of them matches makes no difference. All rules of NetworkPolicies have one rank.
+// Rank orders rules: of several rules that match, the first decides. Rules of equal rank have equal actions, so it does
+// not matter which of them matches. All rules of NetworkPolicies have one rank.
 type Rank struct {
 	Stage    Stage
 	Tier     uint8   // its priority
@@ -170,15 +170,15 @@ type Rank struct {
 	Action   Action
 }
 
-// Tiers of ClusterNetworkPolicy among those of Antrea: Admin is behind application (250), Baseline behind
-// baseline. Antrea reserves both numbers.
+// Tiers of ClusterNetworkPolicy among Antrea's: Admin is behind application (250), Baseline behind baseline. Antrea
+// reserves both numbers.
 const (
 	tierAdmin          = 251
 	tierAntreaBaseline = 253
 	tierBaseline       = 254
 )
 
-// NetworkPolicyRank is that of all rules of NetworkPolicies.
+// NetworkPolicyRank is the rank of all rules of NetworkPolicies.
 var NetworkPolicyRank = Rank{Stage: NetworkPolicies, Action: Allow}
 
 // Compare is negative where r decides before o.

@@ -11,9 +11,9 @@ import (
 // NameOf is the normal form of a name of DNS, or of a pattern of names: lower case, without the dot at its end.
 func NameOf(text string) string { return strings.ToLower(strings.TrimSuffix(text, ".")) }
 
-// MatchesName says whether a pattern, in which * stands for any characters, matches a name, both in normal form.
-// Antrea allows * anywhere; SIG Network only as the first of several labels, where it stands for one or more labels, which is the
-// same: a name has no empty labels.
+// MatchesName reports whether a pattern, in which * stands for any characters, matches a name, both in normal form.
+// Antrea allows * anywhere; SIG Network only as the first of several labels, where it stands for one or more labels,
+// which is the same: a name has no empty labels.
 func MatchesName(pattern, name string) bool {
 	first, rest, wild := strings.Cut(pattern, "*")
 	if !wild {

@@ -9,9 +9,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// Servers in other clusters are known by their addresses, which those clusters publish. The number of such an address is
-// the cluster set's with Remote, so none of this cluster's identities has it, be its labels the same: rules without
-// scope ClusterSet are about Pods of this cluster alone.
+// Servers in other clusters are known by their addresses, which those clusters publish. The number of such an address
+// is the ClusterSet's number with Remote. So it differs from the numbers of this cluster's identities, even if the
+// labels are the same: rules without scope ClusterSet are only about Pods of this cluster.
 
 // RemotePods are Pods of another cluster, sorted by their addresses.
 type RemotePods []RemotePod
@@ -22,7 +22,8 @@ type RemotePod struct {
 	Label string
 }
 
-// RemotePodsOf parses a PodAddressImport. What is no address is left out: the member controller, which wrote it, has checked.
+// RemotePodsOf parses a PodAddressImport. It leaves out invalid addresses: the member controller, which wrote it, has
+// checked it.
 func RemotePodsOf(o *mcv1alpha1.PodAddressImport) RemotePods {
 	var out RemotePods
 	for _, pods := range o.Spec.Pods {
@@ -36,13 +37,14 @@ func RemotePodsOf(o *mcv1alpha1.PodAddressImport) RemotePods {
 	return slices.Compact(out)
 }
 
-// clusterSetNumber is a number of the cluster set, as the key of an index.
+// clusterSetNumber is a number of the ClusterSet, as the key of an index.
 type clusterSetNumber uint32
 
 // Compare makes it a key.
 func (n clusterSetNumber) Compare(o clusterSetNumber) int { return cmp.Compare(n, o) }
 
-// at is the label of the Pod that has an address; empty where there is none, or some with different labels claim it.
+// at returns the label of the Pod that has an address. It is empty if no Pod has it, or if Pods with different labels
+// claim it.
 func at(a netip.Addr, blocks ...RemotePods) (label string) {
 	for _, pods := range blocks {
 		first, _ := slices.BinarySearchFunc(pods, a, func(p RemotePod, ip netip.Addr) int { return p.IP.Compare(ip) })
@@ -59,8 +61,8 @@ func at(a netip.Addr, blocks ...RemotePods) (label string) {
 	return label
 }
 
-// remoteAddress is the Pod of another cluster that has an address, where an egress rule asks for it. No other cluster has
-// Pods in the podCIDRs of this one.
+// remoteAddress is the Pod of another cluster that has an address, where an egress rule asks for it. No other cluster
+// has Pods in the podCIDRs of this one.
 func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
 	if t.nodeOf(r, a.Addr) != "" {
 		return Holder{}
@@ -90,8 +92,8 @@ func (t *Tables) serverAt(a netip.Addr) Identity {
 	return l.Label
 }
 
-// PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by it, and
-// clients by the tunnel's key. Where a rule denies unknown Pods these have a number, too.
+// PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by
+// it, and clients by the tunnel's key. Where a rule denies unknown Pods these have a number, too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
 	h, ok := t.Addresses.Get(Addr{a})
 	switch {

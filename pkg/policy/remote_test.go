@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// TestServersOfOtherClusters: what an egress rule with scope ClusterSet means, and what is said of it, as addresses are published
-// and as policies are stretched or not.
+// TestServersOfOtherClusters checks the meaning of an egress rule with scope ClusterSet, and the reports about it, as
+// addresses are published and as policies are stretched or not.
 func TestServersOfOtherClusters(t *testing.T) {
 	c := newClosed()
 	n := &crdv1beta1.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}

@@ -39,7 +39,7 @@ func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.P
 	return out, nil
 }
 
-// appliedNamespaces are those of Pods of this Node that a policy is applied to.
+// appliedNamespaces returns the Namespaces of this Node's Pods that a policy is applied to.
 func (t *Tables) appliedNamespaces(k Key, r *derive.Reader) []string {
 	var out []string
 	for _, row := range derive.List(r, t.byPolicy, k) {
@@ -183,7 +183,7 @@ func unknownGroup(k Key, field string, group Selector) problem.Problem {
 	return problem.Problem{Object: k.problem(), Field: field, Reason: ReasonUnknownGroup, Message: fmt.Sprintf("there is no %s: create it", group)}
 }
 
-// ReasonUnknownGroup is that of a policy whose group there is not.
+// ReasonUnknownGroup is the reason of a policy whose group does not exist.
 const ReasonUnknownGroup = "UnknownGroup"
 
 // relative are the selectors of a peer for Pods of a Namespace: none where it lacks one of the labels.
@@ -231,7 +231,7 @@ func (t *Tables) withNodes(kind Kind, selectors []string, to []netip.Prefix, r *
 	return set.Prefixes()
 }
 
-// rank is that of a rule of a policy.
+// rank returns the rank of a rule of a policy.
 func (f Facts) rank(index int, a Action) Rank {
 	if f.Stage == NetworkPolicies {
 		return NetworkPolicyRank

@@ -27,7 +27,7 @@ func VersionOf(o metav1.Object) Version {
 // shortNames of the kinds that have a status, in reports.
 var shortNames = [Kinds]string{AntreaClusterNetworkPolicy: "acnp", AntreaNetworkPolicy: "annp", ClusterNetworkPolicy: "cnp"}
 
-// HasStatus says whether policies of the kind have a status: those of networking.k8s.io have none.
+// HasStatus reports whether policies of the kind have a status. NetworkPolicies of networking.k8s.io have no status.
 func (k Kind) HasStatus() bool { return shortNames[k] != "" }
 
 // Short is the policy's name in reports: "acnp/web", "annp/default/web", "cnp/web".
@@ -64,16 +64,16 @@ func (t *Tables) versionOf(k Key, r *derive.Reader) (Version, []problem.Problem)
 	return v, nil
 }
 
-// Spans say of a whole cluster on which Nodes policies apply to Pods, and what is wrong with policies and groups as
-// anybody sees them. It is for the kinds that have a status.
+// Spans derive for a whole cluster on which Nodes policies apply to Pods, and the faults of policies and groups that do
+// not depend on a Node. It is for the kinds that have a status.
 type Spans struct {
-	// Tables has the sources to be filled, but for those that make rules alone: Nodes, LabelIdentities, Versions. Of a Pod
+	// Tables has the sources to fill, except sources that only make rules: Nodes, LabelIdentities, Versions. For a Pod
 	// SpanFactsOf is enough.
 	*Tables
 	// Judgements of policies and of groups; a ClusterGroup has no Namespace.
 	Judgements *derive.Table[Key, Judgement]
 	Grouped    *derive.Table[derive.Object, Judgement]
-	// NodeNumbers are those that Judgements name Nodes by.
+	// NodeNumbers are the numbers with which Judgements name Nodes.
 	NodeNumbers *derive.Numbers[derive.Name]
 
 	places        *derive.Index[Identity, place, bool]
@@ -90,7 +90,7 @@ type Judgement struct {
 	Problems []problem.Problem
 }
 
-// place says that a Node has Pods of an identity.
+// place is a Node that has Pods of an identity.
 type place struct {
 	Identity Identity
 	Node     derive.Name
@@ -206,7 +206,7 @@ func (u *union) sorted() (out []uint32) {
 	return out
 }
 
-// subjectsOf are the selectors of what a policy is applied to, with those of groups in their place.
+// subjectsOf returns the selectors of a policy's appliedTo. Selectors of groups replace the groups.
 func (s *Spans) subjectsOf(k Key, r *derive.Reader) (out []Selector, _ []problem.Problem) {
 	f, _ := derive.Get(r, s.Policies[k.Kind], k.object())
 	if f.Ingress == nil && f.Egress == nil {

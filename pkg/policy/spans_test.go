@@ -29,8 +29,8 @@ func (s *Spans) nodes() map[Key][]string {
 	return out
 }
 
-// TestSpans changes a cluster of two Nodes at random. After each step the Nodes of each policy are those whose own
-// tables have it, the problems are those of both, and all equals what is made from nothing.
+// TestSpans changes a cluster of two Nodes at random. After each step the Nodes of each policy are the Nodes whose own
+// tables have it, the problems are both Nodes' problems, and all equals a result from nothing.
 func TestSpans(t *testing.T) {
 	var all []netip.Addr
 	for i := range 12 {

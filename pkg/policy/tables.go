@@ -16,16 +16,16 @@ import (
 // unknown.
 const MaxIdentity = 1<<24 - 2
 
-// UnknownClusterSet is the number, in a tunnel's key, of a Pod whose identity the cluster set has not numbered yet.
+// UnknownClusterSet is the number, in a tunnel's key, of a Pod whose identity the ClusterSet has not numbered yet.
 const UnknownClusterSet = 1<<24 - 1
 
-// Remote is set in numbers of the cluster set that stand beside this Node's own, which come from the same range: where both
-// can be the other end of a connection.
+// Remote is set in numbers of the ClusterSet where they could be confused with this Node's own numbers, which come from
+// the same range: where both can be the other end of a connection.
 const Remote = 1 << 24
 
 // Rule decides about new connections of Pods of this Node, in numbers of identities. All its lists are sorted.
 type Rule struct {
-	// Rank says which rule decides where several match, and what it does.
+	// Rank decides which of several matching rules counts, and its action.
 	Rank
 	// Meaning is a hash of what the rule selects and does: it differs where the policy has changed, and not where Pods
 	// come and go.
@@ -38,20 +38,20 @@ type Rule struct {
 	// was made to one of Services.
 	AnyPeer bool
 	Peers   []uint32
-	// ClusterSet are numbers that the cluster set gives identities, of peers in other clusters: of clients they are in
-	// tunnel keys, of servers in Addresses. With
-	// Stretched the rule is about such peers, even if there are none: a packet whose key is UnknownClusterSet may be
-	// one of theirs, so it must not reach Pods that the rule is for.
+	// ClusterSet are numbers that the ClusterSet gives identities, of peers in other clusters. Numbers of clients are
+	// in tunnel keys, numbers of servers in Addresses. With Stretched the rule is about such peers, even if it has no
+	// numbers: a packet whose key is UnknownClusterSet may come from such a peer, so it must not reach Pods that the
+	// rule is for.
 	ClusterSet []uint32
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
-	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them. Asked are the same
-	// addresses: a connection to a Service that has one of them is meant as well, whichever its endpoint.
+	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them. Asked are the
+	// same addresses: a connection to a Service that has one of them is meant as well, whichever its endpoint.
 	Names []string
 	Asked []netip.Addr
-	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, an end of Targets, or a port of an unknown Pod
-	// by a protocol of UnknownPorts.
+	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, an end of Targets, or a port of an
+	// unknown Pod by a protocol of UnknownPorts.
 	AnyPort bool
 	Ports   []PortRange
 	ICMP    []ICMP
@@ -59,7 +59,7 @@ type Rule struct {
 	// Targets are what the names of ports mean: each Pod that can be the destination gives a name its own number.
 	Targets      []Target
 	UnknownPorts []corev1.Protocol
-	// Log says that connections that the rule decides are logged, with LogLabel; Name is that of the rule.
+	// Log is set if connections that the rule decides are logged, with LogLabel. Name is the rule's name.
 	Log            bool
 	Name, LogLabel string
 }
@@ -79,15 +79,16 @@ type Holder struct {
 // Applied are the policies that apply to an identity of this Node, by direction and stage, each sorted.
 type Applied [2][Stages][]Key
 
-// Any says whether policies of any stage apply in a direction.
+// Any reports whether policies of any stage apply in a direction.
 func (a Applied) Any(d Direction) bool {
 	return slices.ContainsFunc(a[d][:], func(list []Key) bool { return len(list) > 0 })
 }
 
-// Isolated says whether NetworkPolicies isolate the Pods in a direction: what none of their rules allows is denied.
+// Isolated reports whether NetworkPolicies isolate the Pods in a direction: everything is denied that no rule of theirs
+// allows.
 func (a Applied) Isolated(d Direction) bool { return len(a[d][NetworkPolicies]) > 0 }
 
-// policies are those of both directions and all stages.
+// policies returns the policies of both directions and all stages.
 func (a Applied) policies() []Key {
 	var out []Key
 	for _, stages := range a {
@@ -119,28 +120,30 @@ type Tables struct {
 	Groups           *derive.Source[derive.Object, GroupFacts]
 	LabelIdentities  *derive.Source[derive.Object, LabelIdentity]
 	PodAddresses     *derive.Source[derive.Object, RemotePods]
-	// Learned are addresses of names of DNS (NameOf), sorted: those that were answered to Pods of this Node.
+	// Learned are addresses of names of DNS (NameOf), sorted, from answers to Pods of this Node.
 	Learned *derive.Source[derive.Name, []netip.Addr]
 	// Attached says whose the interfaces on this Node's switch are, by port.
 	Attached *derive.Table[derive.Name, Attached]
-	// Identities are those of Pods, zero while a Pod's Namespace is not known.
+	// Identities are the identities of Pods, zero while a Pod's Namespace is not known.
 	Identities *derive.Table[derive.Object, Identity]
-	// Numbers are those of identities, from 1 to MaxIdentity but UnknownPod, the same on this Node as long as a Pod has the labels.
+	// Numbers are the numbers of identities, from 1 to MaxIdentity except UnknownPod. A number stays the same on this
+	// Node as long as a Pod has the labels.
 	Numbers *derive.Numbers[Identity]
-	// ClusterSetNumbers are those that the cluster set gives the identities of Pods of this Node.
+	// ClusterSetNumbers are the numbers that the ClusterSet gives the identities of Pods of this Node.
 	ClusterSetNumbers *derive.Table[Identity, uint32]
 	// Applied are the policies of each identity that Pods of this Node have.
 	Applied *derive.Table[Identity, Applied]
-	// Rules are those of Pods of this Node.
+	// Rules are the rules of Pods of this Node.
 	Rules *derive.Table[RuleKey, Rule]
 	// Priorities give each rank of Rules a number, the higher one to the rank that decides before the other. Both
 	// directions share them.
 	Priorities *derive.Order[Rank]
-	// Addresses are the Pods that rules ask for by their addresses: those that a rule names and, where a rule denies
-	// unknown Pods, all of this cluster. The number of a Pod of another cluster, which egress rules name, is the cluster
-	// set's, with Remote; see PeerAt.
+	// Addresses are the Pods that rules match by their addresses: Pods that a rule names and, if a rule denies unknown
+	// Pods, all Pods of this cluster. The number of a Pod of another cluster, which egress rules name, is the
+	// ClusterSet's, with Remote; see PeerAt.
 	Addresses *derive.Table[Addr, Holder]
-	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown Pod's.
+	// PodRanges are the podCIDRs of this cluster: an address in one of them without a row in Addresses is an unknown
+	// Pod's.
 	PodRanges *derive.Table[PodRange, RangeOfPods]
 	// Newcomers are Pods of other Nodes whose addresses are not known yet, by the keys of their Nodes' tunnels.
 	Newcomers *derive.Table[SenderKey, Newcomer]
@@ -237,7 +240,7 @@ func (t *Tables) Stretched() *Tables {
 }
 
 // NewTables adds the tables of the Node of this name to an engine. attachments are the interfaces of its Pods; nil
-// means that there are none.
+// means no interfaces.
 func NewTables(e *derive.Engine, node string, attachments Attachments) *Tables {
 	t := &Tables{node: node, bounds: DefaultBounds, texts: map[Selector]parsed{}}
 	t.sources(e)
@@ -445,7 +448,7 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	return identityOf(namespace, pod.Labels, ""), nil
 }
 
-// MaySelect says whether any policy may apply to a Pod of a Namespace, whatever its labels are. Of a Pod whose
+// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever its labels are. Of a Pod whose
 // Namespace is not known ("") any may. r is nil between two passes.
 func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
 	if namespace == "" {
@@ -482,7 +485,7 @@ func (t *Tables) applied(i Identity, r *derive.Reader) (a Applied, _ []problem.P
 	return a, nil
 }
 
-// appliesTo says whether a policy, or any of its rules in a direction, is applied to Pods of an identity.
+// appliesTo reports whether a policy, or any of its rules in a direction, is applied to Pods of an identity.
 func (t *Tables) appliesTo(r *derive.Reader, k Key, f Facts, facts *DirectionFacts, set *labelSets) bool {
 	if t.selects(r, k, f.AppliedTo, set) {
 		return true
@@ -490,8 +493,8 @@ func (t *Tables) appliesTo(r *derive.Reader, k Key, f Facts, facts *DirectionFac
 	return slices.ContainsFunc(facts.Rules, func(rule RuleFacts) bool { return t.selects(r, k, rule.AppliedTo, set) })
 }
 
-// selects says whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace is not applied
-// outside it, whatever its groups are.
+// selects reports whether an appliedTo of a policy selects Pods of an identity. A policy with a Namespace is not
+// applied outside it, whatever its groups are.
 func (t *Tables) selects(r *derive.Reader, k Key, list []Selector, set *labelSets) bool {
 	if k.Namespace != "" && set.namespaceName() != k.Namespace {
 		return false
@@ -524,13 +527,14 @@ func (f Facts) namespaces() []derive.Name {
 	return out
 }
 
-// Keeps says whether known connections are to go on whatever becomes of a policy that is applied to Pods of this Node.
+// Keeps reports whether known connections are to go on whatever becomes of a policy that is applied to Pods of this
+// Node.
 func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
 	f, _ := derive.Get(r, t.active, k)
 	return f.Keep
 }
 
-// allAppliedTo are those of the policy and its rules.
+// allAppliedTo returns the appliedTo of the policy and its rules.
 func (f Facts) allAppliedTo() []Selector {
 	out := slices.Clone(f.AppliedTo)
 	for _, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
@@ -618,7 +622,7 @@ func (t *Tables) selected(s Selector, r *derive.Reader) ([]Identity, []problem.P
 	return slices.Compact(out), nil
 }
 
-// selectedRemote are the numbers of identities of the cluster set that a Selector selects.
+// selectedRemote are the numbers of identities of the ClusterSet that a Selector selects.
 func (t *Tables) selectedRemote(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
 	p, err := t.parse(s)
 	if err != nil {
@@ -642,7 +646,7 @@ func invalid(s Selector, err error) []problem.Problem {
 	return []problem.Problem{{Object: problem.Object{Kind: "Selector", Name: s.String()}, Reason: "InvalidSelector", Message: err.Error()}}
 }
 
-// LabelIdentity is an identity of the cluster set, and its number.
+// LabelIdentity is an identity of the ClusterSet, and its number.
 type LabelIdentity struct {
 	Label Identity
 	ID    uint32

@@ -11,13 +11,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// An address inside a podCIDR of this cluster, of which no Pod is known, is that of an unknown Pod: a new one whose
-// kubelet has not reported the address yet, or one that was deleted by force and still runs. A rule that denies by
-// what Pods are, their labels or the names of their ports, denies unknown Pods. No rule allows one by that. Ranges
-// of addresses match it as any other address. The first address of a podCIDR is the Node's own, and no Pod.
+// An address inside a podCIDR of this cluster without a known Pod belongs to an unknown Pod. Either its kubelet has not
+// reported the address yet, or it was deleted by force and still runs. A rule that denies by labels, or by the names of
+// ports, denies unknown Pods. No rule allows one by them. Ranges of addresses match it like any other address. The
+// first address of a podCIDR is the Node's own, not a Pod's.
 //
-// The switch can tell an unknown Pod only from Pods that are known. So where a rule denies by what Pods are, Addresses
-// has every Pod of the cluster, whether a rule names its identity or not.
+// The switch can distinguish an unknown Pod only from known Pods. So if a rule denies by labels, Addresses has every
+// Pod of the cluster, whether a rule names its identity or not.
 
 // UnknownPod is the number of the identity of unknown Pods. No set of labels has it.
 const UnknownPod = MaxIdentity
@@ -46,17 +46,17 @@ func (t *Tables) unknownPods(e *derive.Engine) {
 	t.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
 }
 
-// deniesUnknown says whether a rule is one that denies by the labels of the other end, or by the names of its ports.
+// deniesUnknown reports whether a rule is one that denies by the labels of the other end, or by the names of its ports.
 func (f ruleFacts) deniesUnknown(d Direction) bool {
 	return f.denies() && (!f.AnyPeer && len(f.Peers) > 0 || f.namesUnknown(d))
 }
 
-// namesUnknown says whether a rule is one that denies by the names of the other end's ports.
+// namesUnknown reports whether a rule is one that denies by the names of the other end's ports.
 func (f ruleFacts) namesUnknown(d Direction) bool {
 	return f.denies() && d == Egress && len(f.Named) > 0
 }
 
-// unknownPorts are the protocols of which a rule denies every port of unknown Pods: those of ports that it names.
+// unknownPorts returns the protocols of which a rule denies every port of unknown Pods: the protocols of named ports.
 func (f ruleFacts) unknownPorts(d Direction) (out []corev1.Protocol) {
 	if !f.namesUnknown(d) {
 		return nil
@@ -77,7 +77,7 @@ func (t *Tables) rangeOfPods(p PodRange, r *derive.Reader) (out RangeOfPods, _ [
 	return out, nil
 }
 
-// DeniesUnknown says whether a rule of this Node denies unknown Pods, in any direction.
+// DeniesUnknown reports whether a rule of this Node denies unknown Pods, in any direction.
 func (t *Tables) DeniesUnknown(r *derive.Reader) bool {
 	ingress, _ := derive.Get(r, t.denying, Ingress)
 	egress, _ := derive.Get(r, t.denying, Egress)
@@ -96,16 +96,16 @@ func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 	return out
 }
 
-// deniesUnknownAt says whether a rule of a direction denies unknown Pods, and an address without a row in Addresses would be
-// that of one: it is in a podCIDR and not a Node's own.
+// deniesUnknownAt reports whether a rule of a direction denies unknown Pods, and an address without a row in Addresses
+// would be that of one: it is in a podCIDR and not a Node's own.
 func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&
 		!slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a })
 }
 
-// IsUnknownPod says whether an address is that of an unknown Pod, whether a rule asks for it or not. It is called between two
-// passes (derive.Engine.Do).
+// IsUnknownPod reports whether an address belongs to an unknown Pod, whether a rule asks for it or not. It is called
+// between two passes (derive.Engine.Do).
 func (t *Tables) IsUnknownPod(a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Gateway == a }) {

@@ -22,7 +22,7 @@ func TestUnknownPods(t *testing.T) {
 		peer    *crdv1beta1.Peer
 		ports   []crdv1beta1.Port
 		ingress bool // it matches unknown Pods that send
-		egress  bool // and those that receive
+		egress  bool // and connections to them
 	}{
 		{name: "podSelector", peer: &crdv1beta1.Peer{PodSelector: labels}, ingress: true, egress: true},
 		{name: "namespaceSelector", peer: &crdv1beta1.Peer{NamespaceSelector: labels}, ingress: true, egress: true},

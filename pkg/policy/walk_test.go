@@ -24,7 +24,7 @@ var (
 	walkSteps = flag.Int("walk.steps", 1000, "steps of the random walk")
 )
 
-// world is a cluster that changes, and the tables of node-1 that hear of it.
+// world is a cluster that changes, and the tables of node-1 that receive it.
 type world struct {
 	*policytest.Walk
 	*Tables
@@ -56,7 +56,7 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// attachmentOf is none for an interface without addresses.
+// attachmentOf returns the zero value for an interface without addresses.
 func attachmentOf(a policytest.Attached) Attachment {
 	if len(a.IPs) == 0 {
 		return Attachment{}
@@ -75,7 +75,7 @@ func attachmentsOf(e *derive.Engine, c policytest.Cluster) Attachments {
 	return s
 }
 
-// hears fills the tables.
+// hears returns callbacks that fill the tables.
 func (t *Tables) hears() policytest.Watch {
 	return policytest.Watch{
 		Pod: func(namespace, name string, p *corev1.Pod) {
@@ -253,7 +253,7 @@ func (t *Tables) costs() map[string]int {
 }
 
 // TestWalk changes Pods, Namespaces and policies at random. After each step the tables answer as the specification
-// does, and equal those that are made from nothing.
+// does, and equal tables that are made from nothing.
 func TestWalk(t *testing.T) {
 	w := newWorld(*walkSeed)
 	asked, denied, answers := 0, 0, map[string]int{}

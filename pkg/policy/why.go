@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// What follows answers questions of people about the tables. It reads several of them: it is called between two
-// passes (derive.Engine.Do), so that they agree.
+// The functions below answer questions of people about the tables. They read several tables, so they are called between
+// two passes (derive.Engine.Do), when the tables agree.
 
 // Standing is a policy that applies to Pods of this Node.
 type Standing struct {
@@ -25,7 +25,7 @@ type RuleText struct {
 	Action  Action
 	Pods    []derive.Object // of this Node that it is applied to
 	Applied []uint32        // their identities
-	Peers   []string        // any of them; empty is everybody
+	Peers   []string        // any of them; empty means all peers
 	Ports   []string        // any of them; empty is every protocol and port
 }
 
@@ -141,7 +141,7 @@ func ports(from, to uint16) string {
 	return fmt.Sprintf("%d-%d", from, to)
 }
 
-// ClusterSetNumber is the number that the cluster set gives an identity, 0 where it has none.
+// ClusterSetNumber returns the number that the ClusterSet gives an identity, or 0 if it has no number.
 func (t *Tables) ClusterSetNumber(i Identity) uint32 {
 	for _, key := range t.byExchanged.Keys(i.Exchanged()) {
 		l, _ := t.LabelIdentities.Get(key)
@@ -150,7 +150,7 @@ func (t *Tables) ClusterSetNumber(i Identity) uint32 {
 	return 0
 }
 
-// ClusterSetIdentity is the identity that has a number in the cluster set.
+// ClusterSetIdentity is the identity that has a number in the ClusterSet.
 func (t *Tables) ClusterSetIdentity(number uint32) (Identity, bool) {
 	for _, row := range t.LabelIdentities.All() {
 		if row.Value.ID == number {
@@ -160,11 +160,11 @@ func (t *Tables) ClusterSetIdentity(number uint32) (Identity, bool) {
 	return "", false
 }
 
-// IdentityUse says who has an identity.
+// IdentityUse lists the Pods and addresses of an identity.
 type IdentityUse struct {
 	Identity        Identity
 	Number          uint32
-	ClusterSet      uint32 // its number in the cluster set, 0 where it has none
+	ClusterSet      uint32 // its number in the ClusterSet, 0 without a number
 	Here, Elsewhere int    // Pods
 	Addresses       int    // that a rule asks for
 }

@@ -43,7 +43,7 @@ func run() int {
 	return 1
 }
 
-// remedies complete the errors of the plugin library, which has none.
+// remedies complete the errors of the plugin library, which have no remedies.
 var remedies = map[uint]string{
 	wire.CodeIncompatibleVersion: "set cniVersion in the network configuration to one of 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0",
 	wire.CodeEnvironment:         "the container runtime has to set the CNI_* variables",

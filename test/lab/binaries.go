@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Environment variables that say where the lab's binaries and images are, for programs
-// that run outside the repository.
+// Environment variables with the places of the lab's binaries and images, for programs that run outside the repository.
 const (
 	EnvRepo     = "TOMBOLO_REPO"       // the repository; found from the working directory
 	EnvBinaries = "TOMBOLO_KUBERNETES" // directory of kube-apiserver, kubelet, containerd, ...
@@ -33,8 +32,8 @@ func Repo() (string, error) {
 	}
 }
 
-// binaries says where programs and manifests are. The lab's record keeps it, so that commands
-// about a lab work from any directory.
+// binaries has the places of programs and manifests. The lab's record keeps it, so that commands about a lab work from
+// any directory.
 type binaries struct {
 	Repo       string // the repository, for the manifests in deploy/
 	Kubernetes string // directory of Kubernetes, containerd and CNI plugins: what others made

@@ -14,7 +14,7 @@ import (
 // cgroupOf is the cgroup of a lab in each hierarchy.
 func cgroupOf(lab string) string { return "/tombolo-lab-" + lab }
 
-// cgroup is that of one Node: what runs there sees it as the root.
+// cgroup returns the cgroup of one Node. Processes in it see it as the root.
 func (n *Node) cgroup() string {
 	return fmt.Sprintf("%s/%s-%s", cgroupOf(n.cluster.lab.Name()), n.cluster.name, n.name)
 }
@@ -39,12 +39,13 @@ func (n *Node) makeCgroups() error {
 	return nil
 }
 
-// prefer gives a cgroup ten times the processor time of others where there is too little. A lab's Nodes stand for machines of their own:
-// what compiles or tests beside them must not slow their switches down.
+// prefer gives a cgroup ten times the processor time of others if there is too little. A lab's Nodes stand for machines
+// of their own: compilers and tests on the same machine must not slow their switches down.
 func prefer(cgroup string) error {
 	for file, value := range map[string]string{"cpu.weight": "1000", "cpu.shares": "10240"} { // of cgroup v2, of v1
 		err := os.WriteFile(filepath.Join(cgroup, file), []byte(value), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // not the hierarchy of processors
+		// not the hierarchy of processors
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return fmt.Errorf("set %s of cgroup %s: %w", file, cgroup, err)
 		}
 	}

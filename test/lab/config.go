@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Config says which lab to make.
+// Config describes the lab to make.
 type Config struct {
 	Name     string       // "demo" when empty; a word of lower-case letters and digits
 	Dir      string       // where it keeps its files; /var/lib/tombolo-lab/<Name> when empty
@@ -48,12 +48,12 @@ type BFD struct {
 	Multiplier int
 }
 
-// DefaultBFD gives ways longer than on machines of their own: a lab's machine lets an Open vSwitch wait for a second now and then, all
-// Nodes being on it, and a way that is taken for down breaks its translated connections.
+// DefaultBFD gives ways longer than on machines of their own: a lab's machine lets an Open vSwitch wait for a second
+// now and then, all Nodes being on it, and a way that is taken for down breaks its translated connections.
 var DefaultBFD = BFD{Interval: 500 * time.Millisecond, Multiplier: 6}
 
 const (
-	// DefaultName is the lab that is meant when none is named.
+	// DefaultName is the lab's name if the caller gives no name.
 	DefaultName = "demo"
 
 	// DefaultNodeGrace is short, so that tests in which a Node fails are.

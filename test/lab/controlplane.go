@@ -40,7 +40,7 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 // Nodes returns the cluster's Nodes, node-1 first.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
-// Node returns a Node by name. It panics when there is none.
+// Node returns a Node by name. It panics if the Node does not exist.
 func (c *Cluster) Node(name string) *Node {
 	for _, n := range c.nodes {
 		if n.name == name {
@@ -50,7 +50,7 @@ func (c *Cluster) Node(name string) *Node {
 	panic(fmt.Sprintf("cluster %s has no Node %s", c.name, name))
 }
 
-// DNS is the address that the cluster's Pods ask for names. Nobody answers there until a DNS server is installed.
+// DNS is the address that the cluster's Pods ask for names. It does not answer until a DNS server is installed.
 func (c *Cluster) DNS() netip.Addr { return host(c.lab.plan().services(c.index), 10) }
 
 func (c *Cluster) dir() string  { return filepath.Join(c.lab.Dir(), c.name) }
@@ -281,7 +281,7 @@ func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd 
 	return exec.CommandContext(ctx, filepath.Join(c.lab.bin.Kubernetes, "kubectl"), args...)
 }
 
-// Tool runs bin/tombolo, under its name or that of antctl, as the cluster's administrator.
+// Tool runs bin/tombolo, under its name or as antctl, as the cluster's administrator.
 func (l *Lab) Tool(ctx context.Context, cluster, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.bin.Own, "tombolo"), args...)
 	cmd.Args[0] = name

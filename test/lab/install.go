@@ -146,7 +146,7 @@ func (c *Cluster) rolledOut(ctx context.Context, namespace string) error {
 	}
 	for _, object := range strings.Fields(out) {
 		if strings.HasPrefix(object, "daemonset") {
-			// rollout status refuses those that are updated OnDelete.
+			// rollout status refuses DaemonSets that are updated OnDelete.
 			if err := c.daemonSetReady(ctx, namespace, object); err != nil {
 				return err
 			}
@@ -205,9 +205,9 @@ func (l *Lab) manifest(path string) (string, error) {
 	return string(text), err
 }
 
-// settings are what a user of these clusters edits in the ConfigMaps of the agent and of the member controller: there is no
-// kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, policies span clusters, and Pods reach each
-// other between them.
+// settings are what a user of these clusters edits in the ConfigMaps of the agent and of the member controller: there
+// is no kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, policies span clusters, and
+// Pods reach each other between them.
 func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
 	switch path {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// containerdConfig: the Node's runtime. What differs from the defaults is what a machine
-// without CAP_SYS_RESOURCE needs, and images that come from no registry.
+// containerdConfig configures the Node's runtime. Differences from the defaults are for a machine without
+// CAP_SYS_RESOURCE, and for images that come from no registry.
 const containerdConfig = `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"

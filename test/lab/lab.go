@@ -64,8 +64,7 @@ func (l *Lab) Repo() string { return l.record.Binaries.Repo }
 // Clusters returns all clusters in the order of Config.Clusters.
 func (l *Lab) Clusters() []*Cluster { return l.clusters }
 
-// Cluster returns a cluster by name. It panics when there is none: the caller named the
-// clusters itself.
+// Cluster returns a cluster by name. It panics if the cluster does not exist: the caller named the clusters itself.
 func (l *Lab) Cluster(name string) *Cluster {
 	for _, c := range l.clusters {
 		if c.name == name {
@@ -246,9 +245,9 @@ func (l *Lab) Down(ctx context.Context) error {
 	return err
 }
 
-// Remove takes down the lab of that name in whatever state it is, also one that Open
-// cannot read. A lab that does not exist is no error. What has a name of the lab's and was made
-// by somebody else stays as it is; the error names it, after everything else has been removed.
+// Remove takes down the lab of that name in whatever state it is, also a lab that Open cannot read. It is no error if
+// the lab does not exist. If another program has made an object with a name of the lab's, the object stays as it is.
+// The error names it, after everything else has been removed.
 func Remove(ctx context.Context, name string) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("lab name %q: use up to 16 lower-case letters and digits, a letter first", name)

@@ -14,15 +14,14 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab/disk"
 )
 
-// shared is what the labs of one machine have together: a directory with a folder for each,
-// and the machine's directories over which all of them mount those of their Nodes. Which of
-// these were not there before the first lab is noted in a file, and the last lab that goes
-// removes them. Not earlier: the kernel takes a directory away although something is mounted
-// on it in other mount namespaces, and the mount with it.
+// shared is the state that all labs of one machine share: a directory with a folder for each, and the machine's
+// directories over which all of them mount their Nodes' directories. A file lists the directories that did not exist
+// before the first lab, and the last lab that goes removes them. Not earlier: the kernel removes a directory although
+// something is mounted on it in other mount namespaces, and the mount with it.
 //
-// They also share the machine's inotify instances, of which Linux allows root 128 by default: a
-// Node needs eight, a control plane seven, and a containerd that gets none serves no Pods. The
-// first lab raises the limit, the last one restores it.
+// They also share the machine's inotify instances, of which Linux allows root 128 by default: a Node needs eight, a
+// control plane seven, and a containerd without one serves no Pods. The first lab raises the limit, the last one
+// restores it.
 type shared struct {
 	root        string
 	mountPoints []string
@@ -56,7 +55,7 @@ func (s shared) raiseLimit() error {
 	return os.WriteFile(s.instances, []byte(strconv.Itoa(enoughInstances)), 0o644)
 }
 
-// restoreLimit undoes raiseLimit, unless somebody has set another value meanwhile.
+// restoreLimit reverts raiseLimit, unless another program has set another value meanwhile.
 func (s shared) restoreLimit() error {
 	before, err := os.ReadFile(s.limit())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +102,7 @@ func (s shared) locked(f func() error) error {
 	}
 }
 
-// is says whether a path still leads to a file that is open.
+// is reports whether a path still leads to a file that is open.
 func is(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {
@@ -166,8 +165,7 @@ func (s shared) noted() ([]string, error) {
 	return strings.Fields(string(text)), err
 }
 
-// tidy removes what labs have made for all of them, when there is no lab any more. What
-// somebody else has put files into stays.
+// tidy removes the shared directories when there is no lab any more. A directory with files of another program stays.
 func (s shared) tidy() error {
 	if _, err := os.Stat(s.root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -201,7 +199,7 @@ func (s shared) tidy() error {
 	})
 }
 
-// names are those of the labs.
+// names returns the names of the labs.
 func (s shared) names() ([]string, error) {
 	entries, err := os.ReadDir(s.root)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -150,9 +150,8 @@ func sysctl(path, value string) error {
 	return nil
 }
 
-// bridge makes a subnet of the router: a bridge with the router's address. Its MAC is made
-// from that: a bridge without a MAC of its own takes the lowest of its ports', and would
-// change it behind everybody's back when a Node is switched off.
+// bridge makes a subnet of the router: a bridge with the router's address. Its MAC is made from the address. A bridge
+// without a MAC of its own takes the lowest of its ports', and would change it when a Node is switched off.
 func (p place) bridge(name string, address netip.Prefix) error {
 	return p.do(func() error {
 		mac := append(net.HardwareAddr{0x02, 0x00}, address.Addr().AsSlice()...)

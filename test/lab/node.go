@@ -110,8 +110,8 @@ func (n *Node) On() bool {
 	return err == nil
 }
 
-// PowerOn boots the Node: its links as the network's administrator has configured them,
-// then containerd and the kubelet. What was on its disk is still there.
+// PowerOn boots the Node: its links as the network's administrator has configured them, then containerd and the
+// kubelet. The files on its disk are still there.
 func (n *Node) PowerOn(ctx context.Context) error {
 	if n.On() {
 		return nil
@@ -128,7 +128,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.StartKubelet()
 }
 
-// wire makes the Node's network namespace anew and plugs its cables in.
+// wire makes the Node's network namespace again and plugs its cables in.
 func (n *Node) wire() error {
 	l, i, p := n.cluster.lab, n.cluster.index, n.cluster.lab.plan()
 	for _, link := range []Link{Mgmt, Transport} {
@@ -274,8 +274,8 @@ func (n *Node) Processes() ([]Process, error) {
 	return slices.DeleteFunc(found, func(p Process) bool { return args[p.PID] == args[parents[p.PID]] }), nil
 }
 
-// Signal sends a signal to all processes of that name on the Node itself or in its
-// host-network Pods. It is an error when there is none.
+// Signal sends a signal to all processes of that name on the Node itself or in its host-network Pods. It is an error if
+// there is no such process.
 func (n *Node) Signal(name string, signal syscall.Signal) error {
 	all, err := inside(n.place())
 	if err != nil {
@@ -311,7 +311,7 @@ func (n *Node) KillAll(ctx context.Context) error {
 	return n.place().remove()
 }
 
-// Cut pulls cables; all when none is named. Heal plugs them in again.
+// Cut pulls the named cables, or all without names. Heal plugs them in again.
 func (n *Node) Cut(links ...Link) error { return n.carrier(false, links) }
 
 // Heal undoes Cut.

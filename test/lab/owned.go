@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a lab removes it must have made. Names prove nothing: another program may use the same
-// ones. So a lab writes down what it makes, and compares before it kills or removes:
+// A lab must remove only its own objects. Names prove nothing: another program may use the same names. So a lab records
+// the objects that it makes, and compares before it kills or removes:
 //
 //   - directories hold a marker file with the lab's name;
 //   - network namespaces are recorded by inode and cookie, one file each in namespaceRecords;
@@ -172,11 +172,11 @@ func (p place) forget() error {
 	return nil
 }
 
-// errForeign is about a namespace that somebody else made.
+// errForeign is about a namespace that another program made.
 var errForeign = errors.New("was not made by the lab")
 
-// own returns nil when the namespace of the place's name is the one that the lab made. It
-// returns fs.ErrNotExist when there is none of that name, and errForeign when it is another.
+// own returns nil if the namespace of the place's name is the lab's own. It returns fs.ErrNotExist if no namespace has
+// that name, and errForeign if it is another.
 func (p place) own() error {
 	if _, err := os.Lstat(p.path()); err != nil {
 		return err
@@ -219,8 +219,8 @@ func recorded(lab string) ([]place, error) {
 	return found, nil
 }
 
-// ownPlaces returns the lab's network namespaces that exist, those that it has recorded and
-// those that it would use. Others of these names are in the error.
+// ownPlaces returns the lab's existing network namespaces: recorded ones, and ones that it would use. Foreign
+// namespaces of these names are in the error.
 func ownPlaces(lab string, expected []place) (own []place, foreign error) {
 	all, err := recorded(lab)
 	if err != nil {

@@ -226,7 +226,7 @@ func TestForeignNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := l.outside()
-		if err := p.remove(); err != nil { // somebody deletes it, and uses the name
+		if err := p.remove(); err != nil { // another program deletes it, and uses the name
 			t.Fatal(err)
 		}
 		cmd := foreignNamespace(t, p.name)
@@ -265,7 +265,7 @@ func TestForeignNamespace(t *testing.T) {
 	})
 }
 
-// TestForeignHostLink has somebody else's interface under the name of the lab's.
+// TestForeignHostLink has another program's interface under the name of the lab's.
 func TestForeignHostLink(t *testing.T) {
 	p := plan{maxLabs + 3} // an index that no lab has
 	err := onThread(func() error {

@@ -118,8 +118,9 @@ func named(p place, name string) (process, bool, error) {
 	return process{}, false, nil
 }
 
-// killInside kills the processes in a place that pick chooses, and waits until they are
-// gone. A place that was not made by the lab is an error, and nothing in it is killed. It looks again each time, since a dying parent may have left a child.
+// killInside kills the processes in a place that pick chooses, and waits until they are gone. A place that was not made
+// by the lab is an error, and nothing in it is killed. It looks again each time, since a dying parent may have left a
+// child.
 func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	err := p.own()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,9 +18,9 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab/disk"
 )
 
-// Traces are what a lab could leave on a machine: names and processes of the lab, and
-// settings and directories that all labs share. Other programs may run beside it, and other
-// labs, so only what nobody else would have counts.
+// Traces are objects that a lab could leave on a machine: names and processes of the lab, and settings and directories
+// that all labs share. Other programs and other labs may run at the same time, so only objects count that no other
+// program would have.
 type Traces struct {
 	lab    string
 	found  map[string]bool
@@ -44,8 +44,8 @@ func Snapshot(lab string) (Traces, error) {
 	return t, err
 }
 
-// Compare says what there is now that was not there before. A process that was killed may
-// take some seconds to go, and is given them.
+// Compare returns an error with the objects that did not exist before. A killed process may take some seconds to go, so
+// Compare waits for it.
 func (t Traces) Compare(ctx context.Context) error {
 	return eventually(ctx, 10*time.Second, func(context.Context) error {
 		now, err := Snapshot(t.lab)
@@ -111,8 +111,8 @@ func (t Traces) mounts() error {
 	return nil
 }
 
-// processes are those that carry the lab's name in their command line, environment or
-// cgroup, and the children of this process: what started a lab has started no others.
+// processes finds processes that carry the lab's name in their command line, environment or cgroup, and children of
+// this process: a program that started a lab has started no others.
 func (t Traces) processes() error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -134,7 +134,7 @@ func (t Traces) processes() error {
 	return nil
 }
 
-// runs says whether a process with these is one of the lab's.
+// runs reports whether a process with these is one of the lab's.
 func (t Traces) runs(args, env, cgroup string) bool {
 	return strings.Contains("\x00"+env, "\x00"+envLab+"="+t.lab+"\x00") ||
 		strings.HasPrefix(args, "nodeinit\x00"+t.lab+"\x00") ||
@@ -153,7 +153,7 @@ func parent(stat string) int {
 	return pid
 }
 
-// links of other labs come and go; this lab's has an index that nobody uses afterwards.
+// links of other labs come and go; this lab's has an index that no link uses afterwards.
 func (t Traces) links() error {
 	others := map[string]bool{}
 	names, err := Names()
@@ -177,7 +177,7 @@ func (t Traces) links() error {
 	return nil
 }
 
-// tables are those of nftables that an agent would make if it ran on the machine itself.
+// tables finds nftables tables that an agent would make if it ran on the machine itself.
 func (t Traces) tables() error {
 	out, err := output(exec.Command("nft", "list", "tables"))
 	if err != nil {
@@ -191,7 +191,7 @@ func (t Traces) tables() error {
 	return nil
 }
 
-// settings are those of the whole machine that a kubelet or an agent would change.
+// settings finds settings of the whole machine that a kubelet or an agent would change.
 func (t Traces) settings() error {
 	for _, path := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
 		value, err := os.ReadFile(filepath.Join("/proc/sys", path))

@@ -67,7 +67,7 @@ func (c *cluster) documented() *cobra.Command {
 	return mc
 }
 
-// config says how to reach the API server, or what to do about it.
+// config returns the configuration for the API server, or an error with the remedy.
 func (c *cluster) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
@@ -335,7 +335,7 @@ func isAboutObject(err error) bool {
 	return d != nil && d.Name != "" && !slices.ContainsFunc(d.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeUnexpectedServerResponse })
 }
 
-// none is printed where there is nothing.
+// none is printed for an empty value.
 const none = "<NONE>"
 
 // clusterSetRows has one row per condition of each cluster.

@@ -156,7 +156,7 @@ func (c *cluster) init() *cobra.Command {
 	return cmd
 }
 
-// writeJoinConfig writes a file that nobody else may read: it may have a token.
+// writeJoinConfig writes a file that only its owner may read: it may have a token.
 func writeJoinConfig(cmd *cobra.Command, file string, join *setup.JoinConfig) error {
 	var b strings.Builder
 	if err := join.Write(&b); err != nil {
@@ -165,7 +165,8 @@ func writeJoinConfig(cmd *cobra.Command, file string, join *setup.JoinConfig) er
 	return writeSecretly(cmd, file, b.String(), "join configuration")
 }
 
-// writeSecretly writes a file for its owner alone. What is no regular file, such as /dev/stdout, is written as it is.
+// writeSecretly writes a file that only its owner may read. If it is not a regular file, such as /dev/stdout, it keeps
+// its mode.
 func writeSecretly(cmd *cobra.Command, file, text, what string) error {
 	done, err := saveSecretly(cmd.OutOrStdout(), file, text)
 	var path *os.PathError // it may name a file that is to take the place of the one asked for
@@ -181,7 +182,7 @@ func writeSecretly(cmd *cobra.Command, file, text, what string) error {
 	return nil
 }
 
-// saveSecretly says whether it wrote to something else than the standard output.
+// saveSecretly reports whether it wrote to something else than the standard output.
 func saveSecretly(stdout io.Writer, file, text string) (elsewhere bool, _ error) {
 	itself, err := os.Lstat(file)
 	if errors.Is(err, os.ErrNotExist) || err == nil && itself.Mode().IsRegular() {
@@ -250,7 +251,7 @@ func (c *cluster) join() *cobra.Command {
 					return fmt.Errorf("read join configuration %s: %w", file, err)
 				}
 			}
-			// What the file says counts.
+			// The values of the file count.
 			for _, v := range []struct{ to, flag *string }{
 				{&join.ClusterSetID, &flags.ClusterSetID}, {&join.ClusterID, &flags.ClusterID}, {&join.Namespace, &flags.Namespace},
 				{&join.LeaderClusterID, &flags.LeaderClusterID}, {&join.LeaderNamespace, &flags.LeaderNamespace}, {&join.LeaderAPIServer, &flags.LeaderAPIServer},

@@ -31,7 +31,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestSetupErrors: what is missing or has no effect is said before anything is asked of a cluster, in the documented words.
+// TestSetupErrors: what is missing or has no effect is said before anything is asked of a cluster, in the documented
+// words.
 func TestSetupErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "join.yml")
 	if err := os.WriteFile(file, []byte("apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\nclusterset: x\n"), 0o600); err != nil {

@@ -130,7 +130,7 @@ func fewPods(pods []string) string {
 	return fmt.Sprintf("%s+%d", pods[0], len(pods)-1)
 }
 
-// byEffectivePriority has what is evaluated first come first: tiers and priorities, with policies that have none just
+// byEffectivePriority compares by the order of evaluation: tiers and priorities. Policies without a tier come just
 // before the tier baseline.
 func byEffectivePriority(a, b api.Policy) int {
 	tier := func(p api.Policy) float64 {
@@ -148,5 +148,6 @@ func byEffectivePriority(a, b api.Policy) int {
 	return cmp.Or(cmp.Compare(tier(a), tier(b)), cmp.Compare(priority(a), priority(b)))
 }
 
-// lastBeforeBaseline is between the highest priority of tiers that come before NetworkPolicies, and 253, that of baseline.
+// lastBeforeBaseline is between the highest priority of tiers that come before NetworkPolicies, and 253, that of
+// baseline.
 const lastBeforeBaseline = 252.5

@@ -265,7 +265,8 @@ func (n *node) peers() *cobra.Command {
 	return cmd
 }
 
-// via is where a peer is reached, with what BFD says of it: "192.168.78.103 up,192.168.78.104 down".
+// via returns the addresses at which a peer is reached, with the state from BFD: "192.168.78.103 up,192.168.78.104
+// down".
 func via(p api.Peer) string {
 	if len(p.Ways) == 0 {
 		return p.Via
@@ -342,7 +343,8 @@ func printStatus(w io.Writer, s api.Status) error {
 	return p.Write(w, "  ")
 }
 
-// metrics prints what a scrape would read. The agent has no port for that: its metrics are on the socket, which only root may open.
+// metrics prints what a scrape would read. The agent has no port for that: its metrics are on the socket, which only
+// root may open.
 func (n *node) metrics() *cobra.Command {
 	const path = "/metrics"
 	return &cobra.Command{

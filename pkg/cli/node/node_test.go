@@ -15,7 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// tombolo runs a command line and returns what it printed. The first word is the program: antctl has the documented commands.
+// tombolo runs a command line and returns what it printed. The first word is the program: antctl has the documented
+// commands.
 func tombolo(t *testing.T, words ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	root := cli.Root(words[0], "")

@@ -69,8 +69,8 @@ func someWords(name, what string) cobra.PositionalArgs {
 	}
 }
 
-// printAll prints the messages one after the other. What is wrong with one does not hide the
-// next: their lengths say where they begin.
+// printAll prints the messages one after the other. A fault of one does not hide the next: each message begins where
+// the length of the last one ends it.
 func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 	if len(wire) == 0 {
 		return errors.New("no bytes given")
@@ -102,7 +102,7 @@ func printAll(w io.Writer, options ofprint.Options, wire []byte) error {
 	return errors.Join(bad...)
 }
 
-// whatIsCut says of what kind a message is that is not whole.
+// whatIsCut returns the kind of an incomplete message.
 func whatIsCut(b []byte) string {
 	if b[0] != ofp.Version {
 		return ""
@@ -148,8 +148,8 @@ func hexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// hexDumpLine cuts the bytes out of a line of Open vSwitch's hex dumps, "00000010  06 0e 00
-// 58-...  |..X|", and says how much stood before them; 0 where it is no such line.
+// hexDumpLine cuts the bytes out of a line of Open vSwitch's hex dumps, "00000010 06 0e 00 58-... |..X|", and returns
+// the length of the text before them. It returns 0 for other lines.
 func hexDumpLine(line string) (string, int) {
 	const offset = 10 // eight digits and two blanks
 	if len(line) < offset+2 || line[8:10] != "  " || line[9] == line[10] {
@@ -249,8 +249,8 @@ func eachLine(cmd *cobra.Command, file string, f func(where place, text string) 
 	return nil
 }
 
-// dumpHeading says whether a line is the first of what ovs-ofctl dump-flows, dump-groups and
-// dump-meters print: "OFPST_FLOW reply (OF1.5) (xid=0x2):".
+// dumpHeading reports whether a line is the first of what ovs-ofctl dump-flows, dump-groups and dump-meters print:
+// "OFPST_FLOW reply (OF1.5) (xid=0x2):".
 func dumpHeading(line string) bool {
 	return (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_")) && strings.Contains(line, " reply (")
 }
@@ -258,7 +258,7 @@ func dumpHeading(line string) bool {
 // parseMod reads one line and refuses what a switch would. It warns of conditions that a switch never gets.
 func parseMod(cmd *cobra.Command, where place, text string) (flow.Mod, error) {
 	m, err := flow.ParseMod(text)
-	// What deletes has no actions that could be wrong, and may name all tables.
+	// A delete command has no actions that could be wrong, and may name all tables.
 	if err == nil && m.Command != ofp.FlowDelete && m.Command != ofp.FlowDeleteStrict {
 		err = m.Flow.Err()
 	}

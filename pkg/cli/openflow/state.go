@@ -125,21 +125,21 @@ func (c contents) line(cmd *cobra.Command, where place, text string, all bool) e
 	}
 }
 
-// inFile says where a line stands that could not be read.
+// inFile adds the line to an error about a line that could not be read.
 func inFile(where place, err error) error {
 	var bad *flow.ParseError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &bad) && where.line > 0: // its line is that of the file
+	case errors.As(err, &bad) && where.line > 0: // its line is the file's
 		bad.Line = where.line
 		return fmt.Errorf("%s: %w", where.name, bad)
 	}
 	return fmt.Errorf("%s: %w", where, err)
 }
 
-// changed is one entry that two sources do not have in common: had by the first, wanted by the
-// second, one of them "" where there is none.
+// changed is one entry that two sources do not have in common: had by the first, wanted by the second. A missing one is
+// "".
 type changed struct {
 	what       string // "flow", "group" or "meter"
 	have, want string

@@ -345,7 +345,7 @@ arp actions=meter:3,group:8
 			t.Errorf("a refused %s has changed %s", row.name, cmp.Diff(one, got))
 		}
 	}
-	// What ovs-ofctl has dumped can be compared, with its headings.
+	// A dump of ovs-ofctl can be compared, with its headings.
 	dumped := file(t, "dumped.txt", ofctl(t, "dump-groups", b.unix)+ofctl(t, "dump-meters", b.unix)+ofctl(t, "dump-flows", b.unix))
 	must(t, "diff", "--all", b.unix, dumped)
 	// Without --all flows alone count.
@@ -447,7 +447,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// ofctlUntil changes a flow until the monitor has said so, that is, until it watches.
+// ofctlUntil changes a flow until the monitor has reported it, that is, until it watches.
 func ofctlUntil(t *testing.T, b *bridge, out *logtext.Buffer) {
 	t.Helper()
 	n := 0

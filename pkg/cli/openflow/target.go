@@ -16,7 +16,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// targetHelp says how a switch is named.
+// targetHelp describes the names of switches.
 const targetHelp = "TARGET is a bridge of this machine (br-int, by its socket below OVS_RUNDIR), unix:PATH,\n" +
 	"tcp:HOST[:PORT] or ssl:HOST[:PORT] (port 6653, with -p, -c and -C). The bridge has to speak\n" +
 	"OpenFlow 1.5, as it does unless its protocols leave it out."

@@ -129,5 +129,5 @@ func (a Actions) Err() error {
 // bits cleared, instructions at the end. a is not changed.
 func (a Actions) Canonical() Actions { return ofp.CanonicalActions(a) }
 
-// Equal says whether two lists mean the same to the switch.
+// Equal reports whether two lists mean the same to the switch.
 func (a Actions) Equal(b Actions) bool { return ofp.EqualActions(a, b) }

@@ -98,7 +98,7 @@ func FromUpdate(u ofp.FlowUpdate) Flow {
 	}
 }
 
-// Equal says whether two flows are the same in everything, actions by their meaning.
+// Equal reports whether two flows are the same in everything, actions by their meaning.
 func (f Flow) Equal(g Flow) bool {
 	return f.Key() == g.Key() && f.sameBody(g)
 }
@@ -193,7 +193,7 @@ func (g *Group) AppendAdd(b []byte) ([]byte, error) {
 // bucketLists are lists of buckets for AppendAdd, used again: they would be the most of its garbage.
 var bucketLists = sync.Pool{New: func() any { return new([]ofp.Bucket) }}
 
-// Equal says whether two groups are the same, actions by their meaning. The order of buckets has a meaning in
+// Equal reports whether two groups are the same, actions by their meaning. The order of buckets has a meaning in
 // fast-failover groups alone.
 func (g Group) Equal(h Group) bool {
 	if g.ID != h.ID || g.Type != h.Type || !g.Selection.Equal(h.Selection) || len(g.Buckets) != len(h.Buckets) {
@@ -280,8 +280,8 @@ func (m Meter) Err() error {
 	return nil
 }
 
-// Equal says whether two meters are the same. Without ofp.MeterBurst the bands' bursts mean
-// nothing: a switch fills in what it likes.
+// Equal reports whether two meters are the same. Without ofp.MeterBurst the bands' bursts mean nothing: a switch fills
+// in what it likes.
 func (m Meter) Equal(n Meter) bool {
 	return m.ID == n.ID && m.Flags == n.Flags && slices.EqualFunc(m.Bands, n.Bands, func(a, b Band) bool {
 		if m.Flags&ofp.MeterBurst == 0 {

@@ -165,9 +165,8 @@ func FuzzDecodeActions(f *testing.F) {
 	})
 }
 
-// inText says whether there is text for all of the actions: there is none for how much of a
-// packet goes to a port, or to a controller whose port is in a register, for a size of a new header, and
-// for flags that nobody knows.
+// inText reports whether there is text for all of the actions: there is none for how much of a packet goes to a port,
+// or to a controller whose port is in a register, for a size of a new header, and for flags that nobody knows.
 func inText(list []ofp.Action) bool {
 	for _, a := range list {
 		switch a := a.(type) {

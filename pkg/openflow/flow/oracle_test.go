@@ -35,7 +35,7 @@ func ofctlInput(in string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// known says whether the installed Open vSwitch knows a field.
+// known reports whether the installed Open vSwitch knows a field.
 func known(f ofp.Field) bool { return ovstest.Since(f.Since()) }
 
 // modText is what ovs-ofctl prints of the flow's flow_mod after "OFPT_FLOW_MOD ...: ".

@@ -32,7 +32,7 @@ func loadBytes(r ofp.Bits, v string) ofp.SetField {
 	return a
 }
 
-// fits says whether a number has no bits beyond the width.
+// fits reports whether a number has no bits beyond the width.
 func fits(v string, width int) bool {
 	for i := range len(v) {
 		if rest := width - 8*(len(v)-1-i); rest < 8 && v[i]>>max(rest, 0) != 0 {

@@ -32,7 +32,7 @@ var late = map[string]bool{
 	"icmp_type": true, "icmp_code": true, "nw_proto": true, "ip_proto": true,
 }
 
-// add takes an item and says whether it was a condition.
+// add takes an item and reports whether it was a condition.
 func (p *matchParser) add(it item) (bool, error) {
 	known, err := p.take(it)
 	if err == nil && known {

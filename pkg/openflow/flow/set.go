@@ -218,7 +218,7 @@ func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, eq
 	}
 }
 
-// Empty says whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (c Change) Empty() bool {
 	return len(c.AddGroups)+len(c.ModGroups)+len(c.DelGroups)+len(c.AddMeters)+len(c.ModMeters)+
 		len(c.DelMeters)+len(c.Add)+len(c.Mod)+len(c.Del) == 0

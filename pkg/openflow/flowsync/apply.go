@@ -22,7 +22,7 @@ type step struct {
 	after, before form // what the switch holds then, and held before; the empty form: nothing
 }
 
-// current says whether the step brings what is wanted still.
+// current reports whether the step brings what is wanted still.
 func (st *step) current() bool {
 	if st.op == remove {
 		return st.owner == nil
@@ -133,7 +133,7 @@ const (
 	retryMax   = 64                     // refused entries that are tried again at once: what is declared meanwhile waits for them
 )
 
-// pass sends what is dirty. It says whether there is more to do because of what it did.
+// pass sends what is dirty. It reports whether there is more to do because of what it did.
 func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
 	for n := 0; ; n++ {
 		if err := s.setMeters(ctx, conn); err != nil {
@@ -209,7 +209,7 @@ func (s *Syncer) plan(now time.Time) change {
 			continue
 		}
 		if foreign {
-			s.stats.Mended++ // it answers somebody else's change
+			s.stats.Mended++ // it answers another program's change
 		}
 		switch group, there := sl.id.isGroup(), sl.have != ""; {
 		case sl.owner == nil && group:
@@ -274,7 +274,7 @@ func (s *Syncer) keepBack(sl *slot, f form, text string, err error) *refusal {
 	return r
 }
 
-// isTableFull says whether a switch refused a flow since its table has as many as it may.
+// isTableFull reports whether a switch refused a flow since its table has as many as it may.
 func isTableFull(err error) bool {
 	var e *ofconn.SwitchError
 	return errors.As(err, &e) && e.Refusal.Name() == "OFPFMFC_TABLE_FULL"
@@ -456,7 +456,7 @@ func (s *Syncer) reconsider(room map[ofp.Table]bool, came map[uint32]bool) {
 	}
 }
 
-// uses says whether actions use one of some groups.
+// uses reports whether actions use one of some groups.
 func uses(actions []ofp.Action, groups map[uint32]bool) bool {
 	return slices.ContainsFunc(actions, func(a ofp.Action) bool {
 		switch a := a.(type) {

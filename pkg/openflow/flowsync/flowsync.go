@@ -1,19 +1,18 @@
-// Package flowsync is the only writer of a switch's flow, group and meter tables. Owners declare what
-// they want; one goroutine compares that with what the switch holds and sends the difference
-// in one atomic bundle, except for meters, which Open vSwitch does not accept in bundles: new ones are sent before
-// it, unwanted ones removed after it. A new connection, a restarted switch and somebody else's change are
-// the same case: compare, and send the difference.
+// Package flowsync is the only writer of a switch's flow, group and meter tables. Owners declare what they want; one
+// goroutine compares that with what the switch holds and sends the difference in one atomic bundle, except for meters,
+// which Open vSwitch does not accept in bundles: new ones are sent before it, unwanted ones removed after it. A new
+// connection, a restarted switch and another program's change are the same case: compare, and send the difference.
 //
-// A group that changes is sent whole. The order of buckets has a meaning in fast-failover groups alone; of others
-// they are kept by their numbers.
+// A group that changes is sent whole. The order of buckets has a meaning in fast-failover groups alone; of others they
+// are kept by their numbers.
 //
-// What the switch holds is compared undecoded, part by part as it comes. The lock is let go after
-// each part and each few slots, so that the connection's reader and owners do not wait for a comparison.
+// What the switch holds is compared undecoded, part by part as it comes. The lock is let go after each part and each
+// few slots, so that the connection's reader and owners do not wait for a comparison.
 //
 // # States of a slot
 //
-// A slot is what is known of one flow or group: want is what its owner declares, have is what the switch
-// holds as far as is known. "" is nothing. A change of either marks the slot dirty; plan looks at dirty slots only.
+// A slot is what is known of one flow or group: want is what its owner declares, have is what the switch holds as far
+// as is known. "" is nothing. A change of either marks the slot dirty; plan looks at dirty slots only.
 //
 //		                 Set                      plan, send             confirm
 //		  (no slot) ────────────► missing ───────────────────► in bundle ─────────► done
@@ -66,9 +65,9 @@ type Options struct {
 	PacketIn   func(ofp.PacketIn2)
 	Logger     *slog.Logger          // may be nil
 	Registerer prometheus.Registerer // may be nil
-	// Compare is how often everything is read and compared though nothing was reported;
-	// default a minute. Groups and meters are compared every GroupCompare, default half a minute: of their
-	// changes the switch reports those that somebody else asks for, not those that follow from them.
+	// Compare is how often everything is read and compared though nothing was reported; default a minute. Groups and
+	// meters are compared every GroupCompare, default half a minute: of their changes the switch reports those that
+	// another program asks for, not those that follow from them.
 	Compare, GroupCompare time.Duration
 }
 
@@ -144,7 +143,7 @@ type Syncer struct {
 	released   bool
 	reread     bool      // something was reported that cannot be followed: read everything again
 	regroup    bool      // the same for groups alone
-	forwarded  bool      // somebody else has changed a group or a meter
+	forwarded  bool      // another program has changed a group or a meter
 	groupsRead time.Time // when the last read of the groups began
 	conn       *ofconn.Conn
 	follow     bool          // what was done makes more to do

@@ -133,8 +133,8 @@ const (
 	groupBuckets = 24
 )
 
-// ordered says whether the order of a group's buckets means something: of those that watch, the
-// first that lives is used.
+// ordered reports whether the order of a group's buckets means something: of those that watch, the first that lives is
+// used.
 func ordered(t byte) bool { return ofp.GroupType(t) == ofp.GroupTypeFastFailover }
 
 // sortBuckets puts the buckets of a group's form in order.
@@ -173,7 +173,7 @@ func (f form) u16(at int) uint16  { return uint16(f[at])<<8 | uint16(f[at+1]) }
 func (f form) flags() uint16      { return f.u16(formFlags) }
 func (f form) importance() uint16 { return f.u16(formImportance) }
 
-// same says whether two forms of one ident are the same entry, or both nothing.
+// same reports whether two forms of one ident are the same entry, or both nothing.
 func (id ident) same(a, b form) bool {
 	if a == b {
 		return true
@@ -181,7 +181,7 @@ func (id ident) same(a, b form) bool {
 	return !id.isGroup() && a != "" && b != "" && onlyActions(a, b) && a[formInstructions:] == b[formInstructions:]
 }
 
-// sameButCookie says whether two owners want the same.
+// sameButCookie reports whether two owners want the same.
 func (id ident) sameButCookie(a, b form) bool {
 	if id.isGroup() || a == "" || b == "" {
 		return a != "" && a == b
@@ -189,8 +189,8 @@ func (id ident) sameButCookie(a, b form) bool {
 	return id.same(a[:formIdle]+b[formIdle:], a)
 }
 
-// onlyActions says whether a flow can be changed in place, which keeps its counters: a modify
-// changes neither cookie nor timeouts nor flags.
+// onlyActions reports whether a flow can be changed in place, which keeps its counters: a modify changes neither cookie
+// nor timeouts nor flags.
 func onlyActions(a, b form) bool {
 	return a != "" && b != "" && a[:formFlags] == b[:formFlags] && a.flags()&ofp.KeptFlags == b.flags()&ofp.KeptFlags &&
 		a.importance() == b.importance()
@@ -247,13 +247,13 @@ const (
 	meterBegins = "\x00\x1d\x00\x08"
 )
 
-// links says whether a flow may use groups or meters.
+// links reports whether a flow may use groups or meters.
 func (id ident) links(f form) bool {
 	return !id.isGroup() && len(f) > formInstructions &&
 		(strings.Contains(string(f[formInstructions:]), groupBegins) || strings.Contains(string(f[formInstructions:]), meterBegins))
 }
 
-// uses says whether a flow uses one of some groups; whether it cannot is seen without decoding it.
+// uses reports whether a flow uses one of some groups; whether it cannot is seen without decoding it.
 func (id ident) uses(f form, groups map[uint32]bool) bool {
 	return !id.isGroup() && len(f) > formInstructions && strings.Contains(string(f[formInstructions:]), groupBegins) &&
 		uses(id.flow(f).Actions, groups)

@@ -24,7 +24,7 @@ type meters struct {
 	owners  map[flow.Owner]map[uint32]flow.Meter
 	claims  map[uint32][]meterClaim // in the owners' order; the first counts
 	have    map[uint32]flow.Meter   // what the switch holds, as far as is known
-	foreign map[uint32]struct{}     // what somebody else has changed
+	foreign map[uint32]struct{}     // what another program has changed
 	refused map[uint32]*meterRefusal
 	twice   map[flow.Owner][]error // what they want in two ways at once
 	dirty   bool                   // since they were compared last
@@ -50,7 +50,7 @@ func newMeters() meters {
 	}
 }
 
-// set declares all meters of an owner and says whether that is anything new.
+// set declares all meters of an owner and reports whether that is anything new.
 func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 	before := t.owners[o]
 	if len(before) == 0 && len(list) == 0 {
@@ -129,7 +129,7 @@ func (t *meters) conflicts(o flow.Owner) []error {
 	return errs
 }
 
-// found notes what a read has found; news says that differences are somebody else's doing.
+// found notes what a read has found; news says that differences are another program's doing.
 func (t *meters) found(list []flow.Meter, news bool) {
 	now := make(map[uint32]flow.Meter, len(list))
 	note := func(id uint32) {
@@ -187,7 +187,7 @@ func (t *meters) plan(now time.Time, removals bool) []ofp.MeterMod {
 	return out
 }
 
-// current says whether a meter-mod brings what is wanted still.
+// current reports whether a meter-mod brings what is wanted still.
 func (t *meters) current(m ofp.MeterMod) bool {
 	claims := t.claims[m.ID]
 	if m.Command == ofp.MeterDelete || len(claims) == 0 {
@@ -368,7 +368,7 @@ func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) 
 	return out, nil
 }
 
-// usesMeter says whether actions use one of some meters.
+// usesMeter reports whether actions use one of some meters.
 func usesMeter(actions []ofp.Action, meters map[uint32]bool) bool {
 	return slices.ContainsFunc(actions, func(a ofp.Action) bool {
 		switch a := a.(type) {

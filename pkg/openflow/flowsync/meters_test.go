@@ -111,7 +111,7 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// TestMendMeters has somebody else change meters.
+// TestMendMeters has another program change meters.
 func TestMendMeters(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

@@ -280,8 +280,8 @@ func settle(w map[flow.Owner]flow.Entries) map[flow.Owner]flow.Entries {
 	return out
 }
 
-// TestRandomWalk goes from one desired state to the next, at times with somebody else's hands in the switch or
-// the connection cut. After each step the switch equals the desired state.
+// TestRandomWalk goes from one desired state to the next, at times with another program's hands in the switch or the
+// connection cut. After each step the switch equals the desired state.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
 	const seed = 101

@@ -22,7 +22,7 @@ type slot struct {
 
 	found    uint32 // the last read that has found it
 	dirty    bool   // to be compared
-	foreign  bool   // somebody else has changed it
+	foreign  bool   // another program has changed it
 	doubt    bool   // the switch may hold it or not, whatever have says
 	reserved bool   // a read or a bundle that is under way refers to it
 }
@@ -49,7 +49,7 @@ type owner struct {
 	round bool
 }
 
-// agree says whether two claims on the slot want the same.
+// agree reports whether two claims on the slot want the same.
 func (sl *slot) agree(c, d claim) bool {
 	if c.wrong != nil || d.wrong != nil {
 		return c.wrong != nil && d.wrong != nil && c.wrong.text == d.wrong.text
@@ -57,7 +57,7 @@ func (sl *slot) agree(c, d claim) bool {
 	return sl.id.same(c.want, d.want)
 }
 
-// against says whether a claim is a conflict with the one that counts.
+// against reports whether a claim is a conflict with the one that counts.
 func (sl *slot) against(c claim) bool {
 	return !sl.agree(sl.claim, c) && !sl.id.sameButCookie(sl.want, c.want)
 }
@@ -91,7 +91,7 @@ func (sl *slot) claimOf(o *owner) *claim {
 	return nil
 }
 
-// done says whether the switch holds what is wanted.
+// done reports whether the switch holds what is wanted.
 func (sl *slot) done() bool {
 	return sl.wrong == nil && sl.have != "" && !sl.doubt && sl.id.same(sl.want, sl.have)
 }
@@ -147,7 +147,7 @@ func (t *slots) of(group bool) map[ident]*slot {
 	return t.flows
 }
 
-// get finds a slot; nil where there is none.
+// get finds a slot; nil if it does not exist.
 func (t *slots) get(id []byte) *slot { return t.of(id[0] == kindGroup)[ident(id)] }
 
 // make finds a slot or makes it.
@@ -259,8 +259,8 @@ func (s *Syncer) set(name flow.Owner, e flow.Entries) {
 	}
 }
 
-// want declares that an owner wants the entry whose ident and form are s.id and s.form, or if err
-// is not nil something wrong. It says whether that is anything new.
+// want declares that an owner wants the entry whose ident and form are s.id and s.form, or if err is not nil something
+// wrong. It reports whether that is anything new.
 func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	sl := s.slots.make(s.id)
 	c := sl.claimOf(o)
@@ -393,8 +393,8 @@ func (s *Syncer) conflicts(of func(*owner) bool) []error {
 	return errs
 }
 
-// deletion deletes the flow with an ident, if it is ours: somebody else's may have taken its place
-// since its last report.
+// deletion deletes the flow with an ident, if it is ours: another program's may have taken its place since its last
+// report.
 func (s *Syncer) deletion(id ident) ofp.FlowMod {
 	return ofp.FlowMod{
 		Command: ofp.FlowDeleteStrict, Table: id.table(), Priority: id.priority(), Match: id.match(),

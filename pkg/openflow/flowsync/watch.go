@@ -288,7 +288,7 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 		if news {
 			s.signal()
 		}
-	case ofp.RequestForward: // somebody else's change of a group or a meter
+	case ofp.RequestForward: // another program's change of a group or a meter
 		s.mu.Lock()
 		s.forwarded = true
 		s.mu.Unlock()
@@ -298,9 +298,9 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 	}
 }
 
-// update follows one report of the flow monitor; s.mu is held. The switch shortens reports of
-// our own changes to nothing, but not always: while its queue to us is long it reports them as
-// if they were somebody else's. They then say what we know already.
+// update follows one report of the flow monitor; s.mu is held. The switch shortens reports of our own changes to
+// nothing, but not always: while its queue to us is long it reports them as if they were another program's. They then
+// say what we know already.
 func (s *Syncer) update(u ofp.FlowUpdate) {
 	switch u.Event {
 	case ofp.UpdateAdded, ofp.UpdateModified, ofp.UpdateInitial:
@@ -337,7 +337,7 @@ func (s *Syncer) update(u ofp.FlowUpdate) {
 	}
 }
 
-// slotOfFlow finds the slot of a flow; nil where there is none. s.mu is held.
+// slotOfFlow finds the slot of a flow; nil if it does not exist. s.mu is held.
 func (s *Syncer) slotOfFlow(f *flow.Flow) *slot {
 	s.id = appendIdent(s.id[:0], f)
 	return s.slots.get(s.id)

@@ -36,7 +36,7 @@ func RunDir() string {
 	return DefaultRunDir
 }
 
-// IsTarget says whether text names a switch by its transport, as unix:, tcp: or ssl: do.
+// IsTarget reports whether text names a switch by its transport, as unix:, tcp: or ssl: do.
 func IsTarget(text string) bool {
 	scheme, _, ok := strings.Cut(text, ":")
 	return ok && (scheme == "unix" || scheme == "tcp" || scheme == "ssl")

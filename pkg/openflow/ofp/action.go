@@ -110,7 +110,7 @@ func (a RawAction) appendTo(e *encoder)      { e.str(a.Bytes) }
 func (a RawInstruction) check() error        { return checkRaw(a.Bytes) }
 func (a RawInstruction) appendTo(e *encoder) { e.str(a.Bytes) }
 
-// action appends one action, or says what is wrong with it.
+// action appends one action, or names the fault with it.
 func (e *encoder) action(a Action) {
 	if a == nil {
 		e.fail("an action is nil")

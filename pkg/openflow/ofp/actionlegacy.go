@@ -123,7 +123,7 @@ func (a Legacy) SetField(proto uint8) (SetField, bool) {
 	return newSetField(f, Value{Lo: v}, Ones(f.Bits())), true
 }
 
-// pushes says whether the action pushes a VLAN tag where there is none.
+// pushes reports whether the action pushes a VLAN tag where there is none.
 func (k LegacyKind) pushes() bool { return k == LegacyPushVLANVID || k == LegacyPushVLANPCP }
 
 func (a Legacy) appendTo(e *encoder) {

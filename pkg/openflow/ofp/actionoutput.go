@@ -313,7 +313,7 @@ func (a Sample) appendTo(e *encoder) {
 	e.actionEnd(s)
 }
 
-// append4 appends NXAST_SAMPLE4, in which each number says whether it is one or a field's.
+// append4 appends NXAST_SAMPLE4, in which each number reports whether it is one or a field's.
 func (a Sample) append4(e *encoder) {
 	s := e.nicira(nxSample4)
 	e.u16(a.Probability)

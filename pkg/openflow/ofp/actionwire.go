@@ -139,7 +139,7 @@ func (e *encoder) prop16(typ, v uint16) {
 	e.propEnd(p)
 }
 
-// Valid says what is wrong with the range, nil when nothing is.
+// Valid names the fault with the range, nil when nothing is.
 func (r Bits) Valid() error {
 	switch {
 	case !r.Field.exists():

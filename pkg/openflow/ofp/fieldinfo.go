@@ -29,7 +29,7 @@ func (f Field) ActionBits() int {
 	return f.Bits()
 }
 
-// Long says whether the field is a tunnel option: up to 124 bytes, more than a Value holds.
+// Long reports whether the field is a tunnel option: up to 124 bytes, more than a Value holds.
 func (f Field) Long() bool { return f >= TunMetadata0 && f <= TunMetadata63 }
 
 // Len is how many bytes the field takes on the wire, the most where that varies.
@@ -45,13 +45,13 @@ func (f Field) Len() int {
 	}
 }
 
-// Writable says whether actions may write the field.
+// Writable reports whether actions may write the field.
 func (f Field) Writable() bool { return f.exists() && !fields[f].readOnly }
 
-// Maskable says whether single bits of the field can be matched and written.
+// Maskable reports whether single bits of the field can be matched and written.
 func (f Field) Maskable() bool { return f.exists() && fields[f].maskable }
 
-// Matchable says whether a Match can have the field: not the older views of other fields.
+// Matchable reports whether a Match can have the field: not the older views of other fields.
 func (f Field) Matchable() bool { return f.exists() && f < NXMInPort }
 
 // Since is the version of Open vSwitch that came with the field, such as "3.7", and empty for
@@ -79,8 +79,7 @@ func (f Field) nxm() *header {
 	return &fields[f].oxm
 }
 
-// short says whether the field has a header of four bytes, the only one that fits into
-// Nicira's older actions.
+// short reports whether the field has a header of four bytes, the only one that fits into Nicira's older actions.
 func (f Field) short() bool { return vendor(f.nxm().class) == 0 }
 
 // FieldByName finds a field by any of its names; ok is false when there is none. in_port is

@@ -177,7 +177,7 @@ func (s Selection) Sorted() []MatchField {
 	return list
 }
 
-// Equal says whether two selections choose the same way.
+// Equal reports whether two selections choose the same way.
 func (s Selection) Equal(t Selection) bool {
 	return s.Method == t.Method && s.Param == t.Param && slices.Equal(s.Sorted(), t.Sorted())
 }

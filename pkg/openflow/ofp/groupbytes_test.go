@@ -43,7 +43,7 @@ func TestGroupBytes(t *testing.T) {
 	}
 }
 
-// ends says whether a message cut short ends with one of its groups.
+// ends reports whether a message cut short ends with one of its groups.
 func ends(b []byte) bool {
 	for at := 16; at <= len(b); {
 		if at == len(b) {

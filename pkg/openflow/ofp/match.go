@@ -57,10 +57,10 @@ func (b *MatchBuilder) Fail(err error) {
 	}
 }
 
-// Err is the first error, nil where there is none.
+// Err is the first error, nil if it does not exist.
 func (b *MatchBuilder) Err() error { return b.err }
 
-// Has says whether some bit of the field is matched.
+// Has reports whether some bit of the field is matched.
 func (b *MatchBuilder) Has(f Field) bool {
 	_, ok := b.Peek(f)
 	return ok

@@ -35,7 +35,7 @@ type Multipart interface {
 	Message
 	// MultipartType is the kind of request or reply.
 	MultipartType() MultipartType
-	// HasMore says that further parts with the same transaction id follow.
+	// HasMore is set if further parts with the same transaction id follow.
 	HasMore() bool
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// withMore says whether further parts follow m.
+// withMore reports whether further parts follow m.
 func withMore(t *testing.T, m Message, more bool) Message {
 	t.Helper()
 	v := reflect.New(reflect.TypeOf(m)).Elem()

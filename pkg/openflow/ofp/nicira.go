@@ -17,7 +17,7 @@ type NXSetAsync struct{ PacketIn, PortStatus, FlowRemoved [2]uint32 }
 // NXFlowAge asked for flows' age and does nothing in today's versions (NXT_FLOW_AGE).
 type NXFlowAge struct{}
 
-// NXFlowModTableID says whether flow-mods of OpenFlow 1.0 name a table (NXT_FLOW_MOD_TABLE_ID).
+// NXFlowModTableID reports whether flow-mods of OpenFlow 1.0 name a table (NXT_FLOW_MOD_TABLE_ID).
 type NXFlowModTableID struct{ On bool }
 
 // NXPacketIn is a packet-in in the format PacketInNXM (NXT_PACKET_IN).

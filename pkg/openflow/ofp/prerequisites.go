@@ -82,8 +82,8 @@ type facts struct {
 	ctState    uint8
 	ctMask     uint8
 	ctProto    uint8
-	// set says that the actions are an action set (write_actions), which runs when the packet may have
-	// become something else: the switch leaves out what depends on the packet, but for fields.
+	// set is set if the actions are an action set (write_actions), which runs when the packet may have become something
+	// else: the switch leaves out what depends on the packet, but for fields.
 	set bool
 }
 
@@ -141,13 +141,13 @@ func (k *facts) l3() uint16 {
 func (k *facts) isIP() bool   { return slices.Contains(ethIP, k.l3()) }
 func (k *facts) isMPLS() bool { return slices.Contains(ethMPLS, k.l3()) }
 
-// tracked says whether ct_state implies a connection (flow.h, is_ct_valid).
+// tracked reports whether ct_state implies a connection (flow.h, is_ct_valid).
 func (k *facts) tracked() bool {
 	const newEstRelRplNAT, inv, trk = 0xcf, 0x10, 0x20
 	return k.ctState&newEstRelRplNAT != 0 || k.ctState&trk != 0 && k.ctMask&inv != 0 && k.ctState&inv == 0
 }
 
-// met says whether the facts are what a field needs.
+// met reports whether the facts are what a field needs.
 func (k *facts) met(n needs) bool {
 	switch n {
 	case needsNone:

@@ -14,7 +14,7 @@ func (v Value) And(w Value) Value { return Value{v.Hi & w.Hi, v.Lo & w.Lo} }
 // Not is the bits not set in v.
 func (v Value) Not() Value { return Value{^v.Hi, ^v.Lo} }
 
-// IsZero says whether no bit is set.
+// IsZero reports whether no bit is set.
 func (v Value) IsZero() bool { return v.Hi|v.Lo == 0 }
 
 // Shl shifts to the left, towards the most significant bit.

@@ -71,7 +71,7 @@ func (o Options) AppendBytes(b []byte, wire []byte) ([]byte, error) {
 	return p.b, nil
 }
 
-// needsBytes says whether a message is printed as a hex dump.
+// needsBytes reports whether a message is printed as a hex dump.
 func needsBytes(m ofp.Message) bool {
 	switch m := m.(type) {
 	case ofp.Hello:

@@ -123,8 +123,8 @@ var (
 	instructionNames = []string{"meter", "apply_actions", "clear_actions", "write_actions", "write_metadata", "goto_table"}
 )
 
-// sameNext says whether flows of two tables can go to the same tables. Every table can go to
-// those after it alone: that one goes to the other does not count as a difference.
+// sameNext reports whether flows of two tables can go to the same tables. Every table can go to those after it alone:
+// that one goes to the other does not count as a difference.
 func sameNext(a [255]bool, at ofp.Table, b [255]bool, bt ofp.Table) bool {
 	switch {
 	case bt == at+1 && bt < 255 && a[bt] && !b[bt]:

@@ -256,9 +256,9 @@ func (g *generator) tableFeatures(list []ofp.TableFeatures) {
 	}
 }
 
-// steady says whether ovs-ofctl can print the names of a table's fields. Where names like
-// ct_nw_src, ct_nw_dst, ct_ipv6_src stand together it cuts as much off the third as off the
-// first two, and prints ct_nw_{src,dst,6_src}; we print ct_{nw_{src,dst},ipv6_src}.
+// steady reports whether ovs-ofctl can print the names of a table's fields. Where names like ct_nw_src, ct_nw_dst,
+// ct_ipv6_src stand together it cuts as much off the third as off the first two, and prints ct_nw_{src,dst,6_src}; we
+// print ct_{nw_{src,dst},ipv6_src}.
 func steady(f features) bool {
 	var names func(list []string, skip int) bool
 	names = func(list []string, skip int) bool {

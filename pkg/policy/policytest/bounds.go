@@ -21,7 +21,7 @@ import (
 // the policies of a Namespace may cost that apply to Pods of a Node, and how many rules they may have in a direction.
 type Limits struct{ Policy, Wide, Namespace, Rules int }
 
-// ruleOf names a rule. Of kinds the order is that of policies of equal rank.
+// ruleOf names a rule. The order of kinds is the order of policies of equal rank.
 type ruleOf struct {
 	kind            int
 	namespace, name string
@@ -75,7 +75,7 @@ type standing struct {
 	here        bool      // it applies to Pods of the Node
 }
 
-// beyond are the rules beyond a limit, as a Node sees them for Pods of a Namespace. Those that deny everything are true.
+// beyond returns the rules beyond a limit on a Node, for Pods of a Namespace. Rules that deny everything are true.
 func (c Cluster) beyond(node, namespace string) map[ruleOf]bool {
 	if c.Limits == (Limits{}) {
 		return nil

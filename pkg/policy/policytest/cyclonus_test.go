@@ -25,8 +25,8 @@ var (
 	steps = flag.Int("cyclonus.steps", 1000, "steps of the random walk that cyclonus judges")
 )
 
-// TestCyclonusNotIn is the one deviation of cyclonus that the walk meets: to it, NotIn does not match an object
-// without the label. Kubernetes says that it does. alternatives is the answer to it; it goes when this test fails.
+// TestCyclonusNotIn is the one deviation of cyclonus that the walk meets: there NotIn does not match an object without
+// the label. In Kubernetes it does. alternatives is the answer to it; it goes when this test fails.
 func TestCyclonusNotIn(t *testing.T) {
 	s := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"a"}}}}
 	kubernetes, err := metav1.LabelSelectorAsSelector(&s)
@@ -110,7 +110,7 @@ func pointers[T any](list []T) []*T {
 	return out
 }
 
-// cyclonus says whether a connection may enter a Pod or, with egress, leave it. Its traffic has one name for the
+// cyclonus reports whether a connection may enter a Pod or, with egress, leave it. Its traffic has one name for the
 // port, where a Pod may give a port several names: rules only allow, so one name that is allowed is enough.
 func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policytest.Connection) bool {
 	peer := func(a netip.Addr) *matcher.TrafficPeer {

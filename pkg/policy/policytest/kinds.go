@@ -46,15 +46,15 @@ type decision struct {
 	action   string
 }
 
-// before says which of two decisions counts. Specifications leave it open which of two policies of equal priority
-// goes first; here it is the stricter rule among those of one index.
+// before compares two decisions: the smaller one counts. Specifications do not order two policies of equal priority.
+// Here the stricter rule among rules of one index goes first.
 func before(a, b decision) int {
 	strict := []string{drop, reject, pass, allow}
 	return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.priority, b.priority), cmp.Compare(a.index, b.index),
 		cmp.Compare(slices.Index(strict, a.action), slices.Index(strict, b.action)))
 }
 
-// Judge says what becomes of a connection that enters a Pod or, with egress, leaves it: Allow, Drop or Reject.
+// Judge returns the decision about a connection that enters a Pod or, with egress, leaves it: Allow, Drop or Reject.
 func (c Cluster) Judge(pod *corev1.Pod, egress bool, conn Connection) string {
 	a := asked{c, pod, egress, conn, conn.From, c.beyond(pod.Spec.NodeName, pod.Namespace)}
 	if egress {
@@ -98,19 +98,19 @@ type asked struct {
 	over   map[ruleOf]bool // the rules beyond a limit
 }
 
-// beyondLimit says whether a rule is beyond a limit; it then denies everything if widened.
+// beyondLimit reports whether a rule is beyond a limit; it then denies everything if widened.
 func (a asked) beyondLimit(kind int, namespace, name string, index int) (widened, over bool) {
 	widened, over = a.over[ruleOf{kind, namespace, name, a.egress, index}]
 	return widened, over
 }
 
-// in says whether labels selectors select a Pod; nil selects all.
+// in reports whether labels selectors select a Pod; nil selects all.
 func (c Cluster) in(pod *corev1.Pod, pods, namespaces *metav1.LabelSelector) bool {
 	n := c.Namespaces[pod.Namespace]
 	return n != nil && (pods == nil || selects(*pods, pod.Labels)) && (namespaces == nil || selects(*namespaces, c.spaceLabels(pod.Namespace)))
 }
 
-// spaceLabels are the labels of a Namespace, with that of its name, which API servers set.
+// spaceLabels returns the labels of a Namespace, with the label of its name, which API servers set.
 func (c Cluster) spaceLabels(name string) map[string]string {
 	out := map[string]string{corev1.LabelMetadataName: name}
 	for k, v := range c.Namespaces[name].Labels {
@@ -176,7 +176,8 @@ func (a asked) antrea() (out []decision) {
 	return out
 }
 
-// unknown says whether the client is a Pod of another cluster that has no number yet, and a rule about such Pods is applied.
+// unknown reports whether the client is a Pod of another cluster that has no number yet, and a rule about such Pods is
+// applied.
 func (a asked) unknown() bool {
 	if a.egress || a.conn.ClusterSet != 1<<24-1 {
 		return false
@@ -225,7 +226,8 @@ func (a asked) runsWith(pod *corev1.Pod, namespace string, account *crdv1beta1.O
 	return a.Namespaces[pod.Namespace] != nil && pod.Namespace == cmp.Or(account.Namespace, namespace) && pod.Spec.ServiceAccountName == account.Name
 }
 
-// inGroup says whether a Pod is in a group, or an address in one of its ranges, and whether all of the group is understood.
+// inGroup reports whether a Pod is in a group, or an address in one of its ranges, and whether all of the group is
+// understood.
 func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Addr, path []string) (podIn, addressIn, understood bool) {
 	var spec *crdv1beta1.GroupSpec
 	if g := a.Groups[namespace+"/"+name]; namespace != "" && g != nil {
@@ -257,7 +259,7 @@ func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Ad
 	return podIn, addressIn, understood
 }
 
-// groupSelects says whether a group has members by their labels.
+// groupSelects reports whether a group has members by their labels.
 func (a asked) groupSelects(namespace, name string, path ...string) bool {
 	var spec *crdv1beta1.GroupSpec
 	if g := a.Groups[namespace+"/"+name]; namespace != "" && g != nil {
@@ -330,7 +332,7 @@ func (a asked) antreaPeers(namespace string, r *crdv1beta1.Rule, action string) 
 	})
 }
 
-// related says whether a Namespace is the Pod's own, or has the same labels.
+// related reports whether a Namespace is the Pod's own, or has the same labels.
 func (a asked) related(n *crdv1beta1.PeerNamespaces, namespace string) bool {
 	if n.Match == crdv1beta1.MatchSelf {
 		return namespace == a.pod.Namespace
@@ -390,7 +392,7 @@ func (a asked) ofClusterSet(namespace string, p crdv1beta1.Peer) bool {
 	return false
 }
 
-// isNode says whether the other end is a Node; as Antrea means it also by the address that it reaches Pods from.
+// isNode reports whether the other end is a Node; as Antrea means it also by the address that it reaches Pods from.
 func (a asked) isNode(s metav1.LabelSelector, gateway bool) bool {
 	for _, n := range a.Nodes {
 		if !selects(s, n.Labels) {
@@ -448,7 +450,7 @@ func (a asked) antreaPorts(r *crdv1beta1.Rule) bool {
 	return false
 }
 
-// port: none is every one; a name is the destination Pod's own.
+// port reports whether a rule's port matches. nil matches every port; a name is the destination Pod's own.
 func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	switch {
 	case port == nil:
@@ -461,7 +463,8 @@ func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	return int32(a.conn.Port) == port.IntVal
 }
 
-// called says whether the destination Pod gives the port this name. To a rule that denies an unknown Pod may give it.
+// called reports whether the destination Pod gives the port this name. To a rule that denies an unknown Pod may give
+// it.
 func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)
 	if denies && a.egress && a.UnknownPod(a.conn.To) {

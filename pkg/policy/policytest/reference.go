@@ -25,7 +25,7 @@ type Cluster struct {
 	AskedNode string
 	Attached  map[string]Attached
 	Others
-	// Limits are the bounds of policies; there are none without.
+	// Limits are the bounds of policies. The zero value has no bounds.
 	Limits Limits
 }
 
@@ -44,8 +44,8 @@ type Connection struct {
 	ClusterSet uint32
 }
 
-// Untold is the type of IGMP where types cannot be told apart, as in a switch: a rule about one denies all of them,
-// and allows none.
+// Untold is the type of IGMP for a switch that cannot distinguish types: a rule about one type denies all of them, and
+// allows no packet.
 const Untold uint16 = 0xffff
 
 // selects is metav1.LabelSelector: all requirements hold.
@@ -78,12 +78,12 @@ func selects(s metav1.LabelSelector, set map[string]string) bool {
 // Attached is an interface on the switch of Cluster.AskedNode.
 type Attached struct {
 	Pod string    // "namespace/name"
-	UID types.UID // "" where none was recorded
+	UID types.UID // "" if no UID was recorded
 	IPs []netip.Addr
 }
 
-// At is the Pod that has an address, nil for none that is known. On the Node that is asked the interface with the
-// address decides. Elsewhere it is a Pod of the Node whose podCIDR has the address.
+// At returns the known Pod that has an address, or nil. On the asked Node the interface with the address decides.
+// Elsewhere it is a Pod of the Node whose podCIDR has the address.
 func (c Cluster) At(a netip.Addr) *corev1.Pod {
 	for _, port := range slices.Sorted(maps.Keys(c.Attached)) {
 		if slices.Contains(c.Attached[port].IPs, a) {
@@ -107,7 +107,7 @@ func (c Cluster) At(a netip.Addr) *corev1.Pod {
 	return at
 }
 
-// Of is the Pod that an interface is of, nil for none that is known.
+// Of returns the known Pod of an interface, or nil.
 func (c Cluster) Of(at Attached) *corev1.Pod {
 	p := c.Pods[at.Pod]
 	switch {
@@ -140,7 +140,7 @@ func (c Cluster) Own(p *corev1.Pod) (out []netip.Addr) {
 	return out
 }
 
-// counts says whether a Pod has a network of its own, and has not ended.
+// counts reports whether a Pod has a network of its own, and has not ended.
 func counts(p *corev1.Pod) bool {
 	return !p.Spec.HostNetwork && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
@@ -149,7 +149,8 @@ func claims(p *corev1.Pod, a netip.Addr) bool {
 	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() })
 }
 
-// nodeOf is the Node that has an address in its podCIDR: the longest; of several the Node that is asked, then the first.
+// nodeOf is the Node that has an address in its podCIDR: the longest; of several the Node that is asked, then the
+// first.
 func (c Cluster) nodeOf(a netip.Addr) (node string) {
 	longest := -1
 	for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {
@@ -163,7 +164,8 @@ func (c Cluster) nodeOf(a netip.Addr) (node string) {
 	return node
 }
 
-// Called is the port that a Pod gives a name: containers name first, then init containers that go on beside them.
+// Called returns the port that a Pod gives a name: first from containers, then from init containers that run together
+// with them.
 func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) {
 	beside := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool {
 		return c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways
@@ -178,7 +180,7 @@ func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) 
 	return 0, false
 }
 
-// inPodCIDR says whether an address is in a podCIDR, and whether it is there the Node's own.
+// inPodCIDR reports whether an address is in a podCIDR, and whether it is there the Node's own.
 func (c Cluster) inPodCIDR(a netip.Addr) (inside, node bool) {
 	for _, n := range c.Nodes {
 		for _, text := range n.Spec.PodCIDRs {
@@ -190,7 +192,7 @@ func (c Cluster) inPodCIDR(a netip.Addr) (inside, node bool) {
 	return inside, node
 }
 
-// UnknownPod reports whether an address is that of a Pod of which nothing is known.
+// UnknownPod reports whether an address belongs to an unknown Pod.
 func (c Cluster) UnknownPod(a netip.Addr) bool {
 	inside, node := c.inPodCIDR(a)
 	pod := c.At(a)
@@ -201,12 +203,12 @@ func has(types []networkingv1.PolicyType, t networkingv1.PolicyType) bool {
 	return slices.Contains(types, t)
 }
 
-// Allows says whether a connection may enter a Pod or, with egress, leave it.
+// Allows reports whether a connection may enter a Pod or, with egress, leave it.
 func (c Cluster) Allows(pod *corev1.Pod, egress bool, conn Connection) bool {
 	return c.Judge(pod, egress, conn) == allow
 }
 
-// networkPolicies says whether NetworkPolicies isolate a Pod, and whether they allow a connection.
+// networkPolicies reports whether NetworkPolicies isolate a Pod, and whether they allow a connection.
 func (c Cluster) networkPolicies(pod *corev1.Pod, egress bool, conn Connection, beyond map[ruleOf]bool) (
 	allowed, isolated bool,
 ) {

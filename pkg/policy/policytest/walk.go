@@ -20,9 +20,9 @@ import (
 type Walk struct {
 	*rand.Rand
 	Cluster
-	// Addresses are those that Pods of a Node may have, by its name.
+	// Addresses are the addresses that Pods of a Node may have, by its name.
 	Addresses map[string][]netip.Addr
-	// Watch hears of each change; nil objects are gone.
+	// Watch receives each change; nil objects are gone.
 	Watch Watch
 	// Faithful has each Pod of Cluster.AskedNode attached with the addresses of its status, and no Node reports
 	// addresses of others. Else interfaces outlive their Pods and come before the status, and Nodes report what they want.
@@ -36,11 +36,11 @@ type Watch struct {
 	Pod       func(namespace, name string, p *corev1.Pod)
 	Namespace func(name string, n *corev1.Namespace)
 	Policy    func(namespace, name string, p *networkingv1.NetworkPolicy)
-	// Attached hears of interfaces of Cluster.AskedNode; one without addresses is gone.
+	// Attached receives interfaces of Cluster.AskedNode; one without addresses is gone.
 	Attached func(port string, a Attached)
-	// Node hears of the Nodes that there are from the beginning, where Other is nil.
+	// Node receives the Nodes that there are from the beginning, where Other is nil.
 	Node func(name string, n *corev1.Node)
-	// Other hears of every other kind; without it there are none of them. A nil object of its type is gone.
+	// Other receives every other kind; without it the cluster has no such objects. A nil object of its type is gone.
 	Other func(namespace, name string, o any)
 }
 
@@ -53,8 +53,7 @@ func TwoRanges() (here, far []netip.Addr) {
 	return here, far
 }
 
-// NewWalk returns a Walk through a Cluster of Nodes that have these addresses, and nothing else. The one that is asked
-// is node-1.
+// NewWalk returns a Walk through a Cluster that has only Nodes with these addresses. The asked Node is node-1.
 func NewWalk(seed uint64, addresses map[string][]netip.Addr, w Watch) *Walk {
 	g := &Walk{
 		Rand: rand.New(rand.NewPCG(seed, 0)), Addresses: addresses, Watch: w,
@@ -120,7 +119,7 @@ func (g *Walk) selector() metav1.LabelSelector {
 	return s
 }
 
-// PortNames are those that Pods of a Walk give.
+// PortNames are the names that Pods of a Walk give ports.
 var PortNames = []string{"web", "dns", "metrics"}
 
 func (g *Walk) pod(namespace, name string) *corev1.Pod {
@@ -214,7 +213,7 @@ func (g *Walk) ports() (out []networkingv1.NetworkPolicyPort) {
 	return out
 }
 
-// Step changes one object, and says which.
+// Step changes one object, and returns its description.
 func (g *Walk) Step() string {
 	namespace := Pick(g, "x", "y", "z")
 	name := fmt.Sprint("o", g.IntN(6))
@@ -312,7 +311,7 @@ func (g *Walk) attach(key string, p *corev1.Pod) {
 	if !here {
 		return
 	}
-	list := []netip.Addr{Pick(g, g.Addresses[g.AskedNode]...)} // before the status says so
+	list := []netip.Addr{Pick(g, g.Addresses[g.AskedNode]...)} // before the status has the address
 	for _, ip := range p.Status.PodIPs {
 		list = append(list, netip.MustParseAddr(ip.IP))
 	}

@@ -1,5 +1,5 @@
-// Command coredns is the lab's DNS server: CoreDNS with the plugins that a cluster's DNS needs, and
-// without those of cloud providers, which take most of the time to compile.
+// Command coredns is the lab's DNS server: CoreDNS with the plugins that a cluster's DNS needs. It lacks the plugins of
+// cloud providers, which take most of the time to compile.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Package disk says what of a Node's files are its own: everything else it shares with the
-// machine.
+// Package disk lists a Node's own directories: everything else it shares with the machine.
 package disk
 
 // Dirs are the directories that each Node has for itself and that survive its reboot. They

@@ -25,8 +25,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// components says how to make each component's command. Only the one that is called is
-// made: making one registers process-wide feature gates and flags.
+// components has a constructor of each component's command. Only the called one is made: a constructor registers
+// process-wide feature gates and flags.
 var components = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,

@@ -1,5 +1,5 @@
-// netpol runs the NetworkPolicy cases of Kubernetes' own end-to-end tests, unchanged, against the cluster of a kubeconfig.
-// It takes the flags of that program, such as --kubeconfig and --ginkgo.focus.
+// netpol runs the NetworkPolicy cases of Kubernetes' own end-to-end tests, unchanged, against the cluster of a
+// kubeconfig. It takes the flags of that program, such as --kubeconfig and --ginkgo.focus.
 package main
 
 import (

@@ -1,11 +1,10 @@
-// Command nodeinit is process 1 of a Node in the lab: it gives the Node its own
-// directories, says that it is ready, and reaps orphans until it is killed. When it dies
-// the kernel kills everything on the Node, as a power cut does.
+// Command nodeinit is process 1 of a Node in the lab. It gives the Node its own directories, reports that it is ready,
+// and reaps orphans until it is killed. When it dies the kernel kills everything on the Node, as a power cut does.
 //
 //	nodeinit LAB CLUSTER/NODE DIRECTORY
 //
-// It runs in new mount, PID, UTS and IPC namespaces; DIRECTORY holds what survives a
-// reboot, and gets a file "ready".
+// It runs in new mount, PID, UTS and IPC namespaces; DIRECTORY holds the files that survive a reboot, and gets a file
+// "ready".
 package main
 
 import (
