@@ -14,8 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofprint"
 )
 
-// A flow is a plain value. What its conditions need, here IPv4, is added; what the switch would
-// refuse is an error before it is sent.
+// A flow is a plain value. The prerequisites of its conditions, here IPv4, are added. If the switch would refuse a
+// part, that is an error before it is sent.
 func Example_build() {
 	f := flow.Flow{
 		Table:    2,
@@ -32,10 +32,11 @@ func Example_build() {
 
 	f.Table = 3 // from where table 3 cannot be gone to
 	fmt.Println(f.Err())
-	// Output:
-	// table=2, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80 actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3
-	// <nil>
-	// flow "table=3, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80 actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3": goto_table:3 is not after table 3
+	// Output: table=2, priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80
+	// actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3 <nil> flow "table=3,
+	// priority=200,tcp,nw_dst=10.96.0.10,tp_dst=80
+	// actions=set_field:0x5/0xff->reg0,set_field:02:00:00:00:00:01->eth_dst,goto_table:3": goto_table:3 is not after
+	// table 3
 }
 
 // Text that ovs-ofctl takes becomes a message, its bytes, and text again.
@@ -60,7 +61,7 @@ func Example_parse() {
 	fmt.Print(ofprint.Message(xid, m))
 	fmt.Println("actions:", flow.Actions(m.(ofp.FlowMod).Actions))
 
-	_, _, err = ofp.DecodeMessage(wire[:60]) // what is cut off is said where
+	_, _, err = ofp.DecodeMessage(wire[:60]) // the error names the field and byte of the cut
 	fmt.Println(err)
 	// Output:
 	// 060e0068000000070000000000000000 and 88 bytes more
@@ -111,7 +112,7 @@ func Example_sync() {
 
 	declare(web, "tcp,tp_dst=80,actions=output:1")
 	declare(dns, "udp,tp_dst=53,actions=output:2")
-	s.Release() // all owners have spoken: from now on what nobody wants is removed
+	s.Release() // all owners have declared: from now on undesired flows are removed
 	show("at first:")
 	declare(web, "tcp,tp_dst=80,actions=output:3")
 	declare(dns)

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// standIn is the testing.TB of an example, which has none.
+// standIn is the testing.TB of an example, which has no testing.TB.
 type standIn struct {
 	testing.TB // no other method is called
 	cleanups   []func()

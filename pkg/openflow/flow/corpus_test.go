@@ -6,8 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// fieldFlows are flows that match each field: exactly by several values, by several masks, and
-// by none.
+// fieldFlows returns flows that match each field: exactly with several values, with several masks, and not at all.
 func fieldFlows(g generator) (list []Flow) {
 	add := func(conds ...Cond) bool {
 		for _, c := range madeContexts {

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestParseErrors are texts that neither ovs-ofctl nor a switch takes: each error says where,
-// what is wrong and what could stand there.
+// TestParseErrors has texts that ovs-ofctl and switches refuse. Each error has the place, the fault and the expected
+// text.
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct {
 		text     string

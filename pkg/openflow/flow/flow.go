@@ -318,13 +318,13 @@ type Entries struct {
 // Miss is what happens to a packet that meets no flow of a table.
 type Miss uint8
 
-// What a table does with packets that match nothing.
+// Actions of a table for packets that match no flow.
 const (
 	Drop Miss = iota
 	Next      // continue in the table after it
 )
 
-// TableSpec says what one table is for.
+// TableSpec describes one table.
 type TableSpec struct {
 	Name string
 	Miss Miss
@@ -333,7 +333,7 @@ type TableSpec struct {
 // Program is the tables of a pipeline.
 type Program map[ofp.Table]TableSpec
 
-// Name is the table's name, its number where it has none.
+// Name returns the table's name, or its number if it has no name.
 func (p Program) Name(t ofp.Table) string {
 	if s := p[t].Name; s != "" {
 		return s

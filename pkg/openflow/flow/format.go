@@ -8,9 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// printer writes ovs-ofctl's text. Some of it does not say everything: it leaves masks out, or
-// fields, or flags. With asOVS the printer does the same, otherwise it says what there is in
-// the form in which it can be read.
+// printer writes ovs-ofctl's text. Some of that text is incomplete: it leaves out masks, fields, or flags. With asOVS
+// the printer does the same. Otherwise it writes everything in a form that can be read back.
 type printer struct {
 	b     []byte
 	asOVS bool
@@ -43,12 +42,11 @@ func (f Flow) String() string {
 	return string(p.b)
 }
 
-// OVSText is String exactly as ovs-ofctl prints it. It leaves out: masks of tun_gbp_flags, of
-// ERSPAN and GTP-U fields, and of tunnel options where they cover the whole value; zero in
-// most ERSPAN and GTP-U fields, of which Open vSwitch 3.1 takes the value for the mask; ERSPAN
-// fields beside another tun_erspan_ver than theirs; nsh_c1 to nsh_c4 without nsh_mdtype=1;
-// that packets are to begin with Ethernet (eth); flags of nat without an address; ct of
-// resubmit(PORT,,ct); zeros in front of a TLV in encap(nsh(...)); fields that it does not know.
+// OVSText is String exactly as ovs-ofctl prints it. It leaves out: masks of tun_gbp_flags, of ERSPAN and GTP-U fields,
+// and of tunnel options where they cover the whole value; zero in most ERSPAN and GTP-U fields, of which Open vSwitch
+// 3.1 takes the value for the mask; ERSPAN fields with a tun_erspan_ver of other fields; nsh_c1 to nsh_c4 without
+// nsh_mdtype=1; that packets are to begin with Ethernet (eth); flags of nat without an address; ct of
+// resubmit(PORT,,ct); zeros in front of a TLV in encap(nsh(...)); unknown fields.
 func (f Flow) OVSText() string {
 	p := printer{asOVS: true}
 	p.flow(f)

@@ -7,15 +7,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// String is the actions in ovs-ofctl's text; "drop" where there are none.
+// String returns the actions in ovs-ofctl's text, or "drop" for an empty list.
 func (a Actions) String() string {
 	var p printer
 	p.actions(a.Canonical())
 	return string(p.b)
 }
 
-// OVSText is the actions just as they are, exactly as ovs-ofctl prints them: see
-// Flow.OVSText. Those of a decoded message are in the form that the message had.
+// OVSText returns the actions exactly as ovs-ofctl prints them: see Flow.OVSText. Actions of a decoded message keep the
+// message's form.
 func (a Actions) OVSText() string {
 	p := printer{asOVS: true}
 	p.actions(a)
@@ -259,8 +259,7 @@ func (p *printer) legacy(a ofp.Legacy) {
 }
 
 func (p *printer) resubmit(a ofp.Resubmit) {
-	// Of a packet that comes from another port, ovs-ofctl does not say that it has its
-	// original tuple.
+	// For a packet that comes from another port, ovs-ofctl does not print that it has its original tuple.
 	if a.Port != ofp.PortInPort && a.Table == ofp.TableAll && (!a.WithCT || p.asOVS) {
 		p.str("resubmit:" + p.port(a.Port))
 		return

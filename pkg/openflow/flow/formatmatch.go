@@ -117,11 +117,11 @@ func (p *printer) conntrack(c conds) {
 	p.field(c, "ct_tp_dst", ofp.CTTpDst, decimal)
 }
 
-// protocol prints the word that stands for the Ethernet type, and maybe for the IP protocol.
-// It says which of them the word covers.
+// protocol prints the word for the Ethernet type, and maybe for the IP protocol. It returns which of them the word
+// covers.
 func (p *printer) protocol(c conds) (eth, proto bool) {
 	if x, ok := c.get(ofp.PacketType); ok {
-		// ovs-ofctl does not say that packets are to begin with Ethernet, as if all did.
+		// ovs-ofctl does not print that packets are to begin with Ethernet, as if all did.
 		if x.Value.IsZero() {
 			if !p.asOVS {
 				p.str("eth,")
@@ -164,7 +164,7 @@ func (p *printer) tunnel(c conds) {
 	p.field(c, "tun_gbp_id", ofp.TunGBPID, decimal)
 	p.field(c, "tun_gbp_flags", ofp.TunGBPFlags, unmasked)
 	p.field(c, "tun_erspan_ver", ofp.TunERSPANVer, valued)
-	// ovs-ofctl only prints those of version 1 or 2 beside it.
+	// ovs-ofctl prints them only together with version 1 or 2.
 	v, _ := c.get(ofp.TunERSPANVer)
 	if !p.asOVS || v.Value.Lo == 1 {
 		p.field(c, "tun_erspan_idx", ofp.TunERSPANIdx, unmasked)
@@ -243,7 +243,7 @@ func (p *printer) vlan(c conds) {
 	}
 }
 
-// network prints IP, ARP, NSH and MPLS; proto says that the protocol stands there already.
+// network prints IP, ARP, NSH and MPLS. proto is set if the protocol is printed already.
 func (p *printer) network(c conds, proto bool) {
 	p.field(c, "ipv6_src", ofp.IPv6Src, plain)
 	p.field(c, "ipv6_dst", ofp.IPv6Dst, plain)

@@ -52,7 +52,7 @@ var (
 	tunFlags = []string{"oam", "df", "csum", "key"}
 )
 
-// flagsText is +a-b for the bits of the mask, least significant first; 0/0 where there is none.
+// flagsText returns +a-b for the bits of the mask, least significant first, or 0/0 for an empty mask.
 func flagsText(v, mask uint64, names []string) string {
 	if mask == 0 {
 		return "0/0"

@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// wellPlaced wants an error about text to say where it is, and what could stand there.
+// wellPlaced requires that an error about text has the place, and the expected text.
 func wellPlaced(t *testing.T, text string, err error) {
 	t.Helper()
 	var pe *ParseError
@@ -165,8 +165,8 @@ func FuzzDecodeActions(f *testing.F) {
 	})
 }
 
-// inText reports whether there is text for all of the actions: there is none for how much of a packet goes to a port,
-// or to a controller whose port is in a register, for a size of a new header, and for flags that nobody knows.
+// inText reports whether there is text for all of the actions. There is no text for the length of a packet that goes to
+// a port, or to a controller whose port is in a register, for a size of a new header, and for unknown flags.
 func inText(list []ofp.Action) bool {
 	for _, a := range list {
 		switch a := a.(type) {

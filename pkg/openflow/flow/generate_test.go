@@ -90,8 +90,8 @@ func (g generator) bytes(n int) string {
 	return string(b)
 }
 
-// notAlive are fields that Open vSwitch 3.1 takes the value of for the mask, so that what it
-// tells is not what it was told, and one that it keeps for itself.
+// notAlive are fields of which Open vSwitch 3.1 takes the value for the mask, so that it reports another value than it
+// got, and one that it keeps for itself.
 var notAlive = map[ofp.Field]bool{
 	ofp.DPHash:       true,
 	ofp.TunERSPANVer: true, ofp.TunERSPANDir: true, ofp.TunERSPANHWID: true, ofp.TunGTPUFlags: true, ofp.TunGTPUMsgType: true,
@@ -142,7 +142,7 @@ var madeContexts = func() (list []context) {
 			if _, _, has := m.oxm.Get(f); has || !f.Matchable() || !known(f) || f == ofp.PacketType || f == ofp.RecircID {
 				continue
 			}
-			// What another field needs is the context's to say.
+			// The context has the prerequisites of another field.
 			if f == ofp.EthType || f == ofp.IPProto || f == ofp.CTState && strings.Contains(text, "ct_") || f == ofp.VLANVID && strings.Contains(text, "vlan") {
 				continue
 			}

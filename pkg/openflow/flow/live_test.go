@@ -319,7 +319,7 @@ func liveTLVs() string {
 	return strings.Join(list, ",")
 }
 
-// explain says which message an error is about.
+// explain describes the message that an error is about.
 func explain(m ofp.Message) string {
 	e, ok := m.(ofp.Error)
 	if !ok {

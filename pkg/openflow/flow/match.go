@@ -11,9 +11,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Match says which packets a flow is for. It is comparable: equal matches are equal values,
-// whatever order their conditions were given in. The zero value matches every packet. What was
-// wrong in making it is kept, and reported by Err and by Set.Add.
+// Match selects the packets of a flow. It is comparable: equal matches are equal values, whatever order their
+// conditions were given in. The zero value matches every packet. It keeps errors of its making, which Err and Set.Add
+// report.
 type Match struct {
 	oxm ofp.Match
 	err string
@@ -36,8 +36,8 @@ func (m Match) Err() error {
 // Cond is one condition of a Match. Conditions on different bits of a field add up.
 type Cond func(*ofp.MatchBuilder)
 
-// All is the match of packets that meet all conditions. What a condition needs (a TCP port
-// needs TCP, which needs IP) is added; IPv4 where nothing says IPv6.
+// All returns the match of packets that meet all conditions. It adds the prerequisites of a condition (a TCP port needs
+// TCP, which needs IP), with IPv4 if no condition is of IPv6.
 func All(c ...Cond) Match {
 	var b ofp.MatchBuilder
 	for _, cond := range c {

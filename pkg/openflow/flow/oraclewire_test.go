@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestActionBytes gives ovs-ofctl the bytes of many lists of actions. It prints them, encodes
-// them itself, and says which bytes it would have written differently: none.
+// TestActionBytes gives ovs-ofctl the bytes of many lists of actions. It prints them, encodes them itself, and reports
+// bytes that it would have written differently. There must be no such bytes.
 func TestActionBytes(t *testing.T) {
 	g := newGenerator(5)
 	var in strings.Builder
@@ -21,7 +21,7 @@ func TestActionBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What stands in Apply-Actions, where there is no other instruction.
+		// The contents of Apply-Actions, if there is no other instruction.
 		if len(b) < 8 || b[1] != 4 || int(b[2])<<8|int(b[3]) != len(b) {
 			continue
 		}
@@ -97,8 +97,8 @@ func TestMatchBytes(t *testing.T) {
 	var want []Match
 	for _, f := range append(fieldFlows(g), randomFlows(g, 3000)...) {
 		text := oxmText(f.Match)
-		// What it does with the first two is in the comment on notAlive; of tunnel options
-		// this test command of ovs-ofctl prints the wrong bytes, TestOracle has them.
+		// The comment on notAlive describes the first two. Of tunnel options this test command of ovs-ofctl prints the
+		// wrong bytes; TestOracle has them.
 		if strings.Contains(text, "ERSPAN") || strings.Contains(text, "GTPU") || strings.Contains(text, "TUN_METADATA") || text == "" {
 			continue
 		}

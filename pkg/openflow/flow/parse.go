@@ -34,9 +34,8 @@ func parseMatch(x span) (Match, error) {
 	return p.finish()
 }
 
-// ParseActions reads actions in ovs-ofctl's text, in canonical form: a load of a constant
-// becomes a set_field. Errors are of type *ParseError. What an action needs of the packet is
-// not known here: mod_vlan_vid pushes a tag.
+// ParseActions reads actions in ovs-ofctl's text, in canonical form: a load of a constant becomes a set_field. Errors
+// are of type *ParseError. The packet is not known here, so mod_vlan_vid pushes a tag.
 func ParseActions(text string) (Actions, error) {
 	a, err := parseActionList(span{s: text}, nil)
 	if err != nil {
@@ -57,9 +56,8 @@ func parseActionList(x span, m *ofp.Match) (Actions, error) {
 	return p.resolve(x, m)
 }
 
-// ParseFlow reads a flow in ovs-ofctl's text, as add-flow takes it and dump-flows prints it.
-// Statistics in it are skipped. Priority is DefaultPriority where none is given. Errors are of
-// type *ParseError.
+// ParseFlow reads a flow in ovs-ofctl's text, as add-flow takes it and dump-flows prints it. Statistics in it are
+// skipped. The default of Priority is DefaultPriority. Errors are of type *ParseError.
 func ParseFlow(text string) (Flow, error) {
 	m, err := parseMod(span{s: text}, ofp.FlowAdd)
 	if err != nil {

@@ -78,8 +78,7 @@ func (p parsed) ordered() error {
 
 const anAction = "an action such as output, ct, resubmit or set_field (docs/openflow-fields.md lists them), or a port"
 
-// parseActions reads a list; depth is how many actions it is inside of. What stands in ct is
-// checked with it.
+// parseActions reads a list. depth is the number of actions around it. The contents of ct are checked with it.
 func parseActions(x span, depth int, inCT bool) (parsed, error) {
 	var p parsed
 	if depth > maxDepth {

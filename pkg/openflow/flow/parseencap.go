@@ -71,7 +71,7 @@ func parseEncapProp(it item) (p ofp.EncapProp, err error) {
 	return p, err
 }
 
-// parseDecap reads packet_type(ns=NAMESPACE,type=TYPE), which says what is below.
+// parseDecap reads packet_type(ns=NAMESPACE,type=TYPE), the type of the packet below.
 func parseDecap(x span) (ofp.Action, error) {
 	a := ofp.Decap{PacketType: ofp.PacketUseNextProto}
 	err := x.options(map[string]func(span) error{

@@ -18,7 +18,7 @@ var protocols = map[string]struct {
 	"arp": {0x0806, 0}, "rarp": {0x8035, 0}, "mpls": {0x8847, 0}, "mplsm": {0x8848, 0},
 }
 
-// matchParser collects conditions; those whose meaning depends on the protocol wait for the end.
+// matchParser collects conditions. Conditions whose meaning depends on the protocol wait for the end.
 type matchParser struct {
 	b      ofp.MatchBuilder
 	later  []item

@@ -77,7 +77,7 @@ func (s *Set) AddEntries(e Entries) error {
 	return nil
 }
 
-// Remove takes a flow out; nothing happens where there is none.
+// Remove removes a flow. A missing flow is no error.
 func (s *Set) Remove(k Key) { delete(s.flows, k) }
 
 // RemoveGroup takes a group out.

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// ParseError says where text could not be read, and what could stand there instead.
+// ParseError has the place of text that could not be read, and the expected text.
 type ParseError struct {
 	What     string // what was read: "flow", "match", "actions", "group", "meter"
 	Line     int    // from 1
@@ -70,7 +70,7 @@ func (x span) isNot(expected string) error {
 	return x.bad(expected, "%q is not valid here", x.s)
 }
 
-// within says what an error was met in.
+// within adds to an error the name of its context.
 func within(name string, err error) error {
 	var e *textError
 	if errors.As(err, &e) {
@@ -278,8 +278,7 @@ var portsByName = func() map[string]ofp.Port {
 
 const aPort = "a port's number up to 65279, or a name such as LOCAL, IN_PORT or CONTROLLER"
 
-// port reads a port. Those of OpenFlow 1.0's numbers that are reserved are taken for the
-// ports that they were.
+// port reads a port. Reserved numbers of OpenFlow 1.0 mean the ports of that version.
 func (x span) port() (ofp.Port, error) {
 	if p, ok := portsByName[strings.ToUpper(x.s)]; ok {
 		return p, nil

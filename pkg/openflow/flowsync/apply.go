@@ -38,10 +38,9 @@ const (
 	remove
 )
 
-// append appends the step's message. A group is sent whole: of buckets inserted alone Open vSwitch 3.1 makes
-// the table of hash values of a select group, and all connections go to them; after one was removed
-// it has none (ofproto.c, init_group() calls group_construct() before modify_group_start()
-// adds the other buckets).
+// append appends the step's message. A group is sent whole. For inserted buckets Open vSwitch 3.1 makes the table of
+// hash values of a select group only from them, and all connections go to them. After a removal it has no table
+// (ofproto.c, init_group() calls group_construct() before modify_group_start() adds the other buckets).
 func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 	switch {
 	case st.id.isGroup() && st.op == remove:
@@ -83,8 +82,8 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 	gen, since := s.gen, s.waiting
 	s.waiting = time.Time{}
 	s.mu.Unlock()
-	// What follows from a change is sent before it counts as done: flows that went with their
-	// group, flows that there is room for now. Another controller may keep us from an end.
+	// Consequences of a change are sent before it counts as done: flows that went with their group, flows that there is
+	// room for now. Another controller may keep this loop from an end.
 	for n := 0; n < followMax; n++ {
 		more, err := s.pass(ctx, conn)
 		if err != nil {
@@ -130,7 +129,8 @@ func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, e
 const (
 	followMax  = 4                      // passes before a round ends
 	messageMax = 100 * time.Microsecond // more for each message of a bundle; it takes a twentieth of that
-	retryMax   = 64                     // refused entries that are tried again at once: what is declared meanwhile waits for them
+	// refused entries that are tried again at once: what is declared meanwhile waits for them
+	retryMax = 64
 )
 
 // pass sends what is dirty. It reports whether there is more to do because of what it did.
@@ -243,16 +243,15 @@ func (s *Syncer) refuse(sl *slot, f form, text string, err error) {
 	if news {
 		s.log.Error("the switch does not take an entry; the others go on", "entry", r.of(sl), "error", err)
 	}
-	// It may be refused because what we know of the groups is no longer so: look again, and if
-	// that is it, do not wait.
+	// The refusal may have an outdated group as its reason. Read the groups again, and if that is it, do not wait.
 	if !isTableFull(err) {
 		s.regroup = true
 		s.signal()
 	}
 }
 
-// refuseStep keeps back what the switch has refused; s.mu is held. What is wanted by now instead
-// has been refused by nobody.
+// refuseStep holds back an entry that the switch has refused; s.mu is held. If the desired entry has changed meanwhile,
+// the new one was not refused.
 func (s *Syncer) refuseStep(st step, err error) {
 	if !st.current() {
 		s.mark(st.slot)
@@ -306,7 +305,7 @@ func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 			s.refuseStep(c[i], bad.Err)
 		}
 		s.mu.Unlock()
-		if i < 0 { // the switch does not say which one: halve until it is found
+		if i < 0 { // the switch does not name it: halve until it is found
 			i = len(c) / 2
 			if err := s.send(ctx, conn, c[:i]); err != nil {
 				return err
@@ -391,8 +390,8 @@ func (s *Syncer) retract(c change) {
 	s.touched, s.removing = nil, nil
 }
 
-// confirm notes that the switch has taken a change. What was reported of the same flows since it
-// was sent was before the change or after it: such flows are in doubt, and sent once more.
+// confirm notes that the switch has taken a change. Reports about the same flows since it was sent may be older or
+// newer than the change: such flows are in doubt, and sent once more.
 func (s *Syncer) confirm(c change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

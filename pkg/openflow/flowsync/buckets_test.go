@@ -148,8 +148,8 @@ func TestGroupIsOneMessage(t *testing.T) {
 	}
 }
 
-// TestSelectGroupsAreSentWhole lets an endpoint come and go: the switch shares its hash values among all buckets that are
-// there. Bucket messages would leave it with those that came, or none.
+// TestSelectGroupsAreSentWhole lets an endpoint come and go: the switch shares its hash values among all present
+// buckets. With bucket messages it would use only the new ones, or no bucket.
 func TestSelectGroupsAreSentWhole(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
@@ -182,8 +182,8 @@ func TestSelectGroupsAreSentWhole(t *testing.T) {
 	}
 }
 
-// TestGroupTooLarge declares a group that a switch could hold but not report: it is refused before anything is
-// sent, and its owner told the remedy.
+// TestGroupTooLarge declares a group that a switch could hold but not report. It is refused before anything is sent,
+// and its owner gets the remedy.
 func TestGroupTooLarge(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

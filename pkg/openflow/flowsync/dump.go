@@ -13,7 +13,7 @@ import (
 // DumpedFlow is a flow as the switch holds it.
 type DumpedFlow struct {
 	Flow           flow.Flow
-	Owner          flow.Owner // zero for a flow that is not ours, or that nobody wants
+	Owner          flow.Owner // zero for a flow that is not ours, or not desired
 	Packets, Bytes uint64
 	Duration       time.Duration
 }
@@ -30,7 +30,7 @@ type DumpedMeter struct {
 	Owner flow.Owner
 }
 
-// Dump is what the switch holds, everybody's.
+// Dump is the whole contents of the switch, of all owners.
 type Dump struct {
 	Flows  []DumpedFlow
 	Groups []DumpedGroup
@@ -120,7 +120,7 @@ func (s *Syncer) dumpFlows(ctx context.Context, conn *ofconn.Conn, table ofp.Tab
 	return out, nil
 }
 
-// ownerOf says who wants an entry; s.mu is held.
+// ownerOf returns the owner of an entry; s.mu is held.
 func (s *Syncer) ownerOf(id []byte) flow.Owner {
 	if sl := s.slots.get(id); sl != nil && sl.owner != nil {
 		return sl.owner.Owner

@@ -26,7 +26,7 @@ func (s *Syncer) Idle() error {
 	return nil
 }
 
-// Owners are those who want something.
+// Owners returns the owners with declarations.
 func (s *Syncer) Owners() []flow.Owner {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,7 +6,7 @@
 // A group that changes is sent whole. The order of buckets has a meaning in fast-failover groups alone; of others they
 // are kept by their numbers.
 //
-// What the switch holds is compared undecoded, part by part as it comes. The lock is let go after each part and each
+// The switch's entries are compared undecoded, part by part as they come. The lock is let go after each part and each
 // few slots, so that the connection's reader and owners do not wait for a comparison.
 //
 // # States of a slot
@@ -65,9 +65,9 @@ type Options struct {
 	PacketIn   func(ofp.PacketIn2)
 	Logger     *slog.Logger          // may be nil
 	Registerer prometheus.Registerer // may be nil
-	// Compare is how often everything is read and compared though nothing was reported; default a minute. Groups and
-	// meters are compared every GroupCompare, default half a minute: of their changes the switch reports those that
-	// another program asks for, not those that follow from them.
+	// Compare is the interval at which everything is read and compared without a report; default a minute. Groups and
+	// meters are compared every GroupCompare, default half a minute: the switch reports changes that another program
+	// asks for, not their consequences.
 	Compare, GroupCompare time.Duration
 }
 
@@ -148,7 +148,7 @@ type Syncer struct {
 	conn       *ofconn.Conn
 	follow     bool          // what was done makes more to do
 	gen        uint64        // counts declarations
-	waiting    time.Time     // of the first declaration that no round has taken up; zero while there is none
+	waiting    time.Time     // of the first declaration that no round has taken up; zero if there is no such declaration
 	synced     uint64        // the last declaration that the switch has confirmed
 	changed    chan struct{} // closed and replaced when synced, refused or the connection changes
 	stats      Stats
@@ -228,8 +228,7 @@ func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.signal()
 }
 
-// Release allows removals: every source of what is declared has loaded once. Before, flows
-// and groups that nobody wants stay.
+// Release allows removals: every source of declarations has loaded once. Before, undesired flows and groups stay.
 func (s *Syncer) Release() {
 	s.mu.Lock()
 	if !s.released {
@@ -254,9 +253,8 @@ func (s *Syncer) declared() {
 	}
 }
 
-// Synced waits until the switch has confirmed what was declared before the call. It returns
-// an error that names the flow when one of these owners' entries was refused (of any owner if
-// none is given), or when ctx ends.
+// Synced waits until the switch has confirmed all declarations before the call. It returns an error that names the flow
+// when an entry of these owners was refused (of any owner without arguments), or when ctx ends.
 func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 	s.mu.Lock()
 	gen := s.gen
@@ -278,7 +276,7 @@ func (s *Syncer) Synced(ctx context.Context, owners ...flow.Owner) error {
 	}
 }
 
-// why says what Synced was waiting for.
+// why returns the reason for which Synced was waiting.
 func (s *Syncer) why() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -352,7 +350,7 @@ func (s *Syncer) PacketOut(ctx context.Context, p ofp.PacketOut) error {
 	return conn.SendContext(ctx, p)
 }
 
-// Stats says what has been done and how it is.
+// Stats returns counters of the work done, and the present state.
 func (s *Syncer) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

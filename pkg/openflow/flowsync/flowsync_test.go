@@ -55,7 +55,8 @@ func TestSyncTwiceSendsNothing(t *testing.T) {
 func TestMend(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)
-	s, _ := o.start(flowsync.Options{Compare: time.Hour, GroupCompare: 300 * time.Millisecond}) // flows are mended since they are reported
+	// flows are mended since they are reported
+	s, _ := o.start(flowsync.Options{Compare: time.Hour, GroupCompare: 300 * time.Millisecond})
 	setAll(s, want)
 	s.Release()
 	synced(t, s)
@@ -119,7 +120,7 @@ func TestNothingIsRemovedBeforeRelease(t *testing.T) {
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: mine, bob: left}); err != nil {
 		t.Error(err)
 	}
-	// What an owner gives up stays as well, and can be taken again.
+	// Entries that an owner gives up stay as well, and can be taken again.
 	s.Set(alice, flow.Entries{})
 	synced(t, s)
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: mine, bob: left}); err != nil {
@@ -259,7 +260,7 @@ func TestConflicts(t *testing.T) {
 	second := entries(t, "table=1,priority=1,ip,actions=output:2", "table=1,priority=2,ip,actions=drop")
 	s.Set(bob, second)
 	synced(t, s, bob)
-	// The smaller name wins, whoever came first: after a restart it is the same.
+	// The smaller name wins, whichever came first: after a restart it is the same.
 	s.Set(alice, first)
 	synced(t, s, alice)
 	if err := o.differs(map[flow.Owner]flow.Entries{alice: first}); err != nil {

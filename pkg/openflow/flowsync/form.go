@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// ident is the switch's own identity of an entry: of a group its number, of a flow its table,
-// priority and match. Its first byte says which.
+// ident is the switch's own identity of an entry: a group's number, or a flow's table, priority and match. Its first
+// byte is the kind.
 type ident string
 
 const (
@@ -92,12 +92,12 @@ func appendReported(b []byte, f *flow.Flow) []byte {
 	return out
 }
 
-// groupMax is how long a group's form can be: as part of a bundle it gets 16 bytes more. What is longer could be
-// made by inserting buckets, but Open vSwitch aborts when somebody asks it for a group whose
-// description does not fit a message, with 8 bytes more than the form.
+// groupMax is the longest form of a group: as part of a bundle it gets 16 bytes more. A longer group could be made with
+// inserted buckets. But Open vSwitch aborts when a client asks for a group whose description does not fit a message,
+// with 8 bytes more than the form.
 const groupMax = 0xffff - 16
 
-// appendGroup appends the form of a group, or returns an error that says why it has none.
+// appendGroup appends the form of a group, or returns an error with the reason why it has no form.
 func appendGroup(b []byte, g *flow.Group) ([]byte, error) {
 	start := len(b)
 	b, err := g.AppendAdd(b)
@@ -133,7 +133,7 @@ const (
 	groupBuckets = 24
 )
 
-// ordered reports whether the order of a group's buckets means something: of those that watch, the first that lives is
+// ordered reports whether the order of a group's buckets matters: in a fast-failover group the first live bucket is
 // used.
 func ordered(t byte) bool { return ofp.GroupType(t) == ofp.GroupTypeFastFailover }
 

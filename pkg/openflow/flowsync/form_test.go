@@ -176,8 +176,7 @@ func TestEncodingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestUnknownInstructions has a switch tell a flow that we could not say: it is not what anybody
-// wants, and has a text.
+// TestUnknownInstructions has a switch report a flow that we cannot write: it is not desired, and has a text.
 func TestUnknownInstructions(t *testing.T) {
 	f := address(1, 1)
 	id, want := formOf(t, f)

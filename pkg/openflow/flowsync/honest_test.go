@@ -34,10 +34,9 @@ func TestSyncedWaitsForTheFirstDeclaration(t *testing.T) {
 	synced(t, s)
 }
 
-// TestSyncedNeverLies has six owners who declare at random, each in a table of its own, while
-// the connection stalls and is cut. Whenever Synced says that an owner's flows are there, the
-// owner asks the switch over another connection at once. Synced never returns later than its
-// context ends.
+// TestSyncedNeverLies has six owners that declare at random, each in a table of its own, while the connection stalls
+// and is cut. Whenever Synced returns success for an owner, the owner asks the switch over another connection at once.
+// Synced never returns later than its context ends.
 func TestSyncedNeverLies(t *testing.T) {
 	t.Parallel()
 	const seed, workers, steps = 11, 6, 250
@@ -125,7 +124,7 @@ func TestSyncedNeverLies(t *testing.T) {
 	}
 }
 
-// look says how one table of the switch differs from what an owner wants.
+// look returns the difference between one table of the switch and an owner's desired entries.
 func look(t testing.TB, c *ofconn.Conn, table ofp.Table, e flow.Entries) string {
 	parts, err := c.Request(context.Background(), ofp.FlowDescRequest{FlowFilter: ofp.FlowFilter{Table: table}})
 	if err != nil {
@@ -147,8 +146,8 @@ func look(t testing.TB, c *ofconn.Conn, table ofp.Table, e flow.Entries) string 
 	return flow.Diff(have, want).String()
 }
 
-// TestSyncedEndsWithItsContext has a switch that is there and does nothing: not heard, not
-// answering, cut again and again, or dead.
+// TestSyncedEndsWithItsContext has a switch that is there and does nothing: unreachable, not answering, cut again and
+// again, or dead.
 func TestSyncedEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
@@ -181,7 +180,8 @@ func TestSyncedEndsWithItsContext(t *testing.T) {
 				if _, err := s.Dump(ctx); err == nil || time.Since(start) > 2*limit+4*time.Second {
 					t.Errorf("dump: after %s with %s to go: %v", time.Since(start), limit, err)
 				}
-				_ = s.PacketOut(ctx, ofp.PacketOut{InPort: ofp.PortController, Data: make([]byte, 64)}) // is sent or not, but returns
+				// is sent or not, but returns
+				_ = s.PacketOut(ctx, ofp.PacketOut{InPort: ofp.PortController, Data: make([]byte, 64)})
 				cancel()
 			}
 			test.undo()

@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestChangedWhileItIsRefused has an owner declare something better in the moment in which the
-// switch refuses a flow. The better one is not held back for the refusal, and its owner is not told of it.
+// TestChangedWhileItIsRefused has an owner declare a better flow in the moment in which the switch refuses the first.
+// The better one is not held back for the refusal, and its owner gets no report of it.
 func TestChangedWhileItIsRefused(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -63,8 +63,8 @@ func TestGivenUpWhileItIsRefused(t *testing.T) {
 	}
 }
 
-// TestOthersKeepARefusal has a second owner come, change its mind and go while the first one's flow is
-// refused: the first is told all the time, and the second of what is its own mistake only.
+// TestOthersKeepARefusal has a second owner come, change its declaration and go while the first one's flow is refused.
+// The first owner gets the refusal all the time, the second only reports of its own mistake.
 func TestOthersKeepARefusal(t *testing.T) {
 	s := New(Options{Instance: 7})
 	s.Release()
@@ -94,12 +94,12 @@ func TestOthersKeepARefusal(t *testing.T) {
 	}
 }
 
-// TestReleaseRemovesWhatIsInDoubt releases when the switch may hold a flow that nobody wants any more.
+// TestReleaseRemovesWhatIsInDoubt releases when the switch may hold a flow that is no longer desired.
 func TestReleaseRemovesWhatIsInDoubt(t *testing.T) {
 	s := New(Options{Instance: 7})
 	s.Set(ann, desired(1))
 	c := sent(s)
-	s.mu.Lock() // somebody deletes it before it is added, or after
+	s.mu.Lock() // another program deletes it before it is added, or after
 	f := c[0].id.flow(c[0].after)
 	s.gone(&f)
 	s.mu.Unlock()
@@ -172,8 +172,8 @@ func TestMeterWantedTwice(t *testing.T) {
 	}
 }
 
-// TestMeterGoesAfterItsFlowHasChanged changes a flow from one meter to another just before meters are removed that
-// nobody wants. The switch would remove the flow with its old meter: that one stays for another round.
+// TestMeterGoesAfterItsFlowHasChanged changes a flow from one meter to another just before undesired meters are
+// removed. The switch would remove the flow with its old meter, so that meter stays for another round.
 func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 	rate := func(id uint32) flow.Meter {
 		return flow.Meter{ID: id, Flags: ofp.MeterPktps, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: 1}}}
@@ -202,7 +202,7 @@ func TestMeterGoesAfterItsFlowHasChanged(t *testing.T) {
 	}
 }
 
-// TestFlowsThatUseGroupsAreKnown has flows come, by declaration and by report, change and go: those that use groups or
+// TestFlowsThatUseGroupsAreKnown has flows come, by declaration and by report, change and go. Flows that use groups or
 // meters are found without a look at all flows, and forgotten with their slots.
 func TestFlowsThatUseGroupsAreKnown(t *testing.T) {
 	s := New(Options{Instance: 7})

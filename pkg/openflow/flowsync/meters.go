@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// lastMeter is the last number of a meter that flows can use (OFPM_MAX, OpenFlow 1.5 section
-// 7.3.4.5). What lies above limits the switch's own channels to us, and is its administrator's.
+// lastMeter is the last number of a meter that flows can use (OFPM_MAX, OpenFlow 1.5 section 7.3.4.5). Higher numbers
+// limit the switch's own channels to us, and belong to its administrator.
 const lastMeter = 0xffff0000
 
 // meters is the meter table. Open vSwitch takes no meter-mods in bundles (OFPBFC_MSG_UNSUP), so
@@ -28,7 +28,7 @@ type meters struct {
 	refused map[uint32]*meterRefusal
 	twice   map[flow.Owner][]error // what they want in two ways at once
 	dirty   bool                   // since they were compared last
-	drop    bool                   // they were compared, and what nobody wants is still to be removed
+	drop    bool                   // they were compared, and undesired ones are still to be removed
 }
 
 type meterClaim struct {
@@ -100,8 +100,7 @@ func (t *meters) set(o flow.Owner, list []flow.Meter) bool {
 	return changed
 }
 
-// problems are what was refused of some owners' meters, of all owners' if none is given, and
-// what others want differently.
+// problems returns refusals of some owners' meters, of all owners' without arguments, and conflicts with other owners.
 func (t *meters) problems(owners []flow.Owner) []error {
 	var errs []error
 	for id, r := range t.refused {
@@ -129,7 +128,7 @@ func (t *meters) conflicts(o flow.Owner) []error {
 	return errs
 }
 
-// found notes what a read has found; news says that differences are another program's doing.
+// found notes the result of a read. With news, differences are another program's changes.
 func (t *meters) found(list []flow.Meter, news bool) {
 	now := make(map[uint32]flow.Meter, len(list))
 	note := func(id uint32) {
@@ -217,7 +216,7 @@ func (s *Syncer) setMeters(ctx context.Context, conn *ofconn.Conn) error {
 	return s.sendMeters(ctx, conn, mods)
 }
 
-// dropMeters removes the meters that nobody wants, after the flows that used them.
+// dropMeters removes undesired meters, after the flows that used them.
 func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
 	return s.sendMeters(ctx, conn, s.metersToDrop())
 }
@@ -276,7 +275,7 @@ func (s *Syncer) metersSent(mods []ofp.MeterMod, refused []error) {
 	for i, m := range mods {
 		meter := flow.Meter{ID: m.ID, Flags: m.Flags, Bands: m.Bands}
 		if refused[i] != nil && !s.meters.current(m) {
-			s.meters.dirty = true // what is wanted by now instead has been refused by nobody
+			s.meters.dirty = true // a meter that has changed meanwhile was not refused
 			continue
 		}
 		if refused[i] != nil {
@@ -316,7 +315,7 @@ func (s *Syncer) refuseMeter(m flow.Meter, err error) {
 	r.until = time.Now().Add(r.delay)
 	s.stats.LastError = err.Error()
 	s.countRefusal(err)
-	s.regroup = true // maybe what we know of the meters is no longer so
+	s.regroup = true // maybe our record of the meters is out of date
 	s.signal()
 }
 

@@ -98,7 +98,7 @@ func TestMeters(t *testing.T) {
 	if err := o.differs(map[flow.Owner]flow.Entries{bob: shared[bob]}); err != nil {
 		t.Error(err)
 	}
-	// Each wants another: the first owner gets it, the other is told.
+	// Each wants another meter: the first owner gets it, the other gets an error.
 	s.Set(alice, flow.Entries{Meters: []flow.Meter{meter(1, 300)}})
 	synced(t, s, alice)
 	if err := trySync(s, 10*time.Second, bob); err == nil || !strings.Contains(err.Error(), "1/bob wants meter=1 ") || !strings.Contains(err.Error(), "which 1/alice wants as") {
@@ -152,8 +152,7 @@ func TestMendMeters(t *testing.T) {
 	}
 }
 
-// TestRefusedMeters has meters that the switch does not take, and flows that use them or ones
-// that nobody declares.
+// TestRefusedMeters has meters that the switch refuses, and flows that use them or undeclared meters.
 func TestRefusedMeters(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)
@@ -187,7 +186,7 @@ func TestRefusedMeters(t *testing.T) {
 	if err := o.differs(want); err != nil {
 		t.Error(err)
 	}
-	// A meter goes while a flow still wants it. Synced says so at once: the switch has removed it.
+	// A meter goes while a flow still wants it. Synced reports it at once: the switch has removed the flow.
 	s.Set(bob, metered(t, []flow.Meter{meter(9, 1)}, "table=2,ip,actions=meter:9,output:1"))
 	if err := trySync(s, 10*time.Second, carol); err == nil || !strings.Contains(err.Error(), "meter:8") {
 		t.Errorf("carol got: %v", err)
@@ -200,7 +199,7 @@ func TestRefusedMeters(t *testing.T) {
 	synced(t, s)
 }
 
-// TestGroupGoesBeforeItsFlow removes a group while a flow still wants it: Synced says so at once.
+// TestGroupGoesBeforeItsFlow removes a group while a flow still wants it: Synced reports it at once.
 func TestGroupGoesBeforeItsFlow(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

@@ -89,8 +89,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// newLatency returns the histogram of the time that declarations take; it is registered beside the
-// collector.
+// newLatency returns the histogram of the time that declarations take. It is registered in addition to the collector.
 func newLatency() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "tombolo_flowsync_sync_seconds",

@@ -15,8 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
-// gathered is what a registry tells, by name and labels; of a histogram how often and how much
-// in total.
+// gathered returns the metrics of a registry, by name and labels; for a histogram its count and sum.
 func gathered(t testing.TB, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()

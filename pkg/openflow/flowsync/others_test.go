@@ -132,10 +132,9 @@ func TestOtherTools(t *testing.T) {
 	}
 }
 
-// TestForeignFlowsAreLeftAlone has flows of others between ours, without a cookie, under
-// another instance's, and under one that differs from ours in its last bit. While ours come
-// and go, over reconnects and after somebody's changes, theirs stay as they are, with
-// their counters.
+// TestForeignFlowsAreLeftAlone has flows of others between ours: without a cookie, under another instance's, and under
+// a cookie that differs from ours in its last bit. They stay as they are, with their counters, while ours come and go,
+// over reconnects and after foreign changes.
 func TestForeignFlowsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(8, 8))
@@ -210,9 +209,8 @@ func TestForeignFlowsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOldBundleComesLate has the last connection's commit reach the switch after the next
-// connection has said what it wants. What it brings is put right soon, and not only when groups are compared
-// in their turn.
+// TestOldBundleComesLate has the last connection's commit reach the switch after the next connection has written its
+// state. Its changes are reverted soon, not only at the next comparison of groups.
 func TestOldBundleComesLate(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

@@ -117,7 +117,7 @@ func (p *proxy) serve(client net.Conn) {
 			}
 			_, e := to.Write(b[:allowed])
 			if err != nil || e != nil && d == toSwitch || allowed < n {
-				return // that the client is gone the switch hears by the other direction, after what it has sent
+				return // the switch learns from the other direction that the client is gone, after its own data
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func (p *proxy) bytes() [2]int {
 	return p.passed
 }
 
-// cutNext limits the connections to come and ends those that there are.
+// cutNext limits the next connections and ends the present ones.
 func (p *proxy) cutNext(budget ...int) {
 	var l []limits
 	for _, b := range budget {
@@ -425,7 +425,7 @@ func TestTableFull(t *testing.T) {
 	}
 	o.Vsctl("clear", "bridge", "br0", "flow_tables")
 	o.becomes(map[flow.Owner]flow.Entries{alice: want, bob: other})
-	// The switch has it a moment before its answer tells.
+	// The switch has it a moment before its answer.
 	o.Eventually("nothing is refused", func() error { return trySync(s, time.Second) })
 }
 

@@ -70,8 +70,8 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
-// TestManyRefusalsAreCheap has a switch that refuses a tenth of many flows. What is sent grows
-// little faster than the flows; while they are tried again others wait for few of them.
+// TestManyRefusalsAreCheap has a switch that refuses a tenth of many flows. The number of sent messages grows little
+// faster than the flows; while refused flows are tried again others wait for few of them.
 func TestManyRefusalsAreCheap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted(t)
@@ -159,8 +159,8 @@ func TestTableFullAtScale(t *testing.T) {
 	}
 }
 
-// TestRefusalsOnARealSwitch mixes flows that OVS refuses for several reasons with good ones,
-// at random; who is refused is told, by name, and nobody else is.
+// TestRefusalsOnARealSwitch mixes flows that OVS refuses for several reasons with good ones, at random. Exactly the
+// owners of refused flows get an error, by name.
 func TestRefusalsOnARealSwitch(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 5))
@@ -200,8 +200,7 @@ func TestRefusalsOnARealSwitch(t *testing.T) {
 	}
 }
 
-// TestWantedTwice has an owner who wants two things under one key: the first is sent, and the
-// owner is told.
+// TestWantedTwice has an owner that wants two things under one key: the first is sent, and the owner gets an error.
 func TestWantedTwice(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

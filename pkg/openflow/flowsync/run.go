@@ -69,8 +69,8 @@ func (s *Syncer) session(ctx context.Context) error {
 	compare, groups := time.NewTicker(s.options.Compare), time.NewTicker(s.options.GroupCompare)
 	defer compare.Stop()
 	defer groups.Stop()
-	// A bundle of the last connection may still be on its way to the switch. Of flows we would
-	// hear, groups and meters are looked at, less and less often.
+	// A bundle of the last connection may still be on its way to the switch. The monitor reports flows; groups and
+	// meters are read, less and less often.
 	settle := time.NewTimer(settleMin)
 	defer settle.Stop()
 	wait := settleMin
@@ -123,7 +123,7 @@ func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
 	if err := conn.Send(
 		ofp.SetPacketInFormat{Format: ofp.PacketInNXM2},
 		ofp.SetConfig{MissSendLen: 0xffff}, // a connection by the management socket gets no packets before
-		// No flow monitor tells of groups and meters: have others' requests repeated to us.
+		// No flow monitor reports groups and meters: have others' requests repeated to us.
 		ofp.SetAsync{Properties: []ofp.AsyncProperty{{Kind: ofp.AsyncRequestForward, Mask: forwardGroups | forwardMeters}}},
 	); err != nil {
 		return err

@@ -22,8 +22,8 @@ type scripted struct {
 	t testing.TB
 	// refuse decides on the messages of bundles when they are committed; nil takes all.
 	refuse func(ofp.Message) *ofp.Error
-	// heard is told of every message; the connection goes silent where it says so, which
-	// leaves it open: a host that is gone, not a process.
+	// heard receives every message. If it returns true, the connection goes silent, which leaves it open: a host that
+	// is gone, not a process.
 	heard func(connection int, m ofp.Message) (silent bool)
 
 	mu      sync.Mutex
@@ -140,7 +140,7 @@ func (w *scripted) say(c net.Conn, xid uint32, m ofp.Message) error {
 	return err
 }
 
-// commit makes the changes of a bundle, or says which one is refused.
+// commit makes the changes of a bundle, or returns the refused one.
 func (w *scripted) commit(bundle []ofp.BundleAdd) (int, *ofp.Error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +238,7 @@ func (w *scripted) dump() ofp.FlowDescReply {
 	return out
 }
 
-// differs says how the switch differs from a desired state.
+// differs returns the difference between the switch and a desired state.
 func (w *scripted) differs(want map[flow.Owner]flow.Entries) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

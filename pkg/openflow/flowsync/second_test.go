@@ -84,8 +84,8 @@ func meddle(r *rand.Rand) []ofp.Message {
 	}
 }
 
-// TestMoreThanTheSwitchReports has another controller fill the switch faster than its reports
-// are read: the switch then pauses them, and tells our own changes as if they were not ours.
+// TestMoreThanTheSwitchReports has another controller fill the switch faster than its reports are read. The switch then
+// pauses them, and reports our own changes as if they were foreign.
 func TestMoreThanTheSwitchReports(t *testing.T) {
 	t.Parallel()
 	o, want := startOVS(t), gateway(t)

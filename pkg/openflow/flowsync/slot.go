@@ -9,13 +9,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// slot is all that is known of one ident: what owners want, and what the switch holds. There is one
-// for each flow and group that somebody wants, that the switch holds of ours, or that something
-// is to be done about.
+// slot is the whole state of one ident: its owners' claims, and the switch's entry. There is a slot for each desired
+// flow and group, for each of ours in the switch, and for each with pending work.
 type slot struct {
 	id    ident
-	claim          // the one that counts; without an owner nobody wants anything
-	more  *[]claim // other owners' claims, in the owners' order; those that differ are conflicts
+	claim          // the claim that counts; without an owner nothing is desired
+	more  *[]claim // other owners' claims, in the owners' order; different ones are conflicts
 	have  form     // what the switch holds, as far as is known
 
 	next, prev *slot // of what is dirty
@@ -57,7 +56,7 @@ func (sl *slot) agree(c, d claim) bool {
 	return sl.id.same(c.want, d.want)
 }
 
-// against reports whether a claim is a conflict with the one that counts.
+// against reports whether a claim is a conflict with the claim that counts.
 func (sl *slot) against(c claim) bool {
 	return !sl.agree(sl.claim, c) && !sl.id.sameButCookie(sl.want, c.want)
 }
@@ -70,7 +69,7 @@ func (c *claim) text(id ident) string {
 	return brief(id.text(c.want))
 }
 
-// claims goes through the claims, the one that counts first.
+// claims goes through the claims, beginning with the claim that counts.
 func (sl *slot) claims(yield func(*claim) bool) {
 	if sl.owner == nil || !yield(&sl.claim) || sl.more == nil {
 		return
@@ -198,7 +197,7 @@ func (s *Syncer) reserve(sl *slot) {
 	}
 }
 
-// commit says that no read and no bundle is under way any more; s.mu is held.
+// commit notes that no read and no bundle is under way any more; s.mu is held.
 func (s *Syncer) commit() {
 	s.touched, s.removing = nil, nil
 	reserved := s.reserved
@@ -301,8 +300,8 @@ func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	return true
 }
 
-// recount sees to a slot whose claims have changed, and of which another one may count than did;
-// s.mu is held. What was refused stays so while only others change their minds.
+// recount updates a slot whose claims have changed, if another claim may count now; s.mu is held. A refused claim stays
+// refused while only other claims change.
 func (s *Syncer) recount(sl *slot, counted claim) {
 	if sl.claim != counted {
 		delete(s.refused, sl)
@@ -363,13 +362,13 @@ func (s *Syncer) unclaim(sl *slot, o *owner) {
 		s.mark(sl)
 		return
 	}
-	// What was never sent needs no removal: else all that comes and goes while the switch is
-	// away would be kept. It may be about to be sent: confirm looks.
+	// An entry that was never sent needs no removal. Otherwise all entries that come and go while the switch is
+	// unavailable would be kept. It may be about to be sent: confirm checks that.
 	s.dirty.remove(sl)
 	s.tidy(sl)
 }
 
-// tally is how many flows and groups somebody wants.
+// tally has the numbers of desired flows and groups.
 type tally struct{ flows, groups int }
 
 func (t *tally) count(id ident, by int) {

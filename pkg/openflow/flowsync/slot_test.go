@@ -17,8 +17,8 @@ type model struct {
 	have    map[ident]form
 }
 
-// wanted is what should be in the switch: of each ident what the first of its owners wants, and of
-// what one owner wants twice the first. Those whose entry is wrong keep what was there.
+// wanted returns the desired contents of the switch: for each ident its first owner's entry, and of two entries of one
+// owner the first. An ident with a wrong entry keeps its earlier entry.
 func (m *model) wanted(s *Syncer) (want map[ident]form, wrong map[ident]bool, flows, groups int) {
 	want, wrong = map[ident]form{}, map[ident]bool{}
 	owners := make([]flow.Owner, 0, len(m.desired))
@@ -89,7 +89,7 @@ func TestSlotsAgainstModel(t *testing.T) {
 				}
 			} else {
 				s.assume(c)
-				if r.IntN(3) == 0 { // somebody declares while the switch is at work
+				if r.IntN(3) == 0 { // an owner declares while the switch is at work
 					o := flow.Owner{Kind: 1, Name: "0"}
 					delete(m.desired, o)
 					s.Set(o, flow.Entries{})
@@ -198,8 +198,8 @@ func randomEntries(r *rand.Rand) flow.Entries {
 	return e
 }
 
-// TestTwiceInOneDeclaration has an owner want two things in one place: the first counts, it is told
-// of the other, and the same thing twice is no mistake.
+// TestTwiceInOneDeclaration has an owner want two things in one place: the first counts, the owner gets an error for
+// the other, and the same thing twice is no mistake.
 func TestTwiceInOneDeclaration(t *testing.T) {
 	s := New(Options{Instance: 7})
 	o := flow.Owner{Kind: 1, Name: "alice"}

@@ -57,9 +57,9 @@ func TestDeclarationsAreCoalesced(t *testing.T) {
 	})
 }
 
-// TestStalledSwitchTakesNoMemory has a switch that stops reading in the middle of a bundle
-// while owners go on: hundreds of thousands of declarations, thousands who wait. What is kept
-// is what is wanted last. It does not run beside others, since it measures the heap.
+// TestStalledSwitchTakesNoMemory has a switch that stops reading in the middle of a bundle while owners go on: hundreds
+// of thousands of declarations, thousands of waiting callers. Only the last desired state is kept. It does not run in
+// parallel with others, since it measures the heap.
 func TestStalledSwitchTakesNoMemory(t *testing.T) {
 	o := startOVS(t)
 	p := newProxy(t, o)
@@ -130,7 +130,7 @@ func TestStalledSwitchTakesNoMemory(t *testing.T) {
 	if err := o.differs(want); err != nil {
 		t.Error(err)
 	}
-	// What was stopped, what was wanted in the end, and nothing of what came between.
+	// The stopped bundle, the last desired state, and nothing in between.
 	if st := s.Stats(); st.Bundles > bundles+4 || st.FlowMods > mods+4*50*20*2 {
 		t.Errorf("%d bundles, %d flow-mods since", st.Bundles-bundles, st.FlowMods-mods)
 	}
@@ -197,8 +197,8 @@ func TestSilentAtAnyMessage(t *testing.T) {
 	}
 }
 
-// TestComesAndGoes has flows that come and go faster than rounds do, so that some go between
-// the comparison and the bundle. In the end none is left.
+// TestComesAndGoes has flows that come and go faster than rounds do, so that some go between the comparison and the
+// bundle. In the end no flow is left.
 func TestComesAndGoes(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

@@ -102,8 +102,7 @@ func (o *ovs) must(err error) {
 	}
 }
 
-// differs says how the switch differs from what owners want, cookies left aside but for whose
-// they are.
+// differs returns the difference between the switch and owners' desired entries. Of cookies only the owner counts.
 func (o *ovs) differs(want map[flow.Owner]flow.Entries) error {
 	o.t.Helper()
 	desired, have := flow.NewSet(), flow.NewSet()

@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// read reads what the switch holds of ours: groups and meters, and flows where all is true. What differs
-// from what was known is compared with what is wanted in the next round.
+// read reads our entries in the switch: groups and meters, and flows if all is true. The next round compares changed
+// entries with the desired ones.
 func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
@@ -54,12 +54,12 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 		}
 		f.have = f.form
 		if s.synced == 0 && f.done() && s.refused[f.slot] == nil {
-			return // a new connection: nobody has changed anything, and nothing is to be done
+			return // a new connection: no program has changed anything, and nothing is to be done
 		}
 		s.noteForeign(f.slot)
 	})
-	// A full read leaves no doubt: everything wanted is compared, and everything that nobody
-	// wants: its removal may have been lost with a connection.
+	// A full read leaves no doubt: all desired and all undesired entries are compared, since a removal may have been
+	// lost with a connection.
 	if all {
 		s.mu.Lock()
 		s.meters.dirty = true
@@ -77,7 +77,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 // atOnce is how many slots are looked at while s.mu is held: the connection's reader and owners wait for it.
 const atOnce = 256
 
-// some calls f for some entries with s.mu held, lets others have it, and goes on. What is added
+// some calls f for some entries with s.mu held, lets other goroutines have it, and goes on. Entries that are added
 // meanwhile may be left out.
 func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 	n := 0
@@ -95,7 +95,7 @@ func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 
 // missing notes that a read has not found an entry that was known to be there; s.mu is held.
 func (s *Syncer) missing(sl *slot) {
-	// What was reported while we read is newer than what we read.
+	// Reports during the read are newer than the read.
 	if _, newer := s.touched[sl]; newer || sl.found == s.reads || sl.have == "" {
 		return
 	}
@@ -300,13 +300,13 @@ func (s *Syncer) handle(_ uint32, m ofp.Message) {
 
 // update follows one report of the flow monitor; s.mu is held. The switch shortens reports of our own changes to
 // nothing, but not always: while its queue to us is long it reports them as if they were another program's. They then
-// say what we know already.
+// repeat known changes.
 func (s *Syncer) update(u ofp.FlowUpdate) {
 	switch u.Event {
 	case ofp.UpdateAdded, ofp.UpdateModified, ofp.UpdateInitial:
 		f := flow.FromUpdate(u)
 		if !s.ours(f.Cookie) {
-			s.gone(&f) // somebody's own flow, which may have taken the place of one of ours
+			s.gone(&f) // another program's own flow, which may have taken the place of one of ours
 			return
 		}
 		if sl := s.slotOfFlow(&f); sl != nil && sl.have != "" { // reports do not have these

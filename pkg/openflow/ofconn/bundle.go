@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// BundleError is a bundle that the switch refused: none of its messages has taken effect.
+// BundleError is a bundle that the switch refused: no message of it has taken effect.
 type BundleError struct {
 	Index   int         // of the message at fault; -1 when the switch did not say
 	Message ofp.Message // nil when Index is -1, and of a message that cannot be encoded

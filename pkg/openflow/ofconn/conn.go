@@ -58,7 +58,7 @@ type Conn struct {
 	handler Handler
 	counts  *Counters
 
-	writing chan struct{} // holds one token while somebody writes: a mutex that can be given up
+	writing chan struct{} // holds one token while a goroutine writes: a mutex that can be given up
 	buf     []byte        // of the writing goroutine
 	echoes  chan echo     // to be answered
 
@@ -73,7 +73,7 @@ type Conn struct {
 	done    chan struct{}
 }
 
-// echo is what the switch asks to hear again.
+// echo is the payload that the switch wants back.
 type echo struct {
 	xid     uint32
 	request ofp.EchoRequest
@@ -464,8 +464,8 @@ func (c *Conn) read(r *bufio.Reader) {
 		c.lastRead.Store(int64(time.Since(c.began)))
 		c.counts.received[b[typeAt]].Add(1)
 		if err := c.dispatch(b); err != nil {
-			// What cannot be read may be the answer that somebody waits for: better to
-			// start over than to go on with half of the truth.
+			// A message that cannot be read may be the answer that a caller waits for. A new connection is better than
+			// half of the answers.
 			c.fail(fmt.Errorf("read from the switch: xid %#x: %w", binary.BigEndian.Uint32(b[4:]), err))
 			return
 		}
@@ -555,7 +555,8 @@ func (c *Conn) answer() {
 			if c.acquire(context.Background()) != nil {
 				return
 			}
-			_ = c.write(context.Background(), e.xid, []ofp.Message{ofp.EchoReply(e.request)}) // a failure has ended the connection
+			// a failure has ended the connection
+			_ = c.write(context.Background(), e.xid, []ofp.Message{ofp.EchoReply(e.request)})
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (p *peer) say(xid uint32, m ofp.Message) {
 	_, _ = p.Write(b)
 }
 
-// hear is the next message, nil when the connection has ended.
+// hear returns the next message, or nil when the connection has ended.
 func (p *peer) hear() (uint32, ofp.Message) {
 	b, err := readMessage(p.r, nil)
 	if err != nil {
@@ -157,8 +157,7 @@ func TestMultipartReply(t *testing.T) {
 	}
 }
 
-// TestNonsense has switches that do not speak as they should. Each gives an error in words to
-// whoever waits.
+// TestNonsense has switches that violate the protocol. Each waiting caller gets an error in words.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

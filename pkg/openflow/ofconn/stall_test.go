@@ -17,9 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestBlockedSwitch has a switch that stops reading but goes on talking. Whoever
-// writes returns at the end of its context, and the connection ends after a while. Bundles are
-// another case: half of one is the end of the connection.
+// TestBlockedSwitch has a switch that stops reading but goes on sending. A writer returns at the end of its context,
+// and the connection ends after a while. Bundles are another case: half of one is the end of the connection.
 func TestBlockedSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

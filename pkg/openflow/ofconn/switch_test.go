@@ -125,7 +125,7 @@ func TestRefusedRequest(t *testing.T) {
 	if !errors.As(err, &refusal) || refusal.Refusal.Name() != "OFPBRC_BAD_STAT" {
 		t.Errorf("%v, want OFPBRC_BAD_STAT", err)
 	}
-	// What nobody waits for goes to the handler.
+	// A message for which no caller waits goes to the handler.
 	if err := c.Send(flow.Flow{Actions: flow.Do(flow.ToGroup(9))}.Mod(ofp.FlowAdd)); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ const DefaultPort = "6653"
 // TLS are the files of a target ssl:HOST:PORT, all in PEM.
 type TLS struct {
 	PrivateKey, Certificate string // ours
-	// CA signed the switch's certificate. Open vSwitch's certificates name no host, so none is
-	// compared. The word "none" trusts every switch.
+	// CA signed the switch's certificate. Open vSwitch's certificates name no host, so no host is compared. The word
+	// "none" trusts every switch.
 	CA string
 }
 
@@ -100,8 +100,7 @@ func hostPort(text string) (string, error) {
 	return net.JoinHostPort(host, DefaultPort), nil
 }
 
-// unixTarget dials a socket and says what may be wrong where it does not answer; bridge is
-// empty where the socket was named.
+// unixTarget dials a socket and names possible reasons if it does not answer. bridge is empty if the socket was named.
 func unixTarget(path, bridge string) Dialer {
 	dial := UnixDialer(path)
 	return func(ctx context.Context) (net.Conn, error) {
@@ -122,7 +121,7 @@ func unixTarget(path, bridge string) Dialer {
 	}
 }
 
-// explained says what may be wrong where nobody listens.
+// explained names possible reasons if no program listens.
 func explained(target string, dial Dialer) Dialer {
 	return func(ctx context.Context) (net.Conn, error) {
 		c, err := dial(ctx)

@@ -13,7 +13,7 @@ import (
 // Instructions stand in the same list, after the actions of Apply-Actions and in the order
 // in which ovs-ofctl prints them: ClearActions, WriteActions, WriteMetadata, GotoTable.
 type Action interface {
-	// check says what the switch would refuse in the action whatever the flow is.
+	// check returns an error if the switch would refuse the action in any flow.
 	check() error
 	// appendTo appends the wire form of an action that passed check.
 	appendTo(e *encoder)
@@ -160,7 +160,7 @@ func (e *encoder) outsideCT(a Action) {
 	}
 }
 
-// conjunctions refuses other actions beside conjunctions, which the switch would not do.
+// conjunctions refuses other actions together with conjunctions, which the switch would not execute.
 func (e *encoder) conjunctions(list []Action) {
 	conjunction, other := false, Action(nil)
 	for _, a := range list {
@@ -255,7 +255,7 @@ func DecodeMatch(oxm []byte) (Match, error) {
 	return m, nil
 }
 
-// CheckActions says what the switch would refuse in a flow's list, nil when nothing is known.
+// CheckActions returns an error if the switch would refuse a flow's list.
 func CheckActions(list []Action) error {
 	var stack [512]byte
 	_, err := AppendActions(stack[:0], list)
@@ -273,8 +273,8 @@ func EqualActions(a, b []Action) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// sameValue says of the plainest actions that they are the same value; of all others it does not
-// know. Different values may still be the same on the wire.
+// sameValue reports whether two of the plainest actions are the same value. For all others it returns false. Different
+// values may still be the same on the wire.
 func sameValue(a, b Action) bool {
 	switch a := a.(type) {
 	case SetField:

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CheckPrerequisites says which action would work on something that packets of the match need
-// not have; the switch refuses such flows (OFPBAC_MATCH_INCONSISTENT).
+// CheckPrerequisites returns an error for an action on a field that packets of the match need not have. The switch
+// refuses such flows (OFPBAC_MATCH_INCONSISTENT).
 func CheckPrerequisites(m Match, actions []Action) error {
 	b := builderOf(m)
 	k := b.facts()
@@ -201,7 +201,7 @@ func (k *facts) nat(n NAT) error {
 	return nil
 }
 
-// ActionError says which action of a list the switch would refuse.
+// ActionError names the action of a list that the switch would refuse.
 type ActionError struct {
 	Index int // from 0
 	Err   error
@@ -213,9 +213,9 @@ func (e *ActionError) Error() string { return fmt.Sprintf("action %d: %v", e.Ind
 // Unwrap is what is wrong with the action.
 func (e *ActionError) Unwrap() error { return e.Err }
 
-// Resolve replaces Legacy actions by what the switch does for packets of the match: a port by the field of
-// the match's protocol, a VLAN tag pushed where there is none. It checks prerequisites on the
-// way, and returns an *ActionError for the first action that lacks them.
+// Resolve replaces Legacy actions by the switch's actions for packets of the match: a port by the field of the match's
+// protocol, a VLAN tag pushed if there is no tag. It checks prerequisites, and returns an *ActionError for the first
+// action that lacks them.
 func Resolve(m Match, actions []Action) ([]Action, error) {
 	b := builderOf(m)
 	k := b.facts()
@@ -285,8 +285,7 @@ func (k *facts) learn(a Learn) error {
 	return nil
 }
 
-// learned notes a constant that the learned flow matches. What was matched of these bits
-// before is replaced, as in the switch.
+// learned notes a constant that the learned flow matches. It replaces an earlier match of these bits, as in the switch.
 func (b *MatchBuilder) learned(x LearnSpec) {
 	f, v := x.Dst.Field, ToValue(x.Value).Shl(x.Dst.First)
 	mask := Ones(x.Dst.Width).Shl(x.Dst.First)

@@ -10,7 +10,7 @@ import (
 // NX_HASH_FIELDS_*).
 type HashFields uint16
 
-// What can be hashed.
+// Inputs of a hash.
 const (
 	HashEthSrc HashFields = iota
 	HashSymmetricL4

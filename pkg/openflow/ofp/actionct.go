@@ -155,7 +155,7 @@ func (d *decoder) ct() Action {
 	return a
 }
 
-// What a NAT's range has (nicira-ext.h, NX_NAT_RANGE_*).
+// Parts of a NAT's range (nicira-ext.h, NX_NAT_RANGE_*).
 const (
 	natIPv4Min uint16 = 1 << iota
 	natIPv4Max

@@ -64,8 +64,8 @@ type EncapProp struct {
 	Data     string // up to 240 bytes
 }
 
-// Decap takes the outermost header off. PacketType is what is below, PacketUseNextProto where
-// the header says so itself (NXAST_DECAP).
+// Decap removes the outermost header. PacketType is the type below, or PacketUseNextProto if the header has it
+// (NXAST_DECAP).
 type Decap struct{ PacketType uint32 }
 
 // DecNSHTTL decrements the TTL of an NSH header (NXAST_DEC_NSH_TTL).
@@ -239,7 +239,7 @@ func (d *decoder) decap() Action {
 	d.skip(2)
 	a := Decap{d.u32("new packet type")}
 	if d.left() > 0 {
-		return nil // properties, of which none is known
+		return nil // properties, all unknown
 	}
 	return a
 }

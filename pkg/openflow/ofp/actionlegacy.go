@@ -21,7 +21,7 @@ const (
 	LegacyMPLSTC
 	LegacyTunnel
 	LegacyTunnel64
-	LegacyPushVLANVID // OpenFlow 1.0's: pushes a tag where there is none
+	LegacyPushVLANVID // OpenFlow 1.0's: pushes a tag if there is no tag
 	LegacyPushVLANPCP
 )
 
@@ -98,8 +98,8 @@ func (a Legacy) check() error {
 	return nil
 }
 
-// SetField is the set_field that the action stands for; proto is the packet's IP protocol. It
-// is false where there is none: a port of a protocol without ports.
+// SetField returns the set_field that the action stands for; proto is the packet's IP protocol. It is false if there is
+// no such field: a port of a protocol without ports.
 func (a Legacy) SetField(proto uint8) (SetField, bool) {
 	f, v := a.Kind.field(), a.Value
 	switch a.Kind {
@@ -123,7 +123,7 @@ func (a Legacy) SetField(proto uint8) (SetField, bool) {
 	return newSetField(f, Value{Lo: v}, Ones(f.Bits())), true
 }
 
-// pushes reports whether the action pushes a VLAN tag where there is none.
+// pushes reports whether the action pushes a VLAN tag if there is no tag.
 func (k LegacyKind) pushes() bool { return k == LegacyPushVLANVID || k == LegacyPushVLANPCP }
 
 func (a Legacy) appendTo(e *encoder) {

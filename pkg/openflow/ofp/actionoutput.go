@@ -260,7 +260,7 @@ func (d *decoder) controller2() Action {
 	return a.canonical()
 }
 
-// canonical is an Output where the action says no more than that.
+// canonical returns an Output if the action has no more than an Output.
 func (a Controller) canonical() Action {
 	if a.Reason == ReasonAction && a.ID == 0 && a.Userdata == "" && !a.Pause && a.MeterID == 0 {
 		return Output{PortController, a.MaxLen}

@@ -28,7 +28,7 @@ type BundleFeaturesRequest struct {
 	Properties []RawProperty
 }
 
-// BundleFeaturesReply says what bundles the switch can do.
+// BundleFeaturesReply has the switch's abilities with bundles.
 type BundleFeaturesReply struct {
 	Capabilities uint16
 	Schedule     *BundleSchedule

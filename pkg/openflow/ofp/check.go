@@ -2,9 +2,8 @@ package ofp
 
 import "strings"
 
-// What Open vSwitch refuses in every state that it can be in, encoding refuses too, and says
-// why in words. What depends on the switch's state, or is standard and just not implemented
-// there, is left to the switch.
+// If Open vSwitch refuses a message in every state, encoding refuses it too, with the reason in words. Refusals that
+// depend on the switch's state, and standard features that Open vSwitch lacks, are left to the switch.
 
 // Limits of ports' numbers in Open vSwitch: what lies between does not exist.
 const (
@@ -34,7 +33,7 @@ func (m *FlowMod) check(e *encoder) {
 	e.checkPort("out_port", m.OutPort)
 }
 
-// pipelineField says which fields a packet-out may give (OFPBRC_PIPELINE_FIELDS_ONLY).
+// pipelineField are the fields that a packet-out may have (OFPBRC_PIPELINE_FIELDS_ONLY).
 var pipelineField = func() (pipeline [fieldCount]bool) {
 	for f := Field(1); f < fieldCount; f++ {
 		name := f.String()

@@ -135,7 +135,7 @@ func TestTableFeaturesComplete(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses says where a message is wrong.
+// TestDecodeRefuses checks the place in errors about messages.
 func TestDecodeRefuses(t *testing.T) {
 	for _, test := range []struct{ name, wire, want string }{
 		{"nothing", "", "decode message at byte 0: header: a message has at least 8 bytes"},

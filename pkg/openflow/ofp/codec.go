@@ -62,7 +62,7 @@ func (e *encoder) match(m Match) {
 	e.zero((8 - (4+len(m))%8) % 8)
 }
 
-// DecodeError says where in a message decoding failed.
+// DecodeError has the place in a message at which decoding failed.
 type DecodeError struct {
 	Message string // what was decoded, such as "flow_mod"
 	Field   string

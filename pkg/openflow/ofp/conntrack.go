@@ -16,11 +16,11 @@ type CTFlush struct {
 	// vSwitch 3.3 and later).
 	Mark, MarkMask     uint32
 	Labels, LabelsMask Value
-	Properties         []RawProperty // those that the package does not know
+	Properties         []RawProperty // properties unknown to the package
 }
 
-// CTTuple is one direction of a connection. Fields that are zero do not restrict; those of ICMP
-// count where the protocol is 1 or 58, the ports otherwise.
+// CTTuple is one direction of a connection. Zero fields do not restrict. Fields of ICMP count if the protocol is 1 or
+// 58, ports otherwise.
 type CTTuple struct {
 	Src, Dst           netip.Addr
 	SrcPort, DstPort   uint16
@@ -222,7 +222,7 @@ func (d *decoder) ctFlush() Message {
 	if seen[ctLabels] && !seen[ctLabelsMask] {
 		m.LabelsMask = Ones(128)
 	}
-	m.Mark, m.Labels = m.Mark&m.MarkMask, m.Labels.And(m.LabelsMask) // what is outside says nothing
+	m.Mark, m.Labels = m.Mark&m.MarkMask, m.Labels.And(m.LabelsMask) // bits outside of the mask do not count
 	return m
 }
 func (d *decoder) tuple(field string) CTTuple {

@@ -32,8 +32,8 @@ const (
 	ChannelDown uint8 = 1
 )
 
-// ControllerStatus is what the switch knows of one of its controllers (ofp_controller_status).
-// Open vSwitch 3.1 does not report it.
+// ControllerStatus is the switch's state of one of its controllers (ofp_controller_status). Open vSwitch 3.1 does not
+// report it.
 type ControllerStatus struct {
 	ShortID    uint16
 	Role       uint32

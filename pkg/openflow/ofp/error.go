@@ -32,8 +32,7 @@ func (t ErrorType) String() string {
 	return "error_type_" + itoa(uint64(t))
 }
 
-// Name is the error's name in Open vSwitch, such as OFPBMC_BAD_PREREQ; where it has none, its
-// numbers.
+// Name returns the error's name in Open vSwitch, such as OFPBMC_BAD_PREREQ, or its numbers.
 func (m Error) Name() string {
 	var name string
 	switch {
@@ -53,8 +52,8 @@ func (m Error) Name() string {
 	return fmt.Sprintf("error type %d code %d", m.ErrType, m.Code)
 }
 
-// ErrorByName is the error of OpenFlow 1.5, or of Nicira's, with a name such as
-// OFPBMC_BAD_PREREQ; ok is false where there is none.
+// ErrorByName returns the error of OpenFlow 1.5, or of Nicira's, with a name such as OFPBMC_BAD_PREREQ. ok is false for
+// unknown names.
 func ErrorByName(name string) (e Error, ok bool) {
 	for key, n := range errorNames {
 		if n == name {

@@ -20,8 +20,8 @@ func (f Field) Bits() int {
 	return int(fields[f].bits)
 }
 
-// ActionBits is how many bits of the field actions can address: 12 of vlan_vid, whose 13th
-// says that there is a tag; all of any other.
+// ActionBits returns the number of bits of the field that actions can address: 12 of vlan_vid, whose 13th marks a tag;
+// all of any other.
 func (f Field) ActionBits() int {
 	if f == VLANVID {
 		return 12
@@ -82,8 +82,8 @@ func (f Field) nxm() *header {
 // short reports whether the field has a header of four bytes, the only one that fits into Nicira's older actions.
 func (f Field) short() bool { return vendor(f.nxm().class) == 0 }
 
-// FieldByName finds a field by any of its names; ok is false when there is none. in_port is
-// the field of 32 bits that a match has.
+// FieldByName finds a field by any of its names; ok is false for unknown names. in_port is the field of 32 bits that a
+// match has.
 func FieldByName(name string) (f Field, ok bool) {
 	f, ok = byName[name]
 	if f == NXMInPort && name == "in_port" {
@@ -92,8 +92,7 @@ func FieldByName(name string) (f Field, ok bool) {
 	return f, ok
 }
 
-// ActionField finds the field that a name stands for in actions: in_port is the one of 16
-// bits there.
+// ActionField finds the field of a name in actions: in_port has 16 bits there.
 func ActionField(name string) (f Field, ok bool) {
 	f, ok = byName[name]
 	return f, ok
@@ -141,7 +140,7 @@ func (f Field) Format() Format {
 	return fields[f].format
 }
 
-// Fields are all fields, in the order of a Match; last those that only actions know.
+// Fields returns all fields, in the order of a Match. Fields only for actions come last.
 func Fields() []Field {
 	list := make([]Field, 0, fieldCount-1)
 	for f := Field(1); f < fieldCount; f++ {
@@ -203,8 +202,8 @@ type FieldHeader struct {
 	ID     uint8
 }
 
-// Headers are all headers of the field, first the one that a match has. Sources are OpenFlow
-// 1.5.1, 7.2.3, and Open vSwitch's meta-flow.h.
+// Headers returns all headers of the field, first the header of a match. Sources are OpenFlow 1.5.1, 7.2.3, and Open
+// vSwitch's meta-flow.h.
 func (f Field) Headers() []FieldHeader {
 	if !f.exists() {
 		return nil
@@ -220,7 +219,7 @@ func (f Field) Headers() []FieldHeader {
 	return list
 }
 
-// Alias is another name of the field in ovs-ofctl's text, empty where it has none.
+// Alias returns another name of the field in ovs-ofctl's text, or "".
 func (f Field) Alias() string {
 	if !f.exists() {
 		return ""

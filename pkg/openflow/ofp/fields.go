@@ -36,7 +36,7 @@ const (
 	TunMetadata63 = TunMetadata0 + 63
 )
 
-// TunMetadata is the field of a tunnel option, 0 to 63; no field where there is none.
+// TunMetadata returns the field of a tunnel option, 0 to 63. Other numbers have no field.
 func TunMetadata(n int) Field {
 	if n < 0 || n > 63 {
 		return 0
@@ -187,7 +187,7 @@ const (
 	classExperimenter uint16 = 0xffff
 )
 
-// vendor is the experimenter's number of a class, 0 where it has none.
+// vendor returns the experimenter's number of a class, or 0.
 func vendor(class uint16) uint32 {
 	switch class {
 	case classNSH:

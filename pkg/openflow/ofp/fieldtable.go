@@ -9,9 +9,8 @@ type header struct {
 	name  string
 }
 
-// fieldInfo is all that is known of a field. Its oxm header is the one that matches, set_field
-// and move use; nxm is an older one that Nicira's own actions still use, and also is one more
-// that is understood. Without a name they do not exist.
+// fieldInfo describes a field. match, set_field and move use its oxm header. nxm is an older header that Nicira's own
+// actions still use. also is one more that is understood. Headers without a name do not exist.
 type fieldInfo struct {
 	name, alias    string
 	bits           uint16

@@ -152,7 +152,7 @@ func (e *encoder) selection(s Selection) {
 			return
 		}
 		e.header(f.Field)
-		if full { // the switch wants all bits set, also those that the field does not have
+		if full { // the switch wants all bits set, also bits outside of the field
 			for range f.Field.Len() {
 				e.u8(0xff)
 			}

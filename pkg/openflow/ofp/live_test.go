@@ -170,7 +170,7 @@ func (p *peer) do(m Message) {
 	}
 }
 
-// refused sends a message and says how the switch refuses it, if it does.
+// refused sends a message and returns the switch's refusal, if it refuses.
 func (p *peer) refused(m Message) (refusal Error, ok bool) {
 	p.t.Helper()
 	xid := p.send(m)
@@ -189,7 +189,7 @@ func (p *peer) refused(m Message) (refusal Error, ok bool) {
 	}
 }
 
-// hear waits until the switch says something of the kind of M.
+// hear waits until the switch sends a message of type M.
 func hear[M Message](p *peer) M {
 	p.t.Helper()
 	for {

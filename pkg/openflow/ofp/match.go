@@ -79,8 +79,8 @@ func (b *MatchBuilder) Peek(f Field) (MatchField, bool) {
 // Exact asks for one value of a field.
 func (b *MatchBuilder) Exact(f Field, v Value) { b.Set(f, v, Ones(f.Bits())) }
 
-// Set asks that the bits of mask are those of v. The wide registers are split into the
-// 32-bit ones, and older views of a field become that field, as the switch does.
+// Set requires that the bits of mask are v's. The wide registers are split into the 32-bit ones, and older views of a
+// field become that field, as in the switch.
 func (b *MatchBuilder) Set(f Field, v, mask Value) {
 	if !f.exists() {
 		b.Fail(fmt.Errorf("field %d does not exist", f))
@@ -141,7 +141,7 @@ func (b *MatchBuilder) at(f Field) (*MatchField, bool) {
 	return &b.set[i], found
 }
 
-// view sets the fields that f is another view of; it is false where it is none.
+// view sets the fields that f is another view of. It returns false for other fields.
 func (b *MatchBuilder) view(f Field, v, mask Value) bool {
 	switch {
 	case f >= XReg0 && f <= XReg15:
@@ -169,8 +169,7 @@ func (b *MatchBuilder) view(f Field, v, mask Value) bool {
 	return false
 }
 
-// vlanTCI splits a tag into what OpenFlow 1.5 matches: the number with the bit that says that
-// there is a tag, and the priority.
+// vlanTCI splits a tag into the fields of OpenFlow 1.5: the number with the bit that marks a tag, and the priority.
 func (b *MatchBuilder) vlanTCI(v, mask uint16) {
 	if v == 0 && mask == 0xffff {
 		b.Exact(VLANVID, Value{})
@@ -189,7 +188,7 @@ func (b *MatchBuilder) vlanTCI(v, mask uint16) {
 // ctStateBits are the states that there are (nicira-ext.h, NX_CT_STATE_*).
 var ctStateBits = Value{Lo: 0xff}
 
-// validValue says what the switch would refuse of a value that fits into its field.
+// validValue returns an error if a value fits into its field and the switch would refuse it.
 func validValue(f Field, v Value, exact bool) error {
 	switch f {
 	case InPort, ActsetOutput:
@@ -330,7 +329,7 @@ func (b *MatchBuilder) encode() Match {
 		implied = implied || m.Field != 0 && fields[m.Field].needs != needsNone
 	}
 	for i := range b.set {
-		// What needs Ethernet says so itself.
+		// A condition that needs Ethernet implies it.
 		if m := &b.set[i]; m.Field != PacketType || !implied || !m.Value.IsZero() {
 			out = m.appendTo(out)
 		}

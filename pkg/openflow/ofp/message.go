@@ -77,7 +77,7 @@ type EchoReply struct{ Data []byte }
 // FeaturesRequest asks what the switch is.
 type FeaturesRequest struct{}
 
-// FeaturesReply says what the switch is.
+// FeaturesReply describes the switch.
 type FeaturesReply struct {
 	DatapathID   uint64
 	Buffers      uint32
@@ -143,14 +143,14 @@ type PacketIn2 struct {
 	Metadata     Match
 	Userdata     []byte
 	Continuation []byte
-	Properties   []RawProperty // those that the package does not know
+	Properties   []RawProperty // properties unknown to the package
 }
 
 // NoCookie is the cookie of a packet-in that no flow has sent.
 const NoCookie = ^uint64(0)
 
-// PacketOut hands a packet to the switch. InPort is the port it seems to have come from
-// (PortController where none); Match may carry further metadata, such as registers.
+// PacketOut hands a packet to the switch. InPort is the port from which it seems to come, by default PortController.
+// Match may carry further metadata, such as registers.
 type PacketOut struct {
 	BufferID uint32 // NoBuffer or 0: Data is the packet
 	InPort   Port
@@ -179,7 +179,7 @@ const (
 	FlagNoPktCounts  uint16 = 1 << 3
 	FlagNoBytCounts  uint16 = 1 << 4
 
-	// KeptFlags are those that the switch keeps with a flow; the others are about the message.
+	// KeptFlags are the flags that the switch keeps with a flow; the others are about the message.
 	KeptFlags = FlagSendFlowRem | FlagNoPktCounts | FlagNoBytCounts
 )
 
@@ -260,9 +260,8 @@ const (
 	BucketAll   uint32 = 0xffffffff
 )
 
-// Selection is how a select group picks its bucket (Netronome's selection-method property):
-// "hash" over Fields, or "dp_hash". Masks says which bits of each field count; nil means all
-// bits of all fields.
+// Selection is the method with which a select group picks its bucket (Netronome's selection-method property): "hash"
+// over Fields, or "dp_hash". Masks are the bits of each field that count; nil means all bits of all fields.
 type Selection struct {
 	Method string
 	Param  uint64
@@ -402,7 +401,7 @@ type RoleRequest struct {
 // RoleReply answers a RoleRequest.
 type RoleReply struct {
 	Role         uint32
-	GenerationID uint64 // NoGeneration where there is none
+	GenerationID uint64 // NoGeneration without a generation
 	ShortID      uint16
 }
 

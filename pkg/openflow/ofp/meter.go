@@ -24,8 +24,8 @@ type MeterStatsReply struct {
 // MeterFeaturesRequest asks what meters the switch can have.
 type MeterFeaturesRequest struct{}
 
-// MeterFeaturesReply says what meters the switch can have. BandTypes has the bit 1<<BandDrop
-// and so on, Capabilities the flags of meters. Open vSwitch does not send Features (ofp_meter_feature_flags).
+// MeterFeaturesReply has the switch's abilities with meters. BandTypes has the bit 1<<BandDrop and so on, Capabilities
+// the flags of meters. Open vSwitch does not send Features (ofp_meter_feature_flags).
 type MeterFeaturesReply struct {
 	MaxMeters    uint32
 	BandTypes    uint32

@@ -178,7 +178,7 @@ const (
 	GroupChainingChecks uint32 = 1 << 3
 )
 
-// GroupFeaturesReply says what groups the switch can have; arrays are indexed by GroupType.
+// GroupFeaturesReply has the switch's abilities with groups; arrays are indexed by GroupType.
 type GroupFeaturesReply struct {
 	Types        uint32
 	Capabilities uint32

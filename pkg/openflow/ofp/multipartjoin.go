@@ -2,10 +2,9 @@ package ofp
 
 import "fmt"
 
-// Join makes one reply, or one request, of the parts in which it came: what lists hold is
-// appended in order, and More is false. Parts that are of different kinds, that follow the last
-// one, or that have none after them are errors. Messages that are not multipart, and those whose
-// body is no list, stand alone.
+// Join makes one reply, or one request, of the parts in which it came: the contents of lists are appended in order, and
+// More is false. Parts of different kinds, parts after the last one, and a missing last part are errors. Messages that
+// are not multipart, and messages without a list as body, stand by themselves.
 func Join(parts []Message) (Message, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("join multipart: there are no parts")

@@ -159,8 +159,7 @@ func (m NXFlowModTableID) appendTo(e *encoder) {
 	e.zero(7)
 }
 
-// nxMatch appends a match whose length stands elsewhere. Its headers are those of OXM, which
-// the switch takes here too.
+// nxMatch appends a match whose length is elsewhere. Its headers are OXM's, which the switch accepts here too.
 func (e *encoder) nxMatch(m Match) {
 	start := len(e.b)
 	e.str(string(m))

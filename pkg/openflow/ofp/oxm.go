@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// classIndex is the place of an OXM class in byHeader, -1 where none of its fields is known.
+// classIndex returns the place of an OXM class in byHeader, or -1 if all its fields are unknown.
 func classIndex(class uint16) int {
 	switch class {
 	case classNicira0:

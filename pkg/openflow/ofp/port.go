@@ -61,8 +61,7 @@ type OpticalPortMod struct {
 // PortStatsRequest asks for ports' counters; a zero Port is encoded as PortAny.
 type PortStatsRequest struct{ Port Port }
 
-// PortStats are one port's counters. A counter of all ones is one that the switch does not
-// have. Durations say how long the port has been there.
+// PortStats are one port's counters. A counter of all ones is missing in the switch. Durations are the age of the port.
 type PortStats struct {
 	Port                      Port
 	DurationSec, DurationNsec uint32

@@ -184,7 +184,7 @@ func (k *facts) field(f Field) error {
 	return fmt.Errorf("%s: only has a meaning together with %s", f, requirements[fields[f].needs].text)
 }
 
-// check says which condition lacks what it needs.
+// check returns an error for a condition that lacks its prerequisites.
 func (b *MatchBuilder) check() error {
 	k := b.facts()
 	for i := range b.set {

@@ -33,11 +33,11 @@ type QueueDescRequest struct {
 	Queue uint32
 }
 
-// QueueRateUnknown is the MinRate or MaxRate of a queue that has none.
+// QueueRateUnknown is the MinRate or MaxRate of a queue without that rate.
 const QueueRateUnknown uint16 = 0xffff
 
-// QueueDesc is how a queue is configured. Rates are in tenths of a percent of the port's
-// speed; more than 1000 means that there is none (QueueRateUnknown: nothing was said).
+// QueueDesc is the configuration of a queue. Rates are in tenths of a percent of the port's speed. More than 1000 means
+// no limit (QueueRateUnknown: not given).
 type QueueDesc struct {
 	Port             Port
 	Queue            uint32

@@ -71,7 +71,7 @@ func (TableFeaturesReply) MultipartType() MultipartType   { return MultipartTabl
 func (m TableFeaturesRequest) HasMore() bool { return m.More }
 func (m TableFeaturesReply) HasMore() bool   { return m.More }
 
-// Types of properties of TableFeatures (ofp_table_feature_prop_type). Those of Miss are one more.
+// Types of properties of TableFeatures (ofp_table_feature_prop_type). The types of Miss are one more.
 const (
 	featInstructions   uint16 = 0
 	featNextTables     uint16 = 2

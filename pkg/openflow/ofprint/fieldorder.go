@@ -35,8 +35,7 @@ var fieldHeaders = func() map[uint64]string {
 	return m
 }()
 
-// orderName is a field's name in fieldOrder: there, in_port is that of OpenFlow 1.0, with 16
-// bits.
+// orderName returns a field's name in fieldOrder. There in_port is OpenFlow 1.0's, with 16 bits.
 func orderName(f ofp.Field) string {
 	if f == ofp.InPort {
 		return "in_port_oxm"

@@ -20,8 +20,7 @@ import (
 // known are the fields that the installed Open vSwitch knows.
 var known = slices.DeleteFunc(ofp.Fields(), func(f ofp.Field) bool { return !ovstest.Since(f.Since()) })
 
-// generator fills messages at random from their Go types. What Open vSwitch restricts further
-// than a type does is in tame.
+// generator fills messages at random from their Go types. tame has Open vSwitch's further restrictions.
 type generator struct {
 	*rand.Rand
 	t       testing.TB
@@ -136,7 +135,7 @@ func (g *generator) fill(v reflect.Value) {
 		*x = nil // a bundle's, which tame sets
 		return
 	case *[]ofp.RawProperty:
-		*x = nil // Open vSwitch refuses most of those that it does not know
+		*x = nil // Open vSwitch refuses most unknown ones
 		return
 	case *[]ofp.FlowMonitorRequest:
 		*x = nil

@@ -96,8 +96,7 @@ func (p *printer) group(g ofp.GroupDesc, withType bool) {
 	p.chomp(',')
 }
 
-// hashFields prints the fields that a hash takes, in Open vSwitch's order, with the mask of
-// those of which it does not take all bits.
+// hashFields prints the fields of a hash, in Open vSwitch's order, with the mask of fields of which not all bits count.
 func (p *printer) hashFields(s ofp.Selection) {
 	list := s.Sorted()
 	slices.SortStableFunc(list, func(a, b ofp.MatchField) int {

@@ -149,7 +149,7 @@ func direction(t ofp.Type) string {
 	return "reply"
 }
 
-// nameOfBytes is the name of the message that begins with head, empty where it has none or too
+// nameOfBytes returns the name of the message that begins with head. It is empty if the message has no name, or too
 // little of it is there.
 func nameOfBytes(head []byte) string {
 	if len(head) < 8 {

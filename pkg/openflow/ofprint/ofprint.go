@@ -197,7 +197,7 @@ func (p *printer) duration(sec, nsec uint32) {
 	p.str("s")
 }
 
-// bitNames prints the names of the set bits, and what has none as a number; 0 where none is set.
+// bitNames prints the names of the set bits, and bits without a name as a number; 0 if no bit is set.
 func (p *printer) bitNames(bits uint32, name func(bit uint32) string, separator string) {
 	if bits == 0 {
 		p.str("0")

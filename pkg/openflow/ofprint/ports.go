@@ -8,7 +8,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// anyPort is the port that is sent: where none is wanted, 0 stands for any.
+// anyPort returns the port that is sent: 0 stands for any port.
 func anyPort(port ofp.Port) ofp.Port {
 	if port == 0 {
 		return ofp.PortAny
@@ -67,7 +67,7 @@ func (p *printer) port(d ofp.PortDesc) {
 	p.f("     speed: %d Mbps now, %d Mbps max\n", d.CurrentSpeed/1000, d.MaxSpeed/1000)
 }
 
-// Names of the bits of a port's configuration and state, empty where OpenFlow 1.5 has none.
+// Names of the bits of a port's configuration and state, empty for bits without a name in OpenFlow 1.5.
 var (
 	portConfigNames = []string{0: "PORT_DOWN", 2: "NO_RECV", 5: "NO_FWD", 6: "NO_PACKET_IN"}
 	portStateNames  = []string{"LINK_DOWN", "BLOCKED", "LIVE"}

@@ -216,7 +216,7 @@ func not(yes bool) string {
 	return "not "
 }
 
-// tableEntries prints what flows can do, those of the table miss apart where they differ.
+// tableEntries prints the abilities of flows. The table miss has its own line if it differs.
 func (p *printer) tableEntries(f, was *features) {
 	var hit, miss *entryFeatures
 	if was != nil {
@@ -368,8 +368,7 @@ func follows(a, b string) bool {
 	return err1 == nil && err2 == nil && x+1 == y
 }
 
-// prefixRun counts the names at the beginning that have a common prefix up to an underscore,
-// and says how long it is.
+// prefixRun counts the names at the beginning that have a common prefix up to an underscore, and returns its length.
 func prefixRun(names []string, skip int) (run, length int) {
 	if len(names) < 2 {
 		return len(names), 0

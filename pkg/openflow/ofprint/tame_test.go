@@ -187,11 +187,11 @@ func (g *generator) tame(m ofp.Message) ofp.Message {
 	case ofp.ExperimenterMultipart:
 		m.MsgType = []ofp.Type{ofp.TypeMultipartRequest, ofp.TypeMultipartReply}[g.IntN(2)]
 		m.Vendor = []uint32{nxVendor, onfVendor, m.Vendor}[g.IntN(3)]
-		m.Subtype |= 0x1000 // none that is known
+		m.Subtype |= 0x1000 // an unknown one
 		return m
 	case ofp.Experimenter:
 		m.Vendor = []uint32{nxVendor, onfVendor, m.Vendor}[g.IntN(3)]
-		m.Subtype |= 0x1000 // none that is known
+		m.Subtype |= 0x1000 // an unknown one
 		return m
 	case ofp.RawMessage:
 		m.MsgType = []ofp.Type{22, 23, 36, 99, 255}[g.IntN(5)]
@@ -217,7 +217,7 @@ func (g *generator) tableConfig() (config uint32, flags *uint32, v *ofp.Vacancy)
 	return config, flags, v
 }
 
-// tableFeatures are those of a few tables, often alike, with all properties or none.
+// tableFeatures returns the features of a few tables, often alike, with all properties or without.
 func (g *generator) tableFeatures(list []ofp.TableFeatures) {
 	first := ofp.Table(g.IntN(20))
 	for i := range list {

@@ -107,8 +107,7 @@ func (w *walk) act(st *state, a ofp.Action) bool {
 	return true
 }
 
-// output sends the packet. A switch does not send back to where a packet came from unless it
-// says so by PortInPort.
+// output sends the packet. A switch does not send a packet back to its port of arrival unless the port is PortInPort.
 func (w *walk) output(st *state, port ofp.Port) {
 	in := ofp.Port(st.get(ofp.InPort).Lo)
 	switch {

@@ -69,7 +69,7 @@ func (st *state) tuple(zone uint16) tuple {
 	return tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, p.DstPort)}
 }
 
-// icmpTuple has the identifier as the port of who asks, and the code as that of who answers.
+// icmpTuple has the identifier as the client's port, and the code as the server's.
 func icmpTuple(zone uint16, p Packet) tuple {
 	t := tuple{zone, p.Proto, netip.AddrPortFrom(p.IPSrc, p.SrcPort), netip.AddrPortFrom(p.IPDst, uint16(p.ICMP.Code))}
 	if p.ICMP.Type != Echo.Type {
@@ -104,7 +104,7 @@ func (w *walk) ct(st *state, a ofp.CT) {
 	st.untrack()
 }
 
-// track finds or makes the connection, translates, and says so in the packet.
+// track finds or makes the connection, translates, and marks the packet with the result.
 func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 	if st.inner != nil {
 		w.trackError(st, zone, a)
@@ -117,7 +117,8 @@ func (w *walk) track(st *state, zone uint16, a ofp.CT) {
 		c = st.conn
 	}
 	reply := c != nil && (key == c.reply || (again && st.get(ofp.CTState).Lo&ctRpl != 0))
-	// What asks nobody and answers nothing is invalid; of other messages that ask, such as for the time, there are none here.
+	// A message that is neither a request nor an answer is invalid. There are no other requests here, such as for the
+	// time.
 	unasked := c == nil && key.proto == ICMP && st.packet().ICMP.Type != Echo.Type
 	if c == nil && a.Flags&ofp.CTCommit != 0 && !unasked {
 		c = w.s.commit(key, a.NAT)

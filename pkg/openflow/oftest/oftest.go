@@ -1,8 +1,7 @@
-// Package oftest is a switch in memory for tests: it walks packets through flows and groups and
-// says where they come out. It knows what Open vSwitch does with registers, groups, resubmits
-// and connection tracking with address translation, and keeps its connections from packet to
-// packet, so that a test can follow a request and its reply over several switches. What it does
-// not model is an error of the walk, never a guess.
+// Package oftest is a switch in memory for tests: it walks packets through flows and groups and returns their outputs.
+// It implements Open vSwitch's registers, groups, resubmits and connection tracking with address translation. It keeps
+// its connections from packet to packet, so a test can follow a request and its reply over several switches. If a
+// packet needs a feature that it does not model, the walk fails; it never guesses.
 package oftest
 
 import (
@@ -24,7 +23,7 @@ const (
 	SCTP uint8 = 132
 )
 
-// Fragment says which part of an IP datagram a packet is.
+// Fragment is the part of an IP datagram that a packet is.
 type Fragment uint8
 
 // Parts of a datagram. A flow sees no ports in a fragment, the first included, since the switch
@@ -96,7 +95,7 @@ func (p Packet) Reply() Packet {
 	return r
 }
 
-// Output is a packet that leaves. For tunnels Packet.TunDst says where to.
+// Output is a packet that leaves. For tunnels Packet.TunDst is the far end.
 type Output struct {
 	Port   ofp.Port
 	Packet Packet
