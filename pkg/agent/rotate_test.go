@@ -433,6 +433,8 @@ func TestRotation(t *testing.T) {
 }
 
 // TestRotationOfNodes does the same for the keys of Nodes, of which one joins in the middle.
+//
+//tombolo:unraced
 func TestRotationOfNodes(t *testing.T) {
 	beside(t)
 	s := startSides(t, true, 3, 2)

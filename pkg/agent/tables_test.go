@@ -33,6 +33,8 @@ func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
 
 // TestWalkTables changes the cluster and the Node at random. After each step the agent's tables hold
 // what they would hold if they were made from nothing, and its writers were notified of just that.
+//
+//tombolo:unraced
 func TestWalkTables(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		if *walkSeed != 0 {

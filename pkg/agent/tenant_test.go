@@ -58,6 +58,8 @@ const tenantSlow = 500 * time.Microsecond
 // a floor; memory and flows are bounded. When the hostile objects are gone, so is the memory that they held.
 //
 // By hand: go test ./pkg/agent -run TestHostileTenant -v -hostile.seed 7 -hostile.steps 500 -timeout 1h
+//
+//tombolo:unraced
 func TestHostileTenant(t *testing.T) {
 	c := &tenancy{walk: newWalk(t, 1), r: rand.New(rand.NewPCG(*hostileSeed, 1)), written: map[string]client.Object{}}
 	c.honest()
