@@ -22,9 +22,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
-// add gives a Pod its interface. In this order, so that a crash at any point leaves only
-// what a retry takes up or DEL takes away: the address on record, the veth pair, then the port
-// and its flows. It answers when the switch has confirmed them.
+// add gives a Pod its interface in this order: the address on record, the veth pair, then the port and its flows. So
+// after a crash at any point a retry continues, or DEL cleans up. It answers when the switch has confirmed the flows.
 func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *types.Error) {
 	if err := c.checkAdd(); err != nil {
 		return nil, err
@@ -217,8 +216,8 @@ func checkEnvironment(q wire.Request, p pod) *types.Error {
 	return nil
 }
 
-// checkSecond refuses an interface of a Pod that has a default route through another one. With ours it would lose
-// what it reaches through that, and answers would leave through the wrong one.
+// checkSecond refuses an interface for a Pod that has a default route through another one. With our default route the
+// Pod would lose that network, and answers would leave through the wrong interface.
 func checkSecond(q wire.Request, p pod) *types.Error {
 	if q.IfName == defaultIfName {
 		return nil // the runtime makes it first

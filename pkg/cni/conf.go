@@ -169,7 +169,7 @@ func (c *netConf) prevResult() (*types100.Result, *types.Error) {
 	return nil, types.NewError(wire.CodeDecoding, "network configuration: prevResult: "+err.Error(), "the runtime has to pass the result of ADD unchanged")
 }
 
-// pod is what the runtime says about a Pod in CNI_ARGS. Runtimes that are not a kubelet's may give no uid.
+// pod is the runtime's description of a Pod in CNI_ARGS. Runtimes other than a kubelet's may give no uid.
 type pod struct{ namespace, name, uid string }
 
 func (p pod) String() string { return p.namespace + "/" + p.name }

@@ -81,8 +81,8 @@ func (s *Server) remove(ctx context.Context, k ipam.Key, podName string) error {
 	return err
 }
 
-// recordedPort returns the port's name of an address record, or computes it where an earlier
-// version has not recorded it: the record's owner is the Pod.
+// recordedPort returns the port's name of an address record. If an earlier version has not recorded it, it computes it:
+// the record's owner is the Pod.
 func recordedPort(r ipam.Record) string {
 	if r.PortName != "" {
 		return r.PortName

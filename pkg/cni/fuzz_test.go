@@ -89,8 +89,8 @@ func checkRefusal(t *testing.T, e *types.Error) {
 // podNetns stands for the path of a Pod's network namespace in the bodies of FuzzRequests.
 const podNetns = "NETNS"
 
-// FuzzRequests sends bodies to each of the server's paths, with a real network namespace as the Pod's. Whatever
-// was done on the way, DEL takes it all back.
+// FuzzRequests sends bodies to each of the server's paths, with a real network namespace as the Pod's. DEL must undo
+// all effects.
 func FuzzRequests(f *testing.F) {
 	paths := []string{wire.PathAdd, wire.PathDel, wire.PathCheck, wire.PathStatus, wire.PathGC}
 	body := func(q wire.Request, config string) []byte {

@@ -78,8 +78,8 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// fakeNode attaches by writing it down. It takes no port that is not up: ovs-vswitchd sets all flags of a new
-// port as it last read them, and one that comes up meanwhile goes down again.
+// fakeNode records attachments. It refuses a port that is not up: ovs-vswitchd sets all flags of a new port to the
+// values that it read last, and a port that comes up meanwhile goes down again.
 type fakeNode struct {
 	mu        sync.Mutex
 	network   *Network // nil: not ready

@@ -159,9 +159,10 @@ func (s *Server) report(left []Unrecovered) {
 	}
 }
 
-// recoverRest tries again to rebuild what Recover could not, until all is done or ctx ends: a namespace may not be
-// mounted yet. An attachment that can never be rebuilt is done when its veth pair is gone: after DEL or GC, or when the
-// kernel frees its namespace, which the last connections of a Pod that has ended can hold for minutes.
+// recoverRest tries again to rebuild attachments that Recover could not rebuild, until all are done or ctx ends: a
+// namespace may not be mounted yet. An attachment that can never be rebuilt is done when its veth pair is gone. DEL or
+// GC remove the pair, or the kernel when it frees the namespace, which the last connections of an ended Pod can hold
+// for minutes.
 func (s *Server) recoverRest(ctx context.Context) {
 	left := s.unrecovered
 	for wait := recoverAgain; len(left) > 0; wait = min(2*wait, recoverAtLeast) {
@@ -194,7 +195,7 @@ func (s *Server) recoverRest(ctx context.Context) {
 	}
 }
 
-// recoverOne rebuilds one attachment that Recover could not. One that is gone by now is done.
+// recoverOne rebuilds one attachment that Recover could not rebuild. An attachment that is gone by now is done.
 func (s *Server) recoverOne(ctx context.Context, k ipam.Key) error {
 	unlock, err := s.lock(ctx, k)
 	if err != nil {
@@ -323,8 +324,7 @@ type podEnd struct {
 	ips  []netip.Prefix
 }
 
-// behind looks at the other end of a veth pair. likely is where its namespace was last; it may
-// be empty or wrong.
+// behind returns the other end of a veth pair. likely is the last path of its namespace; it may be empty or wrong.
 func (n *namespaces) behind(host netlink.Link, likely string) (podEnd, error) {
 	id := host.Attrs().NetNsID
 	if id < 0 {

@@ -128,8 +128,8 @@ func TestRebuildAfterNamespaceGone(t *testing.T) {
 	r.clean()
 }
 
-// TestRebuildLater cannot see a Pod's namespace at the start, when OVSDB and record are lost. The
-// attachment comes back when the namespace is mounted.
+// TestRebuildLater hides a Pod's namespace at the start, when OVSDB and record are lost. The attachment comes back when
+// the namespace is mounted.
 func TestRebuildLater(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		t.Run(fmt.Sprintf("address taken meanwhile %t", taken), func(t *testing.T) {
@@ -204,8 +204,8 @@ func (r *rig) recovered() {
 	}
 }
 
-// TestRebuildNever has a namespace that no mount and no process shows, and no record of its Pod. The attachment is
-// reported with its Pod until its interface is gone, and other Pods start meanwhile.
+// TestRebuildNever has a namespace without a mount and a process, and no record of its Pod. The attachment is reported
+// with its Pod until its interface is gone, and other Pods start meanwhile.
 func TestRebuildNever(t *testing.T) {
 	for _, by := range []string{"DEL", "ip link del"} {
 		t.Run(by, func(t *testing.T) {

@@ -39,8 +39,8 @@ const aliasPrefix = "tombolo "
 // maxAlias is the longest ifalias (IFALIASZ less its zero byte).
 const maxAlias = 255
 
-// alias says whose interface a veth pair is: container, interface and, where there is room for
-// it, Pod. It is the record that is left when the other two are lost.
+// alias returns the alias of a veth pair: container, interface and, if it fits, Pod. It is the record that remains when
+// the other two are lost.
 func alias(containerID, ifName, pod string) string {
 	short := aliasPrefix + containerID + " " + ifName
 	if long := short + " " + pod; pod != "" && len(long) <= maxAlias {
@@ -49,8 +49,7 @@ func alias(containerID, ifName, pod string) string {
 	return short
 }
 
-// parseAlias reads an alias back; false for interfaces that are not ours. Those made by earlier
-// versions name no Pod.
+// parseAlias reads an alias. ok is false for interfaces that are not ours. Aliases of earlier versions name no Pod.
 func parseAlias(text string) (k ipam.Key, pod string, ok bool) {
 	rest, ours := strings.CutPrefix(text, aliasPrefix)
 	words := strings.Split(rest, " ")
@@ -119,7 +118,7 @@ type pair struct {
 	mac  string // of the Pod's end
 }
 
-// make finds or makes the veth pair, with the host's end up. Close its namespace afterwards.
+// make finds or makes the veth pair, with the host's end up. The caller closes the pair's namespace afterwards.
 func (s sandbox) make() (*pair, error) {
 	pod, err := openNetns(s.netns)
 	if err != nil {
@@ -132,8 +131,8 @@ func (s sandbox) make() (*pair, error) {
 	return &pair{host, pod, mac}, nil
 }
 
-// configure makes both ends what they should be, whatever of it is there already: the host's end first, so
-// that it is quiet when the Pod's comes up.
+// configure brings both ends to the desired state, whatever their state is. The host's end comes first, so that it is
+// quiet when the Pod's comes up.
 func (s sandbox) configure(p *pair) error {
 	if err := s.outside(p.host); err != nil {
 		return err
@@ -186,8 +185,8 @@ func (s sandbox) veth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	return s.newVeth(pod)
 }
 
-// podEnd returns the index of the other end of the Pod's interface, 0 when there is no interface and -1
-// when it is no veth.
+// podEnd returns the index of the other end of the Pod's interface. It is 0 without an interface, and -1 if the
+// interface is not a veth.
 func (s sandbox) podEnd(pod ns.NetNS) (peer int, mac string, err error) {
 	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(s.ifName)
@@ -224,8 +223,8 @@ func (s sandbox) whole() (bool, error) {
 	return err == nil && peer == host.Attrs().Index, err
 }
 
-// newVeth makes the pair: both ends in one request, so there is never half of it. The host's end is
-// up but has no carrier, so nothing happens there before the Pod's is up, too.
+// newVeth makes both ends of the pair in one request, so half a pair never exists. The host's end is up but has no
+// carrier, so nothing happens there before the Pod's end is up too.
 func (s sandbox) newVeth(pod ns.NetNS) (host netlink.Link, mac string, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Flags = s.portName, s.mtu, macOf("host "+s.containerID+" "+s.ifName), net.FlagUp
@@ -330,7 +329,7 @@ func (s sandbox) hostEnd(host netlink.Link) error {
 	return nil
 }
 
-// setSysctl sets a parameter. A key that the kernel does not have (IPv6 may be compiled out) needs no writing.
+// setSysctl sets a parameter. A key that the kernel lacks (IPv6 may be compiled out) is no error.
 func setSysctl(key, value string) error {
 	if have, err := sysctl.Get(key); err == nil && have == value {
 		return nil

@@ -28,8 +28,7 @@ const (
 	detachTimeout   = 30 * time.Second
 	rollbackTimeout = 15 * time.Second
 	statusTimeout   = 2 * time.Second
-	// stopTimeout is for all that has to be undone when the agent ends; its terminationGracePeriodSeconds
-	// is longer.
+	// stopTimeout limits the clean-up when the agent ends; its terminationGracePeriodSeconds is longer.
 	stopTimeout = 3 * time.Second
 )
 

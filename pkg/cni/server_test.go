@@ -244,8 +244,8 @@ func TestInterrupted(t *testing.T) {
 	r.must("ADD", environment("c1", netns), r.conf(nil))
 }
 
-// TestInterruptedInTime stops the agent while the switch is away: what cannot be undone does not hold it up
-// until it is killed.
+// TestInterruptedInTime stops the agent while the switch does not run. The agent ends in time, also if it cannot undo
+// an ADD.
 func TestInterruptedInTime(t *testing.T) {
 	manifest, err := os.ReadFile("../../deploy/agent/tombolo.yml")
 	if err != nil {
@@ -397,8 +397,8 @@ func TestNotReady(t *testing.T) {
 	r.clean()
 }
 
-// TestGC calls GC as runtimes do, right and wrong, with an interface of the installed network (c1 eth0), one
-// of another network (c3 net1), and one that is left of a container (c2).
+// TestGC calls GC as runtimes do, right and wrong. There is an interface of the installed network (c1 eth0), one of
+// another network (c3 net1), and one of a container that is gone (c2).
 func TestGC(t *testing.T) {
 	attachment := func(container, ifName string) map[string]string {
 		return map[string]string{"containerID": container, "ifname": ifName}
@@ -620,8 +620,8 @@ func TestBadRequests(t *testing.T) {
 	r.clean()
 }
 
-// TestNameIsTaken has interfaces of others under the name that a Pod's would get. The ADD is
-// refused, and neither that nor the DEL takes the other interface away.
+// TestNameIsTaken has foreign interfaces under the name of a Pod's interface. The ADD is refused, and neither ADD nor
+// DEL removes the foreign interface.
 func TestNameIsTaken(t *testing.T) {
 	for _, row := range []struct{ name, alias, want string }{
 		{"by another container", alias("other", "eth0", "default/other"), "is taken by interface eth0 of container other"},

@@ -42,7 +42,7 @@ type applier struct {
 	log    *slog.Logger
 	tables map[knftables.Family]*table
 	reads  uint64 // how often a table was read
-	// asked are the numbers of the links, by name, on which all next hops of tunnels were asked for.
+	// asked has the numbers of the links, by name, on which the host has asked for all next hops of tunnels.
 	asked map[string]int
 
 	ctx     context.Context

@@ -63,9 +63,9 @@ func (m *Manager) tableEvent(msg syscallMessage) {
 	}
 }
 
-// ourTable reports whether an nftables event is about a table of ours. The first attribute of
-// every kind of object is the name of its table (NFTA_*_TABLE and NFTA_TABLE_NAME are all 1,
-// linux/netfilter/nf_tables.h); that of a new generation is a number.
+// ourTable reports whether an nftables event is about a table of ours. The first attribute of every kind of object is
+// the name of its table (NFTA_*_TABLE and NFTA_TABLE_NAME are all 1, linux/netfilter/nf_tables.h). The first attribute
+// of a new generation is a number.
 func ourTable(msg syscallMessage) bool {
 	const nfgenmsg = 4 // struct nfgenmsg: family, version, resource
 	if msg.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || msg.kind&0xff == unix.NFT_MSG_NEWGEN || len(msg.data) < nfgenmsg ||

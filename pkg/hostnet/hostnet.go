@@ -14,8 +14,8 @@ import (
 // with this number are ever removed.
 const RouteProtocol netlink.RouteProtocol = 0x74
 
-// forwardTable is the routing table of Forwarded, and forwardPriority that of the rule that leads to it, before the
-// main table's.
+// forwardTable is the routing table of Forwarded. forwardPriority is the priority of the rule that leads to it, before
+// the main table's rule.
 const (
 	forwardTable    = int(RouteProtocol)
 	forwardPriority = 0x7400

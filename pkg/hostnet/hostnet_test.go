@@ -414,8 +414,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestGuards: packets to an address are taken from the links that guard it, also from one that is not there yet, and
-// from no other.
+// TestGuards: packets to an address are accepted only from the links that guard it, also from a link that is not there
+// yet.
 func TestGuards(t *testing.T) {
 	address, guards := []netip.Prefix{netip.MustParsePrefix("10.97.0.0/32")}, []string{"wg0", "wg1"}
 	links := []Link{{Name: "wg0", Addresses: address, Guards: guards}, {Name: "eth0", Addresses: address}}
@@ -435,8 +435,9 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestEgress: what must not leave by a link does not, also if it is sent below the host's own stack as a userspace
-// switch does, and everything else does. The table is mended, follows its link, and goes when it is not wanted.
+// TestEgress drops the named packets at a link's egress, also if they are sent below the host's own stack as a
+// userspace switch does. All other packets leave. The table is repaired, follows its link, and goes when it is not
+// desired.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)
@@ -499,8 +500,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestEgressRefused: what the kernel refuses is named, and everything else is there. Some kernels take a link that does
-// not exist yet, none takes a name of more than 15 characters.
+// TestEgressRefused: an error names the refused table, and everything else is there. Some kernels accept a link that
+// does not exist yet; all refuse a name of more than 15 characters.
 func TestEgressRefused(t *testing.T) {
 	t.Parallel()
 	m := run(t, enter(t), time.Hour)
@@ -518,8 +519,8 @@ func TestEgressRefused(t *testing.T) {
 	})
 }
 
-// sendsBelow reports whether a UDP packet to dst that is sent on a link by a packet socket, as ovs-vswitchd does,
-// arrives at the other end.
+// sendsBelow reports whether a UDP packet to dst arrives at the other end, if it is sent through a packet socket on a
+// link, as ovs-vswitchd does.
 func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 	t.Helper()
 	socket := func(name string) int {
@@ -540,8 +541,8 @@ func sendsBelow(t *testing.T, from, to string, dst netip.Addr) bool {
 	out, in := socket(from), socket(to)
 	defer unix.Close(out)
 	defer unix.Close(in)
-	// A frame of Ethernet, IPv4 and UDP to port 6081, and one that passes always behind it: when it is there the first
-	// was, or is dropped.
+	// A frame of Ethernet, IPv4 and UDP to port 6081, and behind it one that always passes. When the second arrives,
+	// the first has arrived or was dropped.
 	frame := func(dst netip.Addr) []byte {
 		b := make([]byte, 14+20+8)
 		copy(b, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 172, 18, 0, 4})

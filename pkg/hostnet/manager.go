@@ -205,8 +205,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// keepTables is Run for our nftables tables. It is apart since the nft program, which runs several times for each
-// change, takes seconds where processors are short: a route that moves must not wait for that.
+// keepTables is Run for our nftables tables. It is a loop of its own because the nft program, which runs several times
+// for each change, takes seconds on a busy Node: a change of routes must not wait for that.
 func (m *Manager) keepTables(ctx context.Context) error {
 	if m.opts.Namespace != nil {
 		// The thread ends with the goroutine since it is never unlocked.

@@ -29,14 +29,14 @@ const (
 // packets of a link, also a userspace switch's.
 var families = []knftables.Family{knftables.IPv4Family, knftables.NetDevFamily}
 
-// ruleset reads and writes one of our tables. A rule's text cannot be read back in the form it was written in, so each
-// rule carries a hash of its text as its comment.
+// ruleset reads and writes one of our tables. nft does not return a rule's text in the form in which it was written, so
+// each rule has a hash of its text as its comment.
 type ruleset struct {
 	nft knftables.Interface
 }
 
-// contents are a table as it should be, in values that can be compared with knftables' lists; without chains there
-// should be none.
+// contents are the desired contents of a table, in values that can be compared with knftables' lists. Without chains
+// the table should not exist.
 type contents struct {
 	chains map[string]nftChain
 	sets   map[string]nftSet

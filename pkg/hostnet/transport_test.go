@@ -204,8 +204,8 @@ func TestUplinkMoves(t *testing.T) {
 	ovstest.Eventually(t, "ping after everybody's restart", reach)
 }
 
-// TestTunnelsAskFirst: the switch knows the next hops of its tunnels before it has sent anything
-// there, also after its restart.
+// TestTunnelsAskFirst: the switch has the next hops of its tunnels before it has sent anything there, also after its
+// restart.
 func TestTunnelsAskFirst(t *testing.T) {
 	t.Parallel()
 	router := enter(t)
@@ -255,9 +255,9 @@ func TestTunnelsAskFirst(t *testing.T) {
 	}
 }
 
-// TestGatewayPort restarts ovs-vswitchd, with the gateway port's device still there and without.
-// On the userspace datapath it is a tap of ovs-vswitchd's, on the kernel's a port of the datapath:
-// it has to come back with its MAC, address, MTU and routes.
+// TestGatewayPort restarts ovs-vswitchd, with and without the gateway port's device. On the userspace datapath the
+// device is a tap of ovs-vswitchd's, on the kernel's a port of the datapath. It has to come back with its MAC, address,
+// MTU and routes.
 func TestGatewayPort(t *testing.T) {
 	t.Parallel()
 	ns := enter(t)

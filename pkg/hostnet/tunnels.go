@@ -9,9 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// tunnels has the kernel ask for the MACs of the next hops to the tunnels' ends, unless it is
-// sure of them. A peer without a route, or by another link, is left out: routes come later, or
-// are the operator's to mend.
+// tunnels has the kernel ask for the MACs of the next hops to the tunnels' ends, unless the kernel has confirmed them.
+// It leaves out a peer without a route, or through another link: routes come later, or the operator has to add them.
 func (a *applier) tunnels(everything bool) {
 	before := a.asked
 	a.asked = map[string]int{}
@@ -63,8 +62,8 @@ func (a *applier) tunnelsBy(t Tunnels, before int, everything bool) {
 	}
 }
 
-// nextHop is where a packet for a peer goes on the link; ok is false when it takes another way
-// or none.
+// nextHop returns the next hop of a packet to a peer on the link. ok is false if there is no route, or the route uses
+// another link.
 func (a *applier) nextHop(peer netip.Addr, link int) (hop netip.Addr, ok bool) {
 	routes, err := a.handle.RouteGet(peer.AsSlice())
 	if err != nil || len(routes) != 1 || routes[0].LinkIndex != link || routes[0].Type != unix.RTN_UNICAST {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzFile opens a record of any content. Whatever of it is taken over, no address has two holders, and what is
-// stored after an allocation is what was in memory.
+// FuzzFile opens a record of any content. Whatever is read from it, no address has two holders, and after an allocation
+// the file equals the memory.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"records":[{"containerID":"c1","ifName":"eth0","ips":["10.10.1.2/24"],"owner":"default/web","since":"2026-01-02T03:04:05Z"}],"last":{"10.10.1.0/24":"10.10.1.2"}}`))
 	f.Add([]byte(`{"version":1,"records":[{"containerID":"a","ifName":"eth0","ips":["10.10.1.2/24"]},{"containerID":"b","ifName":"eth0","ips":["10.10.1.2/24"]}]}`))

@@ -1,5 +1,5 @@
-// Package ipam gives out addresses of the Node's ranges and keeps a record of the holders of
-// them that survives a crash at any moment.
+// Package ipam allocates addresses of the Node's ranges and keeps a record of their holders that survives a crash at
+// any moment.
 package ipam
 
 import (
@@ -389,8 +389,8 @@ func (s *Store) Rebuild(attached []Record) error {
 	return errors.Join(errs...)
 }
 
-// Restore records what an attachment holds that was found late, when others may have got addresses.
-// An address that another Key holds by now is an error.
+// Restore records the addresses of an attachment that was found late, when others may have got addresses. If another
+// Key holds an address by now, it returns an error.
 func (s *Store) Restore(r Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// packed is an address as numbers: thousands are sorted each time that one of them changes, and sorting what
-// has pointers costs several times as much.
+// packed is an address as numbers. Thousands are sorted each time that one of them changes, and values with pointers
+// take several times as long to sort.
 type packed struct {
 	high, low uint64
 	port      uint16
@@ -105,8 +105,8 @@ func (c candidates) hinted(port Port, vip netip.Addr, ready func(EndpointFacts) 
 	return nil
 }
 
-// of are the endpoints of one port, of the family of its virtual address, that this Node may send to, with the number
-// of the port.
+// of yields the endpoints of one port, of the family of its virtual address, that this Node may send to, with the
+// number of the port.
 func (c candidates) of(port Port, vip netip.Addr) iter.Seq2[EndpointFacts, uint16] {
 	return func(yield func(EndpointFacts, uint16) bool) {
 		for _, slice := range c.slices {

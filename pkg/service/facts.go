@@ -17,19 +17,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Facts are what the load balancing of a Service depends on, parsed once. They are zero for a
-// Service without an address, headless or ExternalName, and for one that its labels leave to another proxy.
+// Facts are the inputs of a Service's load balancing, parsed once. They are zero for a Service without an address,
+// headless or ExternalName, and for a Service that its labels leave to another proxy.
 type Facts struct {
 	VIPs  []netip.Addr // of both families
 	Ports []Port
 	Local bool // internalTrafficPolicy Local: endpoints of this Node only
-	// Affinity is for how long a client address that opens no connection is remembered with sessionAffinity ClientIP; 0
-	// without.
+	// Affinity is the time for which a client address without new connections is remembered with sessionAffinity
+	// ClientIP; 0 turns it off.
 	Affinity time.Duration
 	// Imported is set if the Service was made of other clusters' exports: its endpoints are on no Node of this one.
 	Imported bool
-	// First are the clusters that requests to an imported Service go to first, in order, and Minimum how many ready
-	// endpoints are enough. Without any requests go to all.
+	// First are the clusters that get the requests to an imported Service first, in order. Minimum is the number of
+	// ready endpoints that are enough. With an empty list requests go to all.
 	First   []string
 	Minimum int
 	// DNS is true of the cluster's DNS.
@@ -53,7 +53,8 @@ type SliceFacts struct {
 	Service   derive.Object
 	Ports     []SlicePort
 	Endpoints []EndpointFacts
-	// Weight is how many endpoints each of them stands for: another cluster's, behind its Service's address. 0 means one.
+	// Weight is the number of endpoints that each address stands for: another cluster's, behind its Service's address.
+	// 0 means one.
 	Weight uint16
 	// Cluster is whose endpoints they are, for an imported Service.
 	Cluster  string
@@ -73,7 +74,7 @@ type EndpointFacts struct {
 	Node     string
 	Ready    bool
 	Draining bool // serving and terminating
-	// Hints say for whom it is, nil where nothing does. Few have them, and there are many endpoints.
+	// Hints name the Nodes and zones that it is for, or nil. Few endpoints have hints, and there are many endpoints.
 	Hints *Hints
 }
 

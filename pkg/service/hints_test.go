@@ -122,7 +122,7 @@ func TestHints(t *testing.T) {
 	}
 }
 
-// TestHintsModel holds the choice against kube-proxy's rule, written down plainly, for random endpoints.
+// TestHintsModel compares the choice with kube-proxy's rule, written down plainly, for random endpoints.
 func TestHintsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(*walkSeed, 1))
 	narrowed := 0
@@ -194,7 +194,7 @@ func model(all []discoveryv1.Endpoint, v View) (out []string) {
 	return out
 }
 
-// TestZoneChanges has a Node's label change: of many Services those alone are evaluated that have hints for zones.
+// TestZoneChanges changes a Node's label: only Services with hints for zones are evaluated.
 func TestZoneChanges(t *testing.T) {
 	e := derive.New()
 	zones, read := zones(e)

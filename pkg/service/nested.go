@@ -24,7 +24,7 @@ const (
 	maxParts   = 32
 )
 
-// fraction is a share of a frontend's connections: count/parts of what an endpoint of weight 1 gets.
+// fraction is a share of a frontend's connections: count/parts of the share of an endpoint with weight 1.
 type fraction struct {
 	addr         netip.AddrPort
 	count, parts uint64
@@ -82,8 +82,8 @@ func (n *nesting) nested(f Frontend) bool {
 	return found
 }
 
-// shares resolves a frontend: each of its direct endpoints that leads anywhere counts by its weight, a
-// nested one is split. total is the sum of all.
+// shares resolves a frontend. Each direct endpoint that leads to a destination counts with its weight; a nested one is
+// split. total is the sum of all.
 func (n *nesting) shares(f Frontend) (out []fraction, total uint64) {
 	n.open[f.address()] = true
 	defer delete(n.open, f.address())
@@ -167,8 +167,8 @@ func (n *nesting) report(f Frontend, reason, format string, args ...any) {
 	}
 }
 
-// weigh turns fractions into the smallest whole weights that keep their proportions, or into
-// the nearest ones where those would be too large. One address named twice gets both shares.
+// weigh turns fractions into the smallest whole weights in the same proportions, or into the nearest weights if those
+// would be too large. An address that occurs twice gets both shares.
 func weigh(fs []fraction) []Endpoint {
 	scale := uint64(1)
 	for _, f := range fs {

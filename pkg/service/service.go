@@ -26,22 +26,22 @@ type Endpoint struct {
 	Weight uint16
 }
 
-// Frontend is one virtual address and port of a Service. No Endpoints means that connections
-// are to be refused or, with Elsewhere, dropped.
+// Frontend is one virtual address and port of a Service. Without Endpoints connections are refused or, with Elsewhere,
+// dropped.
 type Frontend struct {
 	Namespace string
 	Service   string
 	Port      string // the port's name, empty if the only port has no name
 	Protocol  corev1.Protocol
 	VIP       netip.AddrPort
-	// Affinity has the connections of a client address go to one endpoint as long as that is there, until no new one
-	// has come for this long; 0 is without.
+	// Affinity sends the connections of a client address to one endpoint as long as it exists, until no new connection
+	// has come for this time; 0 turns it off.
 	Affinity  time.Duration
 	Endpoints []Endpoint // ordered by address
 	// Elsewhere is set if internalTrafficPolicy Local excludes all existing endpoints on this Node.
 	Elsewhere bool
 
-	all int // how many Endpoints there are for other Nodes too, that hints keep this one from; until nesting is decided
+	all int // the number of Endpoints with those for other Nodes by their hints; until nesting is decided
 }
 
 // String names the frontend for people: default/web:http 10.96.0.10:80/TCP.
@@ -127,8 +127,8 @@ func (a address) Compare(b address) int {
 // String returns "10.96.0.10:80/TCP".
 func (a address) String() string { return fmt.Sprintf("%s/%s", a.addr, a.protocol) }
 
-// block is a part of the address space. Endpoints are many, and virtual addresses lie in few blocks: whether
-// an endpoint is one has to be asked only in these.
+// block is a part of the address space. There are many endpoints, and virtual addresses lie in few blocks: only
+// endpoints in these blocks may be virtual addresses.
 type block struct{ netip.Addr }
 
 // Compare makes a block the key of a table.
@@ -166,8 +166,8 @@ type Tables struct {
 	blocks  *derive.Table[block, bool]            // that have a virtual address
 }
 
-// NewTables adds the tables to an engine. node and sctp are as in View; zone reads that of the Node from a table that
-// was added before.
+// NewTables adds the tables to an engine. node and sctp are as in View; zone reads the Node's zone from an earlier
+// table.
 func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, sctp bool) *Tables {
 	t := &Tables{node: node, zone: zone, sctp: sctp}
 	t.Services = derive.NewSource[derive.Object, Facts](e, "services")

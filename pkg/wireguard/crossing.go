@@ -12,7 +12,7 @@ import (
 	wgdevice "golang.zx2c4.com/wireguard/device"
 )
 
-// crossingTime is how long the device has for one message of a handshake, on a Node that is short of processors.
+// crossingTime limits the device's time for one message of a handshake, on a busy Node.
 const crossingTime = 500 * time.Millisecond
 
 // crossing separates the messages of two handshakes that both ends of a path begin at the same time.

@@ -226,8 +226,8 @@ func (p *pair) Send(packets [][]byte, _ conn.Endpoint) error {
 	return nil
 }
 
-// handshakes is what a device does with the messages of handshakes (WireGuard protocol, section 5.4): it answers an
-// initiation, and forgets its own then; and an answer makes a session if it is to what it has begun.
+// handshakes models a device's reaction to messages of handshakes (WireGuard protocol, section 5.4). It answers an
+// initiation, and then forgets its own. An answer to its own initiation makes a session.
 type handshakes struct {
 	one      chan bool // at a time; of the bubble, which a Mutex is not
 	takes    func() time.Duration

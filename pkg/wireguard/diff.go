@@ -11,9 +11,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// diff is what has to be sent to a device so that it has what is wanted, and what that is in words, without secrets.
-// Peers that stay as they are are not named: they keep their sessions. before is what the last diff returned of
-// endpoints.
+// diff returns the changes that bring a device to the desired state, and the same in words, without secrets. Unchanged
+// peers are not named, so they keep their sessions. before is the last diff's result for endpoints.
 func diff(have wgtypes.Device, want Desired, before map[PublicKey]announced, now time.Time) (wgtypes.Config, []string, map[PublicKey]announced) {
 	var c wgtypes.Config
 	var changes []string
@@ -74,14 +73,14 @@ type announced struct {
 	kept bool
 }
 
-// sessionLost is how long after a handshake its session ends (REJECT_AFTER_TIME of WireGuard).
+// sessionLost is the time from a handshake until its session ends (REJECT_AFTER_TIME of WireGuard).
 const sessionLost = 180 * time.Second
 
-// next decides whether the endpoint that a peer announces is sent to the device. One that the peer has changed since,
-// by sending from elsewhere, stays: the peer may be behind NAT, and what it announces not reach it. After a restart
-// nothing is known of what was sent, so one with a session stays as well. If the peer announces another one than before
-// the restart, this may be its old one: nothing reaches it then until it sends something itself, or the session has
-// ended. So this is decided again in each comparison.
+// next decides whether the announced endpoint of a peer is sent to the device. If the peer has changed the endpoint by
+// sending from another address, that stays: the peer may be behind NAT, and its announced address may not reach it.
+// After a restart the sent endpoints are unknown, so an endpoint with a session stays as well. If the peer now
+// announces another endpoint, the device may have the old one. Then no packet reaches the peer until it sends one
+// itself, or the session has ended. So each comparison decides again.
 func (a announced) next(at netip.AddrPort, have wgtypes.Peer, now time.Time) (send bool, _ announced) {
 	old, age, first := endpointOf(have), now.Sub(have.LastHandshakeTime), !a.at.IsValid()
 	switch {

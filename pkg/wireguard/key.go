@@ -48,7 +48,8 @@ func makeKey(path string, made time.Time) (PrivateKey, error) {
 	return PrivateKey{key}, nil
 }
 
-// keep writes a secret so that a crash leaves all of it, or what was there. made is the file's time, zero for now.
+// keep writes a secret so that after a crash the file has the new or the old secret. made is the file's time, zero for
+// now.
 func keep(path, secret string, made time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -114,7 +115,8 @@ func (k *Keys) Changing() bool { return k.Next != PrivateKey{} }
 // Switched reports whether the next key is the current one already.
 func (k *Keys) Switched() bool { return k.Next == k.Current }
 
-// Begin makes the next key. The time is the caller's: a file gets that of a coarser clock, which may be before.
+// Begin makes the next key. The caller gives the time: a file's own time comes from a coarser clock, which may be
+// earlier.
 func (k *Keys) Begin(now time.Time) (err error) {
 	k.Next, err = makeKey(k.next(), now)
 	return err

@@ -25,19 +25,19 @@ import (
 
 // Options of a Manager.
 type Options struct {
-	// Name is the device's. It is the Manager's: a link of this name that is no WireGuard device is a problem.
+	// Name is the device's name. It belongs to the Manager: a link of this name that is not a WireGuard device is a
+	// problem.
 	Name string
-	// HardwareAddr, where it is set, makes the device one that a userspace switch can send through: a TAP device with
-	// this address, behind which all peers are. It is the address of the switch's own port, which packets from peers go
-	// to.
+	// HardwareAddr makes the device usable for a userspace switch: a TAP device with this address, behind which all
+	// peers are. It is the address of the switch's own port, to which packets from peers go.
 	HardwareAddr net.HardwareAddr
-	// Keep leaves a device that is no longer wanted there, without key and peers: a userspace switch that has it as a
-	// port does not notice that it goes and another one of its name comes.
+	// Keep leaves an undesired device in place, without key and peers. A userspace switch that has it as a port does
+	// not notice when the device goes and another one of its name comes.
 	Keep bool
 	// Logger receives changes; nil for silence.
 	Logger *slog.Logger
-	// Resync is how often the device is compared although no event asks for it, since changes of keys and peers, and
-	// sessions that end, send none; default 10 s.
+	// Resync is the interval of comparisons without an event, since changes of keys and peers, and ends of sessions,
+	// send no events; default 10 s.
 	Resync time.Duration
 	// Namespace is the network namespace of the device; nil for the process's own.
 	Namespace *netns.NsHandle
@@ -46,8 +46,8 @@ type Options struct {
 // retryAfter is how long until something is tried again that failed or is not there.
 const retryAfter = 500 * time.Millisecond
 
-// Manager brings a device to what was Set, and keeps it there. All methods may be called at any time, from any
-// goroutine.
+// Manager brings a device to the state of the last Set, and keeps it there. All methods may be called at any time, from
+// any goroutine.
 type Manager struct {
 	opts Options
 	log  *slog.Logger
@@ -74,7 +74,7 @@ func New(opts Options) *Manager {
 	return m
 }
 
-// Set declares what the device should have, nil that there should be none. It returns at once.
+// Set declares the desired state of the device; nil removes it. It returns at once.
 func (m *Manager) Set(d *Desired) {
 	if m.want.Set(d) {
 		desired.Signal(m.wake)
@@ -97,11 +97,11 @@ func (m *Manager) Problems() []problem.Problem {
 	return slices.Clone(m.problems)
 }
 
-// Changed is signalled when the device has become ready or ceased to be, or its problems are others. It has room for
-// one signal and one listener.
+// Changed is signalled when the device becomes ready or stops being ready, or its problems change. It has room for one
+// signal and one listener.
 func (m *Manager) Changed() <-chan struct{} { return m.changed }
 
-// Run compares and mends until ctx ends; the device stays then. It returns an error if the kernel cannot be asked at
+// Run compares and repairs until ctx ends; the device stays then. It returns an error if it cannot query the kernel at
 // all.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.opts.Namespace != nil {
@@ -299,8 +299,8 @@ func (d *device) empty() ([]string, error) {
 	return []string{"emptied"}, nil
 }
 
-// add makes the device: the kernel's where it has WireGuard. A TUN or TAP device stays when the process ends that
-// serves it.
+// add makes the device: the kernel's if the kernel has WireGuard. A TUN or TAP device stays when the process that
+// serves it ends.
 func (d *device) add() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = d.opts.Name

@@ -14,8 +14,8 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// A userspace switch sends Ethernet frames through devices, and WireGuard carries IP packets: tap is what is between
-// them. All peers are behind one address of the link, which answers for all addresses that are asked for.
+// A userspace switch sends Ethernet frames through devices, and WireGuard carries IP packets: tap converts between
+// them. All peers are behind one address of the link, which answers all ARP requests.
 
 const (
 	ethernet  = 14 // bytes of the header
@@ -113,12 +113,13 @@ func (t *tap) Close() error {
 	return err
 }
 
-// Read returns the next IP packet that the switch sends, and answers who asks for an address.
+// Read returns the next IP packet that the switch sends, and answers ARP requests.
 func (t *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	for {
 		n, err := t.file.Read(t.frame)
 		if err != nil {
-			// The library ends the device for what is not ErrTooManySegments or closed; a link that is down is not gone.
+			// The library closes the device for any error except ErrTooManySegments or closed; a link that is down is
+			// not gone.
 			if errors.Is(err, unix.EBADFD) {
 				return 0, os.ErrClosed
 			}

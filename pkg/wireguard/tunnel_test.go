@@ -28,7 +28,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/logtext"
 )
 
-// serveEnv makes the test's binary the process that serves a device, until its standard input ends.
+// serveEnv makes the test's binary a process that serves a device, until its standard input ends.
 const serveEnv = "TOMBOLO_TEST_SERVE_WIREGUARD"
 
 func TestMain(m *testing.M) {
@@ -209,7 +209,7 @@ func (h *host) echo() {
 // secret is in every datagram.
 const secret = "nobody on the way may read this"
 
-// ask sends a datagram that must not be lost, and waits for its echo, on a machine that may have much else to do.
+// ask sends a datagram that must not be lost, and waits for its echo, also on a busy machine.
 func (h *host) ask(o *host, size int) error { return h.askFor(o, size, ovstest.Timeout()) }
 
 func (h *host) askFor(o *host, size int, wait time.Duration) error {
@@ -238,7 +238,7 @@ func (h *host) asked(o *host) {
 	ovstest.Eventually(h.t, "answers come through the tunnel", func() error { return errors.Join(h.askFor(o, 0, time.Second), h.askFor(o, 1412, time.Second)) })
 }
 
-// capture counts what passes a link: frames, those with the port of WireGuard, and those in which one can read.
+// capture counts frames on a link: all, frames with the port of WireGuard, and readable ones.
 func (h *host) capture(link string) func() (encrypted, clear int) {
 	h.t.Helper()
 	fd := -1
@@ -302,8 +302,8 @@ func moveLink(name string, to netns.NsHandle) error {
 	return netlink.LinkSetNsFd(link, int(to))
 }
 
-// TestTunnel sends packets between two hosts, through what the kernel has of WireGuard, and goes on doing so while
-// managers are replaced.
+// TestTunnel sends packets between two hosts through the available kind of WireGuard, and goes on while managers are
+// replaced.
 func TestTunnel(t *testing.T) {
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
 	connect(a, b)
@@ -498,8 +498,7 @@ func testTunnel(t *testing.T, a, b *host) {
 	})
 }
 
-// TestKeptForSwitch: a device that a switch has as a port stays the same one while it is not wanted, and has no key
-// then.
+// TestKeptForSwitch: a device that is a port of a switch stays the same while it is not desired, and then has no key.
 func TestKeptForSwitch(t *testing.T) {
 	a, b := newHost(t, "a", "192.0.2.1", "10.97.0.0"), newHost(t, "b", "192.0.2.2", "10.98.0.0")
 	connect(a, b)

@@ -21,7 +21,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Overhead is what WireGuard adds to a packet over an IPv4 underlay, in bytes: IPv4, UDP, its header and its tag.
+// Overhead is the number of bytes that WireGuard adds to a packet over an IPv4 underlay: IPv4, UDP, its header and its
+// tag.
 const Overhead = 60
 
 // PublicKey is a peer's identity. The zero value is no key.
@@ -52,10 +53,10 @@ func (k PrivateKey) Derive(purpose string) [sha256.Size]byte {
 // Peer is another end.
 type Peer struct {
 	PublicKey PublicKey
-	// Endpoint is where the peer listens. A peer whose packets come from elsewhere is answered there.
+	// Endpoint is the peer's listening address. If its packets come from another address, answers go there.
 	Endpoint netip.AddrPort
-	// AllowedIPs are the addresses inside that are the peer's: packets to them go to it, and from it none but theirs
-	// are taken.
+	// AllowedIPs are the peer's addresses inside: packets to them go to the peer, and from the peer only packets with
+	// these source addresses are accepted.
 	AllowedIPs []netip.Prefix
 }
 
@@ -64,8 +65,8 @@ type Desired struct {
 	PrivateKey PrivateKey
 	ListenPort int
 	Peers      []Peer
-	// Keepalive is how often each peer is sent something, so that there is a session with it; 0 for when there is
-	// something to send. It is whole seconds.
+	// Keepalive is the interval of packets to each peer, so that a session exists; with 0 packets are sent only when
+	// there is traffic. It is whole seconds.
 	Keepalive time.Duration
 }
 

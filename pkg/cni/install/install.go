@@ -28,8 +28,7 @@ const (
 	confName   = "10-tombolo.conflist"
 )
 
-// capable are the plugins that may follow in the chain, with the capability that has the runtime pass them what a
-// Pod asks for.
+// capable are the plugins that may follow in the chain. With the capability the runtime passes them the Pod's requests.
 var capable = []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}}
 
 // Chainable returns all plugins that may follow tombolo in the chain.

@@ -30,10 +30,9 @@ const Socket = "cni.sock"
 // DefaultSocket is its path. The key "socket" of the network configuration names another one.
 const DefaultSocket = DefaultRunDir + "/" + Socket
 
-// InstalledVersion is the version that the installed network configuration asks for. It is not
-// 1.1.0, which the plugin knows too: with STATUS, which 1.1.0 brought, a runtime calls the
-// Node's network down while the agent restarts, the Node becomes NotReady, and its Pods drop out
-// of their Services. The switch goes on forwarding.
+// InstalledVersion is the version in the installed network configuration. It is not 1.1.0, which the plugin supports
+// too, because of STATUS: with it a runtime reports the Node's network as down while the agent restarts. The Node
+// becomes NotReady, and its Pods drop out of their Services, although the switch goes on forwarding.
 const InstalledVersion = "1.0.0"
 
 // InstalledNetwork is the name of the network in the installed configuration.
@@ -121,7 +120,7 @@ func Call(ctx context.Context, socket, path string, q Request) ([]byte, error) {
 	return nil, e
 }
 
-// exchange sends a request by HTTP/1.0, whose answer ends with the connection, and returns the answer.
+// exchange sends a request over HTTP/1.0, whose answer ends with the connection, and returns the answer.
 func exchange(ctx context.Context, socket, path string, body []byte) ([]byte, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -140,8 +139,7 @@ func exchange(ctx context.Context, socket, path string, body []byte) ([]byte, er
 	return io.ReadAll(io.LimitReader(conn, limit))
 }
 
-// parseResponse takes an HTTP response apart: "200 OK" and the body. An answer that ends early is
-// io.ErrUnexpectedEOF.
+// parseResponse splits an HTTP response into "200 OK" and the body. An answer that ends early is io.ErrUnexpectedEOF.
 func parseResponse(raw []byte) (status string, body []byte, err error) {
 	head, body, whole := bytes.Cut(raw, []byte("\r\n\r\n"))
 	lines := strings.Split(string(head), "\r\n")
@@ -165,8 +163,8 @@ func parseResponse(raw []byte) (status string, body []byte, err error) {
 	return status, body, nil
 }
 
-// unanswered turns a failed call into an error that distinguishes an agent that is away from one
-// that went away in the middle. Runtimes try again after either.
+// unanswered turns a failed call into an error. It distinguishes an agent that does not run from one that ended during
+// the call. Runtimes try again after either.
 func unanswered(socket string, after time.Duration, err error) error {
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 		return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent does not answer at %s", socket),

@@ -67,8 +67,7 @@ func TestCall(t *testing.T) {
 	})
 }
 
-// TestCallServer asks a server of the standard library, as the agent has, with a result that it would send
-// in chunks.
+// TestCallServer calls a server of the standard library, as the agent has, with a result that it would send in chunks.
 func TestCallServer(t *testing.T) {
 	l, socket := listen(t)
 	long := strings.Repeat("x", 100_000)

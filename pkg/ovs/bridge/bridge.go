@@ -23,7 +23,7 @@ const maxRequestedOFPort = 65279
 // Bridge is a bridge that should exist, or should not.
 type Bridge struct {
 	Name string
-	// Absent has the bridge removed with all its ports, as soon as ports of ours may be. The other fields do not count
+	// Absent removes the bridge with all its ports, as soon as removals are allowed. The other fields do not count
 	// then.
 	Absent       bool
 	DatapathType string   // "system" or "netdev"; "" is the switch's default, system

@@ -301,8 +301,7 @@ func snapshot(m *Manager) map[string]string {
 	return result
 }
 
-// TestZoneTimeouts: zones that are named get their timeouts, also when others made the rows, and
-// others keep theirs.
+// TestZoneTimeouts: named zones get their timeouts, also if other programs made the rows. Other zones keep theirs.
 func TestZoneTimeouts(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)
@@ -432,8 +431,8 @@ func refused(t *testing.T, m *Manager, want string) {
 	})
 }
 
-// TestNumbers adds ports that ask for no number: each comes with one in its one transaction, and the
-// number of a port that went is not used again at once.
+// TestNumbers adds ports that ask for no number: each gets a number in its one transaction, and the number of a removed
+// port is not used again at once.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	_, m := start(t)
@@ -456,8 +455,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestAnswerLost loses what ovs-vswitchd writes when it has carried out a configuration, as a full
-// disk does. The columns are its own, so that it takes no notice of the change.
+// TestAnswerLost loses ovs-vswitchd's report that it has carried out a configuration, as a full disk does. The columns
+// are its own, so that it takes no notice of the change.
 func TestAnswerLost(t *testing.T) {
 	t.Parallel()
 	s, m := start(t)

@@ -193,7 +193,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// change changes what is wanted and starts a comparison. It returns the round of the change.
+// change changes the desired state and starts a comparison. It returns the round of the change.
 func (m *Manager) change(f func()) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

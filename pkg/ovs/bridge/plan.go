@@ -39,11 +39,11 @@ type desired struct {
 	clearsFlowRestoreWait bool
 }
 
-// plan returns the edits that turn have into want, in a fixed order, and, by port name, why
-// a port cannot be had as declared. Ports with a problem are left as they are.
+// plan returns the edits that turn have into want, in a fixed order. problems has, by port name, the reason why a port
+// cannot be had as declared. Ports with a problem are left as they are.
 //
-// New ports that ask for no number get the one after last, which is returned for the next plan: what
-// the switch chose would have to be written down in another transaction, and carried out again.
+// New ports that ask for no number get the number after last, which is returned for the next plan. A number from the
+// switch would need another transaction, which ovs-vswitchd would carry out again.
 func plan(have rows, want desired, last int) (edits []edit, problems map[string]error, given int) {
 	p := planner{have: have, problems: map[string]error{}, claimed: map[string]string{}, last: last}
 	p.index()
@@ -59,8 +59,7 @@ func plan(have rows, want desired, last int) (edits []edit, problems map[string]
 	return p.edits, p.problems, p.last
 }
 
-// mostNumber is the largest number that is given to a port which asks for none. Those above are
-// asked for by number.
+// mostNumber is the largest number for a port that asks for no number. Higher numbers are for ports that ask for one.
 const mostNumber = 32767
 
 // NextNumber returns the OpenFlow port number for a new port: the first after last that is not taken, so that a number

@@ -136,9 +136,9 @@ func refusalPause(n int) time.Duration {
 	return min(time.Second<<min(n-2, 5), 30*time.Second)
 }
 
-// askPause is how long to wait for ovs-vswitchd before it is asked again, the nth time. It writes
-// what it has done, with the numbers of ports, in a transaction that it does not repeat: where
-// that was refused, for a full disk say, nothing reports it until the database changes again.
+// askPause returns the pause before ovs-vswitchd is asked again, the nth time. ovs-vswitchd reports its work, with the
+// numbers of ports, in a transaction that it does not repeat. If that was refused, for example because of a full disk,
+// it reports nothing until the database changes again.
 func askPause(n int) time.Duration { return min(time.Second<<min(n-1, 5), 30*time.Second) }
 
 // carriedOut reports whether ovs-vswitchd had carried out all of the last configuration.
@@ -286,8 +286,7 @@ func describe(edits []edit) []string {
 	return texts
 }
 
-// load lists the rows of the client's cache. They are not to be changed: the cache replaces a row
-// that changes.
+// load lists the rows of the client's cache. The caller must not change them: the cache replaces a row that changes.
 func load(c client.Client) (rows, error) {
 	have := rows{
 		bridges: map[string]*schema.Bridge{}, ports: map[string]*schema.Port{}, interfaces: map[string]*schema.Interface{},

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// newNamespace makes a network namespace that lives as long as a process of the test's does,
-// and returns its path.
+// newNamespace makes a network namespace that lives as long as a process of the test, and returns its path.
 func newNamespace(t testing.TB) string {
 	t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "infinity")

@@ -27,9 +27,8 @@ type Switch struct {
 	daemon   *exec.Cmd
 }
 
-// EnvDatapath is the environment variable that chooses the datapath_type which tests that carry
-// packets use: netdev, which runs everywhere, or system, which needs the kernel's openvswitch
-// module. test/kernel sets it in its guest.
+// EnvDatapath is the environment variable with the datapath_type of tests that carry packets: netdev, which runs
+// everywhere, or system, which needs the kernel's openvswitch module. test/kernel sets it in its guest.
 const EnvDatapath = "TOMBOLO_TEST_DATAPATH"
 
 // Datapath is the datapath_type of bridges that carry a test's packets.

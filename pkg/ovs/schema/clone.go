@@ -7,8 +7,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// libovsdb copies rows whenever they change or are looked at, by way of JSON unless they do it
-// themselves.
+// libovsdb copies rows whenever they change or are read. It copies through JSON unless the rows implement the copy.
 
 // CloneModel returns a copy that shares nothing with the row.
 func (r *OpenVSwitch) CloneModel() model.Model {

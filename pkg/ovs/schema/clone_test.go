@@ -8,8 +8,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// TestClone holds the copies against the rows with every column filled: a column that is added and
-// not copied shows.
+// TestClone compares the copies with the rows with every column filled. So it finds a new column that is not copied.
 func TestClone(t *testing.T) {
 	for _, row := range []model.Model{&OpenVSwitch{}, &Datapath{}, &CTZone{}, &CTTimeoutPolicy{}, &Bridge{}, &Port{}, &Interface{}} {
 		t.Run(fmt.Sprintf("%T", row), func(t *testing.T) {
