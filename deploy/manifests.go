@@ -30,8 +30,8 @@ func Member(namespace string) string { return strings.ReplaceAll(member, MemberN
 // image matches an image in the manifests; the charts' values.yaml has its form.
 var image = regexp.MustCompile(`(?m)^(\s*image: )tombolo/([a-z-]+):dev$`)
 
-// WithImages is a manifest with its images from another registry and path, from which they are pulled, or with another
-// tag.
+// WithImages returns a manifest with its images from another registry and path, from which they are pulled, or with
+// another tag.
 func WithImages(manifest, registry, tag string) string {
 	if registry != "" {
 		manifest = strings.ReplaceAll(manifest, "imagePullPolicy: Never\n", "imagePullPolicy: IfNotPresent\n")

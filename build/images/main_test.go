@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// TestTag makes the images of another version from other programs: the named ones alone, under their tag, with one
-// layer that differs.
+// TestTag makes the images of another version from other programs: only the named ones, under their tag, with one layer
+// that differs.
 func TestTag(t *testing.T) {
 	out := t.TempDir()
 	for _, version := range []string{"dev", "next"} {

@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestDatabaseHangs stops ovsdb-server while a restarted ovs-vswitchd waits for its flows, for longer than
-// the script asks once: the wait ends when the server goes on.
+// TestDatabaseHangs stops ovsdb-server while a restarted ovs-vswitchd waits for its flows, for longer than one request
+// of the script. The wait ends when the server goes on.
 func TestDatabaseHangs(t *testing.T) {
 	s := ovstest.Start(t, ovstest.Dummy)
 	s.Vsctl("add-br", "br0")

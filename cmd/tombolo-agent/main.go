@@ -97,8 +97,8 @@ func installCNI() *cobra.Command {
 	return cmd
 }
 
-// serveWireGuard is WireGuard where the kernel or the switch cannot use the kernel's. It is a process of its own so
-// that tunnels outlive the agent.
+// serveWireGuard serves WireGuard in userspace, if the kernel lacks it or the switch cannot use the kernel's. It is a
+// process of its own so that tunnels outlive the agent.
 func serveWireGuard() *cobra.Command {
 	var devices []string
 	var check bool

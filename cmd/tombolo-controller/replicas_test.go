@@ -236,7 +236,7 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Antrea's files have leaderElect: false, and our manifests two replicas: one of them writes all the same.
+	// Antrea's files have leaderElect: false, and our manifests two replicas: still only one of them writes.
 	config := fmt.Sprintf("health: {healthProbeBindAddress: %q}\nwebhook: {host: %q, port: %s}\nleaderElection: {leaderElect: false, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n", r.health, host, port)
 	access := clientcmdapi.NewConfig()
 	access.Clusters["c"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: server.CAData}
@@ -254,8 +254,8 @@ func startReplica(t *testing.T, server *rest.Config, proxy *balancer) *replica {
 	r.process = exec.Command("/proc/self/exe", "leader", "--config="+filepath.Join(dir, "config"))
 	r.process.Env = append(os.Environ(), asController+"=1", "POD_NAMESPACE=area", "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
 	r.process.Stdout, r.process.Stderr = log, log
-	// In a process group of its own: the kernel has the stopped processes of a group go on when the shell that began it
-	// ends.
+	// It has a process group of its own: when the shell that began a group ends, the kernel continues the group's
+	// stopped processes.
 	r.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := r.process.Start(); err != nil {
 		t.Fatal(err)
@@ -293,8 +293,8 @@ func ready(ctx context.Context, r *replica) error {
 	return nil
 }
 
-// ask has the API server ask the webhook until the function that is returned is called, which
-// returns how often, and what else than a refusal came.
+// ask has the API server call the webhook until the returned function is called. That returns the number of calls, and
+// all results other than a refusal.
 func ask(t *testing.T, admin client.Client) func() (asked int, failed []string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -417,7 +417,8 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// stopped reports whether all threads of a process are stopped, as SIGSTOP has them when they next leave the kernel.
+// stopped returns an error unless all threads of a process are stopped. SIGSTOP stops a thread when it next leaves the
+// kernel.
 func stopped(pid int) error {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {

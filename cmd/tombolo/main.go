@@ -1,6 +1,6 @@
-// Command tombolo shows what Tombolo does: on a Node, from the agent's debug API; for a
-// cluster, from its API server. Called as kubectl-tombolo it is a kubectl plugin, and called
-// as antctl it answers the documented `antctl mc` commands and `antctl get networkpolicy`.
+// Command tombolo shows the state of Tombolo: on a Node from the agent's debug API, for a cluster from its API server.
+// Called as kubectl-tombolo it is a kubectl plugin. Called as antctl it answers the documented `antctl mc` commands and
+// `antctl get networkpolicy`.
 package main
 
 import (

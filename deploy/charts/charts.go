@@ -52,7 +52,8 @@ func Render(directory, name, namespace string, values map[string]any) ([]File, e
 	return files, nil
 }
 
-// All is what `helm install` creates of a chart: first the definitions of its crds, then its manifest.
+// All returns the objects that `helm install` creates from a chart: first the definitions of its crds, then its
+// manifest.
 func All(directory, name, namespace string, values map[string]any) (definitions, manifest string, _ error) {
 	c, err := loader.Load(filepath.Join(directory, name))
 	if err != nil {
@@ -65,7 +66,7 @@ func All(directory, name, namespace string, values map[string]any) (definitions,
 	return definitions, Manifest(files, func(string) bool { return true }), err
 }
 
-// Notes is the name of the file with what Helm says after an installation; it is no manifest.
+// Notes is the name of the file that Helm prints after an installation; it is not a manifest.
 const Notes = "NOTES.txt"
 
 // Manifest joins files to one manifest.

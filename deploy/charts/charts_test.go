@@ -35,7 +35,7 @@ import (
 
 func all(string) bool { return true }
 
-// TestLint is `helm lint` with the values that install something else: nothing worse than a missing icon.
+// TestLint runs `helm lint` with values that install other objects: it may find nothing worse than a missing icon.
 func TestLint(t *testing.T) {
 	for _, row := range []struct{ name, chart, namespace, values string }{
 		{"agent", Agent, "kube-system", ""},
@@ -225,7 +225,7 @@ func TestDocumentedValues(t *testing.T) {
 	t.Error("there are no notes")
 }
 
-// workloads are the DaemonSets and Deployments of a manifest, with the arguments of their containers.
+// workloads returns the DaemonSets and Deployments of a manifest, with the arguments of their containers.
 func workloads(t *testing.T, manifest string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -386,7 +386,7 @@ func TestControllerValues(t *testing.T) {
 	}
 }
 
-// TestApply has an API server take what Helm would install: agent, leader and member in one cluster.
+// TestApply applies the objects that Helm would install to an API server: agent, leader and member in one cluster.
 func TestApply(t *testing.T) {
 	restConfig := apiserver.Start(t)
 	c, err := client.New(restConfig, client.Options{Scheme: setup.Scheme()})

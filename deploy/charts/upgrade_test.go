@@ -49,7 +49,7 @@ func runs(t *testing.T, config *rest.Config) func(input string, args ...string) 
 	}
 }
 
-// TestUpgradeCommands runs the commands of docs/install.md that a real API server can refuse, or understand otherwise.
+// TestUpgradeCommands runs the commands of docs/install.md that a real API server can refuse, or interpret differently.
 func TestUpgradeCommands(t *testing.T) {
 	config := apiserver.Start(t)
 	run := runs(t, config)
@@ -87,7 +87,7 @@ func TestUpgradeCommands(t *testing.T) {
 }
 
 // TestUninstallCommands runs the commands of docs/install.md that remove one role of a cluster that is leader and
-// member, and then the agents: what the other role needs stays.
+// member, and then the agents. All objects of the other role stay.
 func TestUninstallCommands(t *testing.T) {
 	config := apiserver.Start(t)
 	run := runs(t, config)

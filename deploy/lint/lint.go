@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// grants are the capabilities that a container may add, by its name; no other container may add any.
+// grants are the capabilities that a container may add, by its name. Other containers may add no capability.
 var grants = map[string][]corev1.Capability{
 	"ovs-vswitchd":  {"NET_ADMIN", "NET_RAW", "NET_BROADCAST", "IPC_LOCK"},
 	"tombolo-agent": {"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE"},

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// TestDefinitions holds the manifests to the sequences in which the guides apply them: after each
-// there are the definitions that the controllers in the cluster need.
+// TestDefinitions applies the manifests in the sequences of the guides. After each sequence all definitions exist that
+// the controllers in the cluster need.
 func TestDefinitions(t *testing.T) {
 	t.Chdir("../..")
 	for _, sequence := range []struct {
@@ -94,7 +94,7 @@ func TestReadyz(t *testing.T) {
 	}
 }
 
-// TestSideEffects lets the API server ask every webhook in a dry run too: none writes anything.
+// TestSideEffects lets the API server call every webhook in a dry run too: webhooks write nothing.
 func TestSideEffects(t *testing.T) {
 	t.Chdir("../..")
 	for _, p := range []part{leader, leaderOf15, member} {
@@ -109,8 +109,8 @@ func TestSideEffects(t *testing.T) {
 	}
 }
 
-// TestEarlierReplicas lets a member's replica of an earlier version, which writes by update, go on with the role of
-// this one: an upgrade replaces the role before the replicas.
+// TestEarlierReplicas runs a member's replica of an earlier version, which writes with update, under the role of this
+// version: an upgrade replaces the role before the replicas.
 func TestEarlierReplicas(t *testing.T) {
 	t.Chdir("../..")
 	text, err := renderer{}.text(member)

@@ -1,4 +1,5 @@
-// Package cli is what the commands of the program tombolo share: how they run, refuse words and print answers.
+// Package cli has the common parts of the commands of the program tombolo: running them, refusing words and printing
+// answers.
 package cli
 
 import (

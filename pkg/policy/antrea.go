@@ -46,8 +46,8 @@ func antreaFacts(k Key, spec *crdv1beta1.PolicySpec, keep bool) Facts {
 	return p.done(f)
 }
 
-// TierName is the name of a Tier as policies may write it: nothing is application, and the default ones may begin
-// with capitals, as they once did.
+// TierName returns the name of a Tier as policies may write it: an empty text is application, and default Tiers may
+// begin with capitals, as in old documents.
 func TierName(text string) string {
 	switch text {
 	case "Emergency", "SecurityOps", "NetworkOps", "Platform", "Application", "Baseline":
@@ -140,7 +140,8 @@ func (p *antreaParser) appliedTo(field string, list []crdv1beta1.AppliedTo) []Se
 	return sorted(out, Selector.Compare)
 }
 
-// pods is a selector of Pods and Namespaces: alone of Pods it means the policy's own Namespace, if it has one.
+// pods parses a selector of Pods and Namespaces. A selector with only Pods means the policy's own Namespace, if it has
+// one.
 func (p *antreaParser) pods(field string, pods, namespaces *metav1.LabelSelector) (s Selector, ok bool) {
 	if namespaces == nil {
 		s.Namespace = p.key.Namespace
@@ -550,7 +551,7 @@ func NodeFactsOf(n *corev1.Node) NodeFacts {
 	return f
 }
 
-// service is the Service that toServices means: one of the ClusterSet is known here by its derived name.
+// service returns the Service of toServices. A Service of the ClusterSet is known here by its derived name.
 func (s ServicePeer) service() derive.Object {
 	if s.ClusterSet {
 		return derive.Object{Namespace: s.Namespace, Name: multicluster.ImportedPrefix + s.Name}

@@ -42,8 +42,8 @@ func (c closed) asks(d Direction) (Verdict, string) {
 	return c.Decide(c.pod, d, in), strings.Join(problems, "\n")
 }
 
-// TestNotUnderstood has each part of a rule that is not understood, or not served, said in words: a rule that denies
-// denies whatever that could have meant, and one that allows does nothing, so what comes behind it decides.
+// TestNotUnderstood checks the message for each part of a rule with a fault, or that is not served. A rule that denies
+// denies whatever the part could have meant. A rule that allows has no effect, so the next rule decides.
 func TestNotUnderstood(t *testing.T) {
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}
 	none := []crdv1beta1.Peer{{IPBlock: &crdv1beta1.IPBlock{CIDR: "192.0.2.1/32"}}} // does not match
@@ -122,8 +122,8 @@ func TestGroupCycle(t *testing.T) {
 	}
 }
 
-// TestLaterVersion is a ClusterNetworkPolicy of a version that knows more: as the specification says, Accept then
-// does nothing, Deny and Pass deny everything.
+// TestLaterVersion has a ClusterNetworkPolicy of a version with more features: as the specification requires, Accept
+// then has no effect, and Deny and Pass deny everything.
 func TestLaterVersion(t *testing.T) {
 	for action, want := range map[npv1alpha2.ClusterNetworkPolicyRuleAction]Action{"Accept": Allow, "Deny": Drop, "Pass": Drop} {
 		for name, rule := range map[string]npv1alpha2.ClusterNetworkPolicyIngressRule{
@@ -142,8 +142,8 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// TestForeignAccount has a NetworkPolicy be applied to a ServiceAccount of another Namespace, which API servers refuse:
-// it is applied to nothing there, and to its own Namespace's Pods as it says.
+// TestForeignAccount applies a NetworkPolicy to a ServiceAccount of another Namespace, which API servers refuse. It
+// applies to no Pod there, and to its own Namespace's Pods as written.
 func TestForeignAccount(t *testing.T) {
 	for namespace, want := range map[string]Action{"elsewhere": Allow, "x": Drop} {
 		c := newClosed()

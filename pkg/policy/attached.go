@@ -86,7 +86,7 @@ func (t *Tables) attached(port derive.Name, r *derive.Reader) (Attached, []probl
 	return out, nil
 }
 
-// isAbout reports whether what the API server has of the Pod of an attachment's name is about the attachment.
+// isAbout reports whether the API server's Pod of an attachment's name is the attachment's Pod.
 func (t *Tables) isAbout(r *derive.Reader, f PodFacts, a Attachment) bool {
 	switch {
 	case f.Node != t.node:

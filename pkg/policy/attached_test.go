@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// attachedNode are the tables of node-1 (10.10.1.0/24) in a cluster with node-2 (10.10.2.0/24), whose Namespace x is
-// known.
+// attachedNode returns the tables of node-1 (10.10.1.0/24) in a cluster with node-2 (10.10.2.0/24), whose Namespace x
+// is known.
 func attachedNode() (*derive.Engine, *Tables, *derive.Source[derive.Name, Attachment]) {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")

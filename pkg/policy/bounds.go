@@ -26,11 +26,11 @@ import (
 type Bounds struct {
 	// Policy is the cost of one policy that has a Namespace, Wide that of one without.
 	Policy, Wide int
-	// Namespace is the cost of the policies of one Namespace that apply to Pods of a Node, and Rules how many rules they
-	// have in one direction.
+	// Namespace is the cost of the policies of one Namespace that apply to Pods of a Node. Rules is the number of their
+	// rules in one direction.
 	Namespace, Rules int
 	// Members are the label sets that peers of rules of one Namespace are compared with on a Node, and the Pods with
-	// ports of the names that they ask for.
+	// ports of the names in these rules.
 	Members int
 	// Clause is how many rules share a flow.
 	Clause int
@@ -43,9 +43,9 @@ var DefaultBounds = Bounds{Policy: 8192, Wide: 65536, Namespace: 16384, Rules: 1
 const (
 	// tooCostly is more than any bound.
 	tooCostly = math.MaxInt32
-	// foldedFrom is how many rules a direction of a NetworkPolicy has before equal ones become one.
+	// foldedFrom is the number of rules in a direction of a NetworkPolicy from which equal ones become one.
 	foldedFrom = 64
-	// maxPodLabels and maxPodPorts are how many labels, and names of ports, a Pod has: it is found by each of them.
+	// maxPodLabels and maxPodPorts are the most labels, and names of ports, of a Pod: indexes find it by each of them.
 	maxPodLabels, maxPodPorts = 256, 256
 	// tooManyLabels are the labels of a Pod that has more. No label has this text.
 	tooManyLabels = "\x00"
@@ -56,7 +56,7 @@ const (
 // ReasonTooLarge is the reason of an object of which a part is beyond a bound.
 const ReasonTooLarge = "TooLarge"
 
-// Bounded has tables keep to other bounds than DefaultBounds, and returns them. It is called before the first pass.
+// Bounded sets other bounds than DefaultBounds, and returns the tables. Call it before the first pass.
 func (t *Tables) Bounded(b Bounds) *Tables {
 	t.bounds = b
 	return t
@@ -87,7 +87,7 @@ func boundedLabels(set map[string]string) string {
 	return normalForm(set)
 }
 
-// manyLabels is the Problem of a Pod with more labels than count: whom policies select is not known of it then.
+// manyLabels returns the Problem of a Pod with too many labels. The policies that select it are then not known.
 func manyLabels(k derive.Object) []problem.Problem {
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Pod", Namespace: k.Namespace, Name: k.Name}, Field: "metadata.labels", Reason: ReasonTooLarge,
@@ -222,7 +222,8 @@ func (r Range) compare(o Range) int {
 	return cmp.Or(r.CIDR.Compare(o.CIDR), slices.CompareFunc(r.Except, o.Except, netip.Prefix.Compare))
 }
 
-// counts reports whether a rule counts against the bounds: not if it was folded into another or left out before.
+// counts reports whether a rule counts against the bounds. A rule that was folded into another or left out earlier does
+// not count.
 func (r RuleFacts) counts() bool { return !r.Folded && (!r.Over || !r.Void) }
 
 // beyond is what becomes of a rule beyond a bound.
@@ -240,7 +241,7 @@ func (r RuleFacts) beyond() RuleFacts {
 	return out
 }
 
-// bounded are the facts of a policy that keeps to a bound of its cost, with a Problem where it did not.
+// bounded returns the facts of a policy within a bound of its cost. A policy beyond the bound gets a Problem.
 func (f Facts) bounded(o problem.Object, bound int) Facts {
 	sum, over, first := 0, 0, ""
 	for d, facts := range [...]**DirectionFacts{&f.Ingress, &f.Egress} {
@@ -276,7 +277,7 @@ func tooLarge(o problem.Object, field string, rules int, bound string) problem.P
 			"write fewer rules, selectors and exceptions, or larger ranges", rules, bound)}
 }
 
-// budget finds the rules of a Namespace that are beyond its bounds: rules count in their order of decision.
+// budget finds the rules of a Namespace that are beyond its bounds. Rules count in their order of decision.
 func (t *Tables) budget(namespace derive.Name, r *derive.Reader) (over []RuleKey, problems []problem.Problem) {
 	rows := derive.List(r, t.activeIn, namespace)
 	slices.SortStableFunc(rows, func(a, b derive.Row[Key, Facts]) int {
@@ -327,7 +328,8 @@ type size struct {
 	widened   bool
 }
 
-// sizeOf counts what a rule has to look at, without looking at it: a rule beyond the bound must cost nothing.
+// sizeOf counts the members that a rule would be compared with, without comparing: a rule beyond the bound must cost
+// nothing.
 func (t *Tables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
 	f, _ := derive.Get(r, t.resolved, k)
 	out := size{known: true, rank: f.Rank, direction: k.Direction, widened: f.Over}
@@ -349,7 +351,7 @@ func (t *Tables) sizeOf(k RuleKey, r *derive.Reader) (size, []problem.Problem) {
 	return out, nil
 }
 
-// candidates are how many label sets a Selector is compared with: of Pods of this cluster, and of others.
+// candidates are the numbers of label sets that a Selector is compared with: of Pods of this cluster, and of others.
 type candidates struct{ own, remote int }
 
 // manyNamespaces is from how many Namespaces on the candidates of all are counted together.
@@ -377,7 +379,7 @@ func (t *Tables) candidatesOf(s Selector, r *derive.Reader) (out candidates, _ [
 	return out, nil
 }
 
-// stands is a rule without what is beyond the bound of members: it denies everything, if anything, and only from those
+// stands returns a rule within the bound of members. Beyond the bound it denies everything, but only from the
 // identities that the cut names.
 func (t *Tables) stands(k RuleKey, r *derive.Reader) (ruleFacts, []problem.Problem) {
 	f, ok := derive.Get(r, t.resolved, k)
@@ -421,8 +423,8 @@ type cut struct {
 	applied []uint32
 }
 
-// cutter makes cuts. Where a rule denies everything of an identity, nothing reaches later ones of the same stage, which
-// are left out. So however many rules are widened, not more are left than there are identities.
+// cutter makes cuts. If a rule denies everything of an identity, no packet reaches later rules of the same stage, so
+// they are left out. However many rules are widened, at most one for each identity is left.
 type cutter struct {
 	closed map[closing]bool
 	cuts   []cut
@@ -498,8 +500,8 @@ func (t *Tables) share(namespace derive.Name, r *derive.Reader) ([]cut, []proble
 	return c.done(fmt.Sprintf("rules of the Namespace may look at %d label sets and Pods together on one Node", t.bounds.Members))
 }
 
-// crowding finds the rules that share a flow with too many others. Namespaces that have most of them give way: each has
-// at least its equal share.
+// crowding finds the rules that share a flow with too many others. It takes them from the Namespaces that have most of
+// them: each Namespace keeps at least its equal share.
 func (t *Tables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem) {
 	rows := derive.List(r, t.crowds, at)
 	rows = slices.DeleteFunc(rows, func(row derive.Row[RuleKey, size]) bool { return row.Value.widened })
@@ -548,7 +550,7 @@ func (t *Tables) crowding(at crowd, r *derive.Reader) ([]cut, []problem.Problem)
 	return c.done(fmt.Sprintf("%d rules may share a flow of a Node, each Namespace with an equal share of them", t.bounds.Clause))
 }
 
-// fairShare is the highest number to which each of some can be limited so that all together are within a bound.
+// fairShare returns the highest limit for each number, so that the limited numbers together are within a bound.
 func fairShare(of []int, bound int) int {
 	slices.Sort(of)
 	for i, n := range of {
@@ -577,7 +579,7 @@ const (
 	partAnything
 )
 
-// parts has each called with all parts of a rule, which the flows of pkg/datapath are made for.
+// parts calls each with all parts of a rule, from which pkg/datapath makes flows.
 func (r Rule) parts(each func(part)) {
 	v4 := func(a []byte) uint32 { return uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3]) }
 	for _, n := range r.Applied {
@@ -657,7 +659,8 @@ func (t *Tables) rule(k RuleKey, r *derive.Reader) (Rule, []problem.Problem) {
 	return rule, nil
 }
 
-// cut is a rule that denies everything of some of the identities that it is applied to, no row without any.
+// cut returns a rule that denies everything of some of the identities that it is applied to. Without such identities
+// there is no row.
 func (r Rule) cut(applied []uint32) Rule {
 	applied = slices.DeleteFunc(slices.Clone(applied), func(n uint32) bool { return !slices.Contains(r.Applied, n) })
 	if len(applied) == 0 {

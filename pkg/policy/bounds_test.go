@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// bounded are tables with Pods "a" and "b" of this Node in each of some Namespaces, 10.10.N.1 and 10.10.N.2.
+// bounded returns tables with Pods "a" and "b" of this Node in each of some Namespaces, 10.10.N.1 and 10.10.N.2.
 func bounded(b Bounds, namespaces ...string) (*Tables, *derive.Engine) {
 	e := derive.New()
 	attachments := derive.NewSource[derive.Name, Attachment](e, "attachments")

@@ -10,9 +10,9 @@ import (
 	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// ClusterFactsOf parses a ClusterNetworkPolicy of policy.networking.k8s.io. A peer or protocol of which nothing is
-// known comes from a later version: as the specification says, a rule that accepts then does nothing, and one that
-// denies or passes denies everything.
+// ClusterFactsOf parses a ClusterNetworkPolicy of policy.networking.k8s.io. An unknown peer or protocol comes from a
+// later version. As the specification requires, a rule that accepts then has no effect, and a rule that denies or
+// passes denies everything.
 func ClusterFactsOf(n *npv1alpha2.ClusterNetworkPolicy) Facts {
 	p := &clusterParser{parser{object: Key{ClusterNetworkPolicy, "", n.Name}.problem()}}
 	f := Facts{TierPriority: tierAdmin, Priority: float64(n.Spec.Priority), Keep: Keeps(n)}

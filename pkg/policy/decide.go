@@ -18,7 +18,7 @@ type Connection struct {
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
 	Service derive.Object
-	// Asked is the address that it was made to, where that is a Service's; else it is not valid.
+	// Asked is the Service's address to which the connection was made. It is not valid for other connections.
 	Asked netip.Addr
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32

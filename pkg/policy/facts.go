@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// PodFacts are what policies depend on of a Pod. They are zero for a Pod without a network of its own, and for one
-// that has ended, whose addresses may be another's by now.
+// PodFacts are the parts of a Pod that policies depend on. They are zero for a Pod without a network of its own, and
+// for a Pod that has ended, whose addresses may be another's by now.
 type PodFacts struct {
 	Labels  string // in normal form
 	Account string // its ServiceAccount
@@ -81,8 +81,8 @@ func PodFactsOf(p *corev1.Pod) PodFacts {
 	return f
 }
 
-// uidOf returns the UID that the kubelet gives the runtime. The API server's object of a static Pod is a mirror with a
-// UID of its own, and has the Pod's in an annotation.
+// uidOf returns the UID that the kubelet gives the runtime. For a static Pod the API server's object is a mirror with a
+// UID of its own, and has the Pod's UID in an annotation.
 func uidOf(p *corev1.Pod) types.UID {
 	if uid := p.Annotations[corev1.MirrorPodAnnotationKey]; uid != "" {
 		return types.UID(uid)
@@ -90,9 +90,9 @@ func uidOf(p *corev1.Pod) types.UID {
 	return p.UID
 }
 
-// namedPortsOf returns what the names of ports mean, as EndpointSlices have it: containers count, then sidecars (init
-// containers that are restarted always). Other init containers have ended when the Pod serves. Of a name that is given
-// twice the first counts.
+// namedPortsOf returns the numbers of named ports, as EndpointSlices have them: containers count, then sidecars (init
+// containers that are restarted always). Other init containers have ended when the Pod serves. If a name is given
+// twice, the first counts.
 func namedPortsOf(p *corev1.Pod) (out []NamedPort) {
 	add := func(ports []corev1.ContainerPort) {
 		for _, port := range ports {
@@ -119,7 +119,7 @@ func protocolOf(p corev1.Protocol) corev1.Protocol { return cmp.Or(p, corev1.Pro
 
 // Facts are a policy, parsed once. Parts with faults are left out, with a Problem.
 type Facts struct {
-	// Stage, tier and Priority make the rank of its rules; of NetworkPolicies the Stage alone counts.
+	// Stage, tier and Priority make the rank of its rules. For NetworkPolicies only the Stage counts.
 	Stage        Stage
 	Tier         string // its name, for kinds that have Tiers
 	TierPriority uint8
@@ -173,18 +173,18 @@ func Keeps(o metav1.Object) bool { return o.GetAnnotations()[AnnotationEstablish
 // the same values of these keys, which have commas between them.
 type Relative struct{ SameLabels, Pods string }
 
-// ServicePeer is a Service that connections are made to; one of the ClusterSet, if ClusterSet.
+// ServicePeer is the Service of a connection; with ClusterSet a Service of the ClusterSet.
 type ServicePeer struct {
 	derive.Object
 	ClusterSet bool
 }
 
-// PortRange are destination ports of one protocol, both ends included. From 0 to 65535 are all of them, and
+// PortRange is a range of destination ports of one protocol, both ends included. 0 to 65535 means all ports, and
 // packets of a protocol without ports.
 type PortRange struct {
 	Protocol corev1.Protocol
 	From, To uint16
-	// SourceFrom and SourceTo are the source's ports, both ends included; 0 and 0 are all of them.
+	// SourceFrom and SourceTo are the source's ports, both ends included; 0 and 0 mean all ports.
 	SourceFrom, SourceTo uint16
 }
 
@@ -199,7 +199,8 @@ func (i ICMP) Compare(o ICMP) int {
 	return cmp.Or(cmp.Compare(i.Type, o.Type), cmp.Compare(i.Code, o.Code))
 }
 
-// IGMP are messages of a type, or of Any; about one group, or where it is not valid about every group.
+// IGMP matches messages of a type, or of any type with Any, about one group. If the group is not valid, it matches
+// every group.
 type IGMP struct {
 	Type  int16
 	Group netip.Addr
@@ -263,8 +264,8 @@ func (p *parser) report(field, reason, format string, args ...any) {
 	p.problems = append(p.problems, problem.Problem{Object: p.object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// FactsOf parses a NetworkPolicy. An API server has validated it, but others and later versions may know
-// more: a peer or port that is not understood allows nothing.
+// FactsOf parses a NetworkPolicy. An API server has validated it, but other and later versions may have more features.
+// A peer or port with a fault allows nothing.
 func FactsOf(n *networkingv1.NetworkPolicy) Facts {
 	p := &parser{object: Key{NetworkPolicy, n.Namespace, n.Name}.problem()}
 	f := Facts{Stage: NetworkPolicies, Keep: Keeps(n)}
@@ -355,7 +356,7 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 	return p.costed(r)
 }
 
-// block parses a range. Beyond the bound of one object ranges are not read any more: they cost too much.
+// block parses a range. Beyond the bound of one object it does not read ranges any more: they cost too much.
 func (p *parser) block(field, text string, exceptions []string) (Range, bool) {
 	if p.ranges += 1 + len(exceptions); p.ranges > DefaultBounds.of(p.object.Namespace) {
 		p.cost = tooCostly

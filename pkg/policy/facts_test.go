@@ -14,7 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 )
 
-// TestBadParts names each part that is not understood, and lets it allow nothing, while the Pods stay isolated.
+// TestBadParts checks that the message names each part with a fault, and that the part allows nothing, while the Pods
+// stay isolated.
 func TestBadParts(t *testing.T) {
 	good := networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "198.51.100.0/24"}}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}}

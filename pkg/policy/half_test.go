@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy/policytest"
 )
 
-// TestElsewhere asks one Node about Pods of another, while Pods, labels and policies change at random. It answers as
-// the other Node does.
+// TestElsewhere asks one Node about Pods of another, while Pods, labels and policies change at random. The answer
+// equals the other Node's.
 func TestElsewhere(t *testing.T) {
 	w := newWorld(*walkSeed)
 	w.Faithful = true

@@ -26,12 +26,12 @@ const (
 	accountPart   = "&serviceaccount:" // not exchanged
 )
 
-// IdentityOf is the Identity of a Pod, from the normal forms of its Namespace's labels (NamespaceLabels) and of its own
-// (PodLabels).
+// IdentityOf returns the Identity of a Pod, from the normal forms of its Namespace's labels (NamespaceLabels) and of
+// its own (PodLabels).
 func IdentityOf(namespace, pod string) Identity { return identityOf(namespace, pod, "") }
 
-// identityOf joins two label sets in normal form. Pods share the memory of one identity. An account is given
-// where a policy names it.
+// identityOf joins two label sets in normal form. Pods share the memory of one identity. account is set if a policy
+// names it.
 func identityOf(namespace, pod, account string) Identity {
 	text := namespacePart + namespace + podPart + pod
 	if account != "" {
@@ -40,7 +40,8 @@ func identityOf(namespace, pod, account string) Identity {
 	return unique.Make(Identity(text)).Value()
 }
 
-// Exchanged is the identity as clusters exchange it: without the ServiceAccount, which counts in its own cluster only.
+// Exchanged returns the identity in the form that clusters exchange: without the ServiceAccount, which counts only in
+// its own cluster.
 func (i Identity) Exchanged() Identity {
 	labels, _, _ := strings.Cut(string(i), accountPart)
 	return Identity(labels)
@@ -101,7 +102,8 @@ func setOf(normal string) labels.Set {
 	return set
 }
 
-// label is what identities are found by: a label of the Pod, in one Namespace or in any. Without a key it finds all.
+// label is a key of the index of identities: a label of the Pod, in one Namespace or in any. Without a key it finds
+// all.
 type label struct{ namespace, key, value string }
 
 // Compare makes a label the key of an index.
@@ -121,14 +123,14 @@ func labelsOf(_ Identity, s *labelSets) []label {
 
 // Selector selects identities. It is the key of the table of what it selects.
 type Selector struct {
-	// Namespace is the name of the only Namespace; empty where Namespaces are selected by their labels.
+	// Namespace is the name of the only Namespace. It is empty if labels select the Namespaces.
 	Namespace string
 	// Namespaces and Pods are label selectors in text form (labels.Selector.String); empty selects all.
 	Namespaces, Pods string
 	// Account is the name of the ServiceAccount that Pods of Namespace run with.
 	Account string
-	// Group is the name of a Group in Namespace or, where that is empty, of a ClusterGroup. It stands for the selectors
-	// of its members.
+	// Group is the name of a Group in Namespace or, if that is empty, of a ClusterGroup. It stands for the selectors of
+	// its members.
 	Group string
 }
 
@@ -184,7 +186,7 @@ func (p parsed) matches(s *labelSets) bool {
 	return p.namespaces.Matches(s.namespace) && p.pods.Matches(s.pod)
 }
 
-// narrowest are labels of which every Pod that is selected in a Namespace, or in any (""), has at least one.
+// narrowest returns labels so that every selected Pod in a Namespace, or in any (""), has at least one of them.
 func (p parsed) narrowest(namespace string) []label {
 	out := oneOf(p.pods)
 	if out == nil {
@@ -196,7 +198,7 @@ func (p parsed) narrowest(namespace string) []label {
 	return out
 }
 
-// oneOf are the labels of the first requirement that names values; nil if it does not exist.
+// oneOf returns the labels of the first requirement that names values, or nil without such a requirement.
 func oneOf(s labels.Selector) []label {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {

@@ -87,8 +87,8 @@ type RuleKey struct {
 	Policy    Key
 	Direction Direction
 	Index     int
-	// For is set where peers depend on the Namespace of the Pod that the rule is applied to: there is one Rule for
-	// each of these Namespaces.
+	// For is set if peers depend on the Namespace of the Pod that the rule is applied to: there is one Rule for each of
+	// these Namespaces.
 	For string
 }
 
@@ -146,7 +146,7 @@ func (s Stage) String() string {
 	return [...]string{"admin", "networkpolicies", "baseline", "none"}[s]
 }
 
-// Action is what a rule does with connections that it matches. The stricter one comes first.
+// Action is the effect of a rule on connections that it matches. The stricter one comes first.
 type Action uint8
 
 // The actions.

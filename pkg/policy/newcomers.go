@@ -13,17 +13,17 @@ import (
 )
 
 // A newcomer is a Pod of another Node whose status has no address yet. Its Node names the sender of a packet in the
-// tunnel's key: by a number made from the Pod's UID, which the API server has chosen. So a packet of a newcomer is
-// judged by the labels that this Node has for the Pod, as it will be once its address is known. The number names one
-// Pod and no set of labels: a tenant has no influence on it. (A mirror Pod has the UID of its static Pod in an
-// annotation, so it has no number.) The number counts
+// tunnel's key, by a number made from the Pod's UID, which the API server has chosen. So a newcomer's packet is judged
+// by this Node's labels of the Pod, as it will be once its address is known. The number names one Pod and no set of
+// labels: a tenant has no influence on it. (A mirror Pod has the UID of its static Pod in an annotation, so it has no
+// number.) The number counts
 //
 //   - in packets of the Pod's Node, with addresses of that Node,
-//   - while one newcomer of the Node has the number: where two have it, it names neither.
+//   - while one newcomer of the Node has the number. If two newcomers have it, it names neither.
 //
-// In all other cases the address decides: it is an unknown Pod's, where no Pod is known at it.
+// In all other cases the address decides. If no Pod is known at it, it is an unknown Pod's.
 
-// SenderKeyOf returns the number that a tunnel's key names a Pod by, from 1 to 1<<24-1; 0 without a UID.
+// SenderKeyOf returns the number with which a tunnel's key names a Pod, from 1 to 1<<24-1; 0 without a UID.
 func SenderKeyOf(uid types.UID) uint32 {
 	if uid == "" {
 		return 0
@@ -45,7 +45,7 @@ func (k SenderKey) Compare(o SenderKey) int {
 	return cmp.Or(cmp.Compare(k.Node, o.Node), cmp.Compare(k.Key, o.Key))
 }
 
-// Newcomer is the Pod that a key names, where any ingress rule asks for labels; else the zero value.
+// Newcomer is the Pod that a key names, if any ingress rule asks for labels; else the zero value.
 type Newcomer struct {
 	Pod    derive.Object
 	Number uint32 // of its identity
@@ -112,8 +112,8 @@ func (t *Tables) newcomer(k SenderKey, r *derive.Reader) (Newcomer, []problem.Pr
 	return Newcomer{pods[0].Key, number}, nil
 }
 
-// SenderKeyAt returns what this Node writes into the key of a tunnel for packets of the Pod at a port: 0 while the API
-// server has no Pod that is the port's, for a static Pod, and where two Pods of this Node have one key.
+// SenderKeyAt returns the key of a tunnel for packets of the Pod at a port of this Node. It is 0 while the API server
+// does not have the port's Pod, for a static Pod, and if two Pods of this Node have one key.
 func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
 	attached, _ := derive.Get(r, t.Attached, port)
 	key := SenderKeyOf(attached.UID)
@@ -123,7 +123,7 @@ func (t *Tables) SenderKeyAt(r *derive.Reader, port derive.Name) uint32 {
 	return key
 }
 
-// IsNewcomer returns whether the sender at an address may have a number: no Pod is known at it, and a newcomer of the
+// IsNewcomer reports whether the sender at an address may have a number: no Pod is known at it, and a newcomer of the
 // address's Node has the number. It is called between two passes (derive.Engine.Do).
 func (t *Tables) IsNewcomer(a netip.Addr, number uint32) bool {
 	if number == 0 || !t.IsUnknownPod(a) {

@@ -53,9 +53,9 @@ func (t *Tables) podRanges(e *derive.Engine) {
 		derive.KeysOfIndex(byLength))
 }
 
-// nodeOf returns the name of the Node whose podCIDRs have an address, "" for none; r is nil between two passes. Of
-// podCIDRs that overlap the longest counts; of Nodes that have the same one, this Node and then the first by name. This
-// is where packets to the address are sent, too (datapath, claims).
+// nodeOf returns the name of the Node whose podCIDRs have an address, or "". r is nil between two passes. Of podCIDRs
+// that overlap the longest counts. If several Nodes have the same podCIDR, this Node counts, then the first by name.
+// Packets to the address are sent to the same Node (datapath, claims).
 func (t *Tables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	lengths := t.lengths.All
 	if r != nil {
@@ -71,11 +71,11 @@ func (t *Tables) nodeOf(r *derive.Reader, a netip.Addr) string {
 	return ""
 }
 
-// NodeAt returns the name of the Node whose podCIDRs have an address, "" for none. It is called between two passes
+// NodeAt returns the name of the Node whose podCIDRs have an address, or "". It is called between two passes
 // (derive.Engine.Do).
 func (t *Tables) NodeAt(a netip.Addr) string { return t.nodeOf(nil, a) }
 
-// around returns the range of this length that has an address; false for one of the other family.
+// around returns the range of this length that has an address. ok is false for an address of the other family.
 func (l rangeLength) around(a netip.Addr) (podRange, bool) {
 	p, err := a.Prefix(l.bits)
 	return podRange{p}, err == nil && a.Is6() == l.v6

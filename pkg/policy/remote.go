@@ -61,8 +61,8 @@ func at(a netip.Addr, blocks ...RemotePods) (label string) {
 	return label
 }
 
-// remoteAddress is the Pod of another cluster that has an address, where an egress rule asks for it. No other cluster
-// has Pods in the podCIDRs of this one.
+// remoteAddress returns the Pod of another cluster that has an address, if an egress rule asks for it. Other clusters
+// have no Pods in the podCIDRs of this one.
 func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
 	if t.nodeOf(r, a.Addr) != "" {
 		return Holder{}
@@ -78,7 +78,7 @@ func (t *Tables) remoteAddress(a Addr, r *derive.Reader) Holder {
 	return Holder{Number: Remote | l.ID, Asked: [2]bool{Egress: true}}
 }
 
-// serverAt is the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
+// serverAt returns the identity of the Pod of another cluster that has an address, whether a rule asks for it or not.
 func (t *Tables) serverAt(a netip.Addr) Identity {
 	if t.NodeAt(a) != "" {
 		return ""
@@ -92,8 +92,8 @@ func (t *Tables) serverAt(a netip.Addr) Identity {
 	return l.Label
 }
 
-// PeerAt is the number by which rules of a direction name what has an address: of another cluster they know servers by
-// it, and clients by the tunnel's key. Where a rule denies unknown Pods these have a number, too.
+// PeerAt returns the number with which rules of a direction name the Pod at an address. For other clusters it is a
+// server's number; the tunnel's key names clients. If a rule denies unknown Pods, these have a number too.
 func (t *Tables) PeerAt(d Direction, a netip.Addr) uint32 {
 	h, ok := t.Addresses.Get(Addr{a})
 	switch {

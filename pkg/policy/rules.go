@@ -14,8 +14,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ruleKeys are the rules of a policy. One with peers that depend on the Namespace of the Pod that it is applied to is a
-// rule for each of these Namespaces.
+// ruleKeys returns the rules of a policy. If peers depend on the Namespace of the Pod that a rule is applied to, there
+// is a rule for each of these Namespaces.
 func (t *Tables) ruleKeys(k Key, r *derive.Reader) (out []RuleKey, _ []problem.Problem) {
 	f, _ := derive.Get(r, t.active, k)
 	for d, facts := range [...]*DirectionFacts{f.Ingress, f.Egress} {
@@ -49,8 +49,8 @@ func (t *Tables) appliedNamespaces(k Key, r *derive.Reader) []string {
 	return sorted(out, strings.Compare)
 }
 
-// ruleFacts are the facts of a rule with the rank, and with selectors and addresses for everything that has another
-// name: groups, Nodes, Namespaces that depend on others, Services.
+// ruleFacts are the facts of a rule with the rank. Selectors and addresses replace all names: groups, Nodes, Namespaces
+// that depend on others, Services.
 type ruleFacts struct {
 	RuleFacts
 	Rank     Rank
@@ -58,7 +58,7 @@ type ruleFacts struct {
 	Services []derive.Object
 	Meaning  uint64
 	Keep     bool // of known connections
-	// Only are the numbers of identities that a rule beyond a bound is applied to; all where it is nil.
+	// Only are the numbers of identities that a rule beyond a bound is applied to; nil means all.
 	Only []uint32
 }
 
@@ -84,7 +84,7 @@ func sameRule(a, b Rule) bool {
 // meaning is a hash of what a rule selects and does.
 func (f ruleFacts) meaning() uint64 {
 	h := fnv.New64a()
-	// The text is fixed, and not that of the struct: connections remember what is made of it over an upgrade.
+	// The text is fixed, and not made from the struct's fields: connections remember its hash over an upgrade.
 	fmt.Fprintf(h, "{RuleFacts:{Action:%v Void:%v AppliedTo:%+v AnyPeer:%v Peers:%+v ClusterSet:%+v Relative:%+v Nodes:%+v ",
 		f.Action, f.Void, f.AppliedTo, f.AnyPeer, f.Peers, f.ClusterSet, f.Relative, f.Nodes)
 	fmt.Fprintf(h, "Blocks:%+v Services:%+v Names:%+v AnyPort:%v Ports:%+v Named:%+v ICMP:%+v IGMP:%+v ",
@@ -186,7 +186,8 @@ func unknownGroup(k Key, field string, group Selector) problem.Problem {
 // ReasonUnknownGroup is the reason of a policy whose group does not exist.
 const ReasonUnknownGroup = "UnknownGroup"
 
-// relative are the selectors of a peer for Pods of a Namespace: none where it lacks one of the labels.
+// relative returns the selectors of a peer for Pods of a Namespace. It returns no selector if the Namespace lacks one
+// of the labels.
 func (t *Tables) relative(n Relative, namespace string, r *derive.Reader) []Selector {
 	if n.SameLabels == "" {
 		return []Selector{{Namespace: namespace, Pods: n.Pods}}

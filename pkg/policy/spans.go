@@ -107,7 +107,7 @@ func (p place) Compare(o place) int {
 // maxNodes is more than Kubernetes has in a cluster.
 const maxNodes = 1 << 16
 
-// SpanFactsOf are the facts of a Pod that Spans read, which change less often than the others.
+// SpanFactsOf returns the facts of a Pod that Spans read, which change less often than the others.
 func SpanFactsOf(p *corev1.Pod) PodFacts {
 	f := PodFactsOf(p)
 	if f.Node == "" {
@@ -140,7 +140,7 @@ func NewSpans(e *derive.Engine) *Spans {
 		return Judgement{Known: true, Problems: problems}, nil
 	}, derive.KeysOf(t.ClusterGroups), derive.KeysOf(t.Groups))
 
-	// Which Nodes have Pods of an identity: a Pod more where there are some already changes nothing after places.
+	// The Nodes with Pods of an identity: a further Pod on such a Node changes nothing behind places.
 	pods := derive.NewTable(e, "pod-places", s.placeOf, derive.KeysOf(t.Identities))
 	present := derive.NewTable(e, "places", func(place, *derive.Reader) (bool, []problem.Problem) { return true, nil },
 		derive.KeysOfIndex(derive.NewIndex(pods, "place", func(_ derive.Object, p place) []place { return []place{p} })))

@@ -27,8 +27,8 @@ const Remote = 1 << 24
 type Rule struct {
 	// Rank decides which of several matching rules counts, and its action.
 	Rank
-	// Meaning is a hash of what the rule selects and does: it differs where the policy has changed, and not where Pods
-	// come and go.
+	// Meaning is a hash of the rule's selection and action. It changes when the policy changes, and not when Pods come
+	// and go.
 	Meaning uint64
 	// Keep has known connections go on whatever becomes of the rule.
 	Keep bool
@@ -46,8 +46,8 @@ type Rule struct {
 	Stretched  bool
 	Blocks     []netip.Prefix
 	Services   []derive.Object
-	// Names are of DNS, in normal form, and may have *; Blocks has the addresses that are known of them. Asked are the
-	// same addresses: a connection to a Service that has one of them is meant as well, whichever its endpoint.
+	// Names are names of DNS, in normal form, and may have *. Blocks has their known addresses. Asked are the same
+	// addresses: they also match a connection to a Service with one of them, whichever its endpoint.
 	Names []string
 	Asked []netip.Addr
 	// AnyPort matches every protocol and port; else one of Ports, ICMP or IGMP, an end of Targets, or a port of an
@@ -56,7 +56,7 @@ type Rule struct {
 	Ports   []PortRange
 	ICMP    []ICMP
 	IGMP    []IGMP
-	// Targets are what the names of ports mean: each Pod that can be the destination gives a name its own number.
+	// Targets are the numbers of named ports: each possible destination Pod gives a name its own number.
 	Targets      []Target
 	UnknownPorts []corev1.Protocol
 	// Log is set if connections that the rule decides are logged, with LogLabel. Name is the rule's name.
@@ -106,9 +106,9 @@ func (a Addr) Compare(b Addr) int { return a.Addr.Compare(b.Addr) }
 
 // Tables are the policies of a Node.
 type Tables struct {
-	// These are to be filled: of the whole cluster, each object under its own key, a Namespace with its labels in
-	// normal form (NamespaceLabels), a Service with its selector (ServiceSelectorOf). The others have functions
-	// of the same name.
+	// The shell fills these sources for the whole cluster, each object under its own key: a Namespace with its labels
+	// in normal form (NamespaceLabels), a Service with its selector (ServiceSelectorOf). The others have functions of
+	// the same name.
 	Pods             *derive.Source[derive.Object, PodFacts]
 	Namespaces       *derive.Source[derive.Object, string]
 	Nodes            *derive.Source[derive.Object, NodeFacts]
@@ -135,8 +135,8 @@ type Tables struct {
 	Applied *derive.Table[Identity, Applied]
 	// Rules are the rules of Pods of this Node.
 	Rules *derive.Table[RuleKey, Rule]
-	// Priorities give each rank of Rules a number, the higher one to the rank that decides before the other. Both
-	// directions share them.
+	// Priorities give each rank of Rules a number. The rank that decides first has the higher number. Both directions
+	// share them.
 	Priorities *derive.Order[Rank]
 	// Addresses are the Pods that rules match by their addresses: Pods that a rule names and, if a rule denies unknown
 	// Pods, all Pods of this cluster. The number of a Pod of another cluster, which egress rules name, is the
@@ -232,7 +232,7 @@ func (t *Tables) Loaded() {
 	}
 }
 
-// Stretched has peers of scope ClusterSet mean the Pods of other clusters as well, and returns the tables. It is called
+// Stretched lets peers of scope ClusterSet mean the Pods of other clusters as well, and returns the tables. Call it
 // before the first pass.
 func (t *Tables) Stretched() *Tables {
 	t.stretched = true
@@ -416,7 +416,7 @@ func namespaceSelectors(list []Selector) (out []derive.Name) {
 	return out
 }
 
-// parse returns a Selector that can be asked; of one that is asked of many identities the text is parsed once.
+// parse returns the parsed Selector. It parses each text once, since many identities are compared with it.
 func (t *Tables) parse(s Selector) (parsed, error) {
 	if p, ok := t.texts[s]; ok {
 		return p, nil
@@ -448,8 +448,8 @@ func (t *Tables) identity(k derive.Object, r *derive.Reader) (Identity, []proble
 	return identityOf(namespace, pod.Labels, ""), nil
 }
 
-// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever its labels are. Of a Pod whose
-// Namespace is not known ("") any may. r is nil between two passes.
+// MaySelect reports whether any policy may apply to a Pod of a Namespace, whatever its labels are. Every policy may
+// apply to a Pod whose Namespace is not known (""). r is nil between two passes.
 func (t *Tables) MaySelect(r *derive.Reader, namespace string) bool {
 	if namespace == "" {
 		return true
@@ -527,8 +527,7 @@ func (f Facts) namespaces() []derive.Name {
 	return out
 }
 
-// Keeps reports whether known connections are to go on whatever becomes of a policy that is applied to Pods of this
-// Node.
+// Keeps reports whether known connections go on after any change of a policy that is applied to Pods of this Node.
 func (t *Tables) Keeps(r *derive.Reader, k Key) bool {
 	f, _ := derive.Get(r, t.active, k)
 	return f.Keep
@@ -577,7 +576,7 @@ func (t *Tables) activePolicy(k Key, r *derive.Reader) (Facts, []problem.Problem
 	return f, f.Problems
 }
 
-// selectedNamespaces are the names of the Namespaces that a label selector in text form selects.
+// selectedNamespaces returns the names of the Namespaces that a label selector in text form selects.
 func (t *Tables) selectedNamespaces(text derive.Name, r *derive.Reader) ([]string, []problem.Problem) {
 	p, err := t.parse(Selector{Namespaces: string(text)})
 	if err != nil {

@@ -46,12 +46,12 @@ func (t *Tables) unknownPods(e *derive.Engine) {
 	t.PodRanges = derive.NewTable(e, "pod-ranges", t.rangeOfPods, derive.KeysOfIndex(t.ranges))
 }
 
-// deniesUnknown reports whether a rule is one that denies by the labels of the other end, or by the names of its ports.
+// deniesUnknown reports whether a rule denies by the labels of the other end, or by the names of its ports.
 func (f ruleFacts) deniesUnknown(d Direction) bool {
 	return f.denies() && (!f.AnyPeer && len(f.Peers) > 0 || f.namesUnknown(d))
 }
 
-// namesUnknown reports whether a rule is one that denies by the names of the other end's ports.
+// namesUnknown reports whether a rule denies by the names of the other end's ports.
 func (f ruleFacts) namesUnknown(d Direction) bool {
 	return f.denies() && d == Egress && len(f.Named) > 0
 }
@@ -97,7 +97,7 @@ func (t *Tables) rangesWith(a netip.Addr) (out []RangeOfPods) {
 }
 
 // deniesUnknownAt reports whether a rule of a direction denies unknown Pods, and an address without a row in Addresses
-// would be that of one: it is in a podCIDR and not a Node's own.
+// belongs to one: it is in a podCIDR and not a Node's own.
 func (t *Tables) deniesUnknownAt(d Direction, a netip.Addr) bool {
 	ranges := t.rangesWith(a)
 	return slices.ContainsFunc(ranges, func(p RangeOfPods) bool { return p.Denied[d] }) &&

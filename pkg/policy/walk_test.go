@@ -308,7 +308,8 @@ func TestWalk(t *testing.T) {
 	t.Logf("%d questions, %v; beyond bounds %d rules left out, %d widened", asked, answers, left, widened)
 }
 
-// text has names for numbers of identities, which need not be the same in both where two want one.
+// text returns the tables with names instead of numbers of identities. Numbers need not be the same in both tables if
+// two identities want one.
 func text(t *Tables) []string {
 	name := map[uint32]Identity{UnknownPod: "unknown"}
 	for _, row := range t.Numbers.All() {

@@ -121,8 +121,8 @@ func messages(protocol string, n int16) string {
 	return fmt.Sprintf("%s/%d", protocol, n)
 }
 
-// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol; " from 1024-2048" after it for ports of
-// the source.
+// String returns "TCP/80", "TCP/80-90", or "TCP" for all of the protocol. For ports of the source " from 1024-2048"
+// follows.
 func (p PortRange) String() string {
 	text := string(p.Protocol)
 	if p.From != 0 || p.To != 65535 {

@@ -1,12 +1,11 @@
-// Package lab makes whole Kubernetes clusters on one machine: real control planes, and
-// Nodes that are network, mount, PID and UTS namespaces with a real kubelet and containerd
-// each. It needs root, and nothing that `make lab-binaries` does not build.
+// Package lab makes whole Kubernetes clusters on one machine: real control planes, and Nodes that are network, mount,
+// PID and UTS namespaces with a real kubelet and containerd each. It needs root, and only binaries of `make
+// lab-binaries`.
 //
-// All that a lab consists of can be found from its name, from any working directory: network
-// namespaces called <lab>-..., the processes inside them, its directory, its cgroups and its
-// link to the host. Nothing depends on a record of process IDs, so Down works from any state.
-// A name alone is no proof: what is killed or removed has to carry the lab's mark, or to be
-// the recorded namespace (owned.go).
+// All parts of a lab can be found from its name, from any working directory: network namespaces called <lab>-..., the
+// processes inside them, its directory, its cgroups and its link to the host. It keeps no record of process IDs, so
+// Down works from any state. A name is not enough: objects to kill or remove have to carry the lab's mark, or be the
+// recorded namespace (owned.go).
 package lab
 
 import (
@@ -32,7 +31,7 @@ type Config struct {
 	// NodeGrace is how long a Node may be silent before its Pods count as not ready;
 	// DefaultNodeGrace when zero.
 	NodeGrace time.Duration
-	// Charts are the clusters that Install brings Tombolo to by its charts; the others get the manifests.
+	// Charts are the clusters in which Install uses the charts; the others get the manifests.
 	Charts []string
 	// Encrypted has traffic between the clusters encrypted.
 	Encrypted bool
@@ -48,8 +47,8 @@ type BFD struct {
 	Multiplier int
 }
 
-// DefaultBFD gives ways longer than on machines of their own: a lab's machine lets an Open vSwitch wait for a second
-// now and then, all Nodes being on it, and a way that is taken for down breaks its translated connections.
+// DefaultBFD gives ways more time than on machines of their own. All Nodes are on one machine, which sometimes lets an
+// Open vSwitch wait for a second. A way that is taken for down by mistake breaks its translated connections.
 var DefaultBFD = BFD{Interval: 500 * time.Millisecond, Multiplier: 6}
 
 const (

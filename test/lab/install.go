@@ -33,8 +33,8 @@ func (l *Lab) Install(ctx context.Context) error {
 	return l.InstallLeader(ctx, "")
 }
 
-// InstallLeader installs the multi-cluster controller as leader in the first cluster, in
-// the Namespace of the manifest or, when one is named, in that one as the guide of v1.5 does.
+// InstallLeader installs the multi-cluster controller as leader in the first cluster. It uses the Namespace of the
+// manifest or the given one, as the guide of v1.5 does.
 func (l *Lab) InstallLeader(ctx context.Context, namespace string) error {
 	path, placeholder := leaderManifest, "antrea-multicluster"
 	if namespace == "" {
@@ -205,9 +205,9 @@ func (l *Lab) manifest(path string) (string, error) {
 	return string(text), err
 }
 
-// settings are what a user of these clusters edits in the ConfigMaps of the agent and of the member controller: there
-// is no kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module, policies span clusters, and
-// Pods reach each other between them.
+// settings returns a manifest with the edits of a user of these clusters in the ConfigMaps of the agent and of the
+// member controller. There is no kube-proxy to start behind, the machine's kernel may lack the Open vSwitch module,
+// policies span clusters, and Pods reach each other between them.
 func (c *Cluster) settings(path, manifest string) (string, error) {
 	const stretched = "enableStretchedNetworkPolicy"
 	switch path {

@@ -33,8 +33,8 @@ func (p place) inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// create makes the namespace. It is recorded as the lab's before it has its name, so that there
-// is no moment in which it could not be taken down.
+// create makes the namespace. It records the namespace as the lab's before it has its name, so that it can be taken
+// down at any moment.
 func (p place) create() error {
 	return onThread(func() error {
 		if err := p.unshare(); err != nil {
@@ -89,8 +89,8 @@ func (p place) unshare() error {
 	return nil
 }
 
-// remove deletes the name; the namespace goes with its last process. It is an error when the
-// namespace is not the lab's, none when there is no such namespace.
+// remove deletes the name; the namespace goes with its last process. It is an error if the namespace is not the lab's,
+// and no error if there is no such namespace.
 func (p place) remove() error {
 	err := p.own()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -237,8 +237,8 @@ type Process struct {
 // Name returns what the process was called as, without its folder.
 func (p Process) Name() string { return process{args: p.Args}.name() }
 
-// Processes returns everything that runs on the Node, in its Pods too, without copies of processes
-// that were forked to execute something else.
+// Processes returns all processes on the Node, in its Pods too, without copies of processes that were forked to execute
+// another program.
 func (n *Node) Processes() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -29,9 +29,8 @@ const (
 	namespaceRecords = "/run/tombolo-lab"
 )
 
-// makeOwnDir makes a directory for a lab and marks it. A directory that is there already has
-// to be empty, or marked as the same lab's: then what an earlier lab of that name left in it
-// is removed.
+// makeOwnDir makes a directory for a lab and marks it. An existing directory has to be empty, or marked as the same
+// lab's: then the files of an earlier lab of that name are removed.
 func makeOwnDir(dir, lab string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -68,9 +67,9 @@ func markedBy(dir string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// removeOwnDir removes from a directory what a lab puts there, and the directory when nothing
-// else is in it. It leaves a directory alone that is not marked as the lab's, unless it is
-// empty, and files that the lab did not make. Both are errors that name what stays.
+// removeOwnDir removes a lab's files from a directory, and the directory if nothing else is in it. It leaves a
+// directory alone that is not marked as the lab's, unless it is empty, and files that the lab did not make. Both are
+// errors that name the remaining files.
 func removeOwnDir(dir, lab string, made []string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

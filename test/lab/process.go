@@ -119,8 +119,8 @@ func named(p place, name string) (process, bool, error) {
 }
 
 // killInside kills the processes in a place that pick chooses, and waits until they are gone. A place that was not made
-// by the lab is an error, and nothing in it is killed. It looks again each time, since a dying parent may have left a
-// child.
+// by the lab is an error, and nothing in it is killed. It lists them again each time, since a dying parent may have
+// left a child.
 func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	err := p.own()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,8 +151,8 @@ func killInside(ctx context.Context, p place, pick func(process) bool) error {
 	})
 }
 
-// bootLimit is how long any part of a lab may take to come up. Each takes some seconds, but the
-// machine may run other labs and compilers.
+// bootLimit is the longest time for any part of a lab to come up. Each takes some seconds, but the machine may run
+// other labs and compilers.
 const bootLimit = 4 * time.Minute
 
 // eventually tries f until it returns nil; after limit it returns f's last error.

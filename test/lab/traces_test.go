@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestTracesAreFound leaves something of each kind that no other lab could take for its own.
+// TestTracesAreFound leaves one trace of each kind that belongs to no other lab.
 func TestTracesAreFound(t *testing.T) {
 	name := fmt.Sprintf("left%d", os.Getpid())
 	before, err := Snapshot(name)

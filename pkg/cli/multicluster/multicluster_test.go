@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/cli/clitest"
 )
 
-// program is the command of a program with the group mc: of antctl with the documented commands.
+// program returns the command of a program with the group mc. For antctl it has the documented commands.
 func program(name string) *cobra.Command {
 	root := cli.Root(name, "")
 	root.Version = "v0"

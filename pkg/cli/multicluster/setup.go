@@ -17,7 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
 
-// needs returns an error for each value that is missing, in the documented words, with the flag behind them.
+// needs returns an error for each missing value, in the documented words, with the flag behind them.
 func needs(pairs ...string) error {
 	var missing []error
 	for i := 0; i < len(pairs); i += 2 {
@@ -193,7 +193,8 @@ func saveSecretly(stdout io.Writer, file, text string) (elsewhere bool, _ error)
 		return false, err
 	}
 	if out, is := stdout.(*os.File); is && err == nil {
-		// Opened again, a file that the standard output was redirected to would be written from its beginning.
+		// If the file were opened again, a file that the standard output was redirected to would be written from its
+		// beginning.
 		if info, err := out.Stat(); err == nil && os.SameFile(info, target) {
 			_, err := out.WriteString(text)
 			return false, err

@@ -31,8 +31,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
-// TestSetupErrors: what is missing or has no effect is said before anything is asked of a cluster, in the documented
-// words.
+// TestSetupErrors: missing values and values without effect are reported before any request to a cluster, in the
+// documented words.
 func TestSetupErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "join.yml")
 	if err := os.WriteFile(file, []byte("apiVersion: multicluster.antrea.io/v1alpha1\nkind: ClusterSetJoinConfig\nclusterset: x\n"), 0o600); err != nil {
@@ -124,7 +124,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestSavedFiles: files with tokens are their owner's alone, and what is no regular file is not replaced.
+// TestSavedFiles: only their owner may read files with tokens, and a file that is not regular is not replaced.
 func TestSavedFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -214,7 +214,7 @@ func TestSavedFiles(t *testing.T) {
 	}
 }
 
-// leaderCluster is an API server that is the leader, or may be: the definitions, and the Role in a Namespace.
+// leaderCluster is an API server of a leader or a future leader: the definitions, and the Role in a Namespace.
 type leaderCluster struct {
 	client     kubeclient.Client
 	kubeconfig string
@@ -264,7 +264,7 @@ func (l leaderCluster) made(t *testing.T) string {
 	return strings.Join(all, ", ")
 }
 
-// TestLeaderFiles writes what members need to files, and finds nothing in the cluster when a file cannot be written.
+// TestLeaderFiles writes files for members. If a file cannot be written, no object is left in the cluster.
 func TestLeaderFiles(t *testing.T) {
 	l := newLeaderCluster(t)
 	dir := t.TempDir()

@@ -122,7 +122,7 @@ func sourceOf(p api.Policy) string {
 	return kind + ":" + name
 }
 
-// fewPods is the first Pod and how many there are more, without a blank that would end the column for scripts.
+// fewPods returns the first Pod and the number of further ones, without a blank that would end the column for scripts.
 func fewPods(pods []string) string {
 	if len(pods) < 2 {
 		return strings.Join(pods, "")

@@ -343,7 +343,7 @@ func printStatus(w io.Writer, s api.Status) error {
 	return p.Write(w, "  ")
 }
 
-// metrics prints what a scrape would read. The agent has no port for that: its metrics are on the socket, which only
+// metrics prints the agent's metrics. The agent has no port for a scrape: its metrics are on the socket, which only
 // root may open.
 func (n *node) metrics() *cobra.Command {
 	const path = "/metrics"

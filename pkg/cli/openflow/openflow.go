@@ -215,7 +215,7 @@ func (in *flowInput) each(cmd *cobra.Command, args []string, f func(where place,
 	return nil
 }
 
-// eachLine calls f with every line of a file that is not empty; what follows # is a comment.
+// eachLine calls f with every line of a file that is not empty. Text after # is a comment.
 func eachLine(cmd *cobra.Command, file string, f func(where place, text string) error) error {
 	name, r := file, cmd.InOrStdin()
 	if file == "-" {
@@ -249,13 +249,14 @@ func eachLine(cmd *cobra.Command, file string, f func(where place, text string) 
 	return nil
 }
 
-// dumpHeading reports whether a line is the first of what ovs-ofctl dump-flows, dump-groups and dump-meters print:
-// "OFPST_FLOW reply (OF1.5) (xid=0x2):".
+// dumpHeading reports whether a line is the heading of ovs-ofctl dump-flows, dump-groups or dump-meters: "OFPST_FLOW
+// reply (OF1.5) (xid=0x2):".
 func dumpHeading(line string) bool {
 	return (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_")) && strings.Contains(line, " reply (")
 }
 
-// parseMod reads one line and refuses what a switch would. It warns of conditions that a switch never gets.
+// parseMod reads one line and refuses a change that a switch would refuse. It warns of conditions that a switch never
+// gets.
 func parseMod(cmd *cobra.Command, where place, text string) (flow.Mod, error) {
 	m, err := flow.ParseMod(text)
 	// A delete command has no actions that could be wrong, and may name all tables.

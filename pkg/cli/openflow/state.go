@@ -15,8 +15,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// contents is what a switch or a file holds. Unlike flow.Set it takes whatever a switch holds,
-// and of two entries of a file with one identity the second, as a switch would.
+// contents is the state of a switch or a file. Unlike flow.Set it takes all entries of a switch. Of two entries of a
+// file with one identity it takes the second, as a switch would.
 type contents struct {
 	flows  map[flow.Key]flow.Flow
 	groups map[uint32]flow.Group
@@ -55,7 +55,7 @@ func readSwitch(ctx context.Context, conn *ofconn.Conn, all bool) (contents, err
 	return c, err
 }
 
-// readFile reads the flows of a file, - for standard input, and with all its groups and meters.
+// readFile reads the flows of a file (- is standard input), and with all its groups and meters.
 func readFile(cmd *cobra.Command, path string, all bool) (contents, error) {
 	c := newContents()
 	var (

@@ -302,7 +302,7 @@ group_id=7,type=all,bucket=bucket_id:0,actions=group:6
 ip actions=meter:1,group:5
 arp actions=meter:2,group:7
 `
-	// The flows stay and use other meters and groups; what they used goes, or becomes another kind.
+	// The flows stay and use other meters and groups. The old meters and groups go, or become another kind.
 	const two = `meter=2 pktps bands= type=drop rate=9
 meter=3 pktps bands= type=drop rate=9
 group_id=6,type=ff,bucket=bucket_id:0,watch_port:1,actions=output:1

@@ -17,8 +17,8 @@ import (
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 )
 
-// Limits are the bounds of docs/policy.md: what one policy may cost that has a Namespace (Policy) or none (Wide), what
-// the policies of a Namespace may cost that apply to Pods of a Node, and how many rules they may have in a direction.
+// Limits are the bounds of docs/policy.md: the cost of one policy with a Namespace (Policy) or without (Wide), and the
+// cost and the number of rules in a direction of a Namespace's policies that apply to Pods of a Node.
 type Limits struct{ Policy, Wide, Namespace, Rules int }
 
 // ruleOf names a rule. The order of kinds is the order of policies of equal rank.
@@ -309,7 +309,7 @@ func antreaCost(r *crdv1beta1.Rule) int {
 	return n + fewest(ranges)
 }
 
-// fewest is how many prefixes, of IPv4 and of IPv6, ranges are at least, without their exceptions.
+// fewest returns the least number of prefixes, of IPv4 and of IPv6, of ranges without their exceptions.
 func fewest(ranges []crdv1beta1.IPBlock) int {
 	var cover func(p netip.Prefix) (n int, whole bool)
 	cover = func(p netip.Prefix) (int, bool) {

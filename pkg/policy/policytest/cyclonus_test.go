@@ -45,8 +45,8 @@ func TestCyclonusNotIn(t *testing.T) {
 	}
 }
 
-// alternatives are selectors of which cyclonus finds one to match where Kubernetes finds s to match: each NotIn is
-// one of NotIn and DoesNotExist.
+// alternatives returns selectors for cyclonus. One of them matches there if s matches in Kubernetes: each NotIn is one
+// of NotIn and DoesNotExist.
 func alternatives(s metav1.LabelSelector) []metav1.LabelSelector {
 	out := []metav1.LabelSelector{{MatchLabels: s.MatchLabels}}
 	for _, e := range s.MatchExpressions {
@@ -111,7 +111,7 @@ func pointers[T any](list []T) []*T {
 }
 
 // cyclonus reports whether a connection may enter a Pod or, with egress, leave it. Its traffic has one name for the
-// port, where a Pod may give a port several names: rules only allow, so one name that is allowed is enough.
+// port, and a Pod may give a port several names. Rules only allow, so one allowed name is enough.
 func cyclonus(p *matcher.Policy, c policytest.Cluster, egress bool, conn policytest.Connection) bool {
 	peer := func(a netip.Addr) *matcher.TrafficPeer {
 		out := &matcher.TrafficPeer{IP: a.String()}

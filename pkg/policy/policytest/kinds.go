@@ -226,8 +226,8 @@ func (a asked) runsWith(pod *corev1.Pod, namespace string, account *crdv1beta1.O
 	return a.Namespaces[pod.Namespace] != nil && pod.Namespace == cmp.Or(account.Namespace, namespace) && pod.Spec.ServiceAccountName == account.Name
 }
 
-// inGroup reports whether a Pod is in a group, or an address in one of its ranges, and whether all of the group is
-// understood.
+// inGroup reports whether a Pod is in a group, or an address in one of its ranges, and whether the whole group is
+// without faults.
 func (a asked) inGroup(namespace, name string, pod *corev1.Pod, address netip.Addr, path []string) (podIn, addressIn, understood bool) {
 	var spec *crdv1beta1.GroupSpec
 	if g := a.Groups[namespace+"/"+name]; namespace != "" && g != nil {
@@ -345,7 +345,7 @@ func (a asked) related(n *crdv1beta1.PeerNamespaces, namespace string) bool {
 	})
 }
 
-// server is the name of the LabelIdentity of the Pod in another cluster that has the server's address, if there is one.
+// server returns the name of the LabelIdentity of the Pod in another cluster that has the server's address, or "".
 func (a asked) server() string {
 	found := map[string]bool{}
 	for _, block := range a.PodAddresses {
@@ -392,7 +392,7 @@ func (a asked) ofClusterSet(namespace string, p crdv1beta1.Peer) bool {
 	return false
 }
 
-// isNode reports whether the other end is a Node; as Antrea means it also by the address that it reaches Pods from.
+// isNode reports whether the other end is a Node. For Antrea it is also the address from which a Node reaches Pods.
 func (a asked) isNode(s metav1.LabelSelector, gateway bool) bool {
 	for _, n := range a.Nodes {
 		if !selects(s, n.Labels) {
@@ -463,7 +463,7 @@ func (a asked) port(port *intstr.IntOrString, end *int32, denies bool) bool {
 	return int32(a.conn.Port) == port.IntVal
 }
 
-// called reports whether the destination Pod gives the port this name. To a rule that denies an unknown Pod may give
+// called reports whether the destination Pod gives the port this name. For a rule that denies, an unknown Pod may give
 // it.
 func (a asked) called(name string, denies bool) bool {
 	pod := a.At(a.conn.To)

@@ -1,5 +1,5 @@
-// Package policytest is what tests hold policies against: an evaluator of all kinds of policies that is written from
-// their specifications alone, and clusters that change at random.
+// Package policytest is a reference for tests of policies: an evaluator of all kinds of policies that is written only
+// from their specifications, and clusters that change at random.
 package policytest
 
 import (
@@ -21,7 +21,7 @@ type Cluster struct {
 	Pods       map[string]*corev1.Pod
 	Namespaces map[string]*corev1.Namespace
 	Policies   map[string]*networkingv1.NetworkPolicy
-	// AskedNode is the name of the Node that is asked, Attached are the interfaces on its switch by port.
+	// AskedNode is the name of the asked Node. Attached are the interfaces on its switch by port.
 	AskedNode string
 	Attached  map[string]Attached
 	Others
@@ -38,7 +38,7 @@ type Connection struct {
 	SourcePort uint16
 	// Service is what the connection was made to, if anything but its endpoint.
 	Service derive.Object
-	// Asked is the address that it was made to, where that is a Service's; else it is not valid.
+	// Asked is the Service's address to which the connection was made. It is not valid for other connections.
 	Asked netip.Addr
 	// ClusterSet is the number in the tunnel's key, of a connection from another cluster.
 	ClusterSet uint32
@@ -149,7 +149,7 @@ func claims(p *corev1.Pod, a netip.Addr) bool {
 	return slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() })
 }
 
-// nodeOf is the Node that has an address in its podCIDR: the longest; of several the Node that is asked, then the
+// nodeOf returns the Node with an address in its podCIDR: the longest podCIDR counts, then the asked Node, then the
 // first.
 func (c Cluster) nodeOf(a netip.Addr) (node string) {
 	longest := -1
@@ -180,7 +180,7 @@ func Called(p *corev1.Pod, name string, protocol corev1.Protocol) (int32, bool) 
 	return 0, false
 }
 
-// inPodCIDR reports whether an address is in a podCIDR, and whether it is there the Node's own.
+// inPodCIDR reports whether an address is in a podCIDR, and whether it is the Node's own there.
 func (c Cluster) inPodCIDR(a netip.Addr) (inside, node bool) {
 	for _, n := range c.Nodes {
 		for _, text := range n.Spec.PodCIDRs {

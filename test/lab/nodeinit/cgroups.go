@@ -14,8 +14,8 @@ import (
 // The variable is there until the process has moved.
 const envCgroup = "NODEINIT_CGROUP"
 
-// enterCgroup moves this process to the Node's cgroup, makes that the root of all it will see, and begins again: a
-// namespace is a thread's own until the program is executed.
+// enterCgroup moves this process to the Node's cgroup, makes that the root of all it will see, and executes the program
+// again: a namespace belongs to one thread until then.
 func enterCgroup() error {
 	cgroup := os.Getenv(envCgroup)
 	if cgroup == "" {
