@@ -55,8 +55,7 @@ func SetARPSPA(a netip.Addr) ofp.Action { return setAddr(ofp.ARPSPA, ofp.ARPSPA,
 // SetARPSHA sets ARP's sender MAC.
 func SetARPSHA(m ofp.MAC) ofp.Action { return setMAC(ofp.ARPSHA, m) }
 
-// Load writes v into a range of bits. The switch knows it as a masked set_field. A value that
-// does not fit gives an action that Set.Add refuses.
+// Load writes v into a range of bits, as a masked set_field. If the value does not fit, Set.Add refuses the action.
 func Load(r Bits, v uint64) ofp.Action {
 	value, mask, err := r.shifted(v)
 	if err != nil {
@@ -125,8 +124,8 @@ func (a Actions) Err() error {
 	return nil
 }
 
-// Canonical is the list in the form that the switch reports it in: full masks dropped, masked
-// bits cleared, instructions at the end. a is not changed.
+// Canonical returns the list in the form that the switch reports: full masks dropped, masked bits cleared, instructions
+// at the end. a is not changed.
 func (a Actions) Canonical() Actions { return ofp.CanonicalActions(a) }
 
 // Equal reports whether two lists mean the same to the switch.

@@ -51,7 +51,7 @@ func fieldFlows(g generator) (list []Flow) {
 	return list
 }
 
-// actionFlows are flows that have each kind of action, again and again with other arguments.
+// actionFlows returns flows with each kind of action, many times with different arguments.
 func actionFlows(g generator) (list []Flow) {
 	for _, kind := range generators() {
 		for n := 0; n < 60; {

@@ -42,8 +42,8 @@ func (f Flow) Err() error {
 	return err
 }
 
-// AppendInstructions appends the flow's actions and instructions as they go into a message. Its
-// error is the first thing wrong with the whole flow.
+// AppendInstructions appends the flow's actions and instructions in the form of a message. Its error is the first fault
+// of the whole flow.
 func (f Flow) AppendInstructions(b []byte) ([]byte, error) {
 	if err := f.Match.Err(); err != nil {
 		return b, fmt.Errorf("flow %q: %w", f, err)
@@ -66,9 +66,8 @@ func (f Flow) AppendInstructions(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Mod is the message that does something with the flow. For FlowModifyStrict the cookie is
-// written too, since OVS keeps the old one otherwise: use FlowAdd, which replaces and keeps no
-// counters, only where that is meant.
+// Mod returns the message that applies a command to the flow. For FlowModifyStrict the cookie is written too, since OVS
+// keeps the old one otherwise. FlowAdd replaces the flow and keeps no counters.
 func (f Flow) Mod(c ofp.FlowCommand) ofp.FlowMod {
 	m := ofp.FlowMod{
 		Table: f.Table, Command: c, Priority: f.Priority, Match: f.Match.oxm,
@@ -119,7 +118,7 @@ const (
 	FastFailover = GroupType(ofp.GroupTypeFastFailover)
 )
 
-// Selection is how a select group picks its bucket: Method "", "hash" (over Fields) or "dp_hash".
+// Selection is the method with which a select group picks its bucket: Method "", "hash" (over Fields) or "dp_hash".
 type Selection = ofp.Selection
 
 // Bucket is one set of actions of a group. WatchPort and WatchGroup 0 mean none.
@@ -173,7 +172,7 @@ func (g Group) Err() error {
 	return err
 }
 
-// AppendAdd appends the message that adds the group. Its error is the first thing wrong with the group.
+// AppendAdd appends the message that adds the group. Its error is the first fault of the group.
 func (g *Group) AppendAdd(b []byte) ([]byte, error) {
 	if g.ID > 0xffffff00 {
 		return b, fmt.Errorf("group %d: numbers above 0xffffff00 are reserved", g.ID)
@@ -190,11 +189,11 @@ func (g *Group) AppendAdd(b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// bucketLists are lists of buckets for AppendAdd, used again: they would be the most of its garbage.
+// bucketLists are reused lists of buckets for AppendAdd: they would be most of its garbage.
 var bucketLists = sync.Pool{New: func() any { return new([]ofp.Bucket) }}
 
-// Equal reports whether two groups are the same, actions by their meaning. The order of buckets has a meaning in
-// fast-failover groups alone.
+// Equal reports whether two groups are the same, actions by their meaning. The order of buckets matters only in
+// fast-failover groups.
 func (g Group) Equal(h Group) bool {
 	if g.ID != h.ID || g.Type != h.Type || !g.Selection.Equal(h.Selection) || len(g.Buckets) != len(h.Buckets) {
 		return false
@@ -280,8 +279,8 @@ func (m Meter) Err() error {
 	return nil
 }
 
-// Equal reports whether two meters are the same. Without ofp.MeterBurst the bands' bursts mean nothing: a switch fills
-// in what it likes.
+// Equal reports whether two meters are the same. Without ofp.MeterBurst the bands' bursts do not count, since a switch
+// fills in any value.
 func (m Meter) Equal(n Meter) bool {
 	return m.ID == n.ID && m.Flags == n.Flags && slices.EqualFunc(m.Bands, n.Bands, func(a, b Band) bool {
 		if m.Flags&ofp.MeterBurst == 0 {
@@ -300,7 +299,7 @@ type Owner struct {
 	Name string
 }
 
-// Compare orders owners by kind, then name. Of several owners that want one entry the first counts.
+// Compare orders owners by kind, then name. If several owners want one entry, the first counts.
 func (o Owner) Compare(p Owner) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Name, p.Name))
 }

@@ -33,9 +33,8 @@ var flagNames = []struct {
 	{ofp.FlagNoPktCounts, "no_packet_counts"}, {ofp.FlagNoBytCounts, "no_byte_counts"},
 }
 
-// String is the flow as ovs-ofctl dump-flows --no-stats --no-names prints it, without the
-// space in front. ParseFlow and ovs-ofctl add-flows read it. Where ovs-ofctl's text does not
-// say all of the flow, String says it: see OVSText.
+// String returns the flow as ovs-ofctl dump-flows --no-stats --no-names prints it, without the space in front.
+// ParseFlow and ovs-ofctl add-flows read it. If ovs-ofctl's text is incomplete, String is complete: see OVSText.
 func (f Flow) String() string {
 	var p printer
 	p.flow(f)

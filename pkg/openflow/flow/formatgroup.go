@@ -8,8 +8,8 @@ import (
 
 var groupTypes = []string{"all", "select", "indirect", "ff"}
 
-// String is the group as ovs-ofctl -O OpenFlow15 dump-groups prints it, without the space in
-// front. ParseGroup and ovs-ofctl add-groups read it.
+// String returns the group as ovs-ofctl -O OpenFlow15 dump-groups prints it, without the space in front. ParseGroup and
+// ovs-ofctl add-groups read it.
 func (g Group) String() string {
 	var p printer
 	p.group(g)
@@ -75,8 +75,7 @@ func (p *printer) group(g Group) {
 	}
 }
 
-// metaFlow is the place of each field in Open vSwitch's meta-flow.h, by which ovs-ofctl sorts a
-// group's fields.
+// metaFlow has the place of each field in Open vSwitch's meta-flow.h, by which ovs-ofctl sorts a group's fields.
 var metaFlow = func() map[ofp.Field]int {
 	m := map[ofp.Field]int{}
 	for i, f := range ofp.MetaFlow() {

@@ -15,8 +15,7 @@ var portNames = map[ofp.Port]string{
 	ofp.PortUnset: "UNSET",
 }
 
-// PortText is a port as ovs-ofctl prints it without knowing the switch's names: reserved ones by
-// name, others by number.
+// PortText returns a port as ovs-ofctl prints it without the switch's names: reserved ones by name, others by number.
 func PortText(port ofp.Port) string {
 	return (*Names)(nil).Port(port)
 }

@@ -134,7 +134,7 @@ func FuzzParseMeter(f *testing.F) {
 	})
 }
 
-// FuzzDecodeActions has the bytes of actions decoded, encoded, decoded; and written and read.
+// FuzzDecodeActions decodes, encodes and decodes the bytes of actions, and writes and reads their text.
 func FuzzDecodeActions(f *testing.F) {
 	for _, x := range actionFlows(newGenerator(9)) {
 		if b, err := ofp.AppendActions(nil, x.Actions); err == nil {

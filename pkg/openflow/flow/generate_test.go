@@ -7,8 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// generator makes flows at random, the same ones for the same seed. With live, a switch takes
-// them that has the groups 1 to 5, the meter 1 and the tunnel options of liveOptions.
+// generator makes flows at random, the same ones for the same seed. With live, a switch accepts them if it has the
+// groups 1 to 5, the meter 1 and the tunnel options of liveOptions.
 type generator struct {
 	*rand.Rand
 	live bool

@@ -5,7 +5,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// liveOptions is how many tunnel options the switch of the live tests has, from tun_metadata0.
+// liveOptions is the number of tunnel options in the switch of the live tests, from tun_metadata0.
 const liveOptions = 4
 
 // readable and writable are fields that actions read and write.
@@ -22,8 +22,8 @@ var readable, writable = func() (r, w []ofp.Field) {
 	return r, w
 }()
 
-// bits is a range of some field: of as many bits as width says, of any number where it is 0.
-// Where it is narrow, it fits into Nicira's older actions.
+// bits returns a range of some field with the given number of bits; 0 means any number. With narrow, it fits into
+// Nicira's older actions.
 func (g generator) bits(width int, list []ofp.Field, narrow bool) ofp.Bits {
 	for {
 		f := list[g.IntN(len(list))]

@@ -215,8 +215,8 @@ func mustActions(s string) Actions {
 	return a
 }
 
-// TestLive programs a real switch, by ovs-ofctl from our text and by our own bundle, and wants
-// back what was sent.
+// TestLive programs a real switch, through ovs-ofctl from our text and through our own bundle. The switch must report
+// the sent flows.
 func TestLive(t *testing.T) {
 	dir := startOVS(t)
 	target := "unix:" + filepath.Join(dir, "br0.mgmt")

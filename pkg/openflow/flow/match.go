@@ -1,6 +1,5 @@
-// Package flow has the values that describe what a switch should hold: flows, groups, meters,
-// sets of them and the difference of two sets, with ovs-ofctl's text both ways. It is pure:
-// it knows no connection and no clock.
+// Package flow has the values that describe the contents of a switch: flows, groups, meters, sets of them and the
+// difference of two sets, with ovs-ofctl's text both ways. It is pure: it uses no connection and no clock.
 package flow
 
 import (
@@ -200,8 +199,8 @@ func ARPSHA(m ofp.MAC) Cond { return mac(ofp.ARPSHA, m) }
 // ARPTHA asks for the target's MAC in ARP.
 func ARPTHA(m ofp.MAC) Cond { return mac(ofp.ARPTHA, m) }
 
-// TunnelSrc asks for packets from a tunnel whose far end has an address in the prefix. It says
-// nothing about the addresses inside.
+// TunnelSrc matches packets from a tunnel whose far end has an address in the prefix. The addresses inside do not
+// count.
 func TunnelSrc(p netip.Prefix) Cond { return tunnelPrefix(ofp.TunIPv4Src, ofp.TunIPv6Src, p) }
 
 // TunnelDst asks for packets from a tunnel that were sent to an address in the prefix.
@@ -256,7 +255,7 @@ func CTState(s string) Cond {
 	}
 }
 
-// TCPFlags asks for TCP and flags, such as "+syn-ack"; their names are fin, syn, rst, psh, ack, urg, ece, cwr, ns.
+// TCPFlags matches TCP and flags, such as "+syn-ack"; their names are fin, syn, rst, psh, ack, urg, ece, cwr, ns.
 func TCPFlags(s string) Cond {
 	return func(b *ofp.MatchBuilder) {
 		v, m, err := parseFlags(s, tcpFlags)

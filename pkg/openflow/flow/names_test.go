@@ -6,8 +6,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestNames has what a name may be. That ovs-ofctl --names prints flows in the same way, the
-// test of tombolo openflow dump --names shows on a real switch.
+// TestNames checks allowed names. The test of tombolo openflow dump --names shows on a real switch that ovs-ofctl
+// --names prints flows in the same way.
 func TestNames(t *testing.T) {
 	names := NewNames(map[ofp.Port]string{
 		1: "p1", 2: "", 3: "eth-x", 4: "twice", 5: "twice", 6: "1st", 7: `a"b<ü`, 8: "LOCAL", ofp.PortLocal: "br0",

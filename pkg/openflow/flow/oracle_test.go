@@ -82,8 +82,7 @@ func modLines(out string) []string {
 	return lines
 }
 
-// corpus is all flows that the oracles are asked about: every field and action, and flows at
-// random.
+// corpus returns all flows for the oracles: every field and action, and flows at random.
 func corpus(random int) []Flow {
 	g := newGenerator(20)
 	list := append(fieldFlows(g), actionFlows(g)...)
@@ -156,7 +155,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestForms holds what ovs-ofctl makes of texts that people write against what we make of them.
+// TestForms compares ovs-ofctl's reading of hand-written texts with ours.
 func TestForms(t *testing.T) {
 	var ours []string
 	var wire bytes.Buffer

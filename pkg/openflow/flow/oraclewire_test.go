@@ -35,8 +35,8 @@ func TestActionBytes(t *testing.T) {
 	differs(t, "parse-actions", ours, strings.Split(strings.TrimSuffix(out, "\n\n"), "\n\n"))
 }
 
-// TestOldActionBytes has actions of OpenFlow 1.1, and of Nicira, that Open vSwitch still takes
-// but does not write: what we make of them is what it makes of them.
+// TestOldActionBytes has actions of OpenFlow 1.1, and of Nicira, that Open vSwitch still accepts but does not write.
+// Our translation must equal its translation.
 func TestOldActionBytes(t *testing.T) {
 	var in strings.Builder
 	var ours []string
@@ -89,8 +89,8 @@ func randomFlows(g generator, n int) (list []Flow) {
 	return list
 }
 
-// TestMatchBytes gives ovs-ofctl the OXM fields of many matches by their names. It takes them
-// for a match and writes that match's fields; they are ours again.
+// TestMatchBytes gives ovs-ofctl the OXM fields of many matches by their names. It reads them as a match and writes
+// that match's fields, which must equal ours.
 func TestMatchBytes(t *testing.T) {
 	g := newGenerator(6)
 	var in strings.Builder

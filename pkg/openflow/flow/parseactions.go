@@ -38,9 +38,8 @@ func (p parsed) resolve(x span, m *ofp.Match) (Actions, error) {
 	return a.Canonical(), nil
 }
 
-// ordered refuses instructions in another order than a switch follows them in, and an instruction that stands twice, as
-// ovs-ofctl does: it would sort them, and the text would read as something else. For this order meter, which is an
-// action, is an instruction, too.
+// ordered refuses instructions in another order than a switch follows, and repeated instructions, as ovs-ofctl does: it
+// would sort them, and the text would have another meaning. For this order the action meter counts as an instruction.
 func (p parsed) ordered() error {
 	place := func(a ofp.Action) (place int, name string) {
 		switch a.(type) {

@@ -8,9 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// ParseGroup reads a group in ovs-ofctl's text, as add-group takes it and dump-groups prints
-// it. Buckets without a bucket_id get the lowest numbers that are free, in order. Errors are of
-// type *ParseError.
+// ParseGroup reads a group in ovs-ofctl's text, as add-group takes it and dump-groups prints it. Buckets without a
+// bucket_id get the lowest free numbers, in order. Errors are of type *ParseError.
 func ParseGroup(text string) (Group, error) {
 	g, err := parseGroup(span{s: text})
 	if err == nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Mod is one line of a file for ovs-ofctl's add-flows or bundle: what is to be done, and with
-// which flows. For deletions, Flow has just what is asked for: no actions, and a priority only
-// where the command is strict.
+// Mod is one line of a file for ovs-ofctl's add-flows or bundle: a command and its flows. For deletions, Flow has only
+// conditions: no actions, and a priority only if the command is strict.
 type Mod struct {
 	Command  ofp.FlowCommand
 	Flow     Flow
@@ -48,9 +47,9 @@ var commandNames = []string{
 	ofp.FlowDelete: "delete", ofp.FlowDeleteStrict: "delete_strict",
 }
 
-// ParseFlows reads lines as ovs-ofctl's add-flows does: one flow a line, which may begin with
-// add, modify, modify_strict, delete or delete_strict; blank lines and what follows a # are
-// skipped. It stops at the first line that it cannot read, with a *ParseError.
+// ParseFlows reads lines as ovs-ofctl's add-flows does: one flow a line, which may begin with add, modify,
+// modify_strict, delete or delete_strict. Blank lines and text after # are skipped. It stops at the first line that it
+// cannot read, with a *ParseError.
 func ParseFlows(r io.Reader) ([]Mod, error) {
 	var list []Mod
 	s := bufio.NewScanner(r)

@@ -6,7 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// options reads KEY=VALUE items into what takes them; an unknown key is an error that names the known ones.
+// options reads KEY=VALUE items with the functions of their keys. The error about an unknown key names the known ones.
 func (x span) options(known map[string]func(span) error, expected string) error {
 	items, err := split(x)
 	if err != nil {
@@ -133,7 +133,7 @@ func parseResubmit(x span) (ofp.Action, error) {
 	default:
 		return nil, ct.isNot(expected)
 	}
-	// It would look the packet up as it was. resubmit(,) is no use either, but what switches may hold.
+	// It would look up the same packet again. resubmit(,) is useless too, but switches may hold it.
 	if a.Port == ofp.PortInPort && a.Table == ofp.TableAll && (!port.empty() || !table.empty() || strings.Trim(x.s, blanks) == "") {
 		return nil, x.bad(expected, "neither a port nor a table is given")
 	}
@@ -244,7 +244,7 @@ func parseMultipath(x span) (ofp.Action, error) {
 	return a, nil
 }
 
-// parseBundle reads FIELDS,BASIS,ALGORITHM,ofport,members:PORTS, with a field before members where load is set.
+// parseBundle reads FIELDS,BASIS,ALGORITHM,ofport,members:PORTS, with a field before members if load is set.
 func parseBundle(x span, load bool) (ofp.Action, error) {
 	expected := "FIELDS,BASIS,ALGORITHM,ofport,members:PORT,..."
 	if load {

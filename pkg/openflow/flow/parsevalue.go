@@ -10,8 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// fieldValue reads a field's value and mask, both as long as the field is on the wire. A mask of zeros is
-// what * stands for.
+// fieldValue reads a field's value and mask, both as long as the field is on the wire. * is a mask of zeros.
 func (x span) fieldValue(f ofp.Field) (v, mask string, err error) {
 	n := f.Len()
 	port := f.Format() == ofp.FormatPort || f.Format() == ofp.FormatPort16

@@ -17,8 +17,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestActionForms wants each action of the reference to be one that we and ovs-ofctl read, and
-// each action that we read to be in the reference.
+// TestActionForms checks that we and ovs-ofctl read each action of the reference, and that the reference has each
+// action that we read.
 func TestActionForms(t *testing.T) {
 	inReference := map[string]bool{"nat": true} // stands in ct's form
 	var text strings.Builder

@@ -1,7 +1,7 @@
 package flow
 
-// actionForm is one action, or instruction: its text as an example, what it does, what packets
-// must be for it, and where it is defined. A | is written as &#124;.
+// actionForm is one action, or instruction: its text as an example, its effect, its prerequisites, and its definition.
+// A | is written as &#124;.
 type actionForm struct{ text, does, needs, source string }
 
 const (

@@ -8,9 +8,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestLaterRegisters has the numbers of the registers that came with Open vSwitch 3.7
-// (meta-flow.h: NXOXM_ET_REG16(17) to NXOXM_ET_XXREG7(36), OXM_OF_PKT_REG8(8) to 15), which an
-// older one cannot be asked for. Matches of the wider views are made of the narrow ones.
+// TestLaterRegisters has the numbers of the registers that came with Open vSwitch 3.7 (meta-flow.h: NXOXM_ET_REG16(17)
+// to NXOXM_ET_XXREG7(36), OXM_OF_PKT_REG8(8) to 15). An older Open vSwitch is no oracle for them. Matches of the wider
+// views are made of the narrow ones.
 func TestLaterRegisters(t *testing.T) {
 	for _, test := range []struct{ text, want, header string }{
 		{"reg16=5,actions=set_field:0x7->reg16", "reg16=0x5 actions=set_field:0x7->reg16", "ffff220800002320" + "00000007"},

@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestSampleBytes has the bytes of sample with fields for its observation (NXAST_SAMPLE4), which
-// Open vSwitch knows since 3.4: older ones cannot be asked, so the bytes stand here.
+// TestSampleBytes has the bytes of sample with fields for its observation (NXAST_SAMPLE4), which came with Open vSwitch
+// 3.4. Older ones are no oracle, so the expected bytes are here.
 func TestSampleBytes(t *testing.T) {
 	var in strings.Builder
 	var ours []string

@@ -10,8 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Set is what a switch holds, or should hold. The zero value is empty but cannot be added to:
-// use NewSet.
+// Set is the actual or desired contents of a switch. The zero value is empty but cannot be added to: use NewSet.
 type Set struct {
 	flows  map[Key]Flow
 	groups map[uint32]Group
@@ -191,8 +190,8 @@ func into[V any](add, mod, del *[]V) func(have, want *V) {
 	}
 }
 
-// Compare calls change, in the order of keys, for each entry that two maps do not have in common; have or want
-// is nil where a map does not have it.
+// Compare calls change, in the order of keys, for each entry that two maps do not have in common. have or want is nil
+// if the map lacks it.
 func Compare[K comparable, V any](have, want map[K]V, order func(a, b K) int, equal func(a, b V) bool, change func(have, want *V)) {
 	var keys []K
 	for k, h := range have {

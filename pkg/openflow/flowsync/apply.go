@@ -67,8 +67,7 @@ func (st *step) append(s *Syncer, b []byte, xid uint32) ([]byte, error) {
 	return ofp.AppendFlowMod(b, xid, &m, string(st.after[formInstructions:]))
 }
 
-// round sends the difference. It returns after how long to look again, or the error that ends
-// the session.
+// round sends the difference. It returns the time until the next look, or the error that ends the session.
 func (s *Syncer) round(ctx context.Context, conn *ofconn.Conn) (time.Duration, error) {
 	s.mu.Lock()
 	all, groups := s.reread, s.regroup || s.forwarded && time.Since(s.groupsRead) >= forwardMin
@@ -165,8 +164,8 @@ func (s *Syncer) pass(ctx context.Context, conn *ofconn.Conn) (bool, error) {
 	return s.follow, err
 }
 
-// retry marks refused entries whose time has come, after everything else: others do not wait
-// for them. s.mu is held.
+// retry marks refused entries whose time has come, after all other entries, so that these do not wait for them. s.mu is
+// held.
 func (s *Syncer) retry(now time.Time) bool {
 	n := 0
 	for sl, r := range s.refused {
@@ -178,8 +177,8 @@ func (s *Syncer) retry(now time.Time) bool {
 	return n > 0
 }
 
-// plan compares what is dirty, after which nothing is; s.mu is held. Groups come before the flows
-// that use them, removals last.
+// plan compares the dirty slots and clears the marks; s.mu is held. Groups come before the flows that use them,
+// removals last.
 func (s *Syncer) plan(now time.Time) change {
 	var groups, flows, delFlows, delGroups change
 	if s.dirty.n > bulk {
@@ -273,15 +272,14 @@ func (s *Syncer) keepBack(sl *slot, f form, text string, err error) *refusal {
 	return r
 }
 
-// isTableFull reports whether a switch refused a flow since its table has as many as it may.
+// isTableFull reports whether a switch refused a flow because its table is full.
 func isTableFull(err error) bool {
 	var e *ofconn.SwitchError
 	return errors.As(err, &e) && e.Refusal.Name() == "OFPFMFC_TABLE_FULL"
 }
 
-// send sends a change. A message that the switch refuses is held back, what comes before and
-// after it is sent in bundles of their own. An error means that the connection is of no more
-// use.
+// send sends a change. If the switch refuses a message, it holds that one back, and sends the messages before and after
+// it in bundles of their own. After an error the connection is of no more use.
 func (s *Syncer) send(ctx context.Context, conn *ofconn.Conn, c change) error {
 	for len(c) > 0 {
 		s.assume(c)
@@ -441,7 +439,7 @@ func (s *Syncer) confirm(c change) {
 	}
 }
 
-// reconsider lets go what was refused for want of room in a table, or of a group; s.mu is held.
+// reconsider releases entries that were refused because a table was full or a group was missing; s.mu is held.
 func (s *Syncer) reconsider(room map[ofp.Table]bool, came map[uint32]bool) {
 	for sl, r := range s.refused {
 		group := sl.id.isGroup()

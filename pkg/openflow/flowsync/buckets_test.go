@@ -62,8 +62,9 @@ func nextEndpoints(r *rand.Rand, list []int) []int {
 	return list
 }
 
-// TestGroupsGrowAndShrink has the buckets of groups come and go, few and many, up to what a message holds and back,
-// with another's hands in the groups and the connection cut between: after each step the switch has what is desired.
+// TestGroupsGrowAndShrink has the buckets of groups come and go, few and many, up to the limit of a message and back.
+// Another program changes the groups and the connection is cut in between. After each step the switch has the desired
+// state.
 func TestGroupsGrowAndShrink(t *testing.T) {
 	t.Parallel()
 	const seed = 107
@@ -114,7 +115,7 @@ func TestGroupsGrowAndShrink(t *testing.T) {
 	}
 }
 
-// TestGroupIsOneMessage has buckets of a large group come and go: one message each time, none where only their
+// TestGroupIsOneMessage has buckets of a large group come and go: one message each time, and no message if only their
 // order differs.
 func TestGroupIsOneMessage(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// BenchmarkOneOfMany declares another form of one flow among many that the switch has, plans,
-// and encodes what is to be sent: no cost may grow with the number of flows.
+// BenchmarkOneOfMany declares another form of one flow among many in the switch, plans, and encodes the change: no cost
+// may grow with the number of flows.
 func BenchmarkOneOfMany(b *testing.B) {
 	for _, many := range []int{100_000, 1_000_000} {
 		b.Run(strconv.Itoa(many), func(b *testing.B) {

@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 )
 
-// cutWishes are what TestCutAtEveryThirdByte declares one after the other: with groups that come, change
-// and go, flows that come, change in place, change their timeout and go, and in the second
-// one that the switch refuses, which is not in what remains.
+// cutDesired returns the declarations of TestCutAtEveryThirdByte, one after the other. Groups come, change and go.
+// Flows come, change in place, change their timeout and go. The switch refuses one flow of the second, which is not in
+// remains.
 func cutDesired(t testing.TB) (first, second, remains map[flow.Owner]flow.Entries) {
 	group := func(id uint32, port ...uint64) flow.Group {
 		g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
@@ -34,9 +34,8 @@ func cutDesired(t testing.TB) (first, second, remains map[flow.Owner]flow.Entrie
 		map[flow.Owner]flow.Entries{alice: c, bob: d}
 }
 
-// TestCutAtEveryThirdByte cuts the connection after every third byte that goes to the switch,
-// and every third that comes from it, over the handshake, the first declaration and one
-// that changes it.
+// TestCutAtEveryThirdByte cuts the connection after every third byte to the switch, and every third from it, over the
+// handshake, the first declaration and one that changes it.
 func TestCutAtEveryThirdByte(t *testing.T) {
 	t.Parallel()
 	first, second, remains := cutDesired(t)

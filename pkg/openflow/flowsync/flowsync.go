@@ -217,7 +217,7 @@ func (s *Syncer) Set(o flow.Owner, e flow.Entries) {
 	s.signal()
 }
 
-// SetSome declares what some owners want, as Set does, all at once: what moves from one owner to another
+// SetSome declares the entries of some owners, as Set does, all at once: an entry that moves from one owner to another
 // is not missing in between.
 func (s *Syncer) SetSome(some iter.Seq2[flow.Owner, flow.Entries]) {
 	s.mu.Lock()
@@ -309,7 +309,7 @@ func (s *Syncer) refusals(owners []flow.Owner) error {
 	return errors.Join(errs...)
 }
 
-// Refused are the owners of whose entries some are not in the switch, each with a reason: since it refused them, or
+// Refused returns the owners with entries that are not in the switch, each with a reason: the switch refused them, or
 // another owner wants them differently.
 func (s *Syncer) Refused() map[flow.Owner]error {
 	s.mu.Lock()

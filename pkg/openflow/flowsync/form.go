@@ -51,13 +51,12 @@ func (id ident) table() ofp.Table { return ofp.Table(id[1]) }
 func (id ident) priority() uint16 { return uint16(id[2])<<8 | uint16(id[3]) }
 func (id ident) match() ofp.Match { return ofp.Match(id[identLen:]) }
 
-// form is all of an entry that its ident does not say, as bytes: for a flow what stands in
-// messages, for a group the message that adds it, with the buckets in the order of their numbers where their
-// order means nothing. Two entries with one ident are the same when
-// their forms are, but for what sameForm knows. The empty form is nothing.
+// form is the part of an entry that its ident lacks, as bytes. For a flow it is the part of messages. For a group it is
+// the message that adds it, with the buckets in the order of their numbers if their order does not matter. Two entries
+// with one ident are the same when their forms are, except for the cases of sameForm. The empty form is nothing.
 //
-// Flows are kept in no other way. A form takes a fraction of what a [flow.Flow] does, it is sent
-// as it is, and what the switch reports can be compared with it as it comes.
+// Flows are kept in no other way. A form takes a fraction of the memory of a [flow.Flow], it is sent as it is, and the
+// switch's reports can be compared with it as they come.
 type form string
 
 // Where a flow's form has what.
@@ -69,8 +68,7 @@ const (
 	formInstructions = 16
 )
 
-// unknown stands for instructions that the switch has reported and that we cannot say again. No
-// instructions are like it.
+// unknown stands for reported instructions that we cannot encode. No instructions are equal to it.
 const unknown = "?"
 
 // appendHeader appends what a flow's form has before the instructions.
@@ -253,7 +251,7 @@ func (id ident) links(f form) bool {
 		(strings.Contains(string(f[formInstructions:]), groupBegins) || strings.Contains(string(f[formInstructions:]), meterBegins))
 }
 
-// uses reports whether a flow uses one of some groups; whether it cannot is seen without decoding it.
+// uses reports whether a flow uses one of some groups. Flows that cannot use groups are not decoded.
 func (id ident) uses(f form, groups map[uint32]bool) bool {
 	return !id.isGroup() && len(f) > formInstructions && strings.Contains(string(f[formInstructions:]), groupBegins) &&
 		uses(id.flow(f).Actions, groups)

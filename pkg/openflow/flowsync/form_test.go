@@ -49,7 +49,7 @@ func variants(t *testing.T) []flow.Flow {
 	return out
 }
 
-// TestFormsCompareAsFlows holds what is compared as bytes against what is compared as values.
+// TestFormsCompareAsFlows compares the comparison of bytes with the comparison of values.
 func TestFormsCompareAsFlows(t *testing.T) {
 	list := variants(t)
 	same := 0

@@ -16,8 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestSyncedWaitsForTheFirstDeclaration declares something for the first time on a connection
-// that is idle since it had nothing to do.
+// TestSyncedWaitsForTheFirstDeclaration makes the first declaration on a connection that is idle because it had nothing
+// to do.
 func TestSyncedWaitsForTheFirstDeclaration(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

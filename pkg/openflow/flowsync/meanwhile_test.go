@@ -43,8 +43,8 @@ func answer(s *Syncer, c change, err error) {
 
 func desired(variant int) flow.Entries { return flow.Entries{Flows: []flow.Flow{address(1, variant)}} }
 
-// TestGivenUpWhileItIsRefused gives up a change of a flow while the switch refuses it, before removals are allowed:
-// nothing is left that is tried again and again.
+// TestGivenUpWhileItIsRefused gives up a change of a flow while the switch refuses it, before removals are allowed. No
+// entry may be left that is tried again and again.
 func TestGivenUpWhileItIsRefused(t *testing.T) {
 	s := New(Options{Instance: 7})
 	s.Set(ann, desired(1))
@@ -146,7 +146,8 @@ func TestMeterGivenUpWhileItIsRefused(t *testing.T) {
 	}
 }
 
-// TestMeterWantedTwice has an owner want two meters under one number, as TestTwiceInOneDeclaration has it for flows.
+// TestMeterWantedTwice has an owner want two meters under one number. TestTwiceInOneDeclaration does the same with
+// flows.
 func TestMeterWantedTwice(t *testing.T) {
 	s := New(Options{Instance: 7})
 	rate := func(r uint32) flow.Meter {

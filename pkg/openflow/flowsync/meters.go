@@ -16,10 +16,9 @@ import (
 // limit the switch's own channels to us, and belong to its administrator.
 const lastMeter = 0xffff0000
 
-// meters is the meter table. Open vSwitch takes no meter-mods in bundles (OFPBFC_MSG_UNSUP), so
-// meters are kept apart from flows and groups: what comes or changes is sent before the bundle
-// with the flows that use it, what goes after it. No switch reports changes of meters; they
-// are compared as often as groups are.
+// meters is the meter table. Open vSwitch takes no meter-mods in bundles (OFPBFC_MSG_UNSUP), so meters are kept apart
+// from flows and groups. New and changed meters are sent before the bundle with the flows that use them, removals after
+// it. No switch reports changes of meters; they are compared as often as groups.
 type meters struct {
 	owners  map[flow.Owner]map[uint32]flow.Meter
 	claims  map[uint32][]meterClaim // in the owners' order; the first counts
@@ -221,8 +220,8 @@ func (s *Syncer) dropMeters(ctx context.Context, conn *ofconn.Conn) error {
 	return s.sendMeters(ctx, conn, s.metersToDrop())
 }
 
-// metersToDrop are the meters to be removed now: none while there are new declarations, whose flows
-// may still have to change from one meter to another.
+// metersToDrop returns the meters to remove now. While there are new declarations it returns no meters, since their
+// flows may still have to change from one meter to another.
 func (s *Syncer) metersToDrop() []ofp.MeterMod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +230,8 @@ func (s *Syncer) metersToDrop() []ofp.MeterMod {
 		mods = s.meters.plan(time.Now(), true)
 	}
 	s.meters.drop = false
-	// The switch removes with a meter the flows that use it. Owners that still want them get an error that
-	// they are refused.
+	// With a meter the switch removes the flows that use it. Owners that still want these flows get an error that they
+	// are refused.
 	gone := map[uint32]bool{}
 	for _, m := range mods {
 		gone[m.ID] = true
@@ -342,7 +341,7 @@ func readMeters(ctx context.Context, conn *ofconn.Conn) ([]flow.Meter, error) {
 	return out, nil
 }
 
-// MeterStats reads the counters of all meters. Of a switch without meters the list is empty.
+// MeterStats reads the counters of all meters. For a switch without meters the list is empty.
 func (s *Syncer) MeterStats(ctx context.Context) ([]ofp.MeterStatistics, error) {
 	conn, err := s.connected()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// collector shows a Syncer to Prometheus. It copies the Syncer's numbers under its lock and hands
-// them over without it. No metric of Prometheus' own may be read or changed under s.mu: its locks are
-// held while a scrape waits for a slow reader, and that reader may be waiting for s.mu.
+// collector shows a Syncer to Prometheus. It copies the Syncer's numbers under its lock and hands them over without it.
+// Metrics of Prometheus must not be read or changed under s.mu: their locks are held while a scrape waits for a slow
+// reader, and that reader may be waiting for s.mu.
 type collector struct{ s *Syncer }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

@@ -17,8 +17,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// proxy stands between a Syncer and its switch. It cuts connections after a number of bytes,
-// and can stop to read what one side says.
+// proxy stands between a Syncer and its switch. It cuts connections after a number of bytes, and can stop reading from
+// one side.
 type proxy struct {
 	socket, upstream string
 
@@ -41,8 +41,8 @@ const (
 	fromSwitch
 )
 
-// limits are how many bytes pass before a connection is cut: in both directions together and
-// in each; 0 means any number.
+// limits are the numbers of bytes after which a connection is cut: in both directions together and in each; 0 means no
+// limit.
 type limits struct {
 	both int
 	each [2]int
@@ -171,7 +171,7 @@ func (p *proxy) wait(d direction) {
 	}
 }
 
-// after calls f once n more bytes have come for the switch, and before it gets the last of them.
+// after calls f once n more bytes have come for the switch, before it passes on the last of them.
 func (p *proxy) after(n int, f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,8 +280,8 @@ func settle(w map[flow.Owner]flow.Entries) map[flow.Owner]flow.Entries {
 	return out
 }
 
-// TestRandomWalk goes from one desired state to the next, at times with another program's hands in the switch or the
-// connection cut. After each step the switch equals the desired state.
+// TestRandomWalk goes from one desired state to the next. At times another program changes the switch, or the
+// connection is cut. After each step the switch equals the desired state.
 func TestRandomWalk(t *testing.T) {
 	t.Parallel()
 	const seed = 101

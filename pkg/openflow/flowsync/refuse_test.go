@@ -225,8 +225,7 @@ func TestWantedTwice(t *testing.T) {
 	}
 }
 
-// TestGroupsOfGroups has groups that use each other, declared at once in any order, and gone
-// at once.
+// TestGroupsOfGroups has groups that use each other, declared at once in any order, and removed at once.
 func TestGroupsOfGroups(t *testing.T) {
 	t.Parallel()
 	o := startOVS(t)

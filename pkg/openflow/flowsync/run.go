@@ -115,8 +115,8 @@ const (
 	forwardMeters = 1 << 1
 )
 
-// begin asks for packet-ins and for reports of others' changes, then reads what is there. The
-// monitor comes first: a change between the two is reported or read, or both.
+// begin asks for packet-ins and for reports of others' changes, then reads the switch. The monitor comes first: a
+// change between the two is reported or read, or both.
 func (s *Syncer) begin(ctx context.Context, conn *ofconn.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()

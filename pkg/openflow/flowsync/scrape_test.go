@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestScrapeDuringRefusals refuses entries for reasons that were not seen before while more series
-// are gathered than a registry buffers (1,000): neither may wait for the other's lock.
+// TestScrapeDuringRefusals refuses entries for new reasons while more series are gathered than a registry buffers
+// (1,000): neither may wait for the other's lock.
 func TestScrapeDuringRefusals(t *testing.T) {
 	const reasons, rounds = 3000, 20
 	registry := prometheus.NewRegistry()

@@ -12,9 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestSecondController has another controller that changes our flows and groups while we
-// change them ourselves. When it ends the switch equals the desired state, by its reports alone: the
-// slow comparison of flows does not come to help.
+// TestSecondController has another controller change our flows and groups while we change them ourselves. When it ends
+// the switch equals the desired state, only because of the switch's reports: the slow comparison of flows does not run.
 func TestSecondController(t *testing.T) {
 	t.Parallel()
 	const seed = 103

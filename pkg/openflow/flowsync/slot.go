@@ -181,8 +181,8 @@ func (s *Syncer) tidy(sl *slot) {
 	}
 }
 
-// link notes a flow that goes with a group or a meter, so that not all flows need be looked at when
-// one is removed: what is wanted or reported comes through here. s.mu is held.
+// link notes a flow that goes with a group or a meter, so that a removal need not look at all flows. All desired and
+// reported flows pass here. s.mu is held.
 func (s *Syncer) link(sl *slot, f form) {
 	if sl.id.links(f) {
 		s.linked[sl] = struct{}{}
@@ -258,8 +258,8 @@ func (s *Syncer) set(name flow.Owner, e flow.Entries) {
 	}
 }
 
-// want declares that an owner wants the entry whose ident and form are s.id and s.form, or if err is not nil something
-// wrong. It reports whether that is anything new.
+// want declares that an owner wants the entry whose ident and form are s.id and s.form or, if err is not nil, a wrong
+// entry. It reports whether that is new.
 func (s *Syncer) want(o *owner, err error, text func() string) bool {
 	sl := s.slots.make(s.id)
 	c := sl.claimOf(o)
@@ -379,7 +379,7 @@ func (t *tally) count(id ident, by int) {
 	}
 }
 
-// conflicts are the entries of some owners that other owners want differently; s.mu is held.
+// conflicts returns errors for the entries of some owners that other owners want differently; s.mu is held.
 func (s *Syncer) conflicts(of func(*owner) bool) []error {
 	var errs []error
 	for sl := range s.contested {
@@ -392,8 +392,8 @@ func (s *Syncer) conflicts(of func(*owner) bool) []error {
 	return errs
 }
 
-// deletion deletes the flow with an ident, if it is ours: another program's may have taken its place since its last
-// report.
+// deletion returns the message that deletes the flow with an ident, if it is ours: another program's flow may have
+// taken its place since its last report.
 func (s *Syncer) deletion(id ident) ofp.FlowMod {
 	return ofp.FlowMod{
 		Command: ofp.FlowDeleteStrict, Table: id.table(), Priority: id.priority(), Match: id.match(),

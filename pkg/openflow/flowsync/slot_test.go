@@ -56,8 +56,8 @@ func (m *model) wanted(s *Syncer) (want map[ident]form, wrong map[ident]bool, fl
 	return want, wrong, flows, groups
 }
 
-// TestSlotsAgainstModel declares at random, lets the switch take what is planned or not, and
-// compares with the model: what is sent, what is counted, and that nothing else is kept.
+// TestSlotsAgainstModel declares at random, lets the switch accept the plan or not, and compares with the model: the
+// sent messages, the counters, and that no other slot is kept.
 func TestSlotsAgainstModel(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))

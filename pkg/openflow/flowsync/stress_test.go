@@ -16,9 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestDeclarationsAreCoalesced has ten owners who each declare every millisecond while a
-// bundle takes the switch half a second. All declarations that come during one bundle are in
-// the next.
+// TestDeclarationsAreCoalesced has ten owners that each declare every millisecond while a bundle takes the switch half
+// a second. All declarations during one bundle are in the next.
 func TestDeclarationsAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted(t)
@@ -170,8 +169,8 @@ func TestSilentAtAnyMessage(t *testing.T) {
 			if took := time.Since(start); took > 25*time.Second {
 				t.Errorf("silent at message %d, %s: replaced after %s", n, at(), took)
 			}
-			// Nothing is left to say but echoes and comparisons: silence is noticed all the same. This looks at a moment
-			// when nothing else happens: what is not answered after half a minute is given up 20 s later.
+			// Only echoes and comparisons are left to send: the Syncer still notices silence. This checks a moment
+			// without other work: a request without an answer after half a minute is given up 20 s later.
 			if s.Stats().Connections == 1 {
 				time.Sleep(53 * time.Second) // of the bubble's clock
 			}

@@ -74,7 +74,7 @@ func (s *Syncer) read(ctx context.Context, conn *ofconn.Conn, all bool) error {
 	return nil
 }
 
-// atOnce is how many slots are looked at while s.mu is held: the connection's reader and owners wait for it.
+// atOnce is the number of slots that are read while s.mu is held: the connection's reader and owners wait for it.
 const atOnce = 256
 
 // some calls f for some entries with s.mu held, lets other goroutines have it, and goes on. Entries that are added
@@ -93,7 +93,7 @@ func some[T any](s *Syncer, list iter.Seq[T], f func(T)) {
 	}
 }
 
-// missing notes that a read has not found an entry that was known to be there; s.mu is held.
+// missing notes that a read has not found a known entry; s.mu is held.
 func (s *Syncer) missing(sl *slot) {
 	// Reports during the read are newer than the read.
 	if _, newer := s.touched[sl]; newer || sl.found == s.reads || sl.have == "" {
@@ -161,8 +161,8 @@ func (s *Syncer) find(ctx context.Context, conn *ofconn.Conn, all bool) ([]diffe
 	return list, nil
 }
 
-// reported finds the slot and the form of a flow that the switch reports; s.mu is held. Most flows are
-// what was wanted, byte by byte, and neither decoded nor kept twice.
+// reported finds the slot and the form of a flow that the switch reports; s.mu is held. Most flows equal the desired
+// ones, byte for byte, and are neither decoded nor kept twice.
 func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	s.id = append(appendFlowIdent(s.id[:0], d.Table, d.Priority), d.Match...)
 	s.form = appendHeader(s.form[:0], d.Cookie, d.IdleTimeout, d.HardTimeout, d.Flags, d.Importance)
@@ -184,8 +184,8 @@ func (s *Syncer) reported(d ofp.FlowDescBytes) (*slot, form, error) {
 	return sl, now, nil
 }
 
-// reportedGroup finds the slot and the form of a group that the switch reports; s.mu is held. As of flows,
-// most are what was wanted, byte by byte.
+// reportedGroup finds the slot and the form of a group that the switch reports; s.mu is held. Most groups equal the
+// desired ones, byte for byte.
 func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form, error) {
 	s.id = appendGroupIdent(s.id[:0], d.ID)
 	s.form = appendReportedGroup(s.form[:0], d)
@@ -206,8 +206,8 @@ func (s *Syncer) reportedGroup(d ofp.GroupDescBytes) (*slot, form, error) {
 	return sl, form(s.form), nil
 }
 
-// slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. A form that
-// is the same as what is wanted or known is that one.
+// slotOf finds the slot and the form of a flow that the switch has reported; s.mu is held. Equal forms share memory
+// with the desired or known one.
 func (s *Syncer) slotOf(f *flow.Flow) (*slot, form) {
 	s.id = appendIdent(s.id[:0], f)
 	s.form = appendReported(s.form[:0], f)

@@ -47,9 +47,9 @@ func (b *bundle) note(xid uint32, e ofp.Error) bool {
 	return true
 }
 
-// end takes an error that comes for the request that opened the bundle when that was answered long
-// ago: the switch has given the bundle up, since it was idle for too long (OVS 3.1, ofproto.c,
-// bundle_timeout). Additions that come later open another one, which lacks those before.
+// end handles an error for the request that opened the bundle, long after its answer: the switch has given the bundle
+// up, since it was idle for too long (OVS 3.1, ofproto.c, bundle_timeout). Later additions open another bundle, which
+// lacks the earlier ones.
 func (b *bundle) end(xid uint32, e ofp.Error) bool {
 	if xid != b.open {
 		return false
@@ -69,8 +69,8 @@ func (c *Conn) Bundle(ctx context.Context, messages []ofp.Message) error {
 	})
 }
 
-// BundleBytes is Bundle for n messages that are not made before they are sent: message appends
-// the one with an index, in order, and may be asked for one again.
+// BundleBytes is Bundle for n messages that are encoded while they are sent: message appends the message with an index,
+// in order, and may be called for an index again.
 func (c *Conn) BundleBytes(ctx context.Context, n int, message func(b []byte, xid uint32, i int) ([]byte, error)) error {
 	const flags = ofp.BundleAtomic | ofp.BundleOrdered
 	id := c.xid.Add(1)

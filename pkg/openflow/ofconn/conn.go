@@ -48,8 +48,8 @@ type SwitchError struct{ Refusal ofp.Error }
 
 func (e *SwitchError) Error() string { return e.Refusal.Error() }
 
-// Handler gets what the switch says unasked. It runs on the connection's reader: it must not
-// wait for the connection.
+// Handler gets unsolicited messages of the switch. It runs on the connection's reader: it must not wait for the
+// connection.
 type Handler func(xid uint32, m ofp.Message)
 
 // Conn is an established connection.
@@ -97,8 +97,8 @@ type Counters struct {
 	flowMods       [ofp.FlowDeleteStrict + 1]atomic.Uint64
 }
 
-// Where a message has its type, a flow-mod its command and a bundle-add the message that it adds
-// (OpenFlow 1.5 sections 7.1.1, 7.3.4.2 and 7.3.9.6).
+// Offsets of a message's type, of a flow-mod's command, and of the message in a bundle-add (OpenFlow 1.5 sections
+// 7.1.1, 7.3.4.2 and 7.3.9.6).
 const (
 	typeAt    = 1
 	commandAt = 25
@@ -226,8 +226,8 @@ func (c *Conn) Send(messages ...ofp.Message) error {
 	return c.SendContext(context.Background(), messages...)
 }
 
-// SendContext is Send that returns when ctx ends. The messages may be sent after that, if the
-// writing had begun; half a message would be the end of the connection.
+// SendContext is Send that returns when ctx ends. The messages may be sent after that, if the writing had begun: half a
+// message would end the connection.
 func (c *Conn) SendContext(ctx context.Context, messages ...ofp.Message) error {
 	if err := c.acquire(ctx); err != nil {
 		return fmt.Errorf("write to the switch: %w", err)
@@ -280,9 +280,9 @@ func (c *Conn) write(ctx context.Context, first uint32, messages []ofp.Message) 
 	}
 }
 
-// stream is write for what is too much to be kept as bytes at once: encode encodes the n
-// messages one by one. When ctx ends before all is written the connection ends. Where one cannot
-// be encoded its index is returned, and none after it is written; else the index is -1.
+// stream is write for messages that are too large to be kept as bytes at once: encode encodes the n messages one by
+// one. If ctx ends before all is written, the connection ends. If a message cannot be encoded, stream returns its index
+// and writes no later message; else the index is -1.
 func (c *Conn) stream(ctx context.Context, n int, encode func(int) error) (bad int, err error) {
 	stop := context.AfterFunc(ctx, func() { c.fail(fmt.Errorf("write to the switch, which does not read: %w", ctx.Err())) })
 	defer stop()
@@ -335,8 +335,8 @@ func (c *Conn) Request(ctx context.Context, m ofp.Message) ([]ofp.Message, error
 	return c.request(ctx, m, &request{})
 }
 
-// RequestParts is Request for answers too large to be kept: part gets them one by one, on the
-// connection's reader, and not after RequestParts has returned.
+// RequestParts is Request for answers too large to be kept. part gets them one by one, on the connection's reader, and
+// not after RequestParts has returned.
 func (c *Conn) RequestParts(ctx context.Context, m ofp.Message, part func(ofp.Message)) error {
 	return c.requestParts(ctx, m, func(b []byte) error {
 		_, m, err := ofp.DecodeMessage(b)
@@ -347,8 +347,8 @@ func (c *Conn) RequestParts(ctx context.Context, m ofp.Message, part func(ofp.Me
 	})
 }
 
-// RequestBytes is RequestParts without decoding: part gets whole messages, which are not its to
-// keep. An error of part's is an answer that cannot be read, and ends the connection.
+// RequestBytes is RequestParts without decoding. part gets whole messages, which it must not keep. An error of part
+// means that the answer cannot be read, and ends the connection.
 func (c *Conn) RequestBytes(ctx context.Context, m ofp.Message, part func([]byte) error) error {
 	return c.requestParts(ctx, m, part)
 }
@@ -561,7 +561,7 @@ func (c *Conn) answer() {
 	}
 }
 
-// keepAlive asks a silent switch whether it is there, and gives up one that does not answer.
+// keepAlive sends an echo to a silent switch, and gives up a switch that does not answer.
 func (c *Conn) keepAlive() {
 	ticker := time.NewTicker(idle)
 	defer ticker.Stop()

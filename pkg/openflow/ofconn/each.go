@@ -6,11 +6,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// Each sends messages to which a switch answers only when it refuses them, outside any bundle
-// (meter-mods are taken in none), and waits until all are handled. The first result says for
-// each message what was wrong with it: nil, a *SwitchError, or why it cannot be encoded. The
-// second is an error of the connection or of ctx, after which it is not known what the switch
-// has done.
+// Each sends messages that a switch answers only when it refuses them, outside any bundle (bundles take no meter-mods),
+// and waits until all are handled. The first result has an error for each message: nil, a *SwitchError, or the reason
+// why it cannot be encoded. The second is an error of the connection or of ctx; after it the switch's state is unknown.
 func (c *Conn) Each(ctx context.Context, messages []ofp.Message) ([]error, error) {
 	refused := make([]error, len(messages))
 	var send []ofp.Message

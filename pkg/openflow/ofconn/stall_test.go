@@ -172,8 +172,8 @@ func TestEach(t *testing.T) {
 	}
 }
 
-// TestBundleExpired has a switch that gives a bundle up while its messages are under way, and takes the
-// others for a new one: nothing may be committed.
+// TestBundleExpired has a switch that gives a bundle up while its messages are under way, and takes the others for a
+// new one. No part may be committed.
 func TestBundleExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []uint16

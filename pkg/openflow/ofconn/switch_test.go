@@ -151,8 +151,8 @@ func TestSwitchGoes(t *testing.T) {
 	}
 }
 
-// TestBundlesAtOnce sends bundles from several goroutines over one connection. Each learns which of its own
-// messages is at fault.
+// TestBundlesAtOnce sends bundles from several goroutines over one connection. Each goroutine gets the fault of its own
+// messages.
 func TestBundlesAtOnce(t *testing.T) {
 	t.Parallel()
 	c := connect(t, startOVS(t, "OpenFlow15"), nil, nil)

@@ -31,8 +31,7 @@ const (
 // ClearActions is the instruction that empties the action set.
 type ClearActions struct{}
 
-// WriteActions is the instruction that merges actions into the action set. Without actions it
-// is nothing at all.
+// WriteActions is the instruction that merges actions into the action set. Without actions it has no effect.
 type WriteActions struct{ Actions []Action }
 
 // WriteMetadata is the instruction that writes the masked bits of the metadata field.
@@ -41,7 +40,7 @@ type WriteMetadata struct{ Value, Mask uint64 }
 // GotoTable is the instruction that continues in another table; it stands last.
 type GotoTable struct{ Table Table }
 
-// RawAction is an action that the package does not know, header included, exactly as it came.
+// RawAction is an action unknown to the package, header included, exactly as it came.
 type RawAction struct{ Bytes string }
 
 // RawInstruction is an instruction that the package does not know.
@@ -304,8 +303,8 @@ func is[T interface {
 	return ok && x == a
 }
 
-// CanonicalActions is what a switch makes of the list: it is encoded and decoded. A list that
-// cannot be encoded is returned as it is.
+// CanonicalActions returns the list as a switch reports it: it encodes and decodes the list. A list that cannot be
+// encoded is returned as it is.
 func CanonicalActions(list []Action) []Action {
 	b, err := AppendActions(nil, list)
 	if err != nil {

@@ -261,8 +261,7 @@ func (k facts) replace(a Action) ([]Action, error) {
 	return []Action{a}, nil
 }
 
-// learn checks what is read of the packet against its match, and what is written against the
-// match that is learned.
+// learn checks fields read from the packet against its match, and written fields against the learned match.
 func (k *facts) learn(a Learn) error {
 	var b MatchBuilder
 	for _, x := range a.Specs {

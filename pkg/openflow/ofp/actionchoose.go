@@ -55,8 +55,8 @@ const (
 // maxMembers is how many ports a BundlePorts has at most (bundle.h).
 const maxMembers = 2048
 
-// BundlePorts chooses one of Members that is up and sends the packet there (NXAST_BUNDLE) or,
-// where Dst.Width is not 0, writes its number to Dst (NXAST_BUNDLE_LOAD).
+// BundlePorts chooses one of Members that is up and sends the packet there (NXAST_BUNDLE). If Dst.Width is not 0, it
+// writes the member's number to Dst instead (NXAST_BUNDLE_LOAD).
 type BundlePorts struct {
 	Fields    HashFields
 	Basis     uint16

@@ -14,10 +14,9 @@ const (
 // CTNoTable in CT.Table means that the packet is not sent back to a table.
 const CTNoTable Table = 255
 
-// CT sends the packet through connection tracking (NXAST_CT). The zone is Zone, or, where
-// ZoneSrc.Width is not 0, what that range holds. Exec are the actions done on the
-// connection: SetField and RegMove, and a NAT that does not stand first. Its zero Table means
-// table 0: set CTNoTable for none.
+// CT sends the packet through connection tracking (NXAST_CT). The zone is Zone or, if ZoneSrc.Width is not 0, the value
+// of that range. Exec are the actions on the connection: SetField and RegMove, and a NAT that is not the first. The
+// zero Table means table 0: CTNoTable means no table.
 type CT struct {
 	Flags   uint16
 	Zone    uint16
@@ -37,8 +36,8 @@ const (
 	NATRandom     uint16 = 1 << 4
 )
 
-// NAT is the address translation of a [CT]. Without NATSrc and NATDst it only applies what an
-// earlier commit recorded. Addresses and ports are ranges: Max empty or zero means just Min.
+// NAT is the address translation of a [CT]. Without NATSrc and NATDst it only applies the translation of an earlier
+// commit. Addresses and ports are ranges: if Max is empty or zero, the range is only Min.
 type NAT struct {
 	Flags            uint16
 	IPMin, IPMax     string // 4 or 16 bytes

@@ -54,8 +54,7 @@ const (
 	EncapNSHTLV    uint8 = 2
 )
 
-// EncapProp says more about a new NSH header: the type of its metadata (1 or 2), or a TLV for
-// metadata of type 2.
+// EncapProp has a property of a new NSH header: the type of its metadata (1 or 2), or a TLV for metadata of type 2.
 type EncapProp struct {
 	Kind     uint8
 	MDType   uint8

@@ -25,9 +25,9 @@ const (
 	LegacyPushVLANPCP
 )
 
-// Legacy is an action of OpenFlow 1.0, 1.1 or of Nicira that sets one field. Open vSwitch still
-// takes them and never sends them: encoded, they are the set_field that stands for them.
-// Only a port can be set in no other way without knowing the protocol, and goes out as it is.
+// Legacy is an action of OpenFlow 1.0, 1.1 or of Nicira that sets one field. Open vSwitch still accepts them and never
+// sends them: encoded, they become the set_field that they stand for. Only a port is encoded as it is, since no
+// set_field sets a port without its protocol.
 type Legacy struct {
 	Kind  LegacyKind
 	Value uint64

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestActionNames wants every type of action to be one that errors have a name for: it looks
-// for all types with a method check in the package's source.
+// TestActionNames checks that errors have a name for every type of action: it looks for all types with a method check
+// in the package's source.
 func TestActionNames(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

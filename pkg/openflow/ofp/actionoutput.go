@@ -53,8 +53,8 @@ const (
 	ReasonExplicitMis uint8 = 6
 )
 
-// Controller sends the packet to a controller with all that NXAST_CONTROLLER2 can say. MaxLen
-// 0 sends no bytes at all; use 0xffff for the whole packet.
+// Controller sends the packet to a controller with all options of NXAST_CONTROLLER2. MaxLen 0 sends no bytes at all;
+// use 0xffff for the whole packet.
 type Controller struct {
 	MaxLen   uint16
 	ID       uint16
@@ -71,11 +71,10 @@ const (
 	SampleEgress  uint8 = 2
 )
 
-// Sample sends a share of the packets, Probability of 65535, to a set of IPFIX collectors
-// (NXAST_SAMPLE, and its second and third version where Port or Direction need them). Port
-// PortAny means none. The observation's domain and point are ObsDomain and ObsPoint, or, where
-// the width of ObsDomainSrc or ObsPointSrc is not 0, what those ranges of up to 32 bits hold
-// (NXAST_SAMPLE4, Open vSwitch 3.4).
+// Sample sends a share of the packets, Probability of 65535, to a set of IPFIX collectors (NXAST_SAMPLE, and its second
+// and third version if Port or Direction need them). Port PortAny means no port. The observation's domain and point are
+// ObsDomain and ObsPoint. If the width of ObsDomainSrc or ObsPointSrc is not 0, they are the values of those ranges of
+// up to 32 bits (NXAST_SAMPLE4, Open vSwitch 3.4).
 type Sample struct {
 	Probability               uint16
 	CollectorSet              uint32
@@ -313,7 +312,7 @@ func (a Sample) appendTo(e *encoder) {
 	e.actionEnd(s)
 }
 
-// append4 appends NXAST_SAMPLE4, in which each number reports whether it is one or a field's.
+// append4 appends NXAST_SAMPLE4, in which each number has a mark: a constant or a field.
 func (a Sample) append4(e *encoder) {
 	s := e.nicira(nxSample4)
 	e.u16(a.Probability)
@@ -366,7 +365,7 @@ func (d *decoder) sample4() Action {
 	return a
 }
 
-// observation reads a number, or the range that holds it; false where its field is not known.
+// observation reads a number, or the range that holds it. known is false for an unknown field.
 func (d *decoder) observation(name string) (src Bits, v uint32, known bool) {
 	at := *d
 	if d.u32(name+" source") == 0 {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// SetField writes Value into Field; where Mask is not empty only its bits are written. It is
-// also what a load of a constant into a range of bits becomes. Value and Mask are big-endian
-// and as long as the field; for a tunnel option, 1 to 124 bytes, zeros in front left out.
+// SetField writes Value into Field; with a Mask it writes only the mask's bits. A load of a constant into a range of
+// bits becomes a SetField too. Value and Mask are big-endian and as long as the field. For a tunnel option they have 1
+// to 124 bytes, without zeros in front.
 type SetField struct {
 	Field Field
 	Value string

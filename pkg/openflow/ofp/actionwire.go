@@ -2,8 +2,8 @@ package ofp
 
 import "fmt"
 
-// Action types (OpenFlow 1.5, 7.2.6, ofp_action_type). Those up to actSetMPLSTTL are of OpenFlow 1.1; Open
-// vSwitch still takes them, and has nothing newer for actSetMPLSTTL.
+// Action types (OpenFlow 1.5, 7.2.6, ofp_action_type). Types up to actSetMPLSTTL are of OpenFlow 1.1. Open vSwitch
+// still accepts them, and has nothing newer for actSetMPLSTTL.
 const (
 	actOutput       uint16 = 0
 	actSetVLANVID   uint16 = 1

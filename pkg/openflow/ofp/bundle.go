@@ -116,7 +116,7 @@ func (e *encoder) bundleAdd(id uint32, flags uint16, m Message) {
 	e.message(m)
 }
 
-// bundlable reports whether a message can be part of a bundle. The switch may take fewer kinds: Open vSwitch 3.1
+// bundlable reports whether a message can be part of a bundle. The switch may accept fewer kinds: Open vSwitch 3.1
 // refuses meters and tables.
 func bundlable(t Type) bool {
 	switch t {

@@ -103,7 +103,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTableFeaturesComplete takes one of the properties that must be there away after the other.
+// TestTableFeaturesComplete removes one required property after the other.
 func TestTableFeaturesComplete(t *testing.T) {
 	whole := TableFeatures{
 		Hit: TableEntryFeatures{

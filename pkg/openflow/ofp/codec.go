@@ -197,8 +197,8 @@ func (d *decoder) match() Match {
 
 var errShort = errors.New("a message has at least 8 bytes")
 
-// MessageLen is how many bytes the message at the beginning of b has, 0 while b has less than
-// the header's 8 bytes. A reader uses it to cut messages out of a stream.
+// MessageLen returns the length in bytes of the message at the beginning of b, or 0 while b has less than the header's
+// 8 bytes. A reader uses it to cut messages out of a stream.
 func MessageLen(b []byte) int {
 	if len(b) < 8 {
 		return 0
@@ -211,9 +211,8 @@ func AppendMessage(b []byte, xid uint32, m Message) ([]byte, error) {
 	return encode(b, xid, m.Type(), func(e *encoder) { e.message(m) })
 }
 
-// AppendBundleAdd appends the message that adds another one to a bundle, which message appends;
-// both have the same transaction id. It does what AppendMessage does with a BundleAdd, without
-// making one.
+// AppendBundleAdd appends the message that adds another one to a bundle; the function message appends the inner one.
+// Both have the same transaction id. It does the same as AppendMessage with a BundleAdd, without making one.
 func AppendBundleAdd(b []byte, xid, bundle uint32, flags uint16, message func([]byte) ([]byte, error)) ([]byte, error) {
 	start := len(b)
 	out := append(b, Version, byte(TypeBundleAdd), 0, 0)
@@ -250,7 +249,7 @@ func encoding(b []byte, xid uint32, f func(*encoder)) ([]byte, error) {
 	return out, err
 }
 
-// encoders are used again: one goes through interfaces, and would be garbage of every message.
+// encoders are reused: an encoder goes through interfaces, and would be garbage of every message.
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 func (e *encoder) message(m Message) {
@@ -269,9 +268,8 @@ func (e *encoder) start(t Type) int {
 	return start
 }
 
-// DecodeMessage decodes exactly one message. It never panics; messages it does not know are
-// RawMessage, Experimenter or RawMultipart. Errors are of type *DecodeError. A Hello may have
-// any version, everything else must have Version.
+// DecodeMessage decodes exactly one message. It never panics; unknown messages are RawMessage, Experimenter or
+// RawMultipart. Errors are of type *DecodeError. A Hello may have any version, everything else must have Version.
 func DecodeMessage(b []byte) (xid uint32, m Message, err error) {
 	d := decoder{what: "message", buf: b, err: &err}
 	m = d.message(&xid)

@@ -5,8 +5,8 @@ import "net/netip"
 // CTFlushZone forgets all connections of a zone (NXT_CT_FLUSH_ZONE).
 type CTFlushZone struct{ Zone uint16 }
 
-// CTFlush forgets the connections that a tuple, or parts of it, describes (NXT_CT_FLUSH, Open
-// vSwitch 3.1 and later). Without Proto any protocol, without tuples all connections.
+// CTFlush removes the connections that match a tuple, or parts of it (NXT_CT_FLUSH, Open vSwitch 3.1 and later).
+// Without Proto it matches any protocol, without tuples all connections.
 type CTFlush struct {
 	Proto       uint8
 	HasZone     bool // only in Zone

@@ -68,8 +68,8 @@ func ErrorByName(name string) (e Error, ok bool) {
 	return Error{}, false
 }
 
-// Offender is the message that an [Error] refuses, as far as the error brings it back: at least
-// 64 bytes of it, or all where it is shorter.
+// Offender is the message that an [Error] refuses, as far as the error contains it: at least its first 64 bytes, or all
+// of a shorter one.
 type Offender struct {
 	Version uint8
 	Type    Type
@@ -120,8 +120,8 @@ func nameOf(b []byte) string {
 	return t.String()
 }
 
-// Error makes a switch's refusal an ordinary error: its name with its meaning and, where the
-// first bytes of the refused message are there, what message that was.
+// Error makes a switch's refusal an ordinary error: its name with its meaning and, if the first bytes of the refused
+// message are there, the name of that message.
 func (m Error) Error() string {
 	what, why := "a message", m.Name()
 	if len(m.Data) >= 8 && m.ErrType != 0 {

@@ -1,6 +1,6 @@
 package ofp
 
-// Meaning says in a few words what the error means; it is empty where the error has no name.
+// Meaning returns the meaning of the error in a few words, or "" if the error has no name.
 func (m Error) Meaning() string { return errorMeanings[m.Name()] }
 
 // errorMeanings are the meanings of errors by name.

@@ -54,8 +54,8 @@ func (f Field) Maskable() bool { return f.exists() && fields[f].maskable }
 // Matchable reports whether a Match can have the field: not the older views of other fields.
 func (f Field) Matchable() bool { return f.exists() && f < NXMInPort }
 
-// Since is the version of Open vSwitch that came with the field, such as "3.7", and empty for
-// fields that 3.1 has too.
+// Since returns the version of Open vSwitch that came with the field, such as "3.7", and "" for fields that 3.1 has
+// too.
 func (f Field) Since() string {
 	if !f.exists() {
 		return ""
@@ -149,8 +149,7 @@ func Fields() []Field {
 	return list
 }
 
-// MetaFlow are all fields in the order of Open vSwitch's meta-flow.h, in which its tools print
-// sets of fields.
+// MetaFlow returns all fields in the order of Open vSwitch's meta-flow.h, in which its tools print sets of fields.
 func MetaFlow() []Field {
 	var list []Field
 	for _, r := range [][2]Field{

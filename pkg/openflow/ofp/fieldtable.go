@@ -37,8 +37,8 @@ func (i *fieldInfo) headers() []header {
 // longest is how many bytes a tunnel option has at most (geneve.h, TLV_MAX_OPT_SIZE).
 const longest = 124
 
-// fields is every field we know. Encoding, decoding, the text form and docs/openflow-fields.md
-// all come from here. Source: Open vSwitch's meta-flow.h.
+// fields has every known field. Encoding, decoding, the text form and docs/openflow-fields.md all come from here.
+// Source: Open vSwitch's meta-flow.h.
 var fields = func() [fieldCount]fieldInfo {
 	table := [fieldCount]fieldInfo{
 		PacketType:     {name: "packet_type", bits: 32, readOnly: true, format: formatPacketType, oxm: header{classBasic, 44, "OXM_OF_PACKET_TYPE"}},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDecodeCopies overwrites messages after they were decoded: a caller that reads many into one
-// buffer must not find one in another.
+// TestDecodeCopies overwrites messages after they were decoded: the results must not change, since a caller may read
+// many into one buffer.
 func TestDecodeCopies(t *testing.T) {
 	samples := recorded(t)
 	for _, m := range every() {

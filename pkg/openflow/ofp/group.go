@@ -163,7 +163,7 @@ func (e *encoder) selection(s Selection) {
 	e.propEnd(p)
 }
 
-// Sorted are the fields with their masks, in the order of [Field]. Their values are not used.
+// Sorted returns the fields with their masks, in the order of [Field]. Their values are not used.
 func (s Selection) Sorted() []MatchField {
 	list := make([]MatchField, 0, len(s.Fields))
 	for i, f := range s.Fields {

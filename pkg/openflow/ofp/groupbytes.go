@@ -2,8 +2,8 @@ package ofp
 
 import "encoding/binary"
 
-// GroupDescBytes is a group in a GroupDescReply of which only what has a fixed place is decoded. Its
-// slices are parts of the message.
+// GroupDescBytes is a group in a GroupDescReply. Only the parts with a fixed place are decoded. Its slices are parts of
+// the message.
 type GroupDescBytes struct {
 	ID         uint32
 	GroupType  GroupType
@@ -49,8 +49,8 @@ func EachGroupDesc(message []byte, take func(GroupDescBytes) error) (err error) 
 	return err
 }
 
-// AppendGroupMod appends a group-mod with its header to b. Its buckets and properties are bytes already;
-// m.Buckets, m.Selection and m.Properties are not looked at. It is for callers that keep groups as bytes.
+// AppendGroupMod appends a group-mod with its header to b. Its buckets and properties are bytes already; m.Buckets,
+// m.Selection and m.Properties are not read. It is for callers that keep groups as bytes.
 func AppendGroupMod[T string | []byte](b []byte, xid uint32, m *GroupMod, buckets, properties T) []byte {
 	command := BucketAll
 	if m.Command == GroupInsertBucket || m.Command == GroupRemoveBucket {

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// MatchField is one field of a match. Mask is all ones (of the field's width) where the match
-// is exact. A tunnel option has Bytes and BytesMask instead of them: 1 to 124 bytes, no mask
-// where the match is exact, a mask of zeros where it only asks that the option is there. Where
-// the package does not know the field, Field is 0 and Raw is the whole OXM.
+// MatchField is one field of a match. In an exact match Mask is all ones (of the field's width). A tunnel option has
+// Bytes and BytesMask instead: 1 to 124 bytes, no mask for an exact match, and a mask of zeros if only the presence of
+// the option counts. For an unknown field, Field is 0 and Raw is the whole OXM.
 type MatchField struct {
 	Field            Field
 	Value            Value
@@ -215,11 +214,11 @@ func validValue(f Field, v Value, exact bool) error {
 	return nil
 }
 
-// maxOptions is how many bytes the tunnel options of one match have together (tun-metadata.h).
+// maxOptions is the most bytes of the tunnel options of one match together (tun-metadata.h).
 const maxOptions = 256
 
-// SetBytes asks for a tunnel option's value: big-endian, up to 124 bytes. An empty mask asks
-// for all of it, zeros in front included; a mask of zeros only asks that the option is there.
+// SetBytes matches a tunnel option's value: big-endian, up to 124 bytes. An empty mask matches all of it, zeros in
+// front included; a mask of zeros matches the presence of the option.
 func (b *MatchBuilder) SetBytes(f Field, value, mask string) {
 	switch {
 	case !f.Long():
@@ -289,7 +288,7 @@ func (b *MatchBuilder) Raw(oxm string) {
 	}
 }
 
-// keep takes an older view of a field as it came: messages of Nicira's have it, and get it back.
+// keep keeps an older view of a field as it came: messages of Nicira's have it, and are encoded with it again.
 func (b *MatchBuilder) keep(m MatchField) {
 	x, found := b.at(m.Field)
 	if found {

@@ -129,10 +129,10 @@ type PacketIn struct {
 	Data     []byte
 }
 
-// PacketIn2 is Open vSwitch's packet-in (NXT_PACKET_IN2), asked for with SetPacketInFormat
-// and sent by [Controller]. Metadata has in_port, registers, ct_* and so on. Reason is one of
-// the Reason constants. FullLen is the packet's length before it was cut to Data's. Cookie is
-// NoCookie where no flow sent it. Continuation is the switch's own: hand it back in [Resume].
+// PacketIn2 is Open vSwitch's packet-in (NXT_PACKET_IN2), requested with SetPacketInFormat and sent by [Controller].
+// Metadata has in_port, registers, ct_* and so on. Reason is one of the Reason constants. FullLen is the packet's
+// length before it was cut to Data's. Without a flow Cookie is NoCookie. Continuation is the switch's own: hand it back
+// in [Resume].
 type PacketIn2 struct {
 	Data         []byte
 	FullLen      uint32

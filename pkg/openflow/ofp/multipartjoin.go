@@ -80,8 +80,8 @@ func Join(parts []Message) (Message, error) {
 	return nil, fmt.Errorf("join multipart: %T has no parts", parts[0])
 }
 
-// join appends the lists of all parts, which are of the type of the first one. access points to
-// a part's list and to whether more follow.
+// join appends the lists of all parts, which are of the first one's type. access returns pointers to a part's list and
+// to its flag for further parts.
 func join[M Message, T any](parts []Message, access func(*M) (more *bool, list *[]T)) (Message, error) {
 	var all M
 	var sum []T

@@ -23,8 +23,8 @@ type NXFlowModTableID struct{ On bool }
 // NXPacketIn is a packet-in in the format PacketInNXM (NXT_PACKET_IN).
 type NXPacketIn struct{ PacketIn }
 
-// NXFlowRemoved reports that a flow is gone (NXT_FLOW_REMOVED). It has no hard timeout and no
-// idle time; Table is TableAll where it is not known.
+// NXFlowRemoved reports that a flow is gone (NXT_FLOW_REMOVED). It has no hard timeout and no idle time; an unknown
+// Table is TableAll.
 type NXFlowRemoved struct {
 	Cookie                    uint64
 	Priority                  uint16
@@ -75,7 +75,7 @@ var niciraNames = map[uint32]string{
 	nxtCTFlushZone: "NXT_CT_FLUSH_ZONE", nxtPacketIn2: "NXT_PACKET_IN2", nxtCTFlush: "NXT_CT_FLUSH",
 }
 
-// niciraMessage decodes what follows Nicira's number and a subtype; nil where it is not known.
+// niciraMessage decodes the bytes behind Nicira's number and a subtype. It returns nil for an unknown subtype.
 func (d *decoder) niciraMessage(sub uint32) Message {
 	switch sub {
 	case nxtRoleRequest:

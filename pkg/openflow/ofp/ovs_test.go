@@ -86,8 +86,7 @@ func TestRecorded(t *testing.T) {
 	if len(list) < 110 {
 		t.Errorf("testdata/ovs.txt has %d messages", len(list))
 	}
-	// That there is no tag is one match of OpenFlow 1.5, and two of NXM, which has the priority in
-	// the same field.
+	// The absence of a tag is one match of OpenFlow 1.5, and two of NXM, which has the priority in the same field.
 	text := func(b []byte) []string {
 		return strings.Split(strings.ReplaceAll(ofpParse(t, b), "vlan_tci=0x0000/0x1fff", "vlan_tci=0x0000"), "\n")
 	}
@@ -103,7 +102,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestPrinted gives our bytes to ovs-ofctl: it must take them and understand what was meant.
+// TestPrinted gives our bytes to ovs-ofctl: it must accept them and print the intended meaning.
 func TestPrinted(t *testing.T) {
 	list := accepted()
 	var stream []byte

@@ -21,8 +21,8 @@ const (
 	PortFeaturePauseAsym uint32 = 1 << 15
 )
 
-// OpticalPort is what an optical port can do (ofp_port_desc_prop_optical). Frequencies are in
-// MHz or, with OpticalLambda, wavelengths in nm times 100; powers are in dBm times 10.
+// OpticalPort has the abilities of an optical port (ofp_port_desc_prop_optical). Frequencies are in MHz or, with
+// OpticalLambda, wavelengths in nm times 100; powers are in dBm times 10.
 type OpticalPort struct {
 	Supported                        uint32 // OFPOPF_*
 	TxMinFreq, TxMaxFreq, TxGridFreq uint32

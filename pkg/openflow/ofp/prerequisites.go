@@ -56,8 +56,7 @@ var requirements = [...]requirement{
 	needsCTPort:    {text: "ct_nw_proto and a ct_state that says that the connection is known, such as +trk+est"},
 }
 
-// Prerequisites is in words what else must be matched for the field to have a meaning; empty
-// where nothing is needed.
+// Prerequisites returns in words the other matches that the field needs, or "".
 func (f Field) Prerequisites() string {
 	if !f.exists() {
 		return ""
@@ -69,8 +68,8 @@ func (f Field) Prerequisites() string {
 // namespace 1 are named by their Ethernet type.
 const packetEthernet uint32 = 0
 
-// facts is what is known of packets: what the match asks for, as actions change it. A value is
-// zero where nothing is known.
+// facts are the known properties of packets: from the match, and from the actions that change them. A zero value is
+// unknown.
 type facts struct {
 	packetType uint32
 	ethType    uint16 // where packetType is packetEthernet
@@ -82,8 +81,8 @@ type facts struct {
 	ctState    uint8
 	ctMask     uint8
 	ctProto    uint8
-	// set is set if the actions are an action set (write_actions), which runs when the packet may have become something
-	// else: the switch leaves out what depends on the packet, but for fields.
+	// set is set if the actions are an action set (write_actions), which runs when the packet may have changed. For
+	// such actions the switch checks only fields, and nothing that depends on the packet.
 	set bool
 }
 

@@ -21,17 +21,16 @@ func (p RawProperty) Experimenter() (vendor, subtype uint32, data []byte, ok boo
 	return uint32(ToValue(p.Data[:4]).Lo), uint32(ToValue(p.Data[4:8]).Lo), p.Data[8:], true
 }
 
-// FieldID names a match field by the header of its OXM, as table features and port
-// descriptions do. Where the package does not know the field, Field is 0 and Raw is the header.
+// FieldID names a match field by the header of its OXM, as table features and port descriptions do. For an unknown
+// field, Field is 0 and Raw is the header.
 type FieldID struct {
 	Field  Field
 	Masked bool
 	Raw    string
 }
 
-// ActionID names an action or an instruction by its type, as table features do. For an
-// experimenter's (Kind 0xffff) Data is what follows the header: the experimenter's number and
-// what it makes of the rest.
+// ActionID names an action or an instruction by its type, as table features do. For an experimenter's (Kind 0xffff)
+// Data is the part after the header: the experimenter's number and its own data.
 type ActionID struct {
 	Kind uint16
 	Data string

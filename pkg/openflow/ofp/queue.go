@@ -10,8 +10,8 @@ type QueueStatsRequest struct {
 	Queue uint32
 }
 
-// QueueStats are one queue's counters. A counter of all ones is one that the switch does not
-// have, a duration with all ones is not known.
+// QueueStats are one queue's counters. A counter of all ones is missing in the switch; a duration of all ones is
+// unknown.
 type QueueStats struct {
 	Port                         Port
 	Queue                        uint32
@@ -26,8 +26,8 @@ type QueueStatsReply struct {
 	Queues []QueueStats
 }
 
-// QueueDescRequest asks how queues are configured (OFPMP_QUEUE_DESC, what QUEUE_GET_CONFIG was
-// before OpenFlow 1.4). A zero Port is encoded as PortAny; set Queue to QueueAll for all.
+// QueueDescRequest asks for the configuration of queues (OFPMP_QUEUE_DESC, QUEUE_GET_CONFIG before OpenFlow 1.4). A
+// zero Port is encoded as PortAny; set Queue to QueueAll for all.
 type QueueDescRequest struct {
 	Port  Port
 	Queue uint32

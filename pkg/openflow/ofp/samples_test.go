@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// more is one message of each kind of ports, queues, tables, meters, controllers, bundles, TLV
-// tables, connections and IPFIX, with something in each field.
+// more returns one message of each kind of ports, queues, tables, meters, controllers, bundles, TLV tables, connections
+// and IPFIX, with a value in each field.
 func more() []Message {
 	vendor := []RawProperty{{ExperimenterProperty, []byte("\x00\x00\x12\x34\x00\x00\x00\x07data")}}
 	unknown := []RawProperty{{77, []byte("abcde")}}

@@ -14,8 +14,8 @@ const (
 	EvictionLifetime   uint32 = 1 << 2
 )
 
-// Vacancy is when TableStatus is sent, in percent of the table that is free: when it falls below
-// Down or rises above Up. Current is what is free now; it is 0 in a TableMod.
+// Vacancy has the thresholds for TableStatus, in percent of the table that is free: it is sent when the free part falls
+// below Down or rises above Up. Current is the free part now; it is 0 in a TableMod.
 type Vacancy struct{ Down, Up, Current uint8 }
 
 // TableMod changes how a table treats its flows (OFPT_TABLE_MOD). Set Table to TableAll for

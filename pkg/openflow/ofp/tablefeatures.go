@@ -15,8 +15,8 @@ const (
 	TableFeatureFirstEgress uint32 = 1 << 4
 )
 
-// TableFeaturesRequest asks what the tables can do, or, where it has Tables, asks that they can
-// do so. Open vSwitch only takes new names and numbers of entries.
+// TableFeaturesRequest asks for the abilities of the tables or, with Tables, sets them. Open vSwitch accepts only new
+// names and numbers of entries.
 type TableFeaturesRequest struct {
 	More   bool
 	Tables []TableFeatures

@@ -16,8 +16,8 @@ type TLVMap struct {
 	Index  uint16
 }
 
-// TLVTableMod maps Geneve options onto fields, or forgets mappings (NXT_TLV_TABLE_MOD). With
-// TLVDelete only Index counts in Maps, with TLVClear nothing.
+// TLVTableMod maps Geneve options onto fields, or removes mappings (NXT_TLV_TABLE_MOD). With TLVDelete only Index
+// counts in Maps; with TLVClear Maps does not count.
 type TLVTableMod struct {
 	Command uint16
 	Maps    []TLVMap

@@ -1,9 +1,8 @@
 // Package ofp encodes and decodes OpenFlow 1.5 messages with Open vSwitch's extensions.
 //
-// It knows bytes and nothing else: no connection, no clock, no text. A match is the string of
-// its OXM fields in one canonical form ([Match]), an action is a plain struct, and whatever
-// the package does not know is kept raw and encoded back unchanged. Sources are the OpenFlow
-// Switch Specification 1.5.1 and Open vSwitch's nicira-ext.h, meta-flow.h and ofp-actions.
+// It handles only bytes: no connection, no clock, no text. A match is the string of its OXM fields in one canonical
+// form ([Match]), an action is a plain struct, and unknown parts are kept raw and encoded back unchanged. Sources are
+// the OpenFlow Switch Specification 1.5.1 and Open vSwitch's nicira-ext.h, meta-flow.h and ofp-actions.
 package ofp
 
 import (
@@ -78,7 +77,7 @@ type Bits struct {
 	Width int
 }
 
-// Match is the OXM fields of a match, without header and padding, in canonical form: fields
-// in the order of [Field], no field twice, values masked, no mask where it is all ones and no
-// field where it is all zeros. Equal matches are equal strings. The empty Match matches all.
+// Match is the OXM fields of a match, without header and padding, in canonical form: fields in the order of [Field], no
+// field twice, values masked, no mask of all ones and no field with a mask of all zeros. Equal matches are equal
+// strings. The empty Match matches all.
 type Match string

@@ -223,8 +223,7 @@ func (p *printer) body(m ofp.Message) bool {
 	return true
 }
 
-// unknown replaces the header of a message that Open vSwitch has no name for by the error that
-// it would answer.
+// unknown replaces the header of a message without a name in Open vSwitch by the error that Open vSwitch would answer.
 func (p *printer) unknown(m ofp.Message) bool {
 	name := ""
 	switch m := m.(type) {

@@ -36,8 +36,8 @@ type continuation struct {
 	odpPort     uint32
 }
 
-// parseContinuation reads the content of the property: four bytes of padding, then properties.
-// ok is false where it is not what Open vSwitch would have sent.
+// parseContinuation reads the content of the property: four bytes of padding, then properties. ok is false if Open
+// vSwitch would not have sent it.
 func parseContinuation(data []byte) (c continuation, ok bool) {
 	if len(data) < 4 {
 		return c, len(data) == 0

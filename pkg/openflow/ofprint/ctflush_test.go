@@ -7,8 +7,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestFlushMarks has the bytes and the text of NXT_CT_FLUSH with mark and labels, which Open
-// vSwitch knows since 3.3: older ones cannot be asked.
+// TestFlushMarks has the bytes and the text of NXT_CT_FLUSH with mark and labels, which came with Open vSwitch 3.3.
+// Older ones are no oracle.
 func TestFlushMarks(t *testing.T) {
 	const (
 		head  = "00000001" + "00002320" + "00000020" + "0000000000000000"

@@ -26,7 +26,7 @@ const (
 	protoSCTP = 132
 )
 
-// packet is what Open vSwitch sees of a packet (flow_extract): what is cut off or wrong is zero.
+// packet has the fields that Open vSwitch extracts from a packet (flow_extract). Missing and wrong parts are zero.
 type packet struct {
 	packetType      uint32 // namespace and type, 0 for Ethernet
 	src, dst        ofp.MAC

@@ -6,8 +6,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// fieldOrder is the names of all fields in the order of Open vSwitch's meta-flow.h, in which
-// table features show them.
+// fieldOrder has the names of all fields in the order of Open vSwitch's meta-flow.h, in which table features show them.
 var fieldOrder = func() []string {
 	var out []string
 	for _, f := range ofp.MetaFlow() {
@@ -47,7 +46,7 @@ func headerKey(vendor uint32, class uint16, number uint8) uint64 {
 	return uint64(vendor)<<32 | uint64(class)<<8 | uint64(number)
 }
 
-// fieldPlace is a field's place in fieldOrder; ok is false for what Open vSwitch does not know.
+// fieldPlace returns a field's place in fieldOrder. ok is false for fields unknown to Open vSwitch.
 func fieldPlace(id ofp.FieldID) (place int, ok bool) {
 	if id.Raw == "" {
 		place, ok = fieldPlaces[orderName(id.Field)]

@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// FuzzPrint prints arbitrary bytes: nothing panics, a text ends with a newline, and what was
-// decoded is printed without the bytes as it is with them.
+// FuzzPrint prints arbitrary bytes. Nothing panics, a text ends with a newline, and the text of a decoded message is
+// the same with and without its bytes.
 func FuzzPrint(f *testing.F) {
 	for _, b := range samples(f) {
 		f.Add(uint8(2), b)

@@ -13,8 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// TestLive asks a real switch everything that can be asked, and holds our text of its answers
-// against ovs-ofctl's.
+// TestLive sends all requests to a real switch, and compares our text of its answers with ovs-ofctl's.
 func TestLive(t *testing.T) {
 	o := ovstest.Start(t, ovstest.Dummy)
 	o.Vsctl("--timeout=20", "add-br", "br0", "--", "set", "bridge", "br0", "fail-mode=secure")

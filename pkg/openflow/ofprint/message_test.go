@@ -65,7 +65,7 @@ func TestOwnTexts(t *testing.T) {
 	}
 }
 
-// TestVerbosity holds ofp-print's lower verbosities, which ofp-parse does not have, against it.
+// TestVerbosity compares our text with ofp-print's lower verbosities, which ofp-parse does not have.
 func TestVerbosity(t *testing.T) {
 	g := newGenerator(t, 5)
 	for _, like := range []ofp.Message{

@@ -95,7 +95,7 @@ func nameOf(m ofp.Message) string {
 	return fmt.Sprintf("OFPT_%d", m.Type())
 }
 
-// vendorMultipart is the beginning of an experimenter's multipart message, after the header.
+// vendorMultipart writes the beginning of an experimenter's multipart message, after the header.
 func vendorMultipart(head *[24]byte, vendor, sub uint32) int {
 	binary.BigEndian.PutUint16(head[8:], uint16(ofp.MultipartExperimenter))
 	binary.BigEndian.PutUint32(head[16:], vendor)
