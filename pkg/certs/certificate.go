@@ -59,12 +59,12 @@ type Certificate struct {
 	published []byte           // the CAs, as this replica last published them
 }
 
-// Names are those of a controller's manifest that its Certificate is about.
+// Names are the names in a controller's manifest that concern its Certificate.
 type Names struct {
 	Service string // that the API server reaches the webhooks by
-	// Secret is the one that all replicas have their certificate from. The manifest makes it, empty: RBAC cannot restrict
-	// the creation of Secrets to one name, and an account that may create Secrets can have tokens of every ServiceAccount
-	// in the Namespace.
+	// Secret is the Secret from which all replicas have their certificate. The manifest makes it, empty: RBAC cannot
+	// restrict the creation of Secrets to one name, and an account that may create Secrets can have tokens of every
+	// ServiceAccount in the Namespace.
 	Secret string
 	// ConfigMap publishes the CAs under the key ca.crt; empty for none.
 	ConfigMap string
@@ -75,7 +75,7 @@ type Names struct {
 	Manifest string
 }
 
-// NeedLeaderElection says that every replica serves the webhooks.
+// NeedLeaderElection returns false: every replica serves the webhooks.
 func (c *Certificate) NeedLeaderElection() bool { return false }
 
 // Ready is a readiness check: the webhooks can be called when their CA is published.
@@ -171,7 +171,7 @@ type store struct {
 	previous  []*x509.Certificate
 }
 
-// readStore reads what can be read; the rest is made anew.
+// readStore reads what can be read; the rest is made again.
 func readStore(data map[string][]byte) store {
 	pair := func(cert, key string) *tls.Certificate {
 		p, err := tls.X509KeyPair(data[cert], data[key])

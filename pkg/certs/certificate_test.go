@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// names are those of a controller whose webhook configurations have these labels.
+// names returns the names of a controller whose webhook configurations have these labels.
 func names(labels map[string]string) Names {
 	return Names{
 		Service: "antrea-mc-webhook-service", Secret: "antrea-mc-webhook-tls", ConfigMap: "antrea-mc-ca",
@@ -178,7 +178,7 @@ func TestCertificateLost(t *testing.T) {
 	if err := r.client.Update(t.Context(), r.secret); err != nil {
 		t.Fatal(err)
 	}
-	// What is in use stays: API servers would refuse a new one until they have seen its CA.
+	// The certificate in use stays: API servers would refuse a new one until they have seen its CA.
 	if again := r.round(r.one, time.Now()); again != cas || r.serial(r.one) != old {
 		t.Error("the replica replaces the certificate that it serves by another")
 	}
@@ -241,7 +241,7 @@ func connect(t *testing.T, c *Certificate, cas string, now time.Time) error {
 	defer listener.Close()
 	go func() {
 		if conn, err := listener.Accept(); err == nil {
-			_ = conn.(*tls.Conn).Handshake() // the client tells what is wrong
+			_ = conn.(*tls.Conn).Handshake() // the client reports the fault
 			_ = conn.Close()
 		}
 	}()

@@ -188,7 +188,7 @@ func TestPanicIsOfItsKey(t *testing.T) {
 	if v, _ := half.Get("c"); v != 50 || len(e.Problems()) != 0 {
 		t.Errorf("c is %d with problems %v, want 50 and none", v, e.Problems())
 	}
-	// What is made from a key is not removed by a defect: the value stays, and is called stale.
+	// A defect does not remove the value of a key: the value stays, and is called stale.
 	changes := 0
 	half.Watch(func([]Change[Name, int]) { changes++ })
 	in.Set("c", 3)
@@ -226,7 +226,7 @@ func TestReplaceBut(t *testing.T) {
 	}
 }
 
-// TestDo runs between passes, so that what is read is what the watches were told, and not at all once ctx has ended.
+// TestDo runs between passes, so that it reads the state that the watches got last, and not at all once ctx has ended.
 func TestDo(t *testing.T) {
 	e := New()
 	in := NewSource[Name, int](e, "in")
@@ -403,7 +403,7 @@ func TestNoPassForNothing(t *testing.T) {
 	}
 }
 
-// TestRun writes from several goroutines while the engine runs, and reads beside it.
+// TestRun writes from several goroutines while the engine runs, and reads at the same time.
 func TestRun(t *testing.T) {
 	w := newWorld()
 	ctx, stop := context.WithCancel(t.Context())

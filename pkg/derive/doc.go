@@ -3,8 +3,8 @@
 // changes.
 //
 // A Source is a table that is filled from outside: by an informer, the OVSDB, a CNI call. A
-// Table is derived: a pure function says what a key's value is, and reads other tables
-// through a Reader. What it reads is recorded. When one of these things changes, the key is
+// Table is derived: a pure function returns a key's value, and reads other tables
+// through a Reader. The engine records these reads. When one of these things changes, the key is
 // evaluated again; when the result equals the one before, nothing further happens.
 //
 //	       Set, Delete                       changed keys only
@@ -20,7 +20,7 @@
 //   - A table may only read tables that were made before it, so there are no cycles. A function
 //     that breaks this rule fails as one that panics does: it gets a Problem, and its key keeps the
 //     value that it had, which the Problem calls stale. A defect must not look like a removal.
-//   - Values are never changed after they were handed over, by anybody.
+//   - Values are never changed after they were handed over.
 //   - A zero value (nil, "", an empty struct) means that the key has no value: it is not a row
 //     of the table.
 //
@@ -33,7 +33,7 @@
 //     something is not known yet.
 //   - One goroutine evaluates. No lock is held while a function or a Watch runs. Sources may be
 //     written and tables be read from any goroutine.
-//   - The first write after quiet starts a pass at once; those that come during a pass are
+//   - The first write after quiet starts a pass at once; writes during a pass are
 //     taken together in the next one.
 //
 // # Numbers
@@ -46,7 +46,7 @@
 // Engine.Stats counts evaluated keys and changes by table; Engine.Explain says what a row was
 // made from and what was made from it.
 //
-// The idea is that of incremental engines elsewhere: OVN's northd and ovn-controller (inc-proc-eng.h), which
+// The idea comes from incremental engines elsewhere: OVN's northd and ovn-controller (inc-proc-eng.h), which
 // name the dependencies of whole nodes by hand; Istio's krt, which records what is fetched;
 // Cilium's StateDB, whose tables have indexes and watch channels. Here dependencies are recorded
 // by key, and evaluation is one ordered pass, so that no reader sees a state half made.

@@ -13,7 +13,7 @@ type Engine struct {
 	wake  chan struct{}
 	calls chan func() // from other goroutines, for the evaluating one
 
-	tables  []table // in the order in which they were made, which is that of evaluation
+	tables  []table // in the order in which they were made, which is the order of evaluation
 	sources []interface{ take() }
 
 	together sync.Mutex // held while what belongs to one pass is written or taken
@@ -81,8 +81,8 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// Do has f called by the evaluating goroutine, between two passes: what it reads of tables is what
-// their watches were last told. It returns when f has, or false when ctx ended before; f was not called then.
+// Do has the evaluating goroutine call f between two passes: f reads the state of the tables that their watches got
+// last. It returns when f has returned. It returns false, without a call of f, if ctx ended before.
 func (e *Engine) Do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {

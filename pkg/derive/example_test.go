@@ -8,8 +8,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Door signs of houses with the names of their residents: the smallest program with a source, an index and a
-// derived table. The function says what it needs by reading it.
+// Door signs of houses with the names of their residents: the smallest program with a source, an index and a derived
+// table. The function declares its inputs by reading them.
 func Example() {
 	e := derive.New()
 	houses := derive.NewSource[derive.Name, string](e, "houses") // by person

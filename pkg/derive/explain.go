@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Explanation says where a row comes from and what comes from it, for people.
+// Explanation lists, for people, the rows that a row was made from and the rows that were made from it.
 type Explanation struct {
 	Fact
 	Value    string   // as fmt's %+v
@@ -96,7 +96,7 @@ func (w *readers) fact() Fact {
 	return f
 }
 
-// facts are those that have read w.
+// facts returns the rows that have read w.
 func (w *readers) facts() []Fact {
 	if w == nil {
 		return nil

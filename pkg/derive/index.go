@@ -70,7 +70,7 @@ func (x *Index[I, K, V]) update(k K, old, now V) {
 		return
 	}
 	var few [8]I
-	had := few[:0] // of the keys that this change touches, those that had rows
+	had := few[:0] // the keys of this change that had rows
 	if len(x.feeds) > 0 {
 		for _, list := range [2][]I{before, after} {
 			for _, i := range list {
@@ -121,8 +121,8 @@ type members[K Key[K]] struct {
 	more *several[K]
 }
 
-// several are two or more rows. Their order is kept once somebody has asked for it: a table that lists a
-// thousand keys would sort them all whenever one comes or goes.
+// several are two or more rows. Their order is kept after its first use: a table that lists a thousand keys would sort
+// them all whenever one comes or goes.
 type several[K Key[K]] struct {
 	keys  map[K]struct{}
 	most  room // of keys

@@ -81,7 +81,7 @@ func (n *Numbers[K]) step() {
 		}
 	}
 	n.dirty = emptied(n.dirty)
-	// The place may be wanted by those that stand right behind it.
+	// The keys right behind it may want the place.
 	for _, place := range left {
 		for at := n.next(place); ; at = n.next(at) {
 			if n.kept[at] {
@@ -117,8 +117,8 @@ func (n *Numbers[K]) step() {
 
 func (n *Numbers[K]) next(place uint64) uint64 { return (place + 1) % n.size }
 
-// insert finds a place for a key. One that is before the holder of a place takes it, and that one goes on.
-// placed gets the numbers of those that have another one then, 0 for none.
+// insert finds a place for a key. If the key is before the holder of a place, it takes the place, and the holder moves
+// on. placed gets the new numbers of keys whose number changes, 0 for no number.
 func (n *Numbers[K]) insert(k K, placed map[K]uint32) {
 	at := n.wants(k)
 	for tried := uint64(0); tried < n.size; tried++ {

@@ -94,8 +94,8 @@ func (o *Order[K]) step() {
 	}
 }
 
-// space gives the keys from one to another, which have no place yet, places between those of their neighbours. Where
-// there is too little room, as many neighbours on both sides as there are keys get new places too, and so on.
+// space gives keys without a place, from one to another, places between their neighbours'. If there is too little room,
+// as many neighbours on both sides as there are keys get new places too, and so on.
 func (o *Order[K]) space(places []uint32, from, to int) {
 	for {
 		for to < len(places) && places[to] == 0 {

@@ -26,7 +26,7 @@ type readers struct {
 	round uint64 // of one
 	more  map[reader]uint64
 	most  room  // of more
-	owner owner // hears when there are none any more
+	owner owner // is notified when there are no more readers
 }
 
 // owner keeps readers by their keys.

@@ -2,9 +2,9 @@ package derive
 
 import "maps"
 
-// A map of Go keeps the room that it had at most, and going through it or emptying it takes as long as when it was
-// full. Somebody who writes thousands of objects and takes them away would leave both behind, for all tables that
-// depended on them. So maps give their room back.
+// A map of Go keeps its largest size, and iterating or emptying it takes as long as when it was full. A user that
+// writes thousands of objects and removes them would leave both behind, for all tables that depended on them. So maps
+// give their memory back.
 
 // fewEntries is how many entries a map has room for without being looked at.
 const fewEntries = 1024

@@ -10,8 +10,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Key is the key of a table. Its order is that of lists, so that results do not depend on the
-// order of events.
+// Key is the key of a table. Lists have its order, so that results do not depend on the order of events.
 type Key[K any] interface {
 	comparable
 	Compare(K) int
@@ -48,7 +47,8 @@ type Row[K Key[K], V any] struct {
 	Value V
 }
 
-// Change is what a pass did to one key: a zero Old had no value before, a zero New has none now.
+// Change is the effect of a pass on one key. With a zero Old it had no value before, with a zero New it has no value
+// now.
 type Change[K Key[K], V any] struct {
 	Key      K
 	Old, New V
@@ -104,7 +104,7 @@ func (r *rows[K, V]) fit() {
 	}
 }
 
-// keepFit has a map give its room back with those of the table.
+// keepFit has a map give its memory back together with the table's maps.
 func keepFit[K Key[K], V any, A comparable, B any](r *rows[K, V], m *map[A]B) {
 	var most room
 	r.fits = append(r.fits, func() { *m = fit(*m, &most) })
@@ -124,7 +124,7 @@ func (r *rows[K, V]) store() *rows[K, V] { return r }
 // Len is how many rows there are.
 func (r *rows[K, V]) Len() int { return int(r.size.Load()) }
 
-// absent says that a value is none.
+// absent reports whether a value is zero, that is, no value.
 func absent[V any](v V) bool { return reflect.ValueOf(&v).Elem().IsZero() }
 
 // put sets a row, or removes it when v is absent, and marks everything that has read it. It

@@ -27,7 +27,7 @@ func NewSource[K Key[K], V any](e *Engine, name string) *Source[K, V] {
 	return s
 }
 
-// Set writes a row. A zero value deletes it. What is there already makes no pass.
+// Set writes a row. A zero value deletes it. An equal value causes no pass.
 func (s *Source[K, V]) Set(k K, v V) {
 	s.mu.Lock()
 	if s.there(k, v) {
@@ -60,8 +60,7 @@ func (s *Source[K, V]) Delete(k K) {
 	s.Set(k, none)
 }
 
-// Replace makes these the only rows, beside those of the keys that are named after them, which stay
-// as they are. Later writes come on top of them.
+// Replace sets all rows. Rows of the keys in stay are kept. Later writes change the result.
 func (s *Source[K, V]) Replace(all map[K]V, stay ...K) {
 	s.mu.Lock()
 	pending, except := make(map[K]V, len(all)), map[K]struct{}{}

@@ -7,7 +7,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ReasonEvaluationFailed is that of the Problem of a key whose function panics.
+// ReasonEvaluationFailed is the reason of the Problem of a key whose function panics.
 const ReasonEvaluationFailed = "EvaluationFailed"
 
 // Table is a derived table.
@@ -20,7 +20,7 @@ type Table[K Key[K], V any] struct {
 	room  room // of cells
 }
 
-// Keys says which keys a derived table has: KeysOf a table, or of an index.
+// Keys are the keys of a derived table: KeysOf a table, or of an index.
 type Keys[K Key[K]] interface {
 	has(K) bool
 	feed(each func(K), about func(int)) // have each called with each key that comes or goes, before that about with how many come, where that is known
@@ -36,8 +36,8 @@ type cell[K Key[K], V any] struct {
 	problems []problem.Problem
 }
 
-// NewTable adds a table whose keys are those of all keys together, and whose value for each is
-// what f says. f may read tables that were made before.
+// NewTable adds a table whose keys are the keys of all keys together, and whose value for each is the result of f. f
+// may read tables that were made before.
 func NewTable[K Key[K], V any](e *Engine, name string, f func(K, *Reader) (V, []problem.Problem), keys ...Keys[K]) *Table[K, V] {
 	t := &Table[K, V]{rows: newRows[K, V](e, name), f: f, keys: keys, cells: map[K]*cell[K, V]{}}
 	t.place = e.add(t, name)

@@ -122,8 +122,8 @@ func (g *graph) state() map[string]any {
 	return out
 }
 
-// TestWalk changes sources at random and compares, after each pass, all tables with those of a
-// new engine; and what watches were given with what has changed.
+// TestWalk changes sources at random. After each pass it compares all tables with the tables of a new engine, and the
+// calls of watches with the changes.
 func TestWalk(t *testing.T) {
 	seeds := []uint64{*walkSeed}
 	if *walkSeed == 0 {

@@ -8,23 +8,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// WithWarnings returns a configuration whose clients log what an API server warns of (a deprecated version,
-// an unknown field): each text once in the life of the process, since a watch hears it again with each
-// request.
+// WithWarnings returns a configuration whose clients log an API server's warnings (a deprecated version, an unknown
+// field). Each text is logged once in the life of the process, since a watch receives it again with each request.
 func WithWarnings(config *rest.Config, log *slog.Logger) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.WarningHandler, config.WarningHandlerWithContext = nil, warnings{log}
 	return config
 }
 
-// heard are the texts that were logged.
+// heard has the texts that were logged.
 var heard sync.Map
 
 type warnings struct{ log *slog.Logger }
 
 // HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
 func (w warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _, text string) {
-	const warning = 299 // the others say nothing about the request, RFC 7234
+	const warning = 299 // other codes are not about the request, RFC 7234
 	if code != warning || text == "" {
 		return
 	}

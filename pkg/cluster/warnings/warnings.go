@@ -48,9 +48,9 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// CacheOptions keeps the watch of ConfigMaps to the one that is read, which is all that the controller's Role allows,
-// and the watch of EndpointSlices to those that Kubernetes' own controller has not made. Of Nodes and EndpointSlices
-// it keeps what is looked at.
+// CacheOptions keeps the watch of ConfigMaps to the one that the controller reads, which is all that its Role allows.
+// It keeps the watch of EndpointSlices to slices that Kubernetes' own controller has not made. Of Nodes and
+// EndpointSlices it keeps only the fields in use.
 func CacheOptions(namespace string) (cache.Options, error) {
 	foreign, err := labels.NewRequirement(discoveryv1.LabelManagedBy, selection.NotIn, []string{unserved.KubernetesEndpoints})
 	if err != nil {
@@ -147,7 +147,7 @@ func networkPolicy(n *networkingv1.NetworkPolicy) []problem.Problem {
 	return policy.FactsOf(n).Problems
 }
 
-// configuration reports the parts of the agents' ConfigMap that nobody reads.
+// configuration reports the parts of the agents' ConfigMap that no program reads.
 func configuration(m *corev1.ConfigMap) []problem.Problem {
 	const key = "antrea-controller.conf"
 	if strings.TrimSpace(m.Data[key]) == "" {

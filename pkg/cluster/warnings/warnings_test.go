@@ -84,7 +84,7 @@ func start(t *testing.T, own *rest.Config) (stop func()) {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestEvents asks a real API server for what its Services and its ConfigMap were told.
+// TestEvents asks a real API server for the Events on its Services and its ConfigMap.
 func TestEvents(t *testing.T) {
 	admin := apiserver.Start(t)
 	scheme, err := Scheme()
@@ -132,7 +132,7 @@ func TestEvents(t *testing.T) {
 	expect(t, c, first...)
 	before := written(t, c)
 
-	// A restart writes nothing again, and what changes is reported beside it.
+	// A restart writes nothing again, and a change is reported in addition.
 	stop()
 	stop = start(t, own)
 	defer stop()
@@ -171,7 +171,7 @@ func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// written are the Events of this controller, by what they say of what.
+// written returns the Events of this controller, by object and reason.
 func written(t *testing.T, c client.Client) map[string]eventsv1.Event {
 	t.Helper()
 	var list eventsv1.EventList

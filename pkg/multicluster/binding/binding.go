@@ -34,7 +34,7 @@ func Compare(a, b *mcv1alpha1.MemberClusterAnnounce) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// Holder names an account other than this one that is bound to a cluster ID, or nobody.
+// Holder names an account other than this one that is bound to a cluster ID, or returns "".
 func Holder(id, except string, accounts []*corev1.ServiceAccount) string {
 	for _, account := range accounts {
 		if has, bound := Bound(account); bound && has == id && account.Name != except {
@@ -44,7 +44,7 @@ func Holder(id, except string, accounts []*corev1.ServiceAccount) string {
 	return ""
 }
 
-// Decision is what announcements say of the accounts that made them.
+// Decision is the result of announcements for the accounts that made them.
 type Decision struct {
 	// Unbound accounts, by name, and the announcement whose cluster ID they are to be bound to.
 	Unbound map[string]*mcv1alpha1.MemberClusterAnnounce

@@ -1,13 +1,12 @@
-// Package claims decides which address ranges, gateway addresses and WireGuard keys belong to which cluster of
-// a ClusterSet. The leader asks for what it hands on, an importing member for what it takes from
-// a leader, and the agents for what is an address range at all. It is pure: no client, no clock.
+// Package claims decides which address ranges, gateway addresses and WireGuard keys belong to which cluster of a
+// ClusterSet. The leader uses it for announcements that it passes on, an importing member for imports from a leader,
+// and the agents for valid address ranges. It is pure: no client, no clock.
 //
-// Whoever holds a range keeps it. What is in effect already (the leader's ResourceImport, the
-// member's ClusterInfoImport) is the record of it, so neither a cluster ID that sorts first nor
-// an update of an old announcement takes a range away from another cluster. Ranges that nobody
-// holds go to the candidates in the order in which they are given: the oldest first. A range in which
-// another cluster uses addresses without announcing ranges goes to nobody, unless it is pinned. Ranges that are not
-// private go to nobody but those that they are pinned to.
+// The holder of a range keeps it. Ranges in effect (the leader's ResourceImport, the member's ClusterInfoImport) are
+// the record of it, so neither a cluster ID that sorts first nor an update of an old announcement takes a range away
+// from another cluster. Free ranges go to the candidates in the given order: the oldest first. A range in which another
+// cluster uses addresses without announcing ranges goes to no cluster, unless it is pinned. Ranges that are not private
+// go only to clusters that they are pinned to.
 package claims
 
 import (
@@ -57,8 +56,8 @@ type Fault struct {
 
 func (f Fault) String() string { return f.Field + ": " + f.Message }
 
-// Used finds an address in a range that a cluster other than the one that is named uses without having
-// announced ranges, and that cluster; an empty ID for none.
+// Used finds an address in a range that a cluster other than exceptBy uses without having announced ranges, and that
+// cluster; an empty ID for no such address.
 type Used func(in netip.Prefix, exceptBy string) (ip netip.Addr, cluster string)
 
 // Decide decides about all clusters of a ClusterSet together. The decisions are in the order of
@@ -99,11 +98,11 @@ type table struct {
 	taken []claim
 	at    tree              // numbers of taken, by range
 	keys  map[string]string // clusters, by the WireGuard keys that they have or are about to have
-	// newKeys are those of keys, in the order in which they were taken.
+	// newKeys are the new keys, in the order in which they were taken.
 	newKeys []string
 }
 
-// hold takes what is in effect. What two clusters hold (from before this was checked) stays with
+// hold takes the announcements in effect. If two clusters hold one range (from before this was checked), it stays with
 // the first.
 func (t *table) hold(cluster string, info *mcv1alpha1.ClusterInfo) {
 	if info == nil {
@@ -237,7 +236,8 @@ func compact(info *mcv1alpha1.ClusterInfo) {
 	}
 }
 
-// features are those that an API server takes, each once: what one of another version is called nobody here needs to know.
+// features returns the features that an API server accepts, each once. Features of other versions need not be known
+// here.
 func features(want []string) (out []string, err error) {
 	for i, f := range want {
 		switch {
@@ -269,8 +269,8 @@ func (t *table) takeGateway(cluster, text string) error {
 	return t.take(claim{cluster: cluster, kind: gateway, prefix: single(ip)})
 }
 
-// takeKeys takes a Gateway's keys, unless they are another cluster's: packets to its gateways would be taken for the other's. What is no key
-// is for those who use it.
+// takeKeys takes a Gateway's keys, unless they are another cluster's: packets to its gateways would be taken for the
+// other's. Users of the keys check whether they are valid.
 func (t *table) takeKeys(cluster string, info *mcv1alpha1.WireGuardInfo) error {
 	if info == nil {
 		return nil
@@ -320,7 +320,7 @@ func (t *table) take(c claim) error {
 	return nil
 }
 
-// owns says whether a cluster has taken a range.
+// owns reports whether a cluster has taken a range.
 func (t *table) owns(cluster string, prefix netip.Prefix) bool {
 	owns := false
 	t.at.containing(prefix, func(i int) { owns = owns || t.taken[i].cluster == cluster })
@@ -338,7 +338,7 @@ func (c claim) address() string {
 
 func single(ip netip.Addr) netip.Prefix { return netip.PrefixFrom(ip, ip.BitLen()) }
 
-// contains says whether all addresses of inner are in outer.
+// contains reports whether all addresses of inner are in outer.
 func contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
@@ -376,7 +376,8 @@ var specialRanges = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// privateRanges are what a cluster may announce without a pin: RFC 1918 and RFC 6598. Anything else may be somebody else's on the Internet.
+// privateRanges are what a cluster may announce without a pin: RFC 1918 and RFC 6598. Anything else may be another
+// program's on the Internet.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),

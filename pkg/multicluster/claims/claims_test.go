@@ -233,9 +233,8 @@ func TestReadPins(t *testing.T) {
 	}
 }
 
-// TestNobodyLosesToAnother lets clusters announce at random, most of them overlapping, and puts
-// what is decided into effect. What a cluster has and still wants is never taken from it, and no
-// two clusters have one address.
+// TestNobodyLosesToAnother lets clusters announce at random, most of them overlapping, and puts the decisions into
+// effect. A range that a cluster has and still wants is never taken from it, and no two clusters have one address.
 func TestNobodyLosesToAnother(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 6))
@@ -269,7 +268,7 @@ func TestNobodyLosesToAnother(t *testing.T) {
 	}
 }
 
-// overlap names two clusters that have one address; empty if there are none.
+// overlap names two clusters that have one address; empty if there are no such clusters.
 func overlap(held map[string]*mcv1alpha1.ClusterInfo) (string, string) {
 	prefixes := func(info *mcv1alpha1.ClusterInfo) (out []netip.Prefix) {
 		if info == nil {

@@ -119,7 +119,7 @@ func (r *reserved) check(c claim) error {
 		c.text(), c.cluster, id, key+id)
 }
 
-// reserves says whether a range is pinned to the cluster that claims it.
+// reserves reports whether a range is pinned to the cluster that claims it.
 func (p Pins) reserves(c claim) bool {
 	own, pinned := Pin.ranges(p[c.cluster])
 	return pinned && slices.ContainsFunc(own, func(r netip.Prefix) bool { return contains(r, c.prefix) })

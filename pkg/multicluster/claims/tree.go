@@ -2,17 +2,17 @@ package claims
 
 import "net/netip"
 
-// tree finds numbers by the IPv4 range that they were added with: a bit of the address a level. What is
-// found costs what it is, not what there is.
+// tree finds numbers by the IPv4 range that they were added with: a bit of the address a level. The cost depends on the
+// result, not on the size of the tree.
 type tree struct {
 	nodes  []node // the first one is 0.0.0.0/0
 	values []value
 }
 
-// node is a range. Its numbers are places in nodes and values plus one; zero is none.
+// node is a range. Its numbers are places in nodes and values plus one; zero means no place.
 type node struct {
 	halves [2]int32
-	values int32 // the one that was added last
+	values int32 // the value that was added last
 }
 
 type value struct {
@@ -23,7 +23,7 @@ type value struct {
 // bit is a bit of an address, the first one with number 0.
 func bit(ip [4]byte, n int) byte { return ip[n/8] >> (7 - n%8) & 1 }
 
-// at is the place of a range, which is made when there is none yet.
+// at returns the node of a range, and makes a missing one.
 func (t *tree) at(p netip.Prefix) *node {
 	if t.nodes == nil {
 		t.nodes = make([]node, 1, 64)

@@ -11,7 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Limits of addresses of Pods. Every cluster stores those of all, and the Nodes whose policies are stretched read them.
+// Limits of addresses of Pods. Every cluster stores the addresses of all clusters, and Nodes with stretched policies
+// read them.
 const (
 	maxAddressBytes  = 32 << 10 // of one ResourceExport's spec.raw.data
 	MaxAddressBlocks = 1_000    // that one cluster publishes
@@ -21,8 +22,8 @@ const (
 // blockBits are the bits in which addresses of one block differ.
 const blockBits = 8
 
-// PodAddresses says which labels Pods of one cluster have, by their addresses: those of a block of 256. Exports and imports
-// of the kind carry it as JSON in spec.raw.data.
+// PodAddresses has the labels of one cluster's Pods by their addresses, for a block of 256. Exports and imports of the
+// kind carry it as JSON in spec.raw.data.
 type PodAddresses struct {
 	ClusterID string       `json:"clusterID"`
 	Block     netip.Prefix `json:"block"`
@@ -30,8 +31,8 @@ type PodAddresses struct {
 	Labels map[string][]netip.Addr `json:"labels"`
 }
 
-// BlockOf is the block that an address is published in. A Pod that comes or goes changes one block, and which one it is
-// nobody has to remember.
+// BlockOf returns the block in which an address is published. A Pod that comes or goes changes one block, which follows
+// from the address.
 func BlockOf(a netip.Addr) netip.Prefix {
 	block, _ := a.Prefix(a.BitLen() - blockBits) // its only error is a negative length, of the zero address
 	return block
@@ -72,7 +73,7 @@ func ReadPodAddresses(data []byte) (p PodAddresses, _ error) {
 // JSON is what ReadPodAddresses reads, always the same for the same addresses.
 func (p PodAddresses) JSON() []byte {
 	data, err := json.Marshal(p.sorted())
-	if err != nil { // of texts and lists it has none
+	if err != nil { // texts and lists cause no error
 		return nil
 	}
 	return data
@@ -120,7 +121,7 @@ func AddressesText(list []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// Prefixes reads ranges, leaving out what is none.
+// Prefixes reads ranges, and leaves out invalid ones.
 func Prefixes(texts []string) (out []netip.Prefix) {
 	for _, text := range texts {
 		if p, err := netip.ParsePrefix(text); err == nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzPodAddresses reads any bytes as addresses of Pods. What is accepted is within its block, and the same when it is written
-// and read again.
+// FuzzPodAddresses reads any bytes as addresses of Pods. Accepted addresses are within their block, and the same after
+// they are written and read again.
 func FuzzPodAddresses(f *testing.F) {
 	for _, text := range []string{
 		`{"clusterID":"east","block":"10.10.3.0/24","labels":{"0123456789abcdef":["10.10.3.5","10.10.3.6"],"fedcba9876543210":["10.10.3.7"]}}`,

@@ -1,10 +1,9 @@
 // Package exportcheck decides which ports and endpoints one cluster may hand to others.
 //
-// The leader's admission webhook, the leader's plan and the importing member all ask here. An
-// address or a port that one API server refuses would otherwise freeze the joint Endpoints of
-// every exporter in every cluster, and a loopback or link-local address would lead the clients of
-// other clusters to their own Node. The rules are those of the API server's validation of
-// Services and Endpoints, and a few that only matter between clusters.
+// The leader's admission webhook, the leader's plan and the importing member all use it. An address or a port that one
+// API server refuses would otherwise freeze the joint Endpoints of every exporter in every cluster. A loopback or
+// link-local address would lead the clients of other clusters to their own Node. The rules are the API server's rules
+// for Services and Endpoints, and a few that only matter between clusters.
 package exportcheck
 
 import (
@@ -49,8 +48,7 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Field + ": " + p.Message }
 
-// First makes one error of problems: the first, and how many more there are. It is nil if there
-// are none.
+// First makes one error of problems: the first, and the number of further ones. It is nil if there are no problems.
 func First(problems []Problem) error {
 	switch len(problems) {
 	case 0:
@@ -61,7 +59,7 @@ func First(problems []Problem) error {
 	return fmt.Errorf("%w (and %d more)", problems[0], len(problems)-1)
 }
 
-// problems collects what is wrong. Somebody's million bad addresses cost no more than a few.
+// problems collects faults. A million bad addresses cost no more than a few.
 type problems []Problem
 
 const mostProblems = 20
@@ -144,12 +142,13 @@ func (c ports) check(at string, index int, name string, protocol corev1.Protocol
 	return protocol, true
 }
 
-// Allowed says where a cluster's endpoints may be. The zero value allows every unicast address.
+// Allowed restricts the addresses of a cluster's endpoints. The zero value allows every unicast address.
 type Allowed struct {
 	// Own are the ranges that the exporter announces; empty if it announces none.
 	Own []netip.Prefix
-	// Foreign says of an address outside of Own what it is of another cluster, such as "in a range of cluster west"; empty for
-	// nothing, and the address is allowed. Nil where the exporter has no addresses but those of Own, if that has any.
+	// Foreign returns for an address outside of Own why it belongs to another cluster, such as "in a range of cluster
+	// west". If it returns "", the address is allowed. It is nil if the exporter has only addresses of Own, if Own has
+	// any.
 	Foreign func(netip.Addr) string
 }
 
@@ -190,7 +189,7 @@ type walk struct {
 	most    int
 	seen    map[netip.Addr]bool // in any subset
 	there   []map[netip.Addr]bool
-	subset  int // the one that addresses are put in
+	subset  int // the subset that addresses are put in
 	wrong   *problems
 }
 
@@ -217,7 +216,7 @@ func (w *walk) addresses(field string, list []corev1.EndpointAddress) []corev1.E
 	return out
 }
 
-// reserved are the addresses that no endpoint can have, but those that netip knows.
+// reserved are addresses that no endpoint can have, in addition to netip's special addresses.
 var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("240.0.0.0/4")}
 
 // address parses an endpoint's address, or says why it cannot be one.
@@ -254,7 +253,7 @@ func (w *walk) address(text string) (netip.Addr, string) {
 	case len(w.allowed.Own) == 0:
 		return ip, ""
 	case len(*w.wrong) >= mostProblems:
-		return ip, "outside" // nobody reads it
+		return ip, "outside" // not read
 	}
 	return ip, fmt.Sprintf("%s is outside of the ranges that its cluster announces: expected an address of %s", ip, prefixes(w.allowed.Own))
 }

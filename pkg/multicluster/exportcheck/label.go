@@ -18,8 +18,8 @@ const (
 // noLabels is how Antrea before v1.13 writes an empty set.
 const noLabels = "<none>"
 
-// Label says what is wrong with a normalised label, "ns:k=v,k=v&pod:k=v"; nil for nothing. The order of the
-// labels is not checked: which label sets a text stands for does not depend on it.
+// Label names the fault with a normalised label, "ns:k=v,k=v&pod:k=v"; nil for nothing. The order of the labels is not
+// checked: which label sets a text stands for does not depend on it.
 func Label(field, text string) error {
 	if len(text) > maxLabelBytes {
 		return Problem{field, fmt.Sprintf("has %d bytes: expected at most %d; use fewer or shorter labels", len(text), maxLabelBytes)}

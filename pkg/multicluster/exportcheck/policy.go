@@ -29,7 +29,7 @@ type Policy struct {
 	Spec   string        // as JSON, always the same for the same spec
 }
 
-// ExportedPolicy reads the policy in an export. missing says that it has none.
+// ExportedPolicy reads the policy in an export. missing is set if there is no policy in it.
 func ExportedPolicy(s mcv1alpha1.ResourceExportSpec) (p Policy, missing bool, err error) {
 	return readPolicy(s.Kind, s.Namespace, s.Name, s.ClusterNetworkPolicy, s.Raw)
 }
@@ -125,7 +125,7 @@ func unmarshal(text []byte, into any) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// setDefaults fills in what API servers do: one that says nothing is the same policy as one that says so.
+// setDefaults fills in the defaults of API servers, so that a policy with a default equals a policy without the field.
 func setDefaults(s *networkingv1.NetworkPolicySpec) {
 	if len(s.PolicyTypes) == 0 {
 		s.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}

@@ -18,9 +18,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// ServiceFacts are what a member exports of a Service beside its ports. They travel in an annotation of the
-// ResourceExport and not in its Service spec: leaders of other versions drop fields that they do not know, and what
-// comes back would never equal what was written.
+// ServiceFacts are the exported facts of a Service in addition to its ports. They travel in an annotation of the
+// ResourceExport and not in its Service spec: leaders of other versions drop unknown fields, and the result would never
+// equal what was written.
 type ServiceFacts struct {
 	// Created is when the ServiceExport was created, in seconds: of exports that contradict each other the oldest counts.
 	Created               int64                               `json:"created,omitempty"`
@@ -37,7 +37,7 @@ type ServiceFacts struct {
 // maxServiceName is how many characters the name of a Service may have that is exported: it is imported with a prefix.
 const maxServiceName = validation.DNS1123LabelMaxLength - len(multicluster.ImportedPrefix)
 
-// ServiceName says whether a name is too long for a Service that is imported.
+// ServiceName reports whether a name is too long for a Service that is imported.
 func ServiceName(field, name string) error {
 	if len(name) <= maxServiceName {
 		return nil
@@ -72,7 +72,7 @@ func text(v any) string {
 	return string(data)
 }
 
-// ReadServiceFacts reads the annotation. It returns nil for an empty one: the exporter is of another implementation and says nothing.
+// ReadServiceFacts reads the annotation. It returns nil for an empty one: the exporter is of another implementation.
 func ReadServiceFacts(value string) (*ServiceFacts, error) {
 	at := "metadata.annotations[" + multicluster.AnnotationService + "]"
 	if value == "" {
@@ -140,13 +140,13 @@ func (m Metadata) check() error {
 	return nil
 }
 
-// CheckMetadata says what is wrong with what a ServiceExport asks to be put on the imports.
+// CheckMetadata names the fault with what a ServiceExport asks to be put on the imports.
 func CheckMetadata(labels, annotations map[string]string) error {
 	return Metadata{Labels: labels, Annotations: annotations}.check()
 }
 
-// Reserved says whether a label or an annotation says something to multi-cluster controllers: one cluster may not put it on objects
-// of others.
+// Reserved reports whether a label or an annotation says something to multi-cluster controllers: one cluster may not
+// put it on objects of others.
 func Reserved(key string) bool {
 	prefix, _, found := strings.Cut(key, "/")
 	for _, own := range []string{"multicluster.antrea.io", "multicluster.crd.antrea.io", "multicluster.kubernetes.io", "tombolo.io", "multicluster.tombolo.io"} {
@@ -157,7 +157,8 @@ func Reserved(key string) bool {
 	return false
 }
 
-// ReadMetadata reads the annotation of a ResourceImport. What is wrong in it is left out whole: the leader may be another implementation.
+// ReadMetadata reads the annotation of a ResourceImport. It leaves out a part with a fault whole: the leader may be
+// another implementation.
 func ReadMetadata(value string) (m Metadata, err error) {
 	if value == "" {
 		return m, nil
@@ -171,21 +172,21 @@ func ReadMetadata(value string) (m Metadata, err error) {
 	return m, nil
 }
 
-// Source says that so many subsets in a row of the joint Endpoints are of one cluster.
+// Source assigns so many consecutive subsets of the joint Endpoints to one cluster.
 type Source struct {
 	Cluster string `json:"cluster"`
 	Subsets int    `json:"subsets"`
-	// Ready is how many ready endpoints are behind the cluster's one address; 0 where it does not say so.
+	// Ready is the number of ready endpoints behind the cluster's one address; 0 if it is not reported.
 	Ready int `json:"ready,omitempty"`
 }
 
-// Part are the endpoints of one cluster among the joint ones. Ready is that of Source.
+// Part are the endpoints of one cluster among the joint ones. Ready is as in Source.
 type Part struct {
 	Subsets []corev1.EndpointSubset
 	Ready   int
 }
 
-// OneAddress says whether subsets have one address, which alone may stand for several endpoints.
+// OneAddress reports whether subsets have one address, which alone may stand for several endpoints.
 func OneAddress(subsets []corev1.EndpointSubset) bool { return Count(subsets) == 1 }
 
 // SourcesText is the annotation's value.

@@ -18,11 +18,12 @@ type Sight int
 const (
 	Unseen  Sight = iota // nothing is known
 	Reached              // by one way at least
-	Lost                 // by none any more
+	Lost                 // no way is up any more
 )
 
-// Gone says whether a cluster is gone, so that requests to it would be lost: this cluster has lost it, and no cluster that this one reaches
-// says that it reaches it. The word of a cluster that is not reached itself may be from before it was lost, too.
+// Gone reports whether a cluster is gone, so that requests to it would be lost: this cluster has lost it, and no
+// cluster that this one reaches reports that it reaches it. A report of an unreachable cluster does not count, since it
+// may be older than the loss.
 func Gone(id string, sights map[string]Sight, reached map[string][]string) bool {
 	if sights[id] != Lost {
 		return false
@@ -35,7 +36,8 @@ func Gone(id string, sights map[string]Sight, reached map[string][]string) bool 
 	return true
 }
 
-// ReachedText lists clusters for the annotation that says which a cluster reaches. Those whose IDs cannot be in a list are left out.
+// ReachedText lists clusters for the annotation with the clusters that a cluster reaches. IDs that cannot be in a list
+// are left out.
 func ReachedText(ids []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" || strings.Contains(id, ",") }), ",")
 }

@@ -23,7 +23,7 @@ const (
 // maxOrder is how many clusters a list may have.
 const maxOrder = 100
 
-// Rule says where requests to a Service go. The zero value says nothing.
+// Rule decides where requests to a Service go. The zero value is no rule.
 type Rule struct {
 	To      Mode     `json:"to,omitempty"`
 	Order   []string `json:"order,omitempty"`   // IDs of clusters, with ClusterOrder
@@ -33,7 +33,7 @@ type Rule struct {
 // Keys are the annotations that a rule is written in, on ServiceExports, ServiceImports and ResourceImports.
 var Keys = []string{multicluster.AnnotationRequests, multicluster.AnnotationClusterOrder, multicluster.AnnotationMinimumReady}
 
-// Given says whether there is any annotation of a rule.
+// Given reports whether there is any annotation of a rule.
 func Given(annotations map[string]string) bool {
 	return slices.ContainsFunc(Keys, func(key string) bool { _, ok := annotations[key]; return ok })
 }
@@ -50,7 +50,7 @@ func invalid(key, format string, args ...any) error {
 	return &Invalid{Field: "metadata.annotations[" + key + "]", Message: fmt.Sprintf(format, args...)}
 }
 
-// Read reads a rule from annotations. An error is an *Invalid, and the rule says nothing then.
+// Read reads a rule from annotations. An error is an *Invalid, and the rule is empty then.
 func Read(annotations map[string]string) (Rule, error) {
 	if !Given(annotations) {
 		return Rule{}, nil
@@ -84,7 +84,7 @@ func ReadOrder(text string) []string {
 	return out
 }
 
-// Check says what is wrong with a rule, as an *Invalid.
+// Check names the fault with a rule, as an *Invalid.
 func (r Rule) Check() error {
 	switch r.To {
 	case "", Spread, Local, ClusterOrder:

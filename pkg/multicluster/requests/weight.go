@@ -13,8 +13,8 @@ import (
 // MaxReady is how many endpoints one address stands for at most.
 const MaxReady = 1000
 
-// RoundReady is the number of ready endpoints that other clusters are told: exact up to 16, above that rounded by a sixteenth at most, so that not
-// every Pod that comes or goes is a write in each cluster.
+// RoundReady returns the number of ready endpoints for other clusters: exact up to 16, above that rounded by at most a
+// sixteenth, so that not every Pod that comes or goes is a write in each cluster.
 func RoundReady(n int) int {
 	step := 1
 	for n > 16*step {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestRoundReady: what others are told is near the number, never none, and seldom another.
+// TestRoundReady: the rounded number is near the exact one, never zero, and seldom changes.
 func TestRoundReady(t *testing.T) {
 	told := map[int]bool{}
 	for n := 1; n <= 3*MaxReady; n++ {

@@ -20,10 +20,11 @@ type Offer struct {
 	Key string
 	// Group takes turns with other groups: a member's cluster ID, a Namespace.
 	Group string
-	// After is a key whose writes have to be done before; empty for none. One that nothing is
-	// offered for is done. What is given to one call of Set may be in any order.
+	// After is a key whose writes have to be done before; empty for no such key. A key without an offer counts as done.
+	// The offers of one call of Set may be in any order.
 	After string
-	// Late is for what nobody waits for, as a status that tells of other writes: those of other offers go first.
+	// Late is for writes for which no other write waits, such as a status about other writes: writes of other offers go
+	// first.
 	Late bool
 	// Wait is how long an offer waits for one that replaces it. It is for what is likely to be over in a moment.
 	Wait time.Duration
@@ -31,7 +32,7 @@ type Offer struct {
 	Writes []Write
 }
 
-// Options are those of a Queue.
+// Options are the options of a Queue.
 type Options struct {
 	// Least is waited for after a write's first failure, and twice as long after each further one,
 	// up to Most.
@@ -61,22 +62,23 @@ const (
 // configurations, and answers then: that answer says more than that time has passed.
 const writeLimit = 15 * time.Second
 
-// silentKeys is how many keys in a row get no answer before the server counts as away. A connection that
-// cannot be made, or breaks, says so at once.
+// silentKeys is the number of keys in a row without an answer after which the server counts as unavailable. A
+// connection that cannot be made, or breaks, shows it at once.
 const silentKeys = 3
 
 // fewBrakes is how many limiters of objects are kept without throwing away those at rest.
 const fewBrakes = 1000
 
-// Queue does writes to one API server in parallel: in order for each object, in turns between
-// groups, each with its own back-off. It is level-triggered: Set says what an object needs now,
-// and that it needs nothing any more.
+// Queue does writes to one API server in parallel: in order for each object, in turns between groups, each with its own
+// back-off. It is level-triggered: Set declares the writes that an object needs now, also that it needs no writes any
+// more.
 //
 //	Set ──► ready, by lane and group ──► running ──► done: forgotten
 //	 │          ▲                           │ failed
 //	 └──────────┴──────── waiting ◄─────────┘
 //
-// A server that gives no answer pauses all of it; a write that gets none where others do is that object's matter.
+// A server that gives no answer pauses the whole queue. If other writes get answers, a write without an answer delays
+// only its object.
 type Queue struct {
 	o Options
 
@@ -106,7 +108,7 @@ type item struct {
 	what    string // the write that failed
 	stale   bool   // the failure may come from an old view of the object
 	silent  bool   // the failure is that there was no answer
-	early   bool   // it waits because its offer says so
+	early   bool   // it waits because its offer requires it
 
 	since, nextSince time.Time // the object needs something, and what it needs next
 }
@@ -140,8 +142,8 @@ func NewQueue(o Options) *Queue {
 	return q
 }
 
-// Set replaces what was offered for some keys. Without writes the object needs nothing any more; what
-// runs already is not interrupted. None is begun before all are known. Any goroutine may call it.
+// Set replaces the offers for some keys. Without writes the object needs nothing any more; running writes are not
+// interrupted. No write begins before all offers are known. Any goroutine may call it.
 func (q *Queue) Set(offers ...Offer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -173,7 +175,7 @@ func (q *Queue) set(o Offer) {
 	default:
 		q.leave(it)
 		it.offer = o
-		// What failed because it came from an old view need not wait: this is a newer one.
+		// A write that failed because it came from an old view need not wait: this is a newer one.
 		if it.state != waiting || (it.stale || it.early && o.Wait == 0) && it.timer.Stop() {
 			it.early = false
 			q.admit(it)
@@ -217,7 +219,7 @@ func (q *Queue) Len() int {
 	return len(q.items)
 }
 
-// Problems are those of writes that were refused, or keep failing, ordered by object.
+// Problems returns the problems of writes that were refused, or keep failing, ordered by object.
 func (q *Queue) Problems() []problem.Problem {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -446,7 +448,7 @@ func (q *Queue) start(it *item) {
 	}
 }
 
-// admit makes an item ready, or has it wait for the one that it comes after.
+// admit makes an item ready, or has it wait for its predecessor.
 func (q *Queue) admit(it *item) {
 	if q.comesAfter(it) {
 		q.block(it)
@@ -465,7 +467,7 @@ func (q *Queue) admit(it *item) {
 	q.wake.Signal()
 }
 
-// comesAfter says whether an item has to wait for another, which does not wait for it.
+// comesAfter reports whether an item has to wait for another, which does not wait for it.
 func (q *Queue) comesAfter(it *item) bool {
 	first := q.items[it.offer.After]
 	for other := first; other != nil; other = q.items[other.offer.After] {
@@ -487,7 +489,7 @@ func (q *Queue) block(it *item) {
 	q.after[it.offer.After][it.offer.Key] = struct{}{}
 }
 
-// leave takes an item out of those that wait for their turn, or for another.
+// leave removes an item from the items that wait for their turn, or for another.
 func (q *Queue) leave(it *item) {
 	switch it.state {
 	case ready:
@@ -500,7 +502,7 @@ func (q *Queue) leave(it *item) {
 	}
 }
 
-// unready takes an item out of those that wait for their turn.
+// unready removes an item from the items that wait for their turn.
 func (q *Queue) unready(it *item) {
 	l, group := q.lane(it), it.offer.Group
 	l.ready[group] = slices.DeleteFunc(l.ready[group], func(other *item) bool { return other == it })
@@ -517,7 +519,7 @@ func (q *Queue) lane(it *item) *lane {
 	return &q.lanes[0]
 }
 
-// drop forgets an item, and goes on with those that come after it.
+// drop forgets an item, and goes on with its successors.
 func (q *Queue) drop(it *item) {
 	q.leave(it)
 	if it.timer != nil {

@@ -155,7 +155,7 @@ func TestQueueInOrder(t *testing.T) {
 			expect(t, "those that wait", len(b.after), 0)
 			b.answer("create", nil)
 		}
-		// In a circle somebody has to be first.
+		// In a circle one has to be first.
 		b.Set(b.offer("", "a", "b", "write a"), b.offer("", "b", "a", "write b"))
 		expect(t, "in a circle", len(b.passes(time.Second)), 2)
 	})
@@ -184,7 +184,7 @@ func TestQueueHeld(t *testing.T) {
 	})
 }
 
-// TestQueueOneSilent has a single object get no answer: others go on, and it is told after some tries.
+// TestQueueOneSilent has a single object get no answer: others go on, and its failure is reported after some tries.
 func TestQueueOneSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 2)
@@ -203,7 +203,7 @@ func TestQueueOneSilent(t *testing.T) {
 	})
 }
 
-// TestQueueReportsInOrder withdraws an object while its refusal is being reported: the end is told last.
+// TestQueueReportsInOrder withdraws an object while its refusal is being reported: the end is reported last.
 func TestQueueReportsInOrder(t *testing.T) {
 	withdrawn := make(chan struct{})
 	var q *Queue
@@ -317,7 +317,7 @@ func TestQueueChanged(t *testing.T) {
 	})
 }
 
-// TestQueueFight has somebody undo each write at once: the object is written again, at a rate that harms nobody, and
+// TestQueueFight has another program revert each write at once: the object is written again, at a harmless rate, and
 // others do not wait for it.
 func TestQueueFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -351,7 +351,7 @@ func TestQueueFight(t *testing.T) {
 	})
 }
 
-// TestQueueAway tries little while the server gives no answer, and blames nobody.
+// TestQueueAway tries little while the server gives no answer, and reports no object.
 func TestQueueAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)
@@ -372,8 +372,8 @@ func TestQueueAway(t *testing.T) {
 	})
 }
 
-// TestQueueSilent tries little while nothing gets an answer in time, and blames nobody: the connection is there, and
-// the server hangs.
+// TestQueueSilent tries little while no write gets an answer in time, and reports no object: the connection is there,
+// and the server hangs.
 func TestQueueSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, 4)

@@ -23,7 +23,7 @@ const triesBeforeBlame = 5
 
 // Write is one write to an API server.
 type Write struct {
-	// What reads "create Service default/web": it names the write in logs and Problems.
+	// What is "create Service default/web": it names the write in logs and Problems.
 	What string
 	// Blame is the Problem to report when the write is refused. Its Message, a remedy if there
 	// is one, comes after what the server answered.
@@ -40,7 +40,7 @@ type failure struct {
 	reported *problem.Problem // nil as long as it may pass
 }
 
-// again is a failure after one more try. away says that it is not the object's: nothing gets an answer.
+// again returns a failure after one more try. away is set if it is not the object's fault: no write gets an answer.
 func (f failure) again(write Write, err error, away bool, least, most time.Duration) failure {
 	f.delay = min(max(2*f.delay, least), most)
 	f.until, f.tries = time.Now().Add(f.delay), f.tries+1
@@ -55,15 +55,15 @@ func (f failure) again(write Write, err error, away bool, least, most time.Durat
 	return f
 }
 
-// answered says whether an error is what an API server answered. A webhook's denial may come
-// without any reason, so that is not asked for.
+// answered reports whether an error is what an API server answered. A webhook's denial may come without any reason, so
+// that is not asked for.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// lost says whether there was no connection to the API server, or it broke. That the time for one write
-// has passed may be the fault of what is written: a webhook that hangs, say.
+// lost reports whether there was no connection to the API server, or it broke. That the time for one write has passed
+// may be the fault of what is written: a webhook that hangs, say.
 func lost(err error) bool {
 	var request *url.Error
 	var network net.Error
@@ -71,15 +71,14 @@ func lost(err error) bool {
 		(errors.As(err, &request) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
-// passing says whether an API server's refusal is one that comes from an old view of things,
-// or from load.
+// passing reports whether an API server's refusal is one that comes from an old view of things, or from load.
 func passing(err error) bool {
 	return stale(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
-// stale says whether a refusal comes from an old view of things.
+// stale reports whether a refusal comes from an old view of things.
 func stale(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }

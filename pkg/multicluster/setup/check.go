@@ -81,7 +81,7 @@ type leader struct {
 	token  string
 }
 
-// claims are what a ServiceAccount's token says of itself.
+// claims are the contents of a ServiceAccount's token.
 type claims struct {
 	Expires    int64 `json:"exp"`
 	Kubernetes struct {
@@ -90,7 +90,7 @@ type claims struct {
 	Namespace string `json:"kubernetes.io/serviceaccount/namespace"` // of tokens in Secrets
 }
 
-// readClaims reads a token without verifying it: the leader does that. Tokens of other forms say nothing.
+// readClaims reads a token without verifying it: the leader does that. Tokens of other forms have no claims.
 func readClaims(token string) (c claims) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -104,7 +104,7 @@ func readClaims(token string) (c claims) {
 
 const renew = "make one with `mc create membertoken` in the leader cluster"
 
-// checkToken finds what the token itself tells.
+// checkToken finds faults in the token itself.
 func (l leader) checkToken(now time.Time) error {
 	c := readClaims(l.token)
 	if expires := time.Unix(c.Expires, 0); c.Expires > 0 && now.After(expires) {
@@ -187,7 +187,7 @@ func (l leader) checkAnnouncement(ctx context.Context, config *rest.Config) erro
 	return l.explain(err)
 }
 
-// explain says what is wrong with which field, as far as an error tells.
+// explain names the fault and its field, as far as an error has them.
 func (l leader) explain(err error) error {
 	at := "leaderAPIServer " + l.join.LeaderAPIServer
 	var authority x509.UnknownAuthorityError
@@ -215,7 +215,7 @@ func (l leader) explain(err error) error {
 	return fmt.Errorf("ask the leader at %s: %w", l.join.LeaderAPIServer, err)
 }
 
-// hasToken says which key a token's Secret lacks.
+// hasToken returns an error that names the missing key of a token's Secret.
 func hasToken(secret *corev1.Secret) error {
 	for _, key := range []string{corev1.ServiceAccountRootCAKey, corev1.ServiceAccountTokenKey} {
 		if len(bytes.TrimSpace(secret.Data[key])) == 0 {

@@ -45,7 +45,7 @@ func (c Cluster) Init(ctx context.Context, namespace, clusterSet, clusterID stri
 	return nil
 }
 
-// clusterSet makes a ClusterSet where there is none of its name: one that is there is somebody's.
+// clusterSet makes a ClusterSet if none of its name exists: an existing one belongs to another user.
 func (m *made) clusterSet(ctx context.Context, set *mcv1alpha2.ClusterSet) error {
 	existed, err := m.create(ctx, "ClusterSet", set)
 	if existed && err == nil {
@@ -60,7 +60,7 @@ const (
 	joinConfigKind    = "ClusterSetJoinConfig"
 )
 
-// JoinConfig says which ClusterSet a member joins, and how.
+// JoinConfig describes the ClusterSet that a member joins, and the way to it.
 type JoinConfig struct {
 	APIVersion      string `json:"apiVersion"`
 	Kind            string `json:"kind"`
@@ -297,7 +297,7 @@ func readiness(set *mcv1alpha2.ClusterSet) string {
 	return strings.Join(why, "; ")
 }
 
-// LeaderJoinConfig is what members need to know of the ClusterSet in a Namespace of the leader.
+// LeaderJoinConfig returns the facts that members need about the ClusterSet in a Namespace of the leader.
 func (c Cluster) LeaderJoinConfig(ctx context.Context, namespace, server string) (*JoinConfig, error) {
 	var sets mcv1alpha2.ClusterSetList
 	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {

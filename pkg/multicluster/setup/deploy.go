@@ -25,8 +25,8 @@ const fieldManager = "tombolo-mc"
 // servedLimit is how long an API server may take to serve a kind whose definition came just before.
 const servedLimit = 30 * time.Second
 
-// Deploy applies a manifest to a cluster and says of each object whether it was created, configured or unchanged. All
-// objects that are in a Namespace have to be in this one: a manifest for another would be half installed there.
+// Deploy applies a manifest to a cluster and prints for each object whether it was created, configured or unchanged.
+// All objects that are in a Namespace have to be in this one: a manifest for another would be half installed there.
 func (c Cluster) Deploy(ctx context.Context, objects dynamic.Interface, manifest, namespace string) error {
 	var all []*unstructured.Unstructured
 	err := documents(strings.NewReader(manifest), func(text []byte) error {

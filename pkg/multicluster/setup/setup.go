@@ -1,5 +1,5 @@
-// Package setup makes and undoes ClusterSets the way `tombolo mc` and `antctl mc` are documented to: tokens for members, the
-// ClusterSet in the leader and in members. What a command made before it failed, it takes away again.
+// Package setup makes and removes ClusterSets as `tombolo mc` and `antctl mc` are documented to: tokens for members,
+// the ClusterSet in the leader and in members. If a command fails, it removes the objects that it made.
 package setup
 
 import (
@@ -40,7 +40,7 @@ func Scheme() *runtime.Scheme {
 // Cluster is where commands act.
 type Cluster struct {
 	Client client.Client
-	Out    io.Writer // where they say what they did, a line each
+	Out    io.Writer // for reports of finished actions, a line each
 	// WrapLeader, where it is set, wraps the transport of requests that a member asks the leader with.
 	WrapLeader transport.WrapperFunc
 
@@ -58,7 +58,7 @@ type made struct {
 	back []func(context.Context) error
 }
 
-// create makes an object and remembers it. It leaves one that is there already, and says so.
+// create makes an object and remembers it. If the object exists, it leaves it and returns existed.
 func (m *made) create(ctx context.Context, kind string, o client.Object) (existed bool, _ error) {
 	switch err := m.Client.Create(ctx, o); {
 	case apierrors.IsAlreadyExists(err):
@@ -123,7 +123,7 @@ func kindOf(o client.Object) string {
 	return fmt.Sprintf("%T", o)
 }
 
-// ours says whether the command line tool made an object.
+// ours reports whether the command line tool made an object.
 func ours(o client.Object) bool {
 	_, is := o.GetAnnotations()[multicluster.AnnotationCreatedByAntctl]
 	return is
@@ -158,7 +158,7 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 			return err
 		}
 		c.say("ClusterSet %q not found in Namespace %s", clusterSet, namespace)
-	case isMembersLeft(err): // the webhook says what to do
+	case isMembersLeft(err): // the webhook's message has the remedy
 		return fmt.Errorf("delete ClusterSet %s/%s: %w", namespace, clusterSet, err)
 	case err != nil:
 		return explain("delete", "ClusterSet", set, err)
@@ -187,7 +187,7 @@ func (c Cluster) Remove(ctx context.Context, namespace, clusterSet string) error
 	return failed
 }
 
-// noOther fails where a Namespace has other ClusterSets than the one that is not there.
+// noOther returns an error if a Namespace has other ClusterSets than the missing one.
 func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 	var sets mcv1alpha2.ClusterSetList
 	if err := c.Client.List(ctx, &sets, client.InNamespace(namespace)); err != nil {
@@ -206,7 +206,7 @@ func (c Cluster) noOther(ctx context.Context, namespace, missing string) error {
 // membersLimit is how long members may take to say good-bye to the leader, after their ClusterSets were deleted.
 const membersLimit = 20 * time.Second
 
-// isMembersLeft says whether the leader's webhook refuses because there are members.
+// isMembersLeft reports whether the leader's webhook refuses because there are members.
 func isMembersLeft(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "there are still member clusters connecting")
 }

@@ -65,7 +65,7 @@ func (w *world) create(objects ...client.Object) {
 	}
 }
 
-// has says whether an object is there, and reads it.
+// has reports whether an object is there, and reads it.
 func (w *world) has(o client.Object, namespace, name string) bool {
 	w.t.Helper()
 	err := w.Client.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o)
@@ -93,8 +93,8 @@ func named(namespace, name string, annotations ...string) metav1.ObjectMeta {
 	return m
 }
 
-// TestTokens makes tokens where nobody fills them in, so that each is given up and nothing of it is left; the end-to-end
-// tests make real ones.
+// TestTokens makes tokens without a controller that fills them in. So each is given up and no object of it is left. The
+// end-to-end tests make real ones.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	w.tokenLimit = 400 * time.Millisecond
@@ -189,7 +189,7 @@ func TestTokenUndone(t *testing.T) {
 	}
 	w.t = t
 
-	// What others have done to it meanwhile stays.
+	// Changes of others meanwhile stay.
 	account := &corev1.ServiceAccount{}
 	w.wants(w.CreateToken(t.Context(), area, "bound", "south", func(*corev1.Secret) error {
 		w.has(account, area, "bound")
@@ -203,7 +203,7 @@ func TestTokenUndone(t *testing.T) {
 		t.Errorf("an account that was bound by hand meanwhile is bound to %q", account.Annotations[multicluster.AnnotationClusterID])
 	}
 
-	// And when nothing fails it stays bound anew.
+	// And when nothing fails it stays bound again.
 	if err := w.CreateToken(t.Context(), area, "unbound", "east", func(*corev1.Secret) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestClusterSet(t *testing.T) {
 	}
 }
 
-// TestDestroy waits for members that have just left, and deletes nothing but the ClusterSet that it is told to, with its tokens.
+// TestDestroy waits for members that have just left, and deletes only the named ClusterSet with its tokens.
 func TestDestroy(t *testing.T) {
 	w := newWorld(t)
 	spec := mcv1alpha2.ClusterSetSpec{ClusterID: "leader", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "leader"}}}

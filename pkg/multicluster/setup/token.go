@@ -26,11 +26,11 @@ const tokenLimit = 20 * time.Second
 // DefaultToken is the documented name of the token that is made with a ClusterSet.
 const DefaultToken = "default-member-token"
 
-// CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the member's
-// cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. An account that is there already is bound
-// anew. Without a cluster ID the account is not bound: the leader binds it to the first that announces itself with it. then is
-// what else belongs to it, given the Secret for the member, as it is to be created there: if it fails, what was made goes again,
-// and the account is bound as before.
+// CreateToken makes what a member needs to reach the Common Area, under one name: a ServiceAccount that is bound to the
+// member's cluster ID, a RoleBinding to the members' Role, and a Secret with the account's token. An account that is
+// there already is bound again. Without a cluster ID the account is not bound: the leader binds it to the first that
+// announces itself with it. then is what else belongs to it, given the Secret for the member, as it is to be created
+// there: if it fails, what was made goes again, and the account is bound as before.
 func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID string, then func(*corev1.Secret) error) error {
 	if err := c.checkToken(ctx, namespace, name, clusterID); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (c Cluster) CreateToken(ctx context.Context, namespace, name, clusterID str
 	return nil
 }
 
-// checkClusterID says what is wrong with a cluster ID: it becomes part of names, and the value of labels.
+// checkClusterID names the fault with a cluster ID: it becomes part of names, and the value of labels.
 func checkClusterID(id string) error {
 	invalid := validation.IsValidLabelValue(id)
 	if len(invalid) == 0 {
@@ -237,5 +237,5 @@ func (c Cluster) DeleteToken(ctx context.Context, namespace, name string) error 
 	return failed
 }
 
-// IsToken says whether a Secret is one that CreateToken made.
+// IsToken reports whether a Secret is one that CreateToken made.
 func IsToken(s *corev1.Secret) bool { return ours(s) && s.Type == corev1.SecretTypeServiceAccountToken }

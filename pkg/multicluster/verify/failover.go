@@ -51,7 +51,8 @@ func (r *run) failovers(ctx context.Context, services [2]string) {
 	}
 }
 
-// toLose is the Node of a Gateway that another carries on for, and that the server is not on; or why there is none.
+// toLose returns the Node of a Gateway that another Gateway can replace, and that the server is not on; or the reason
+// why there is no such Node.
 func (r *run) toLose(ctx context.Context, i int) (node, why string) {
 	var server corev1.Pod
 	if err := r.clusters[i].Client.Get(ctx, client.ObjectKey{Namespace: r.name, Name: "server"}, &server); err != nil {
@@ -104,7 +105,7 @@ func (r *run) failover(ctx context.Context, from int, address, gateway string) (
 	return r.lost(gateway, a.answers[0])
 }
 
-// lost says how requests went while the switch of a Gateway was away.
+// lost describes the requests while the switch of a Gateway did not run.
 func (r *run) lost(gateway string, a probe.Answer) (string, error) {
 	const remedy = "see `tombolo get peers` on the Gateways' Nodes: each way has to be up, and BFD has to be able to pass between all of them"
 	if a.Answered == 0 {

@@ -1,5 +1,5 @@
-// Package verify checks two members of a ClusterSet as a user would after joining them: what their controllers say of each
-// other, and packets both ways between temporary Pods.
+// Package verify checks two members of a ClusterSet as a user would after joining them: the reports of their
+// controllers about each other, and packets both ways between temporary Pods.
 package verify
 
 import (
@@ -28,7 +28,7 @@ type state struct {
 	Gateways []mcv1alpha1.Gateway
 	Imports  []mcv1alpha1.ClusterInfoImport
 	Agent    *Agent // nil where it could not be read
-	Image    string // of the agent; empty where there is none
+	Image    string // of the agent; empty without an agent
 }
 
 // Agent has the settings of a cluster's agents that checks depend on.
@@ -80,11 +80,11 @@ func (s state) id() string {
 	return s.Sets[0].Spec.ClusterID
 }
 
-// addresses are those that the other clusters reach the Gateways by.
+// addresses returns the addresses at which the other clusters reach the Gateways.
 func (s state) addresses() []string {
 	var all []string
 	for _, g := range s.Gateways {
-		if g.Annotations[multicluster.AnnotationPhase] != multicluster.PhaseLeft { // of which others are not told any more
+		if g.Annotations[multicluster.AnnotationPhase] != multicluster.PhaseLeft { // no longer announced to others
 			all = append(all, g.GatewayIP)
 		}
 	}
@@ -92,7 +92,7 @@ func (s state) addresses() []string {
 	return all
 }
 
-// of is what this cluster knows of another, or nil.
+// of returns this cluster's import of another cluster's ClusterInfo, or nil.
 func (s state) of(other state) *mcv1alpha1.ClusterInfoImport {
 	for i := range s.Imports {
 		if s.Imports[i].Spec.ClusterID == other.id() {

@@ -56,7 +56,7 @@ type Options struct {
 	Agent func(text []byte) (Agent, error)
 }
 
-// What a check comes to.
+// Results of a check.
 const (
 	Pass = "pass"
 	Fail = "fail"
@@ -259,7 +259,7 @@ func service(i int) string { return "verify-" + string(rune('a'+i)) }
 // tunnelPorts are what firewalls have to let through, by default.
 const tunnelPorts = "UDP 6081 for geneve, 4789 for vxlan, 51821 and 51822 for WireGuard; GRE is IP protocol 47"
 
-// judge says how requests went.
+// judge describes the result of requests.
 func (r *run) judge(from int, a probe.Answer) (string, error) {
 	remedy := fmt.Sprintf("let tunnels through between the Gateways %s and %s (%s); `tombolo get peers` on their Nodes shows the ways, `tombolo get status` what is wrong",
 		strings.Join(r.states[from].addresses(), ", "), strings.Join(r.states[1-from].addresses(), ", "), tunnelPorts)
@@ -272,7 +272,7 @@ func (r *run) judge(from int, a probe.Answer) (string, error) {
 	return fmt.Sprintf("%d answers, the first after %s, slowest of the others %s, client seen as %s", a.Answered, a.First.Round(time.Millisecond), a.Slowest.Round(time.Millisecond), a.Client), nil
 }
 
-// size says how large packets went.
+// size describes the result of large packets.
 func size(a probe.Answer) (string, error) {
 	const remedy = "set defaultMTU of the agents to what the network between the clusters carries less the tunnel's header, or raise the MTU of that network"
 	switch {
@@ -432,7 +432,7 @@ func (r *run) ask(ctx context.Context, at int, name string, questions []probe.Qu
 		return nil, err
 	}
 	limit := *r
-	limit.Limit = 2*r.Limit + time.Minute // for what a client does beside waiting
+	limit.Limit = 2*r.Limit + time.Minute // for a client's work in addition to waiting
 	pod, err := limit.pod(ctx, at, name, []string{"ask", "--limit", r.Limit.String(), string(text)}, func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (s state) ways(other state) (string, error) {
 	}
 	for _, g := range s.Gateways {
 		if g.Annotations[multicluster.AnnotationPhase] != "" {
-			continue // it comes or goes, and nobody opens connections by it
+			continue // it comes or goes, and no new connection uses it
 		}
 		for _, w := range g.Status.Ways {
 			text := fmt.Sprintf("from Gateway %s (%s) to %s", g.Name, g.GatewayIP, w.To)
@@ -86,7 +86,7 @@ func (s state) ways(other state) (string, error) {
 	return sum, nil
 }
 
-// reachable is what the ClusterSet says of another cluster; nil where it says nothing.
+// reachable returns the ClusterSet's condition about another cluster, or nil.
 func (s state) reachable(other state) *mcv1alpha2.ClusterCondition {
 	for _, set := range s.Sets {
 		for _, cluster := range set.Status.ClusterStatuses {
@@ -100,12 +100,12 @@ func (s state) reachable(other state) *mcv1alpha2.ClusterCondition {
 	return nil
 }
 
-// behindNAT says whether tunnels of another cluster come from elsewhere than it announces.
+// behindNAT reports whether tunnels of another cluster come from elsewhere than it announces.
 func (s state) behindNAT(other state) bool {
 	return len(s.Sets) > 0 && s.Sets[0].Annotations[multicluster.AnnotationTunnelSources+other.id()] != ""
 }
 
-// unwatched says why ways to another cluster are not watched, as far as its announcement tells.
+// unwatched returns the reason why ways to another cluster are not watched, as far as its announcement shows it.
 func (s state) unwatched(other state) string {
 	info := s.of(other)
 	switch {

@@ -78,7 +78,7 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	case namespace != h.namespace:
 		return denied("ServiceAccount %s/%s is not in Namespace %s", namespace, name, h.namespace)
 	}
-	// What markAnnounce writes is not taken on trust: its configuration may not be installed.
+	// The marks of markAnnounce are checked too: its configuration may not be installed.
 	if old, record := binding.Announcer(&was), binding.Announcer(&is); record != old && (old != "" || record != name) {
 		return denied("MemberClusterAnnounce %s: annotation %s is %q: it is written by the leader only", req.Name, multicluster.AnnotationAnnouncedBy, record)
 	}
@@ -99,9 +99,8 @@ func (h *handlers) announce(ctx context.Context, req admission.Request) admissio
 	return h.limits.admitAnnounce(req)
 }
 
-// checkAnnounceMeta says what a member may not write into its announcement's metadata, or nothing.
-// The leader alone adds and removes its finalizer: without it a member's exports would outlive the
-// member.
+// checkAnnounceMeta returns the metadata that a member may not write into its announcement, or "". Only the leader adds
+// and removes its finalizer: without it a member's exports would outlive the member.
 func checkAnnounceMeta(was, is *mcv1alpha1.MemberClusterAnnounce, size int) string {
 	if size > maxAnnounceBytes {
 		return fmt.Sprintf("it has %d bytes: expected at most %d", size, maxAnnounceBytes)
@@ -177,7 +176,7 @@ func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissio
 	return ""
 }
 
-// checkAmbiguous compares a new cluster ID with those of other accounts.
+// checkAmbiguous compares a new cluster ID with the IDs of other accounts.
 func checkAmbiguous(name, id string, accounts []*corev1.ServiceAccount, announces []*mcv1alpha1.MemberClusterAnnounce) string {
 	var others []string
 	for _, account := range accounts {
@@ -226,7 +225,7 @@ func (h *handlers) checkAnnounce(ctx context.Context, a *mcv1alpha1.MemberCluste
 	return nil
 }
 
-// deleteAnnounce keeps members from removing each other. Whoever else RBAC allows may.
+// deleteAnnounce keeps members from removing each other. All others that RBAC allows may.
 func (h *handlers) deleteAnnounce(ctx context.Context, req admission.Request, namespace, name string, isAccount bool) admission.Response {
 	if !isAccount || namespace != h.namespace || name == multicluster.ControllerName {
 		return admission.Allowed("")

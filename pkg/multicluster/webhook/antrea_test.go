@@ -57,7 +57,7 @@ func (a *antrea) service() *mcv1alpha1.ResourceExport {
 	return re
 }
 
-// endpoints repeat those of an EndpointSlice: the first, then the first two, and so on.
+// endpoints repeat the endpoints of an EndpointSlice: the first, then the first two, and so on.
 func (a *antrea) endpoints(ips ...string) *mcv1alpha1.ResourceExport {
 	re := a.export(multicluster.EndpointsKind, multicluster.EndpointsSuffix)
 	re.Spec.Endpoints = &mcv1alpha1.EndpointsExport{}
@@ -115,7 +115,7 @@ func (a *antrea) touch(ctx context.Context) error {
 	})
 }
 
-// TestAntreaMember has a member of Antrea v2.4, and one of before v2.2, join, export and leave.
+// TestAntreaMember has a member of Antrea v2.4, and an older one than v2.2, join, export and leave.
 func TestAntreaMember(t *testing.T) {
 	for name, finalizer := range map[string]string{"v2.4": multicluster.ResourceExportFinalizer, "before v2.2": multicluster.ResourceExportFinalizerOld} {
 		t.Run(name, func(t *testing.T) { antreaMember(t, finalizer) })
@@ -173,7 +173,7 @@ func antreaMember(t *testing.T, finalizer string) {
 	imported("joined", "east-clusterinfo", of("192.168.77.101"))
 	imported("joined", labelImport, "LabelIdentity "+label)
 
-	// Its Gateway moves: Antrea changes the ClusterInfo, or deletes it and makes it anew.
+	// Its Gateway moves: Antrea changes the ClusterInfo, or deletes it and makes it again.
 	walk(t, []step{{"another gateway", func() error { return east.change(ctx, east.clusterInfo("192.168.77.102")) }, ""}})
 	imported("another gateway", "east-clusterinfo", of("192.168.77.102"))
 	walk(t, []step{{"another gateway, without labels", func() error { return east.replace(ctx, east.clusterInfo("192.168.77.103")) }, ""}})
@@ -215,7 +215,8 @@ func antreaMember(t *testing.T, finalizer string) {
 	gone(east.clusterInfo(""))
 	gone(east.label(label))
 
-	// It joins anew where the mutating webhook is not installed, and is expelled: its ClusterInfo is stored without labels.
+	// It joins again where the mutating webhook is not installed, and is expelled: its ClusterInfo is stored without
+	// labels.
 	var configurations admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := admin.List(ctx, &configurations); err != nil {
 		t.Fatal(err)

@@ -36,8 +36,8 @@ const (
 	maxAnnounces       = 60
 )
 
-// limits counts what each member has in the Common Area, from what the API server has stored:
-// requests that somebody forges at the webhooks' port count for nothing.
+// limits counts each member's objects in the Common Area, from objects that the API server has stored: forged requests
+// at the webhooks' port do not count.
 type limits struct {
 	now func() time.Time
 
@@ -105,7 +105,7 @@ func (l *limits) admitAnnounce(req admission.Request) admission.Response {
 	return admission.Allowed("")
 }
 
-// announced counts one write of a MemberClusterAnnounce. What was deleted counts on: it may be made again.
+// announced counts one write of a MemberClusterAnnounce. A deleted one still counts, since it may be made again.
 func (l *limits) announced(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +156,7 @@ func (l *limits) admit(req admission.Request, id, kind string) admission.Respons
 	return admission.Allowed("")
 }
 
-// put counts a ResourceExport as the API server has it. written says that it was stored just now.
+// put counts a ResourceExport as the API server has it. written is set if it was stored just now.
 func (l *limits) put(key types.NamespacedName, s stored, written bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -54,8 +54,8 @@ func (h *handlers) markResourceExport(_ context.Context, req admission.Request) 
 	return patched(req, &re)
 }
 
-// fillLabels adds those labels of a ClusterInfo's export that are missing, and says whether there were any. Wrong ones stay, for the
-// validating webhook to refuse.
+// fillLabels adds those labels of a ClusterInfo's export that are missing, and reports whether there were any. Wrong
+// ones stay, for the validating webhook to refuse.
 func fillLabels(re *mcv1alpha1.ResourceExport) (missing bool) {
 	for key, value := range map[string]string{multicluster.LabelSourceClusterID: re.Spec.ClusterID, multicluster.LabelSourceKind: re.Spec.Kind} {
 		if _, has := re.Labels[key]; !has {
@@ -138,13 +138,14 @@ func (h *handlers) resourceExport(ctx context.Context, req admission.Request) ad
 	return h.limits.admit(req, id, is.Spec.Kind)
 }
 
-// ofNamespace says whether the imports of a kind are made for spec.namespace. In that of other kinds a member notes its controller's
-// Namespace, at most: an Antrea member that moves writes another one into its ClusterInfo.
+// ofNamespace reports whether the imports of a kind are made for spec.namespace. For other kinds that field has at most
+// the Namespace of the member's controller: an Antrea member that moves writes another one into its ClusterInfo.
 func ofNamespace(kind string) bool {
 	return kind == multicluster.ServiceKind || kind == multicluster.EndpointsKind || multicluster.IsPolicy(kind)
 }
 
-// held says whether the leader is waited for when an export is deleted. Members of before Antrea v2.2 have the old finalizer alone.
+// held reports whether the deletion of an export waits for the leader. Members before Antrea v2.2 have only the old
+// finalizer.
 func held(re *mcv1alpha1.ResourceExport) bool {
 	return slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizer) || slices.Contains(re.Finalizers, multicluster.ResourceExportFinalizerOld)
 }
@@ -170,9 +171,9 @@ func (h *handlers) byAdministrator(req admission.Request) admission.Response {
 	return admission.Allowed("")
 }
 
-// checkMeta says what a member may not write into an object's metadata, or nothing: a finalizer
-// or an owner that nobody removes would keep the object, and with it the member and the Namespace,
-// from being deleted, and an owner that does not exist has the object deleted.
+// checkMeta returns the metadata that a member may not write into an object, or "". If no controller removes a
+// finalizer or an owner, it would keep the object, and with it the member and the Namespace, from being deleted. With
+// an owner that does not exist the object is deleted.
 func checkMeta(was, is metav1.Object, finalizers ...string) string {
 	for _, f := range is.GetFinalizers() {
 		if !slices.Contains(finalizers, f) && !slices.Contains(was.GetFinalizers(), f) {
@@ -187,9 +188,8 @@ func checkMeta(was, is metav1.Object, finalizers ...string) string {
 	return ""
 }
 
-// checkPayload says which port or endpoint of an export other clusters could not import. Whether
-// endpoints are in the ranges that the cluster announces is decided by the leader's plan, which
-// knows them.
+// checkPayload returns an error for a port or endpoint of an export that other clusters could not import. The leader's
+// plan, which has the announced ranges, decides whether endpoints are in them.
 func checkPayload(re *mcv1alpha1.ResourceExport) error {
 	switch re.Spec.Kind {
 	case multicluster.ServiceKind:
@@ -235,7 +235,7 @@ func (h *handlers) actsFor(ctx context.Context, account *corev1.ServiceAccount) 
 	return "", false, nil
 }
 
-// checkExport says what is wrong with a member's export, or nothing.
+// checkExport names the fault with a member's export, or nothing.
 func checkExport(re *mcv1alpha1.ResourceExport, id string) string {
 	s := re.Spec
 	labels := map[string]string{multicluster.LabelSourceClusterID: id, multicluster.LabelSourceKind: s.Kind}

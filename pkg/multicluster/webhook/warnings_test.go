@@ -13,7 +13,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 )
 
-// warnings collects what the API server says beside its answers.
+// warnings collects the warnings in the API server's answers.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string

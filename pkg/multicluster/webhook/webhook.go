@@ -1,14 +1,13 @@
-// Package webhook decides what may be written to the multi-cluster API: one ClusterSet in a
-// Namespace, members that write only as themselves, and derived names that fit.
+// Package webhook decides what may be written to the multi-cluster API: one ClusterSet in a Namespace, members that
+// write only as themselves, and derived names that fit.
 //
-// A member is known by the ServiceAccount whose token it uses. The annotation
-// multicluster.antrea.io/cluster-id binds that account to one cluster ID. An account without
-// it may make one announcement, of an ID that no other account is bound to, and acts for that
-// member from then on. Admission records the account in the announcement, and the leader's
+// A member is known by the ServiceAccount whose token it uses. The annotation multicluster.antrea.io/cluster-id binds
+// that account to one cluster ID. An account without it may make one announcement, of an ID that no other account is
+// bound to, and acts for that member from then on. Admission records the account in the announcement, and the leader's
 // controller writes the binding (package binding).
 //
-// The webhooks write nothing. Whoever reaches their port can ask them anything, in anybody's
-// name: an answer must not be worth more than the API server makes of it.
+// The webhooks write nothing. Any client that reaches their port can ask them anything, in any name: an answer must
+// have no effect without the API server.
 package webhook
 
 import (

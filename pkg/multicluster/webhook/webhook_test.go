@@ -150,7 +150,7 @@ func stored(t *testing.T, admin client.Client, id string) *mcv1alpha1.ResourceEx
 	return re
 }
 
-// event is an Event that says that it is of a member, with so many bytes of annotations.
+// event returns an Event that claims to be of a member, with so many bytes of annotations.
 func event(name, id string, size int) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: area, Name: name, Labels: map[string]string{multicluster.AnnotationClusterID: id},
@@ -201,7 +201,7 @@ func start(t *testing.T) leaderSide {
 	return s
 }
 
-// installed is the same while nobody serves the webhooks.
+// installed is the same while no process serves the webhooks.
 func installed(t *testing.T) leaderSide {
 	t.Helper()
 	config := apiserver.Start(t, "../../../deploy/crds")
@@ -264,7 +264,7 @@ func eventually(t *testing.T, otherwise string, holds func() bool) {
 	}
 }
 
-// step is something that somebody does, and a part of the refusal; empty when it is allowed.
+// step is an action of a client, and a part of its refusal; empty when it is allowed.
 type step struct {
 	name string
 	do   func() error
@@ -373,8 +373,8 @@ func TestMembersActAsThemselves(t *testing.T) {
 	priorityLevels(t, s.config, admin)
 }
 
-// TestEventsWithoutWebhook writes Events while nobody serves the webhooks: a member's are refused,
-// or it could fill etcd; others' do not wait.
+// TestEventsWithoutWebhook writes Events while no process serves the webhooks. A member's are refused, or it could fill
+// etcd; Events of others do not wait.
 func TestEventsWithoutWebhook(t *testing.T) {
 	s := installed(t)
 	ctx := t.Context()
@@ -406,7 +406,7 @@ func TestEventsWithoutWebhook(t *testing.T) {
 	})
 }
 
-// unchanged says whether there are other announcements than so many, or bound accounts.
+// unchanged reports whether there are other announcements than so many, or bound accounts.
 func unchanged(ctx context.Context, admin client.Client, announcements int) error {
 	var announces mcv1alpha1.MemberClusterAnnounceList
 	var accounts corev1.ServiceAccountList
@@ -446,8 +446,8 @@ func bound(t *testing.T, admin client.Client, name string) string {
 	return id
 }
 
-// TestJoin lets an account that is not bound join, while somebody without any right has forged
-// its announcement at the webhooks' port.
+// TestJoin lets an account that is not bound join, while a client without any right has forged its announcement at the
+// webhooks' port.
 func TestJoin(t *testing.T) {
 	s := start(t)
 	ctx, admin := t.Context(), s.admin
@@ -539,8 +539,8 @@ func touched(t *testing.T, admin client.Client, id string) *mcv1alpha1.MemberClu
 	return a
 }
 
-// TestOneMemberAgainstAnother has one member export what nobody can use, and leave with finalizers
-// that nobody removes: the other member's imports go on, and the first is gone in the end.
+// TestOneMemberAgainstAnother has one member write useless exports, and leave with finalizers that no controller
+// removes. The other member's imports go on, and the first is gone in the end.
 func TestOneMemberAgainstAnother(t *testing.T) {
 	s := start(t)
 	ctx, admin := t.Context(), s.admin
@@ -628,7 +628,7 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 	walk(t, []step{{"west's change", func() error { return change(west, endpoints("west", "10.97.0.2")) }, ""}})
 	imported("west's change arrives", "10.97.0.2")
 
-	// What nobody announced is not imported.
+	// Exports without an announced member are not imported.
 	walk(t, []step{
 		{"a Service of nobody", func() error { return admin.Create(ctx, web("ghost")) }, ""},
 		{"an endpoint of nobody", func() error { return admin.Create(ctx, endpoints("ghost", "10.98.0.1")) }, ""},
@@ -636,7 +636,7 @@ func TestOneMemberAgainstAnother(t *testing.T) {
 	condition("ghost-default-web-endpoints", "cluster ghost is not a member of the ClusterSet")
 	imported("a ghost's is not", "10.97.0.2")
 
-	// East leaves, although one of its exports has a finalizer that nobody removes.
+	// East leaves, although one of its exports has a finalizer that no controller removes.
 	walk(t, []step{{"expel east", func() error { return admin.Delete(ctx, announcement("east")) }, ""}})
 	eventually(t, "east is not gone", func() bool {
 		return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(announcement("east")), announcement("east"))) &&

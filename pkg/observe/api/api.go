@@ -42,7 +42,7 @@ type Error struct {
 
 // Flow is one flow as the switch holds it.
 type Flow struct {
-	Table    string  `json:"table"`   // the table's name, or its number where it has none
+	Table    string  `json:"table"`   // the table's name, or its number without a name
 	TableID  uint8   `json:"tableID"` // its number in the switch
 	Priority uint16  `json:"priority"`
 	Match    string  `json:"match"`           // ovs-ofctl's text; empty matches everything
@@ -125,7 +125,7 @@ type PeerList struct {
 	Peers []Peer `json:"peers"`
 }
 
-// Status says whether this Node's network works and, when not, why.
+// Status reports whether this Node's network works and, when not, why.
 type Status struct {
 	Node     string    `json:"node"`
 	Version  string    `json:"version"`

@@ -54,7 +54,7 @@ type Rule struct {
 	Action    string   `json:"action"`
 	Pods      []string `json:"pods"`    // of this Node that it is applied to
 	Applied   []uint32 `json:"applied"` // their identities
-	Peers     []string `json:"peers"`   // in words, any of them; empty is everybody
+	Peers     []string `json:"peers"`   // in words, any of them; empty means all peers
 	Ports     []string `json:"ports"`   // any of them; empty is every protocol and port
 	Counters
 }
@@ -64,21 +64,21 @@ type Denied struct {
 	Direction string `json:"direction"`
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes"`
-	// Fragments are those that were dropped since rules with ports could not judge them, of all Pods.
+	// Fragments is the number of dropped fragments of all Pods that rules with ports could not judge.
 	Fragments uint64 `json:"fragments"`
 }
 
 // RuleList is the answer of PathRules, by policy, direction and index.
 type RuleList struct {
 	Rules []Rule `json:"rules"`
-	// Denied are those of all policies together; left out where one policy was asked for.
+	// Denied are the denied packets of all policies together; left out if one policy was asked for.
 	Denied []Denied `json:"denied"`
 }
 
 // Identity is the labels that Pods share.
 type Identity struct {
 	Number     uint32 `json:"number"`               // of this Node
-	ClusterSet uint32 `json:"clusterSet,omitempty"` // of the whole ClusterSet, 0 where it has none
+	ClusterSet uint32 `json:"clusterSet,omitempty"` // of the whole ClusterSet, 0 without a number
 	Labels     string `json:"labels"`               // in normal form
 	Here       int    `json:"here"`                 // Pods of this Node
 	Elsewhere  int    `json:"elsewhere"`
@@ -96,11 +96,11 @@ type IdentityList struct {
 // ICMP; cluster=ID for endpoints, or such a client, of another cluster; trace=true.
 const PathWhy = "/v1/why"
 
-// Why says which rules decide about a connection.
+// Why has the rules that decide about a connection.
 type Why struct {
 	From WhyEnd `json:"from"`
 	To   WhyEnd `json:"to"` // as it was asked: a Service is not judged, but its endpoints
-	// Connections are those that it may be: one, or one for each endpoint of a Service.
+	// Connections are the possible connections: one, or one for each endpoint of a Service.
 	Connections []WhyConnection `json:"connections"`
 	LeftOut     int             `json:"leftOut,omitempty"` // endpoints beyond the first 16
 	Notes       []string        `json:"notes,omitempty"`
@@ -108,13 +108,13 @@ type Why struct {
 
 // WhyEnd is an end of a connection.
 type WhyEnd struct {
-	Kind    string `json:"kind,omitempty"` // Pod, Service, or Identity of another cluster; empty for an address of none of these
+	Kind    string `json:"kind,omitempty"` // Pod, Service, or Identity of another cluster; empty for other addresses
 	Name    string `json:"name,omitempty"` // "namespace/name"; of an Identity its labels
 	Address string `json:"address,omitempty"`
 	Node    string `json:"node,omitempty"`    // of a Pod
 	Cluster string `json:"cluster,omitempty"` // where it is another
-	// ClusterSet is the number that the ClusterSet gives the labels of a client, where policies span clusters: the key of
-	// tunnels between them. 16777215 stands for labels that have none yet.
+	// ClusterSet is the number that the ClusterSet gives the labels of a client, if policies span clusters: the key of
+	// tunnels between them. 16777215 stands for labels without a number.
 	ClusterSet uint32 `json:"clusterSet,omitempty"`
 }
 
@@ -143,7 +143,7 @@ type WhyStage struct {
 	Number   uint32   `json:"number,omitempty"` // of the identity on the Node that was asked, 0 elsewhere
 	Peer     string   `json:"peer,omitempty"`   // identity of the other end, or UnknownPod
 	Policies []string `json:"policies,omitempty"`
-	// Rule decided; empty where none did.
+	// Rule decided; empty if no rule did.
 	Rule  string    `json:"rule,omitempty"`
 	Trace *WhyTrace `json:"trace,omitempty"`
 }

@@ -77,9 +77,9 @@ func (w *Writes) To(server string) func(took time.Duration, err error) {
 	}
 }
 
-// Hops of a change on its way from a Service in one cluster to the flows in another, in their order. Each is measured by
-// one process with one clock: from the pass that saw the change until what it asks for is written, or confirmed
-// by the switch. What lies between is the API servers' watches.
+// Hops of a change from a Service in one cluster to the flows in another, in their order. One process with one clock
+// measures each hop: from the pass that read the change until its result is written, or confirmed by the switch. The
+// API servers' watches lie between the hops.
 const (
 	ServiceToExport  = "service_to_export"  // member: a Service or its endpoints, until the leader has the ResourceExport
 	ExportToImport   = "export_to_import"   // leader: a ResourceExport, until the ResourceImport is written
@@ -101,8 +101,8 @@ func NewPropagation() *Propagation {
 // Took notes one change.
 func (p *Propagation) Took(hop string, d time.Duration) { p.WithLabelValues(hop).Observe(d.Seconds()) }
 
-// Expose registers collectors until the function that it returns is called. What a registry has already,
-// as when tests run several controllers in one process, is left out.
+// Expose registers collectors until the returned function is called. It leaves out collectors that a registry has
+// already, as when tests run several controllers in one process.
 func Expose(r prometheus.Registerer, collectors ...prometheus.Collector) (stop func()) {
 	var registered []prometheus.Collector
 	for _, c := range collectors {

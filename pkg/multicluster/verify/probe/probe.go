@@ -1,5 +1,5 @@
-// Package probe is what runs in the Pods of a verification: a server, and a client that asks servers of another cluster and
-// says how it went.
+// Package probe runs in the Pods of a verification: a server, and a client that sends requests to servers of another
+// cluster and reports the results.
 package probe
 
 import (
@@ -75,11 +75,12 @@ type Question struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
 	Want    string `json:"want"`    // the server's name
-	// Refused says that nothing may answer.
+	// Refused requires that no server answers.
 	Refused bool `json:"refused,omitempty"`
 	// MTU asks for the largest packet as well.
 	MTU bool `json:"mtu,omitempty"`
-	// Watch has the client ask for that long after the first answer, and say how long it had none.
+	// Watch has the client send requests for that long after the first answer, and report the longest time without an
+	// answer.
 	Watch time.Duration `json:"watch,omitempty"`
 }
 
@@ -97,7 +98,8 @@ type Answer struct {
 	Largest   int    `json:"largest,omitempty"` // packet that came back, in bytes with the IP header
 	BulkError string `json:"bulkError,omitempty"`
 
-	// Away is the longest time in which connections were lost, from the start of the first to that of the last of them, with Watch.
+	// Away is the longest time in which connections were lost, from the start of the first lost one to the start of the
+	// last, with Watch.
 	Away time.Duration `json:"away,omitempty"`
 }
 
@@ -209,7 +211,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// get asks once, on a connection of its own, and says by which address the server knows this client. What is sent comes back.
+// get sends one request on a connection of its own, and returns the client's address that the server sees. The server
+// sends the body back.
 func get(ctx context.Context, q Question, body io.Reader, limit time.Duration) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -239,7 +242,7 @@ func get(ctx context.Context, q Question, body io.Reader, limit time.Duration) (
 	return client, nil
 }
 
-// linkMTU is the MTU of the interface that an address is reached by, or 1500 where that cannot be told.
+// linkMTU returns the MTU of the interface of the route to an address, or 1500 if it is unknown.
 func linkMTU(address string) int {
 	c, err := net.Dial("udp", address)
 	if err != nil {
@@ -259,7 +262,7 @@ func linkMTU(address string) int {
 	return 1500
 }
 
-// largest finds the largest packet that goes to an address and back unfragmented; 0 when none does.
+// largest finds the largest packet that goes to an address and back unfragmented, or 0 if no packet does.
 func largest(ctx context.Context, address string, mtu int) int {
 	low, high := 0, min(mtu, 1<<16-1) // low passes, or is nothing
 	if passes(ctx, address, high) {
@@ -281,7 +284,7 @@ func largest(ctx context.Context, address string, mtu int) int {
 // smallest is what every host takes (RFC 791).
 const smallest = 576
 
-// passes says whether a packet of a size comes back, tried twice.
+// passes reports whether a packet of a size comes back, tried twice.
 func passes(ctx context.Context, address string, size int) bool {
 	c, err := (&net.Dialer{Control: dontFragment}).DialContext(ctx, "udp", address)
 	if err != nil {

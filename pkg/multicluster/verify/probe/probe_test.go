@@ -51,7 +51,7 @@ func TestProbe(t *testing.T) {
 
 // TestDropped has a server that answers nothing, as behind a policy that drops: the time that it takes to notice is not the policy's.
 func TestDropped(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections, and nobody answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
