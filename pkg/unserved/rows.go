@@ -7,7 +7,7 @@ const (
 	startFail = "error of the agent's start"
 )
 
-// rows is the list. Its order is that of the document, and of the Problems of one object.
+// rows is the list. Its order is the order of the document, and of the Problems of one object.
 var rows = []Row{
 	{
 		Asked: "NodePort", Reason: "NodePortNotSupported",

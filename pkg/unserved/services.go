@@ -73,7 +73,7 @@ func longAffinity(s *corev1.Service) []Finding {
 		"a client is remembered for %d seconds after its last connection, not for %d: set at most %d", most, seconds, most)}
 }
 
-// serviceFamilies are those of the ClusterIPs.
+// serviceFamilies finds the families of the ClusterIPs.
 func serviceFamilies(s *corev1.Service) []Finding {
 	var has4, has6 bool
 	for _, text := range append([]string{s.Spec.ClusterIP}, s.Spec.ClusterIPs...) {

@@ -22,9 +22,9 @@ import (
 type Row struct {
 	Asked   string // what a user asks for, in Markdown
 	Happens string // what happens instead
-	// Reason is that of the Event or Problem.
+	// Reason is the reason of the Event or Problem.
 	Reason string
-	// Reported says where, of a row whose finders do not say it.
+	// Reported is the place of the report, for a row whose finders do not have it.
 	Reported string
 	// Test names the test that shows the report of a row without finders, "directory.TestName".
 	Test string
@@ -58,7 +58,7 @@ type Node struct {
 // Rows returns the list.
 func Rows() []Row { return slices.Clone(rows) }
 
-// Where says where a row is reported, in Markdown.
+// Where returns the place of a row's reports, in Markdown.
 func (r Row) Where() string {
 	var events []string
 	for _, k := range []struct {
@@ -107,9 +107,9 @@ func look[T any](find func(T) []Finding, o T) []Finding {
 	return find(o)
 }
 
-// Service returns what a Service asks for and no Node of any kind serves. What only some Nodes cannot serve (SCTP
-// on the userspace datapath) is not among it: those agents report it themselves. A Service that DNS alone answers,
-// or another proxy serves, asks for nothing.
+// Service returns the requests of a Service that no Node of any kind serves. Requests that only some Nodes cannot serve
+// (SCTP on the userspace datapath) are not among them: those agents report them themselves. A Service that only DNS
+// answers, or another proxy serves, has no requests.
 func Service(s *corev1.Service) []problem.Problem {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || service.IsOthers(s) {
 		return nil
@@ -145,7 +145,7 @@ func ServiceCIDR(c *networkingv1.ServiceCIDR) []problem.Problem {
 	return found(object("ServiceCIDR", c), func(f finders) []Finding { return look(f.cidr, c) })
 }
 
-// EndpointSlice returns what endpoints ask for that somebody else than Kubernetes' own controller has written. Those
+// EndpointSlice returns what endpoints ask for that another program than Kubernetes' own controller has written. Those
 // of the controller are as the Service asks.
 func EndpointSlice(s *discoveryv1.EndpointSlice) []problem.Problem {
 	return found(object("EndpointSlice", s), func(f finders) []Finding { return look(f.slice, s) })

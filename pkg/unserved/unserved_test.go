@@ -136,7 +136,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// declares says whether one of the files has a test function.
+// declares reports whether one of the files has a test function.
 func declares(t *testing.T, files []string, name string) bool {
 	t.Helper()
 	pattern := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(name) + `\(`)

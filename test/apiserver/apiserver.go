@@ -37,8 +37,8 @@ type Options struct {
 	ServiceCIDR string
 }
 
-// Server is a kube-apiserver that can be stopped and started again. No controllers run
-// beside it, and nothing needs a ServiceAccount's token.
+// Server is a kube-apiserver that can be stopped and started again. It has no controllers, and clients need no
+// ServiceAccount's token.
 type Server struct {
 	// Config is an administrator's access.
 	Config *rest.Config
@@ -165,9 +165,10 @@ func (s *Server) Start(ctx context.Context) error {
 // startLimit is long: a machine that compiles as well has taken more than a minute for what costs five seconds of CPU.
 const startLimit = 3 * time.Minute
 
-// ready waits until the server says that it is.
+// ready waits until the server reports that it is ready.
 func (s *Server) ready(ctx context.Context) error {
-	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // its certificate may not exist yet
+	// its certificate may not exist yet
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer insecure.CloseIdleConnections()
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startLimit, true, func(ctx context.Context) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
@@ -184,7 +185,7 @@ func (s *Server) ready(ctx context.Context) error {
 	})
 }
 
-// Stop kills the API server. What it stored stays.
+// Stop kills the API server. Its stored objects stay.
 func (s *Server) Stop() { kill(s.process) }
 
 // start starts a process that writes to a file and dies with this one.
@@ -206,9 +207,8 @@ func kill(c *exec.Cmd) {
 	}
 }
 
-// freePort finds a port that nobody listens on. It is none of those that the kernel gives to
-// connections (net.ipv4.ip_local_port_range): one of them could have it before the server has, or
-// while the server is stopped.
+// freePort finds a free port outside of the range for connections (net.ipv4.ip_local_port_range). The kernel could give
+// a port of that range to a connection before the server has it, or while the server is stopped.
 func freePort(t testing.TB) int {
 	t.Helper()
 	var last error

@@ -62,7 +62,7 @@ func TestStart(t *testing.T) {
 	t.Errorf("no ClusterSet in %v", list.APIResources)
 }
 
-// TestStopAndStart finds after a stop what was stored before, with the access of before.
+// TestStopAndStart finds after a stop the earlier objects, with the earlier access.
 func TestStopAndStart(t *testing.T) {
 	s := New(t, Options{})
 	namespaces := kubernetes.NewForConfigOrDie(s.Config).CoreV1().Namespaces()

@@ -35,7 +35,7 @@ func Kubernetes() (string, error) {
 	return filepath.Abs(path)
 }
 
-// newest is the file that was changed last of those that match.
+// newest returns the matching file that was changed last.
 func newest(pattern string) (string, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Command between measures, in a lab of clusters with three Nodes each, what the way from a Pod to a Pod of another cluster carries, beside
-// what the Nodes carry themselves and what the way to another Node of the cluster does. It prints a row for each way, then switches encryption
-// between the clusters on and prints all rows again:
+// Command between measures, in a lab of clusters with three Nodes each, the capacity of the path from a Pod to a Pod of
+// another cluster. For comparison it measures the Nodes themselves and the path to another Node of the cluster. It
+// prints a row for each path, then switches encryption between the clusters on and prints all rows again:
 //
 //	between [--time D] [--plain]
 //
-// Client and server are on Nodes that are no Gateways. Figures are to be compared within one run: machines differ.
+// Client and server are on Nodes that are not Gateways. Compare figures only within one run: machines differ.
 package main
 
 import (
@@ -83,7 +83,8 @@ func (b bench) encrypt(ctx context.Context) error {
 	return b.PairSettled(ctx)
 }
 
-// pods has client and servers made anew: a Pod has the MTU of the day on which it was made, and encryption leaves less.
+// pods has client and servers made again: a Pod has the MTU of the day on which it was made, and encryption leaves
+// less.
 func (b bench) pods(ctx context.Context) error {
 	for cluster, pods := range map[string]map[string]string{"east": {"client": "node-3", "near": "node-2"}, "west": {"server": "node-3"}} {
 		for pod, node := range pods {
@@ -143,7 +144,7 @@ func (b bench) table(ctx context.Context, how string) error {
 	return b.row(ctx, "to another cluster, two Gateways", url, inPod, "east/node-3", "east/node-1", "east/node-2", "west/node-1", "west/node-2", "west/node-3")
 }
 
-// columns are those of the tables.
+// columns is the format of the tables.
 const columns = "%-34s %12s %10s %12s %12s %20s %14s %20s  %s\n"
 
 // underlay measures the way between the two Nodes without Tombolo.
@@ -273,7 +274,8 @@ func ticksOf(p lab.Process) (int, error) {
 	return user + system, errors.Join(err, err2)
 }
 
-// gateways has these Nodes of node-1 and node-2, of both clusters, carry what goes to other clusters, and waits until they alone do.
+// gateways has these Nodes of node-1 and node-2, of both clusters, carry what goes to other clusters, and waits until
+// they alone do.
 func (b bench) gateways(ctx context.Context, want ...string) error {
 	phases := strings.Join(want, " ,") + " ," // a Gateway that comes or goes has one
 	for _, cluster := range []string{"east", "west"} {

@@ -185,8 +185,7 @@ func (c *clock) nobodyInside() (bool, error) {
 // envPrintTime makes this test program print its time instead of testing.
 const envPrintTime = "CHAOS_PRINT_TIME"
 
-// TestClock puts the clock of a process off and right again: the one of a Go program, which is
-// this test once more.
+// TestClock sets the clock of a process wrong and right again. The process is a Go program: this test once more.
 func TestClock(t *testing.T) {
 	if os.Getenv(envPrintTime) != "" {
 		for range time.Tick(10 * time.Millisecond) {

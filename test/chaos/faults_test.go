@@ -23,7 +23,7 @@ type loss int
 const (
 	// nothing: every request is answered.
 	nothing loss = iota
-	// delay: packets of connections wait until it is over, and none is lost for good.
+	// delay: packets of connections wait until it is over, and no packet is lost for good.
 	delay
 	// packets: those under way at the time. Connections wait and go on; new ones may fail until the
 	// switch is back.
@@ -89,8 +89,8 @@ func find(n *lab.Node, name, argument string) ([]lab.Process, error) {
 	return found, nil
 }
 
-// findElected is find, and of the replicas of a controller only the one that is elected: a fault
-// of the other one changes nothing. While the API server is away any of them will do.
+// findElected is find, but of the replicas of a controller it returns only the elected one: a fault of the other one
+// changes nothing. While the API server is unavailable it returns any of them.
 func findElected(ctx context.Context, n *lab.Node, name, role string) ([]lab.Process, error) {
 	found, err := find(n, name, role)
 	if err != nil || role == "" {
@@ -114,8 +114,8 @@ func findElected(ctx context.Context, n *lab.Node, name, role string) ([]lab.Pro
 	return nil, fmt.Errorf("%s %s on %s is not the elected one: %w", name, role, n, errNoProcess)
 }
 
-// inCluster tries an injection on the Nodes of a cluster (the chosen Node's when none is named)
-// until one has the process: a Deployment's Pod is on one of them.
+// inCluster tries an injection on the Nodes of a cluster (without a name the chosen Node's) until one has the process:
+// a Deployment's Pod is on one of them.
 func inCluster(cluster string, inject injection) injection {
 	return func(ctx context.Context, at *lab.Node, random *rand.Rand) (string, func(context.Context) error, error) {
 		c := clusterOf(at)
@@ -151,7 +151,7 @@ func paused(name, argument string) injection {
 	}
 }
 
-// signal signals a Node's processes. Those of another fault may have to come back first.
+// signal signals a Node's processes. Processes that another fault killed may have to come back first.
 func signal(ctx context.Context, at *lab.Node, name, argument string, s syscall.Signal, pids *[]int) error {
 	try := func(context.Context) error {
 		found, err := findElected(ctx, at, name, argument)
@@ -174,7 +174,7 @@ func signal(ctx context.Context, at *lab.Node, name, argument string, s syscall.
 	return scenario.Eventually(ctx, 30*time.Second, try)
 }
 
-// proceed ends the pause of processes; those that were killed meanwhile need nothing.
+// proceed ends the pause of processes. It ignores processes that were killed meanwhile.
 func proceed(pids []int) error {
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -81,7 +81,7 @@ func look(ctx context.Context) (state, error) {
 	return s, err
 }
 
-// objects are those of the ClusterSet in one cluster, and its Services and Endpoints.
+// objects returns the objects of the ClusterSet in one cluster, and its Services and Endpoints.
 func objects(ctx context.Context, c *lab.Cluster) ([]string, error) {
 	get := func(args ...string) (string, error) {
 		return c.Kubectl(ctx, append([]string{"get", "--request-timeout=5s"}, args...)...)

@@ -132,8 +132,8 @@ func startStream(t *testing.T, n *lab.Node, netns, name, url string, kept bool) 
 	return s
 }
 
-// check waits until requests are answered again, and all that began before a moment have ended, and judges those: each in its step, of which
-// the last one ends now. It returns what was seen, in short.
+// check waits until requests are answered again, and all that began before a moment have ended, and judges those: each
+// in its step, of which the last one ends now. It returns what was seen, in short.
 func (s *stream) check(t *testing.T, steps watched.Steps, settled time.Time) string {
 	t.Helper()
 	if err := scenario.Eventually(t.Context(), settleLimit, func(context.Context) error { return s.log.Settled(settled) }); err != nil {

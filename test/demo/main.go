@@ -175,8 +175,8 @@ make demo-down
 	return nil
 }
 
-// way shows, for the four Nodes that a request passes, which flows it hit: those whose
-// packet counters moved between two dumps around some requests.
+// way shows, for the four Nodes that a request passes, which flows it hit: the flows whose packet counters moved
+// between two dumps around some requests.
 func (d *demo) way(ctx context.Context, ip string) error {
 	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx",
 		"-o", `jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)

@@ -10,7 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// TestDemo is README's first command: `make demo`, and all of it encrypted. Each takes its lab down and leaves nothing behind.
+// TestDemo is README's first command: `make demo`, and all of it encrypted. Each takes its lab down and leaves nothing
+// behind.
 func TestDemo(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("encrypted=%t", encrypted), func(t *testing.T) {

@@ -57,7 +57,7 @@ func (d *demo) policy(ctx context.Context, ip string) error {
 		}
 		fmt.Printf("-- default/%s in east, 4 requests\n%s", client.name, out)
 	}
-	// Each cluster decides about its own Pods: east says what travels with the packets, west what becomes of them.
+	// Each cluster decides about its own Pods: east reports the number in the packets, west the decision.
 	server, err := d.world.Kubectl(ctx, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", `jsonpath={.items[?(@.spec.nodeName=="node-2")].metadata.name}`)
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func (c *client) run(ctx context.Context, ask func(ctx context.Context, port int
 	return nil
 }
 
-// clock is how times of day are printed: as in the agents' logs, to be laid beside them.
+// clock is the format of times of day: as in the agents' logs, so that they can be compared.
 const clock = "15:04:05.000"
 
 // answer is the server's name, how far the request came, and from where.

@@ -20,14 +20,13 @@ import (
 //	2026-01-02T15:04:05.123456789Z 0.004 ok
 //	2026-01-02T15:04:05.323456789Z 10.000 failed: dial tcp 10.96.0.7:80: i/o timeout
 //
-// The columns are when the request was sent, the seconds it took, and how it ended. On one kept
-// connection there is no time limit, since TCP sends again what was lost, and the first failure
-// ends it: the connection is broken. With fresh set each request has a connection of
-// its own, is sent at its time whatever became of those before, and the program goes on after a failure. There are as many
-// such streams as it is told. With servers set a fourth column says which server has answered. With begun set a line is printed
-// when a request begins, too.
+// The columns are the time of the request, its seconds, and its result. On one kept connection there is no time limit,
+// since TCP sends lost packets again, and the first failure ends it: the connection is broken. With fresh set each
+// request has a connection of its own and is sent at its time, whatever the state of earlier requests, and the program
+// goes on after a failure. The number of such streams is an option. With servers set a fourth column has the server
+// that answered. With begun set a line is printed when a request begins, too.
 //
-// After an interrupt no request begins, and those that are open have the time limit to end: each has its line.
+// After an interrupt no request begins, and open requests have the time limit to end: each has its line.
 type watcher struct {
 	interval, timeout     time.Duration
 	fresh, servers, begun bool
@@ -83,7 +82,7 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 	return nil
 }
 
-// anew sends each request on a connection of its own.
+// again sends each request on a connection of its own.
 func (w *watcher) anew(ctx context.Context, address, path string) {
 	var all sync.WaitGroup
 	defer all.Wait()

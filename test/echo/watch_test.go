@@ -26,8 +26,8 @@ func (p *printed) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// TestWatchOpen interrupts a client while its request waits for an answer that does not come: the request is counted as failed, at the
-// time limit of the whole of it.
+// TestWatchOpen interrupts a client while its request waits for an answer that does not come: the request is counted as
+// failed, at the time limit of the whole of it.
 func TestWatchOpen(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		t.Run(map[bool]string{true: "fresh", false: "kept"}[fresh], func(t *testing.T) {

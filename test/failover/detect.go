@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// monitor prints each change of a way's state, as a line, until its standard input ends. It sleeps meanwhile. (With --timestamp
-// and JSON ovsdb-client 3.1 crashes.)
+// monitor prints each change of a way's state, as a line, until its standard input ends. It sleeps meanwhile. (With
+// --timestamp and JSON ovsdb-client 3.1 crashes.)
 const monitor = "ovsdb-client -f json monitor unix:/var/run/openvswitch/db.sock Open_vSwitch Interface name,bfd_status & cat; kill $!"
 
 // watcher is a Node whose switch may find a Gateway down, by BFD on its own way there, as its OVSDB says.
@@ -33,10 +33,10 @@ type watcher struct {
 	err   error // the first line that was not understood
 }
 
-// detect begins to watch how other Nodes of both clusters find a Gateway down. Those that have no way of their own to it see nothing:
-// regular Nodes of the other cluster, and where traffic is encrypted its Gateways, whose ways end at addresses of their own. The function
-// that is returned ends it, and says how long after a moment each Node found it that did, in their order. The error names what was not seen, and
-// Nodes that took the Gateway for down before, wrongly.
+// detect begins to watch how other Nodes of both clusters find a Gateway down. Nodes without a way to it see nothing:
+// regular Nodes of the other cluster and, if traffic is encrypted, its Gateways, whose ways end at addresses of their
+// own. The returned function ends it. It returns, in order, how long after a moment each Node found the Gateway down.
+// The error names missing Nodes, and Nodes that took the Gateway for down earlier by mistake.
 func detect(ctx context.Context, s *scenario.Scenario, gateway *lab.Node) (end func(since time.Time) ([]time.Duration, error), err error) {
 	address, err := netip.ParseAddr(gateway.InternalIP())
 	if err != nil {

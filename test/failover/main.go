@@ -1,10 +1,11 @@
-// Command failover measures, in a lab of three clusters with three Nodes each, what clients of one cluster notice when Gateways
-// fail, come and go on their way to a server of another. It prints a row for each kind of event:
+// Command failover measures, in a lab of three clusters with three Nodes each, the effect on clients of one cluster
+// when Gateways fail, come and go on their path to a server of another. It prints a row for each kind of event:
 //
 //	failover [--runs N] [--wireguard] [--bfd D] [--away D] [--only TEXT] [--how kept|translated]
 //
-// The clients are those of scenario.Load; client and server are on Nodes that are no Gateways at first. Beside what clients lose stands how long the
-// switches of other Nodes took to find the Gateway down (detect.go). Nothing here fails by time: machines differ.
+// The clients are scenario.Load's. Client and server are on Nodes that are not Gateways at first. In addition to the
+// clients' losses it prints how long the switches of other Nodes took to find the Gateway down (detect.go). Nothing
+// here fails because of a time: machines differ.
 package main
 
 import (
@@ -55,7 +56,7 @@ type event struct {
 	prepare func(context.Context) error              // what is done before the event, under load; may be nil
 	inject  func(ctx context.Context, run int) error // may take its time
 	heal    func(ctx context.Context, run int) error // undoes both; may be nil
-	fails   func(run int) *lab.Node                  // the Gateway that others find down; nil when none is
+	fails   func(run int) *lab.Node                  // the Gateway that others find down, or nil
 	lasting time.Duration                            // how long clients are watched after it
 }
 
@@ -100,7 +101,7 @@ func run(ctx context.Context, s *scenario.Scenario, runs int, away time.Duration
 	return errors.Join(failed...)
 }
 
-// columns are those of the table.
+// columns is the format of the table.
 const columns = "%-46s %4v  %-24s  %-24s  %-24s  %-24s  %-15s  %-18s  %s\n"
 
 // events are what happens to the Gateways node-1 and node-2 of both clusters.
@@ -154,8 +155,8 @@ func events(s *scenario.Scenario, away time.Duration) []event {
 // members are the clusters whose Gateways fail, come and go.
 var members = []string{"east", "west"}
 
-// rollout replaces the Pods of workloads, each named with its Namespace and kind, all clusters at once: by kubectl rollout restart as an
-// upgrade does, or by kubectl rollout undo, which brings back the template of before.
+// rollout replaces the Pods of workloads, each named with its Namespace and kind, all clusters at once. It uses kubectl
+// rollout restart as an upgrade does, or kubectl rollout undo, which restores the earlier template.
 func rollout(ctx context.Context, s *scenario.Scenario, how string, clusters []string, workloads ...string) error {
 	each := make([]error, len(clusters))
 	var all sync.WaitGroup

@@ -11,8 +11,8 @@ import (
 
 const unplugged = "a cluster unplugged, another one serves too"
 
-// unplug takes west off all networks while it serves a Service together with north, and prints for how long new connections still go there,
-// how long after it is plugged in again it has its share back, and what is lost meanwhile.
+// unplug takes west off all networks while it serves a Service together with north, and prints for how long new
+// connections still go there, how long after it is plugged in again it has its share back, and what is lost meanwhile.
 func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 	exporters := []string{"west", scenario.Leader}
 	for _, cluster := range exporters {
@@ -51,7 +51,7 @@ func unplug(ctx context.Context, s *scenario.Scenario) (err error) {
 	if !ok {
 		returned = fmt.Sprintf("it has not had its share again for %.0f s", time.Since(back).Seconds())
 	}
-	lost, of := seen.Between(cut.Add(-scenario.GiveUp), back) // also those that were under way
+	lost, of := seen.Between(cut.Add(-scenario.GiveUp), back) // also requests that were under way
 	lostAfter, ofAfter := seen.Between(back, time.Now())
 	fmt.Printf("%s: requests go to it for %.1f s, new ones lost meanwhile %d, %d; once it is plugged in again %s, new ones lost then %d, %d; long ones broken %d of %d\n",
 		unplugged, seen.Away(cut).Seconds(), lost, of, returned, lostAfter, ofAfter, seen.Broken, scenario.LongOnes)
@@ -84,7 +84,7 @@ func cutWest(ctx context.Context, s *scenario.Scenario) (cut, back time.Time, er
 	return cut, back, err
 }
 
-// reachable waits until east's ClusterSet says that west is not gone, or that it is.
+// reachable waits until east's ClusterSet reports that west is not gone, or that it is.
 func reachable(ctx context.Context, s *scenario.Scenario, want bool, limit time.Duration) error {
 	return scenario.Eventually(ctx, limit, func(ctx context.Context) error {
 		reason, err := s.Kubectl(ctx, "east", "get", "clusterset", "-n", scenario.MemberNamespace, "-o",

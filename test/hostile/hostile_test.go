@@ -31,8 +31,8 @@ const (
 	growth = 64 << 20
 )
 
-// TestHostileMember lets hostile members write, update and delete whatever comes to their mind. What honest members
-// have stays as it is, their changes arrive, and when the hostile members are expelled nothing of them is left.
+// TestHostileMember lets hostile members write, update and delete anything. The honest members' objects stay as they
+// are, their changes arrive, and when the hostile members are expelled no object of theirs is left.
 func TestHostileMember(t *testing.T) {
 	w := newWorld(t)
 	ctx := t.Context()
@@ -127,7 +127,7 @@ func TestHostileMember(t *testing.T) {
 	}
 }
 
-// settled says what the honest members still wait for before the first step.
+// settled returns an error for anything that the honest members still wait for before the first step.
 func (w *world) settled(s *state) error {
 	for _, h := range w.honest {
 		if len(s.peers[h.id+" node-1"]) != 3 {
@@ -172,7 +172,7 @@ func (w *world) other(h *honest) *honest {
 	return w.honest[0]
 }
 
-// check waits until the clusters are as the rules want them. moved says that the honest members' Gateways have moved.
+// check waits until the clusters satisfy the rules. moved is set if the honest members' Gateways have moved.
 func (w *world) check(ctx context.Context, r *rules, moved bool) error {
 	return eventually(ctx, settle, func(ctx context.Context) error {
 		now, err := w.state(ctx)

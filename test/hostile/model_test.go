@@ -32,7 +32,7 @@ func resource(group, version, name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: version, Resource: name}
 }
 
-// What is looked at in each cluster.
+// Kinds that are compared in each cluster.
 var (
 	announces = resource(groupAntrea, "v1alpha1", "memberclusterannounces")
 	exports   = resource(groupAntrea, "v1alpha1", "resourceexports")
@@ -66,7 +66,7 @@ type state struct {
 	// peers are what each honest member's Nodes derive from its imports: "member Node" and then by cluster ID. The
 	// empty ID has the Node's own role.
 	peers map[string]map[string]string
-	// ranges are those that the Nodes send to each cluster, by the same keys.
+	// ranges are the ranges that the Nodes send to each cluster, by the same keys.
 	ranges map[string]map[string][]netip.Prefix
 }
 
@@ -210,7 +210,7 @@ func pairs(object map[string]any) (map[pair]bool, map[string]any) {
 	return out, rest
 }
 
-// isEndpoints says whether an object holds endpoints that several clusters may contribute to.
+// isEndpoints reports whether an object holds endpoints that several clusters may contribute to.
 func isEndpoints(object map[string]any) bool {
 	kind, _, _ := unstructured.NestedString(object, "spec", "kind")
 	return object["kind"] == "Endpoints" || object["kind"] == "ResourceImport" && kind == multicluster.EndpointsKind
@@ -231,18 +231,18 @@ func quiet(key string) bool {
 	return strings.Contains(key, "quiet-") && !strings.Contains(key, " endpoints ")
 }
 
-// rules says what a hostile member may change.
+// rules has the changes that a hostile member may make.
 type rules struct {
 	before *state
 	// aims are the Services that hostile members have tried to export: they may have become new imports.
 	aims map[aim]bool
 }
 
-// announceable are the ranges of which hostile members announce something that is private: none of their endpoints is anywhere else, and
-// nothing else is sent to them.
+// announceable are the private ranges of which hostile members announce parts: none of their endpoints may be anywhere
+// else, and nothing else may be sent to them.
 var announceable = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.0/16")}
 
-// keptRanges are the honest members' Services, Pods and Nodes, but of the one that announces none.
+// keptRanges are the honest members' Services, Pods and Nodes, without the member that announces no ranges.
 var keptRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.97.0.0/16"), netip.MustParsePrefix("10.98.0.0/16"), netip.MustParsePrefix("10.20.0.0/16"),
 	netip.MustParsePrefix("10.30.0.0/16"), netip.MustParsePrefix("192.168.77.0/24"), netip.MustParsePrefix("192.168.78.0/24"),
@@ -252,12 +252,12 @@ var keptRanges = []netip.Prefix{
 // aim is a Service that an export is of.
 type aim struct{ namespace, name string }
 
-// violations compares two states. What an honest member or the administrator has stays as it is, but for:
+// violations compares two states. The objects of an honest member or the administrator stay as they are, except for:
 //
-//   - endpoints that a hostile member adds, under its own name, to those of a Service that it exports with the same ports, that
-//     it is named among those that export it, and that all exporters hear of what it exports otherwise (KEP-1645: Conflict);
+//   - endpoints that a hostile member adds, under its own name, to the endpoints of a Service that it exports with the same
+//     ports, that it is named among the exporters, and that all exporters receive its differences (KEP-1645: Conflict);
 //   - new imports of Services, of label identities and of Pods' addresses, and new peers, under names and with ranges that
-//     nobody has.
+//     no other member has.
 func (r rules) violations(now *state) []string {
 	var out []string
 	for key, was := range r.before.objects {
@@ -322,8 +322,8 @@ func (r rules) violations(now *state) []string {
 	return out
 }
 
-// ofHonest is an import without the hostile members among the clusters that it says to come from, and an export without
-// what it says of other exporters.
+// ofHonest returns an import without the hostile members among its source clusters, and an export without its reports
+// about other exporters.
 func ofHonest(object map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(object)
 	if conditions, found, _ := unstructured.NestedSlice(out, "status", "conditions"); found {
@@ -397,7 +397,7 @@ func wrongEndpoint(text string) string {
 	return ""
 }
 
-// mayAppear says whether an object may have been made for hostile members.
+// mayAppear reports whether an object may have been made for hostile members.
 func (r rules) mayAppear(key string, o map[string]any) bool {
 	parts := strings.Fields(key)
 	where, kind := parts[0], parts[1]
@@ -460,7 +460,8 @@ func (r rules) mayAppear(key string, o map[string]any) bool {
 	return false
 }
 
-// mayHave says whether addresses of Pods may be those of a cluster: of a hostile one, and in no range that honest ones keep.
+// mayHave reports whether addresses of Pods may belong to a cluster: to a hostile one, and in no range that honest ones
+// keep.
 func mayHave(id string, pods map[string][]netip.Addr) bool {
 	for _, list := range pods {
 		for _, ip := range list {
@@ -472,7 +473,7 @@ func mayHave(id string, pods map[string][]netip.Addr) bool {
 	return !honestID(id)
 }
 
-// left says what of hostile members is still there after they were expelled.
+// left returns the objects of hostile members that are still there after they were expelled.
 func (r rules) left(now *state) []string {
 	var out []string
 	for key, o := range now.objects {

@@ -26,11 +26,11 @@ type plain struct {
 	announces bool
 }
 
-// south has no Gateway. harbour is like Antrea's member: when its Gateway moves it deletes its ClusterInfo and makes
-// it anew, so that for a moment it announces nothing.
+// south has no Gateway. harbour is like Antrea's member: when its Gateway moves it deletes its ClusterInfo and makes it
+// again, so that for a moment it announces nothing.
 const south, harbour = "south", "harbour"
 
-// startPlain lets the members without clusters join. The leader hears of them every few seconds until the test ends.
+// startPlain lets the members without clusters join. The leader receives them every few seconds until the test ends.
 func (w *world) startPlain() {
 	w.t.Helper()
 	w.plain = []*plain{
@@ -93,7 +93,7 @@ func (p *plain) address(n int) string {
 	return netip.AddrFrom4(at).String()
 }
 
-// gatewayIP is what the member announces since the n-th beat. Nobody else has ever named the address.
+// gatewayIP returns the address that the member announces since the n-th beat. No other member has ever announced it.
 func (p *plain) gatewayIP(n int) string { return fmt.Sprintf("192.168.79.%d", 101+(n+2)/3%100) }
 
 func (p *plain) clusterInfo(n int) object {
@@ -125,7 +125,7 @@ func (w *world) withdraw() {
 	}
 }
 
-// announceAgain makes the ClusterInfo anew, with the Gateway of the n-th beat.
+// announceAgain makes the ClusterInfo again, with the Gateway of the n-th beat.
 func (w *world) announceAgain(n int) {
 	w.t.Helper()
 	for _, p := range w.plain {
@@ -135,7 +135,7 @@ func (w *world) announceAgain(n int) {
 	}
 }
 
-// plainArrived says what of the members without clusters is not in a member.
+// plainArrived returns an error for objects of the members without clusters that are missing in a member.
 func (w *world) plainArrived(ctx context.Context, h *honest, n int) error {
 	for _, p := range w.plain {
 		if !p.announces {

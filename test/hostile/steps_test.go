@@ -130,7 +130,7 @@ func service(id, namespace, name string, port int64) object {
 		object{"service": object{"serviceSpec": object{"ports": ports(port)}}}), namespace, name)
 }
 
-// ranges are those that a hostile member has a right to.
+// ranges returns the ranges that a hostile member has a right to.
 func ranges(id string) (services, pods, gateway string) {
 	if id == "aaa" {
 		return "10.100.0.0/16", "10.40.0.0/16", "192.168.80.101"
@@ -158,7 +158,7 @@ func (g *generator) clusterInfo(id string) object {
 
 // export is one that a member may write.
 func (g *generator) export(id string) object {
-	// Services that honest members export too, one whose derived name is another's, and such as nobody has.
+	// Services that honest members export too, one whose derived name is another's, and unknown ones.
 	namespace, name := "default", pick(g, "web", "web", "only-east", "only-west", "only-south", "only-harbour", "mine", "h1", "h2", "h3")
 	switch g.IntN(8) {
 	case 0:
@@ -569,7 +569,7 @@ func (g *generator) write(a *account, gvr schema.GroupVersionResource, o object,
 	return s
 }
 
-// update replaces an object, or makes it where there is none, as controllers do.
+// update replaces an object, or makes a missing one, as controllers do.
 func update(ctx context.Context, api dynamic.ResourceInterface, u *unstructured.Unstructured, subresource string) error {
 	have, err := api.Get(ctx, u.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && subresource == "" {

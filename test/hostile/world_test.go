@@ -374,8 +374,8 @@ func (w *world) unexport(h *honest, name string) {
 	}
 }
 
-// imported says what is wrong with a member's import of Service default/<name>, which is to have this port and one
-// address of a range.
+// imported names the fault with a member's import of Service default/<name>, which is to have this port and one address
+// of a range.
 func imported(ctx context.Context, h *honest, name string, port int32, within string) error {
 	key := client.ObjectKey{Namespace: "default", Name: multicluster.ImportedPrefix + name}
 	service, si := &corev1.Service{}, &mcsv1alpha1.ServiceImport{}

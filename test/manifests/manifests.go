@@ -1,5 +1,5 @@
-// Package manifests has the manifests that users' documents about multi-cluster set-up apply: the same kinds,
-// names and values, written again. The end-to-end tests and the demo apply them.
+// Package manifests has the manifests that users' documents about multi-ClusterSet-up apply: the same kinds, names and
+// values, written again. The end-to-end tests and the demo apply them.
 package manifests
 
 import (
@@ -34,7 +34,7 @@ func V114() Document { return parse("v1.14", v114) }
 // ThreeClusters is a walk-through with three clusters: ClusterClaims v1alpha2, ClusterSet v1alpha1.
 func ThreeClusters() Document { return parse("three-clusters", threeClusters) }
 
-// parse splits a file at the lines "# part: NAME". What is before the first is the file's own comment.
+// parse splits a file at the lines "# part: NAME". Text before the first is the file's own comment.
 func parse(name, text string) Document {
 	d := Document{Name: name}
 	for _, chunk := range strings.Split(text, "\n---\n# part: ")[1:] {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// originals is where the users' documents are, if they are: beside the repository.
+// originals is the optional directory of the users' documents, next to the repository.
 const originals = "../../../shared/seeds"
 
 // TestManifests compares every part with the manifest at its place in the original document. Without the
@@ -92,8 +92,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// decode parses the objects of a manifest and sorts them by kind and name: within one their order means nothing. A ConfigMap's files are YAML themselves and are parsed too, so that
-// comments and quotes do not count.
+// decode parses the objects of a manifest and sorts them by kind and name: within one their order means nothing. A
+// ConfigMap's files are YAML themselves and are parsed too, so that comments and quotes do not count.
 func decode(t *testing.T, manifest string) []any {
 	t.Helper()
 	var objects []any

@@ -1,5 +1,5 @@
-// Command mcs runs the conformance suite of SIG Multicluster for the Multi-Cluster Services API, unchanged, against a lab. Nobody
-// serves a version of its Go module, so the caller names a copy of its sources:
+// Command mcs runs the conformance suite of SIG Multicluster for the Multi-Cluster Services API, unchanged, against a
+// lab. No server has a version of its Go module, so the caller names a copy of its sources:
 //
 //	mcs DIR [ARGS...]
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// InstallWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
+// InstallWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels lack WireGuard.
 func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	manifest, err := os.ReadFile(filepath.Join(s.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
 	if err != nil {
@@ -26,7 +26,8 @@ func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	return nil
 }
 
-// ConfigureAgents edits the agents' configuration in some clusters, each text with the one that follows it, and restarts them, as a user does.
+// ConfigureAgents edits the agents' configuration in some clusters, replacing each text by the one after it, and
+// restarts them, as a user does.
 func (s *Scenario) ConfigureAgents(ctx context.Context, clusters []string, texts ...string) error {
 	if err := s.EditConfiguration(ctx, clusters, texts...); err != nil {
 		return err

@@ -16,7 +16,8 @@ import (
 const (
 	// LongOnes are connections that stay, with a request each 200 ms.
 	LongOnes = 20
-	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again and hides that a packet was lost.
+	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again and hides
+	// that a packet was lost.
 	GiveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: half a second.
 	calm = 100
@@ -29,9 +30,9 @@ type Observed struct {
 	kept   []watched.Request // on connections that stay
 }
 
-// Load has Pod client of east ask: 200 times a second on a new connection, each started at its time whatever became of those before, and
-// on 20 that stay. The function that is returned ends it: no request begins then, and those that are open end before it returns, so each is
-// counted.
+// Load has Pod client of east send requests: 200 times a second on a new connection, each at its time whatever the
+// state of earlier requests, and on 20 connections that stay. The returned function ends it. Then no request begins,
+// and open requests end before it returns, so each is counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	fresh := s.watch(ctx, url, "--fresh", "--servers", "--interval", "5ms", "--timeout", GiveUp.String())
@@ -48,8 +49,8 @@ func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error
 	}
 }
 
-// LongConnections has Pod client of east ask on the 20 connections that stay alone. The function that is returned ends it, and says how many
-// have broken, and of how many requests.
+// LongConnections has Pod client of east send requests only on the 20 connections that stay. The returned function ends
+// it, and returns the numbers of broken connections and of requests.
 func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int) {
 	ctx, cancel := context.WithCancel(ctx)
 	kept := s.watch(ctx, url, keptArgs...)
@@ -63,7 +64,8 @@ func (s *Scenario) LongConnections(ctx context.Context, url string) func() (brok
 
 var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "200ms"}
 
-// watch has Pod client of east ask a URL until the function that is returned is called, which returns what it has printed.
+// watch has Pod client of east ask a URL until the function that is returned is called, which returns what it has
+// printed.
 func (s *Scenario) watch(ctx context.Context, url string, args ...string) func() []byte {
 	var out bytes.Buffer
 	cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
@@ -127,7 +129,8 @@ func (o Observed) Away(since time.Time) (last time.Duration) {
 	return last
 }
 
-// LastAnswered returns when the last new connection began that was answered, of those that began in a time; zero for none.
+// LastAnswered returns the start of the last answered new connection among the connections that began in a time; zero
+// for no such connection.
 func (o Observed) LastAnswered(from, to time.Time) (last time.Time) {
 	for _, r := range o.fresh {
 		if r.Failed == "" && !r.Start.Before(from) && r.Start.Before(to) {
@@ -137,7 +140,8 @@ func (o Observed) LastAnswered(from, to time.Time) (last time.Time) {
 	return last
 }
 
-// Longest is the longest that a request on a connection that stays had to wait after an event. What it had waited before is not the event's.
+// Longest returns the longest wait of a request on a connection that stays, after an event. Waiting time before the
+// event does not count.
 func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	for _, r := range o.kept {
 		if r.End().After(since) && r.Failed == "" {
@@ -147,7 +151,8 @@ func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Before counts the new connections, and those lost of them, before an event could have a part in it; After counts the others.
+// Before counts the new connections, and those lost of them, before an event could have a part in it; After counts the
+// others.
 func (o Observed) Before(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return at.Before(since.Add(-GiveUp)) })
 }
@@ -156,13 +161,13 @@ func (o Observed) After(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(since.Add(-GiveUp)) })
 }
 
-// Between counts the new connections that began in a time, and those lost of them, also those that were lost after it.
+// Between counts the new connections that began in a time, and how many of them were lost, also after that time.
 func (o Observed) Between(from, to time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(from) && at.Before(to) })
 }
 
-// Answers says how long after an event the first new connection was answered by a server whose name begins so, and from which one on such
-// servers answered at least some of a hundred; it is not ok where they did not.
+// Answers returns how long after an event a server whose name begins so answered the first new connection (first), and
+// from when on such servers answered at least some of a hundred (share). ok is false if they did not.
 func (o Observed) Answers(server string, least int, since time.Time) (first, share time.Duration, ok bool) {
 	by := func(r watched.Request) bool { return strings.HasPrefix(r.Server, server) }
 	first = -1

@@ -10,8 +10,8 @@ import (
 // Next is the tag of the images that LoadNext brings, and what their programs say as their version.
 const Next = "next"
 
-// LoadNext brings the second version of agent and controller, as `make next` makes it, to all Nodes: NextImage("tombolo-agent") and
-// NextImage("tombolo-controller"). Nothing uses them before a workload names them.
+// LoadNext brings the second version of agent and controller, as `make next` makes it, to all Nodes:
+// NextImage("tombolo-agent") and NextImage("tombolo-controller"). Nothing uses them before a workload names them.
 func (s *Scenario) LoadNext(ctx context.Context) error {
 	for _, image := range []string{"tombolo-agent", "tombolo-controller"} {
 		tar := filepath.Join(s.Lab.Repo(), "bin", Next, image+".tar")

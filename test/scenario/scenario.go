@@ -1,5 +1,5 @@
-// Package scenario walks through the user guide on a lab: it joins the clusters into a
-// ClusterSet, chooses Gateways and exports a Service, with the user guide's manifests. The demo and the end-to-end tests are made of its steps.
+// Package scenario walks through the user guide on a lab: it joins the clusters into a ClusterSet, chooses Gateways and
+// exports a Service, with the user guide's manifests. The demo and the end-to-end tests are made of its steps.
 package scenario
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// Setup says which lab a package's tests share.
+// Setup describes the lab that a package's tests share.
 type Setup struct {
 	Name     string // the lab's name begins with it; the process ID follows
 	Clusters []string

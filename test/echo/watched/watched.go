@@ -1,5 +1,5 @@
-// Package watched reads what `echo watch` prints, a line for each request, and judges each request by the limits of the step
-// in which it began.
+// Package watched reads what `echo watch` prints, a line for each request, and judges each request by the limits of the
+// step in which it began.
 package watched
 
 import (
@@ -43,7 +43,7 @@ func BegunLine(start time.Time) string {
 	return fmt.Sprintf("%s 0 %s\n", start.UTC().Format(time.RFC3339Nano), Begun)
 }
 
-// Parse reads one line. It is open if the line says that a request has begun.
+// Parse reads one line. It is open if the line is about the begin of a request.
 func Parse(line string) (r Request, open bool, err error) {
 	fields := strings.SplitN(strings.TrimSpace(line), " ", 3)
 	if len(fields) < 3 {
