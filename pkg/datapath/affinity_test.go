@@ -63,15 +63,17 @@ func (r *remembered) connect(clients ...int) []int {
 		r.appctl(r.t, "netdev-dummy/receive", "pod1", fmt.Sprintf("in_port(1),eth(src=0a:00:00:00:00:01,dst=0a:00:00:00:00:02),eth_type(0x0800),"+
 			"ipv4(src=10.20.0.%d,dst=%s,proto=6,tos=0,ttl=64,frag=no),tcp(src=%d,dst=80),tcp_flags(syn)", client, r.f.VIP.Addr(), r.port))
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for i, client := range clients {
-		line := regexp.MustCompile(fmt.Sprintf(`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`, client, r.port-len(clients)+1+i))
-		for out[i] == 0 {
-			if m := line.FindStringSubmatch(r.appctl(r.t, "dpctl/dump-conntrack")); m != nil {
+	for deadline := time.Now().Add(20 * time.Second); slices.Contains(out, 0); {
+		tracked := r.appctl(r.t, "dpctl/dump-conntrack")
+		for i, client := range clients {
+			line := regexp.MustCompile(fmt.Sprintf(`orig=\(src=10\.20\.0\.%d,dst=[0-9.]+,sport=%d,dport=80\),reply=\(src=[0-9]+\.[0-9]+\.[0-9]+\.([0-9]+),`,
+				client, r.port-len(clients)+1+i))
+			if m := line.FindStringSubmatch(tracked); m != nil {
 				fmt.Sscan(m[1], &out[i])
-			} else if time.Now().After(deadline) {
-				r.t.Fatalf("client %d has no connection:\n%s\n%s", client, r.appctl(r.t, "dpctl/dump-conntrack"), r.appctl(r.t, "dpctl/dump-flows"))
 			}
+		}
+		if i := slices.Index(out, 0); i >= 0 && time.Now().After(deadline) {
+			r.t.Fatalf("client %d has no connection:\n%s\n%s", clients[i], tracked, r.appctl(r.t, "dpctl/dump-flows"))
 		}
 	}
 	return out
