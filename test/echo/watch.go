@@ -82,7 +82,7 @@ func (w *watcher) stream(ctx context.Context, target string) error {
 	return nil
 }
 
-// again sends each request on a connection of its own.
+// `anew` sends each request on a connection of its own.
 func (w *watcher) anew(ctx context.Context, address, path string) {
 	var all sync.WaitGroup
 	defer all.Wait()
