@@ -89,7 +89,7 @@ func TestKernelDatapath(t *testing.T) {
 	guest := Guest{Kernel: k, Share: share, Repository: repository, MemoryMiB: 3072, CPUs: 2}
 	limit := time.Now().Add(*timeout)
 	if end, ok := t.Deadline(); ok && end.Add(-time.Minute).Before(limit) {
-		limit = end.Add(-time.Minute) // to say how far the guest got before go test stops everything
+		limit = end.Add(-time.Minute) // to report how far the guest got before go test stops everything
 	}
 	booted, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()

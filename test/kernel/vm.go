@@ -1,10 +1,9 @@
-// Package kernel boots Debian's kernel in QEMU and runs a script there, so that tests meet the
-// kernel's own Open vSwitch datapath on machines whose kernel has none. There is no KVM in it:
-// QEMU interprets the guest, which takes a few seconds to boot and several times as long as the
-// machine for everything else.
+// Package kernel boots Debian's kernel in QEMU and runs a script there, so that tests use the kernel's own Open vSwitch
+// datapath on machines whose kernel lacks it. There is no KVM in it: QEMU interprets the guest, which takes a few
+// seconds to boot and several times as long as the machine for everything else.
 //
-// The guest has the machine's own root file system, read-only over 9p, with a tmpfs on each
-// directory that tests write to. It has no network devices but those that tests make.
+// The guest has the machine's own root file system, read-only over 9p, with a tmpfs on each directory that tests write
+// to. It has no network devices except the tests' own.
 package kernel
 
 import (
@@ -96,9 +95,9 @@ func (g Guest) Run(ctx context.Context) error {
 	return nil
 }
 
-// runTwice boots the guest once more where QEMU or the guest's kernel ended before the script had: the script goes on
-// where it was, by what it finds in Share. One death says nothing about the tests, which have not failed: it may be
-// the interpreter's. A second one is an error.
+// runTwice boots the guest once more if QEMU or the guest's kernel ended before the script had: the script goes on
+// where it was, from its records in Share. One death may be the interpreter's fault, and no test has failed. A second
+// one is an error.
 func (g Guest) runTwice(ctx context.Context, logf func(string, ...any)) error {
 	err := g.Run(ctx)
 	if err == nil || ctx.Err() != nil {

@@ -37,8 +37,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// encryptAgent makes this process the agent of a Node whose traffic is encrypted, between Nodes and between clusters, and
-// serves its devices. Their sockets have one path on every Node.
+// encryptAgent makes this process the agent of a Node whose traffic is encrypted, between Nodes and between clusters,
+// and serves its devices. Their sockets have one path on every Node.
 func encryptAgent(ctx context.Context, conf *config.Config) error {
 	const sockets = "/var/run/wireguard"
 	if err := os.MkdirAll(sockets, 0o755); err != nil {
@@ -127,7 +127,7 @@ func (n *secureNode) pod(name string) *pod {
 	return p
 }
 
-// wire counts frames on the link between the Nodes: those of WireGuard between them, and those in which one can read.
+// wire counts frames on the link between the Nodes: WireGuard's frames between them, and readable ones.
 func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 	n.t.Helper()
 	fd := -1
@@ -162,7 +162,8 @@ func (n *secureNode) wire(secret string) func() (encrypted, clear int) {
 				continue
 			}
 			frame := b[:size]
-			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) { // 6081
+			// 6081
+			if bytes.Contains(frame, []byte(secret)) || size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0x17, 0xc1}) {
 				clear++
 			}
 			if size > 38 && frame[23] == unix.IPPROTO_UDP && bytes.Equal(frame[36:38], []byte{0xca, 0x6c}) { // 51820
@@ -264,7 +265,7 @@ func newSecureNodes(t testing.TB, c *cluster, name string, podCIDRs [2]string, e
 	return nodes
 }
 
-// testEncrypted has two Nodes, each with switch and agent, whose Pods talk over a wire on which nobody can read.
+// testEncrypted has two Nodes, each with switch and agent, whose Pods send over a wire on which no frame is readable.
 func testEncrypted(t *testing.T, c *cluster) {
 	nodes := newSecureNodes(t, c, "secure", [2]string{"10.12.1.0/24", "10.12.2.0/24"}, true)
 	const secret, port = "nobody on the wire may read this", 8080
@@ -320,7 +321,7 @@ func testEncrypted(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	answered("Pods talk again after a key was removed")
-	// Beside encryption between clusters, of which the first Node is the Gateway.
+	// In addition to encryption between clusters, of which the first Node is the Gateway.
 	objects := c.objects(t)
 	for _, all := range []client.Object{&mcv1alpha1.Gateway{}, &mcv1alpha1.ClusterInfoImport{}} { // of other tests
 		if err := objects.DeleteAllOf(t.Context(), all, client.InNamespace(namespace)); err != nil {
@@ -359,8 +360,8 @@ func testEncrypted(t *testing.T, c *cluster) {
 		})
 	})
 	answered("Pods talk beside encryption between clusters")
-	// Both Nodes' keys change, the second asked for in the middle of the first, and Pods talk on. A userspace switch that takes a
-	// bridge in may drop a packet; a way that does not carry loses all for seconds.
+	// Both Nodes' keys change, the second asked for in the middle of the first, and Pods talk on. A userspace switch
+	// that takes a bridge in may drop a packet; a way that does not carry loses all for seconds.
 	announced := func(n *secureNode) (key, next string) {
 		t.Helper()
 		node, err := c.client.CoreV1().Nodes().Get(t.Context(), n.name, metav1.GetOptions{})

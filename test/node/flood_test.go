@@ -107,7 +107,7 @@ func testFlood(t *testing.T, c *cluster) {
 
 	asked := packets.Load()
 	t.Logf("%d datagrams in %s, the agent was asked about %d", sent.Load(), took.Round(time.Millisecond), asked)
-	// What the meter's burst holds comes on top, once.
+	// The meter's burst is added once.
 	if most := uint64(rate*took.Seconds()*1.05) + 2*rate; asked == 0 || asked > most {
 		t.Errorf("%d packets came to the agent, want at most %d", asked, most)
 	}

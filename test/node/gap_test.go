@@ -23,8 +23,8 @@ var (
 	gapLists       = flag.Bool("gap.lists", false, "BenchmarkTableGap lists the connections once a second, as agents did while policies changed")
 )
 
-// BenchmarkTableGap prints the longest time for which a Node forwards nothing, with many connections: at rest, and while
-// policies change ten times a second.
+// BenchmarkTableGap prints the longest time for which a Node forwards nothing, with many connections: at rest, and
+// while policies change ten times a second.
 func BenchmarkTableGap(b *testing.B) {
 	r := newRig(b, newCluster(b)).withOVS()
 	r.ready()

@@ -27,7 +27,7 @@ import (
 // asAgent is the environment variable that makes this program an agent, which can be killed.
 const asAgent = "TOMBOLO_NODE_TEST_AGENT"
 
-// agentSpec is what such an agent is told.
+// agentSpec is the configuration of such an agent.
 type agentSpec struct {
 	Host, OVSRunDir, Dir string
 	Node                 string // nodeName, if empty
@@ -104,13 +104,14 @@ func (p *process) ready() {
 	})
 }
 
-// guardedLoad is what goes on under policies: an allowed connection that stays, new allowed ones, and attempts of all that
-// is forbidden.
+// guardedLoad is what goes on under policies: an allowed connection that stays, new allowed ones, and attempts of all
+// that is forbidden.
 type guardedLoad struct {
-	stop   context.CancelFunc
-	wg     sync.WaitGroup
-	made   atomic.Int64          // allowed connections
-	lost   atomic.Int64          // of these, which were not answered: datagrams that got lost, and connections that took too long
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+	made atomic.Int64 // allowed connections
+	// of these, which were not answered: datagrams that got lost, and connections that took too long
+	lost   atomic.Int64
 	first  atomic.Pointer[error] // of the lost ones
 	sent   atomic.Int64          // forbidden datagrams
 	broken atomic.Pointer[error]
@@ -158,9 +159,9 @@ func newGuardedLoad(t *testing.T, clients map[string]*pod, server *pod) *guarded
 	return l
 }
 
-// testGuarded restarts the agent and ovs-vswitchd, and has the API server go away, under load: nothing that is forbidden
-// gets through, and the agent breaks nothing that is allowed. While ovs-vswitchd does not run nothing passes the userspace
-// datapath; connections go on after it.
+// testGuarded restarts the agent and ovs-vswitchd, and has the API server go away, under load: nothing that is
+// forbidden gets through, and the agent breaks nothing that is allowed. While ovs-vswitchd does not run nothing passes
+// the userspace datapath; connections go on after it.
 func testGuarded(t *testing.T, cl *cluster) {
 	f := newFront(t, cl.server)
 	r := newRig(t, cl)
@@ -226,7 +227,7 @@ func testGuarded(t *testing.T, cl *cluster) {
 			f.answer(away)
 			defer f.answer(nil)
 			time.Sleep(time.Second)
-			// The agent has not heard of this one's labels: it reaches nothing, and nothing reaches it.
+			// The agent has not received this one's labels: it reaches nothing, and nothing reaches it.
 			if err := r.object("unheard", friend); err != nil {
 				t.Fatal(err)
 			}

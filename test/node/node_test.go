@@ -469,8 +469,8 @@ func ask(c net.Conn, word string, timeout time.Duration) (string, error) {
 // buffer keeps the agent's log.
 type buffer struct{ logtext.Buffer }
 
-// notable is what a failed test shows of the log: its last lines, without those that come at every start. All of it
-// would bury what the test itself says.
+// notable returns the part of the log that a failed test shows: its last lines, without lines of every start. The whole
+// log would hide the test's own messages.
 func (b *buffer) notable() string {
 	var lines []string
 	for line := range strings.Lines(b.String()) {

@@ -24,7 +24,7 @@ import (
 
 var starts = flag.Int("starts", 100, "how many Pods are started against standing policies")
 
-// Roles of Pods, and ports of the server. The policies of guard say who may reach which.
+// Roles of Pods, and ports of the server. The policies of guard decide who may reach which.
 const (
 	friend   = "friend"   // may reach all ports but dropped
 	stranger = "stranger" // the server takes nothing of it but on port open
@@ -201,8 +201,8 @@ func (w *witness) check(t testing.TB, when string) {
 	}
 }
 
-// try sends to the ports that are forbidden to a role, as fast as it can from the moment there is a way, until ctx ends, and
-// returns how many datagrams went out.
+// try sends to the ports that are forbidden to a role, as fast as it can from the moment there is a way, until ctx
+// ends, and returns how many datagrams went out.
 func try(ctx context.Context, p *pod, role, server string) (sent int, err error) {
 	return tryPorts(ctx, p, role, server, forbidden[role])
 }
@@ -272,10 +272,10 @@ func reach(p *pod, role, server string, timeout time.Duration) error {
 	return nil
 }
 
-// testStarts starts Pods while policies stand. Most send to what is forbidden from the moment their interface has an
-// address, on until they are deleted, and nothing of it arrives. What is allowed works when ADD has returned: at once for
-// a Pod that was quiet before, and for the others once the switch has looked again at what it had decided about their packets,
-// which it does in its own time. Of some Pods the agent hears only later: until then they reach nothing.
+// testStarts starts Pods while policies stand. From the moment their interface has an address until they are deleted,
+// most send forbidden packets, and no such packet arrives. Allowed connections work when ADD has returned: at once for
+// a Pod that was quiet before, and for the others once the switch has revalidated its decisions about their packets,
+// which it does in its own time. The agent receives some Pods only later: until then they reach nothing.
 func testStarts(t *testing.T, c *cluster) {
 	r := newRig(t, c).withOVS()
 	r.ready()
@@ -325,7 +325,7 @@ func testStarts(t *testing.T, c *cluster) {
 				if err := r.object(name, role); err != nil {
 					return err
 				}
-				if err := r.running(p); err != nil { // ADD had no UID: the address says that it is this Pod
+				if err := r.running(p); err != nil { // ADD had no UID: the address shows that it is this Pod
 					return err
 				}
 			}

@@ -146,9 +146,8 @@ func (c *container) waiting() bool {
 	return err != nil || strings.Contains(out, "flow-restore-wait")
 }
 
-// testRestart restarts ovs-vswitchd under a stream of packets between two Pods. It comes back with
-// its flows: no packet meets an empty table. What is lost is what the switch cannot take while it
-// does not run.
+// testRestart restarts ovs-vswitchd under a stream of packets between two Pods. It comes back with its flows: no packet
+// meets an empty table. Only packets are lost that arrive while the switch does not run.
 func testRestart(t *testing.T, cl *cluster) {
 	r := newRig(t, cl)
 	c := newContainer(r)

@@ -139,8 +139,7 @@ func (s *scale) each(n int, f func(ctx context.Context, i int) error) {
 	}
 }
 
-// endpoint is the address of a number: one of a Node's Pods. Those of the second generation are
-// as many again.
+// endpoint returns the address of a number: one of a Node's Pods. The second generation has as many others.
 func endpoint(n, generation int) string {
 	node := n % *scaleNodes
 	return fmt.Sprintf("10.%d.%d.%d", 32+node/250, node%250, 2 + n / *scaleNodes + generation*120)

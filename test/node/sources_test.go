@@ -75,7 +75,7 @@ func newFront(t *testing.T, server *apiserver.Server) *front {
 	return f
 }
 
-// answer replaces the API server's answers from now on, also to those that watch.
+// answer replaces the API server's answers from now on, also to watches.
 func (f *front) answer(override func(path string) int) {
 	f.mu.Lock()
 	f.override, f.answered = override, 0
