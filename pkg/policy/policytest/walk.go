@@ -239,7 +239,8 @@ func (g *Walk) Step() string {
 			holder := g.At(a)
 			free := holder == nil || holder.Name == name && holder.Namespace == namespace
 			if !g.Faithful && g.IntN(4) == 0 { // an address of another Pod of the Node, or of another Node
-				a, free = Pick(g, slices.Concat(slices.Collect(maps.Values(g.Addresses))...)...), true
+				node := Pick(g, slices.Sorted(maps.Keys(g.Addresses))...)
+				a, free = Pick(g, g.Addresses[node]...), true
 			}
 			if free {
 				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
