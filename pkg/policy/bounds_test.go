@@ -303,6 +303,31 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// TestSharedPeers compares the lists of rules with the same selector: it is one list. A rule that denies unknown Pods
+// has another one.
+func TestSharedPeers(t *testing.T) {
+	tables, e := bounded(DefaultBounds, "x", "y")
+	all := []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}
+	for i := range 2 {
+		tables.network("x", fmt.Sprint("p", i), networkingv1.NetworkPolicyIngressRule{From: all})
+	}
+	deny := crdv1beta1.Rule{Action: crdv1beta1.ActionDrop}
+	deny.From = []crdv1beta1.Peer{{NamespaceSelector: &metav1.LabelSelector{}}}
+	tables.antreaIn("x", "deny", 5, deny)
+	e.Pass()
+	var lists [3][]uint32
+	for i, name := range []string{"NetworkPolicy x/p0", "NetworkPolicy x/p1", "AntreaNetworkPolicy x/deny"} {
+		rule, _ := tables.Rules.Get(RuleKeyOf(name + " ingress[0]"))
+		lists[i] = rule.Peers
+	}
+	if len(lists[0]) != 4 || len(lists[1]) != 4 || &lists[0][0] != &lists[1][0] {
+		t.Errorf("rules from all Pods have the lists %v and %v, want one of 4 numbers", lists[0], lists[1])
+	}
+	if want := append(slices.Clone(lists[0]), UnknownPod); !slices.Equal(lists[2], want) {
+		t.Errorf("the rule that denies has %v, want %v", lists[2], want)
+	}
+}
+
 // TestManyProblems reports the first of many faults, and how many more there are.
 func TestManyProblems(t *testing.T) {
 	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -247,17 +248,9 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 		return Rule{}, nil
 	}
 	applied := t.appliedIdentities(k, f, r)
-	var peers []Identity
-	for _, s := range f.Peers {
-		list, _ := derive.Get(r, t.peers, s)
-		peers = append(peers, list...)
-	}
-	if len(f.Peers) > 1 { // else they are sorted
-		peers = sorted(peers, Identity.Compare)
-	}
 	rule = Rule{
 		Rank: f.Rank, Meaning: f.Meaning, Keep: f.Keep, Applied: t.numbersOf(r, applied),
-		AnyPeer: f.AnyPeer, Peers: t.numbersOf(r, peers), Blocks: t.blocks(f, r), Services: f.Services, Names: f.Names,
+		AnyPeer: f.AnyPeer, Peers: t.peerNumbers(f, r), Blocks: t.blocks(f, r), Services: f.Services, Names: f.Names,
 		AnyPort: f.AnyPort, Ports: f.Ports, ICMP: f.ICMP, IGMP: f.IGMP,
 		Log: f.Log, Name: f.Name, LogLabel: f.LogLabel,
 	}
@@ -273,11 +266,11 @@ func (t *Tables) draft(k RuleKey, r *derive.Reader) (rule Rule, _ []problem.Prob
 		rule.ClusterSet, rule.Stretched = append(rule.ClusterSet, list...), true
 	}
 	if f.deniesUnknown(k.Direction) && len(f.Peers) > 0 {
-		rule.Peers = append(rule.Peers, UnknownPod) // which is the highest number
+		rule.Peers = append(slices.Clip(rule.Peers), UnknownPod) // which is the highest number
 	}
 	slices.Sort(rule.ClusterSet)
 	rule.ClusterSet = slices.Compact(rule.ClusterSet)
-	rule.Targets, rule.UnknownPorts = t.targets(k.Direction, f, applied, peers, r), f.unknownPorts(k.Direction)
+	rule.Targets, rule.UnknownPorts = t.targets(k.Direction, f, applied, r), f.unknownPorts(k.Direction)
 	return rule, nil
 }
 
@@ -295,8 +288,30 @@ func (t *Tables) appliedIdentities(k RuleKey, f ruleFacts, r *derive.Reader) (ou
 	return out
 }
 
+// peerNumbers returns the numbers of the identities that a rule's selectors select, sorted. Rules with one selector
+// share the list, since most rules have one and it may be long.
+func (t *Tables) peerNumbers(f ruleFacts, r *derive.Reader) []uint32 {
+	if len(f.Peers) == 1 {
+		list, _ := derive.Get(r, t.numbered, f.Peers[0])
+		return list
+	}
+	var out []uint32
+	for _, s := range f.Peers {
+		list, _ := derive.Get(r, t.numbered, s)
+		out = append(out, list...)
+	}
+	return sorted(out, cmp.Compare[uint32])
+}
+
 // targets are what the names of a rule's ports mean.
-func (t *Tables) targets(d Direction, f ruleFacts, applied, peers []Identity, r *derive.Reader) (out []Target) {
+func (t *Tables) targets(d Direction, f ruleFacts, applied []Identity, r *derive.Reader) (out []Target) {
+	var peers []Identity
+	if d == Egress && len(f.Named) > 0 {
+		for _, s := range f.Peers {
+			list, _ := derive.Get(r, t.peers, s)
+			peers = append(peers, list...)
+		}
+	}
 	ends := map[PortRange][]netip.Addr{}
 	for _, name := range f.Named {
 		pods := t.byPort

@@ -186,6 +186,7 @@ type Tables struct {
 	instances  *derive.Table[Key, []RuleKey]
 	resolved   *derive.Table[RuleKey, ruleFacts]
 	peers      *derive.Table[Selector, []Identity]
+	numbered   *derive.Table[Selector, []uint32] // the numbers of peers, which all rules with a selector share
 	candidates *derive.Table[Selector, candidates]
 	named      *derive.Index[Identity, Selector, []Identity]
 
@@ -357,6 +358,10 @@ func (t *Tables) policies(e *derive.Engine) {
 	t.standing = derive.NewTable(e, "standing-rules", t.stands, derive.KeysOf(t.resolved)).EqualBy(sameFacts)
 	selectors := derive.NewIndex(t.standing, "selector", func(_ RuleKey, f ruleFacts) []Selector { return f.Peers })
 	t.peers = derive.NewTable(e, "selected-identities", t.selected, derive.KeysOfIndex(selectors)).EqualBy(slices.Equal[[]Identity])
+	t.numbered = derive.NewTable(e, "selected-numbers", func(s Selector, r *derive.Reader) ([]uint32, []problem.Problem) {
+		list, _ := derive.Get(r, t.peers, s)
+		return t.numbersOf(r, list), nil
+	}, derive.KeysOf(t.peers)).EqualBy(slices.Equal[[]uint32])
 	t.named = derive.NewIndex(t.peers, "identity", func(_ Selector, list []Identity) []Identity { return list }).SameBy(
 		func(_, _ []Identity) bool { return true }) // it is only asked whether there are rows
 	t.remotePeers = derive.NewTable(e, "selected-clusterset-identities", t.selectedRemote, derive.KeysOfIndex(
