@@ -106,14 +106,14 @@ type Agent struct {
 	passStarted  time.Time // the last pass
 
 	mu       sync.Mutex
-	applied  map[string]datapath.Pod // whose flows were declared as they are, by port
-	changed  chan struct{}           // closed and replaced after each pass
-	released bool                    // the first complete plan was applied: removals are allowed
+	applied  map[string]datapath.ServedPod // whose flows were declared as they are, by port
+	changed  chan struct{}                 // closed and replaced after each pass
+	released bool                          // the first complete plan was applied: removals are allowed
 }
 
 // pending is what has changed since it was handed to the writers last.
 type pending struct {
-	owners        map[flow.Owner]bool
+	owners        map[flow.Owner]func() flow.Entries
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
@@ -177,9 +177,9 @@ func newAgent(o Options) (*Agent, error) {
 		config:  o.Config,
 		log:     o.Logger,
 		tables:  newTables(o.Config, o.NodeName), downWays: downWays{},
-		pending: pending{owners: map[flow.Owner]bool{}, pods: map[derive.Name]bool{}},
+		pending: pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
 		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
-		applied: map[string]datapath.Pod{},
+		applied: map[string]datapath.ServedPod{},
 		changed: make(chan struct{}),
 		started: time.Now(),
 		hops:    metrics.NewPropagation(),
@@ -475,7 +475,7 @@ func (a *Agent) watchTables() {
 	t.services.Frontends.Watch(func(changes []derive.Change[derive.Object, []service.Frontend]) {
 		p.connections.before, p.connections.now = connections(changes)
 	})
-	t.pods.Watch(func(changes []derive.Change[derive.Name, datapath.Pod]) {
+	t.flows.ServedPods.Watch(func(changes []derive.Change[derive.Name, datapath.ServedPod]) {
 		for _, c := range changes {
 			p.pods[c.Key] = true
 		}
@@ -485,7 +485,7 @@ func (a *Agent) watchTables() {
 	t.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
 	t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
-	t.flows.Watch(func(o flow.Owner) { p.owners[o] = true })
+	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
 	t.flows.WatchPolicies(func() { p.policies = true })
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
 		for _, c := range changes {
@@ -564,15 +564,16 @@ func (a *Agent) apply() {
 	}
 	a.mu.Lock()
 	for port := range p.pods {
-		if pod, ok := t.pods.Get(port); ok {
-			a.applied[string(port)] = pod
+		if served, ok := t.flows.ServedPods.Get(port); ok {
+			a.applied[string(port)] = served
 		} else {
 			delete(a.applied, string(port))
 		}
 	}
 	released := a.released
 	a.mu.Unlock()
-	p.owners, p.pods = map[flow.Owner]bool{}, map[derive.Name]bool{} // new ones: a map that was large once stays so
+	// New maps: a map that was large once stays so.
+	p.owners, p.pods = map[flow.Owner]func() flow.Entries{}, map[derive.Name]bool{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
@@ -588,7 +589,11 @@ func (a *Agent) apply() {
 		a.mu.Lock()
 		a.released = true
 		a.mu.Unlock()
-		a.log.Info("first complete plan applied", "owners", len(t.flows.Owners()), "attachments", len(t.attachments.All()))
+		owners := 0
+		for range t.flows.All() {
+			owners++
+		}
+		a.log.Info("first complete plan applied", "owners", owners, "attachments", len(t.attachments.All()))
 	}
 	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
 		select {
@@ -640,8 +645,8 @@ func (a *Agent) connectionsChanged() {
 
 // pendingEntries are what the owners want that have changed.
 func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
-	for o := range a.pending.owners {
-		if !yield(o, a.tables.flows.Entries(o)) {
+	for o, entries := range a.pending.owners {
+		if !yield(o, entries()) {
 			return
 		}
 	}
@@ -651,9 +656,9 @@ func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 func (a *Agent) podWith(ip netip.Addr) (datapath.Pod, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, pod := range a.applied {
-		if slices.Contains(pod.IPs, ip) {
-			return pod, true
+	for _, served := range a.applied {
+		if slices.Contains(served.Pod.IPs, ip) {
+			return served.Pod, true
 		}
 	}
 	return datapath.Pod{}, false

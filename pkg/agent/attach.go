@@ -170,8 +170,8 @@ func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 		labelled, cancel := context.WithTimeout(ctx, labelsWait)
 		defer cancel()
 		_ = a.await(labelled, func() (bool, error) {
-			_, planned := a.planned(at)
-			return planned && !a.tables.flows.Closed(at.PortName), nil
+			served, ok := a.served(at)
+			return ok && !served.Closed, nil
 		})
 	}
 	failed := func(err error) error { return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err) }
@@ -182,7 +182,8 @@ func (a *Agent) Attach(ctx context.Context, at cni.Attachment) error {
 				return false, err
 			}
 			_, known := a.tables.network.Get(self)
-			declared, ok = a.planned(at)
+			served, ok := a.served(at)
+			declared = served.Pod.Port
 			return ok && known && a.has(at) && (number == 0 || number == declared), nil
 		})
 		if err != nil {
@@ -216,15 +217,14 @@ func (a *Agent) portOf(at cni.Attachment) (ofp.Port, error) {
 	return ofp.Port(port.OFPort), nil
 }
 
-// planned returns the port number that flows were declared for, for an attachment as it is now: a
-// repeated ADD may come with another MAC or address.
-func (a *Agent) planned(at cni.Attachment) (ofp.Port, bool) {
+// served returns how an attachment is served by the flows that were declared; false where these are not for the
+// attachment as it is now: a repeated ADD may come with another MAC or address.
+func (a *Agent) served(at cni.Attachment) (datapath.ServedPod, bool) {
 	a.mu.Lock()
-	pod, ok := a.applied[at.PortName]
+	served := a.applied[at.PortName]
 	a.mu.Unlock()
 	mac, err := ofp.ParseMAC(at.MAC)
-	ok = ok && err == nil && reflect.DeepEqual(pod, podAt(at, mac, pod.Port)) && len(a.tables.flows.Entries(datapath.PodOwner(at.PortName)).Flows) > 0
-	return pod.Port, ok
+	return served, served.Served && err == nil && reflect.DeepEqual(served.Pod, podAt(at, mac, served.Pod.Port))
 }
 
 func (a *Agent) has(at cni.Attachment) bool {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 
 	"github.com/tombolo-net/tombolo/pkg/cni"
@@ -95,8 +96,6 @@ func (t *tables) desired() Desired {
 	if network, ok := t.network.Get(self); ok {
 		d.Network = &network
 	}
-	for _, o := range t.flows.Owners() {
-		d.Flows[o] = t.flows.Entries(o)
-	}
+	maps.Insert(d.Flows, t.flows.All())
 	return d
 }

@@ -21,7 +21,7 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	w.settle()
 	w.compare()
 	name := slices.Sorted(maps.Keys(w.world.pods))[0]
-	pod, wanted := w.world.pods[name], w.agent.tables.flows.Entries(datapath.PodOwner(name)).Flows
+	pod, wanted := w.world.pods[name], w.wanted(datapath.PodOwner(name)).Flows
 	lost := func() (lost []flow.Key) {
 		have := flow.NewSet()
 		for _, m := range w.request(allFlows) {

@@ -260,7 +260,7 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 	}) {
 		return reported{}, ctx.Err()
 	}
-	failures := map[policy.Key]error{}
+	var failures map[policy.Key]error
 	synced, cancel := ctx, func() {}
 	if len(now.Ways) > 0 { // policies wait for the switch, ways do not
 		synced, cancel = context.WithTimeout(ctx, reportWays)
@@ -273,14 +273,12 @@ func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
 	} else if err != nil {
 		refused := a.flows.Refused()
 		if !a.tables.engine.Do(ctx, func() {
-			for o, err := range refused {
-				list, all := a.tables.flows.PoliciesOf(o)
-				if all {
-					list = slices.Collect(maps.Keys(versions))
-				}
-				for _, k := range list {
-					failures[k] = err
-				}
+			var all error
+			if failures, all = a.tables.flows.RefusedPolicies(refused); all == nil {
+				return
+			}
+			for k := range versions {
+				failures[k] = all
 			}
 		}) {
 			return reported{}, ctx.Err()

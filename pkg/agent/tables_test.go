@@ -50,8 +50,8 @@ func TestWalkTables(t *testing.T) {
 			w, ports := newWorld(), map[string]bridge.PortState{}
 			tables := newTables(c, ownName)
 			told := map[flow.Owner]flow.Entries{}
-			tables.flows.Watch(func(o flow.Owner) {
-				if e := tables.flows.Entries(o); len(e.Flows)+len(e.Groups) > 0 {
+			tables.flows.Watch(func(o flow.Owner, entries func() flow.Entries) {
+				if e := entries(); len(e.Flows)+len(e.Groups) > 0 {
 					told[o] = e
 				} else {
 					delete(told, o)
@@ -171,7 +171,7 @@ func TestCost(t *testing.T) {
 	v := manyServices(500, 50)
 	tables := newTables(v.Config, v.NodeName)
 	owners, others := 0, 0
-	tables.flows.Watch(func(flow.Owner) { owners++ })
+	tables.flows.Watch(func(flow.Owner, func() flow.Entries) { owners++ })
 	tables.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { others++ })
 	tables.set(v)
 	tables.engine.Pass()

@@ -470,9 +470,19 @@ func (w *walk) attach() string {
 	return "Pods come: " + strings.Join(texts, ", ")
 }
 
+// wanted is what an owner wants now.
+func (w *walk) wanted(owner flow.Owner) flow.Entries {
+	for o, e := range w.agent.tables.flows.All() {
+		if o == owner {
+			return e
+		}
+	}
+	return flow.Entries{}
+}
+
 // holds says whether the switch has all that an owner wants now.
 func (w *walk) holds(ctx context.Context, owner flow.Owner) error {
-	wanted := w.agent.tables.flows.Entries(owner)
+	wanted := w.wanted(owner)
 	have := flow.NewSet()
 	parts, err := w.other.Request(ctx, allFlows)
 	for _, m := range parts {

@@ -84,30 +84,6 @@ func (c Recheck) String() string {
 	return text + c.Addr.String()
 }
 
-// recheckOf reads the String of a Recheck back.
-func recheckOf(name string) (c Recheck) {
-	words := strings.Fields(name)
-	if len(words) < 3 {
-		return Recheck{}
-	}
-	if words[0] == policy.Egress.String() {
-		c.Direction = policy.Egress
-	}
-	c.Why = Why(max(0, slices.Index(whys[:], words[1])))
-	if c.Why == RuleGone {
-		_, _ = fmt.Sscan(words[2], &c.Rule)
-		return c
-	}
-	c.Addr, _ = netip.ParseAddr(words[2])
-	switch {
-	case len(words) == 5 && c.Why == RuleOfOthers:
-		_, _ = fmt.Sscan(words[4], &c.Rule)
-	case len(words) == 5:
-		_, _ = fmt.Sscan(words[4], &c.Identity)
-	}
-	return c
-}
-
 // recheckFlows send packets of known connections to table Again.
 func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	add := func(state string, conds ...flow.Cond) {

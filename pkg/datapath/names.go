@@ -109,7 +109,7 @@ func (p *policyFlows) resolvers(r *derive.Reader) (out [][]flow.Cond) {
 }
 
 // answersOwner owns the flows for answers to Pods of an identity.
-func answersOwner(s subject) flow.Owner { return policyOwner(answersPrefix, s.identity) }
+func answersOwner(s subject) flow.Owner { return policyOwner("answers", s.identity) }
 
 const (
 	dnsPort = 53

@@ -2,8 +2,6 @@ package datapath
 
 import (
 	"net/netip"
-	"reflect"
-	"slices"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -16,13 +14,23 @@ func (pod Pod) claims() []claim {
 	return append(routes(pod.IPs), claim{kind: claimPort, ports: pod.Port})
 }
 
-// podFlows are what a Pod of this Node needs.
-func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
+// ServedPod is a Pod of this Node, and how it is served.
+type ServedPod struct {
+	Pod Pod
+	// Served is true where the Pod has flows, and false where others have its addresses or its port.
+	Served bool
+	// Closed is true where the Pod is denied everything, since it or its labels are not known.
+	Closed  bool
+	entries flow.Entries
+}
+
+// servedPod makes what the Pod at a port needs.
+func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []problem.Problem) {
 	pod, _ := derive.Get(r, t.Pods, port)
 	n := t.self(r)
 	object := problem.Object{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
 	if problems := t.refused(r, localPod(port), object, pod.claims()); problems != nil {
-		return flow.Entries{}, problems
+		return ServedPod{Pod: pod}, problems
 	}
 	identity := t.identity(r, port, pod)
 	flows := []flow.Flow{back(pod.Port)}
@@ -35,7 +43,8 @@ func (t *Tables) podFlows(port derive.Name, r *derive.Reader) (flow.Entries, []p
 	if identity.egress {
 		flows = append(flows, pod.mayReachItself()...)
 	}
-	return flow.Entries{Flows: flows}, nil
+	closed := identity.number == unknownIdentity
+	return ServedPod{Pod: pod, Served: true, Closed: closed, entries: flow.Entries{Flows: flows}}, nil
 }
 
 // sends lets the Pod send from its own addresses and nothing else.
@@ -87,13 +96,4 @@ func (n Node) deliver(pod Pod, more ...ofp.Action) flow.Actions {
 		flow.Load(outPort, uint64(pod.Port)),
 	)
 	return append(actions, more...)
-}
-
-// Closed says whether the Pod at a port is denied everything, since it or its labels are not known. It may be called
-// from any goroutine.
-func (t *Tables) Closed(port string) bool {
-	unknown := load(sender, unknownIdentity)[0]
-	return slices.ContainsFunc(t.Entries(PodOwner(port)).Flows, func(f flow.Flow) bool {
-		return slices.ContainsFunc(f.Actions, func(a ofp.Action) bool { return reflect.DeepEqual(a, unknown) })
-	})
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
@@ -198,94 +196,21 @@ func newPolicyFlows(
 	return p
 }
 
-// Prefixes of the names of owners of KindPolicy, a word each.
-const (
-	judgedPrefix  = "identity "
-	addressPrefix = "address "
-	rangePrefix   = "pod-range "
-	clausePrefix  = "clause "
-	rulePrefix    = "rule "
-	againPrefix   = "again "
-	answersPrefix = "answers "
-	remotePrefix  = "clusterset "
-	arrivalPrefix = "newcomer "
-)
-
-func policyOwner(prefix string, name any) flow.Owner {
-	return flow.Owner{Kind: KindPolicy, Name: prefix + fmt.Sprint(name)}
+// policyOwner owns flows of policies: what they are, a word, and which.
+func policyOwner(what string, name any) flow.Owner {
+	return flow.Owner{Kind: KindPolicy, Name: what + " " + fmt.Sprint(name)}
 }
 
-func judgedOwner(i policy.Identity) flow.Owner { return policyOwner(judgedPrefix, i) }
-func addressOwner(a policy.Addr) flow.Owner    { return policyOwner(addressPrefix, a) }
-func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner(rangePrefix, p) }
-func clauseOwner(c clause) flow.Owner          { return policyOwner(clausePrefix, c) }
-func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner(rulePrefix, k) }
-func againOwner(c Recheck) flow.Owner          { return policyOwner(againPrefix, c) }
+func judgedOwner(i policy.Identity) flow.Owner { return policyOwner("identity", i) }
+func addressOwner(a policy.Addr) flow.Owner    { return policyOwner("address", a) }
+func rangeOwner(p policy.PodRange) flow.Owner  { return policyOwner("pod-range", p) }
+func clauseOwner(c clause) flow.Owner          { return policyOwner("clause", c) }
+func ruleOwner(k policy.RuleKey) flow.Owner    { return policyOwner("rule", k) }
+func againOwner(c Recheck) flow.Owner          { return policyOwner("again", c) }
 func newcomerOwner(k policy.SenderKey) flow.Owner {
-	return policyOwner(arrivalPrefix, fmt.Sprint(k.Key, " ", k.Node))
+	return policyOwner("newcomer", fmt.Sprint(k.Key, " ", k.Node))
 }
-func remoteOwner(n remoteNumber) flow.Owner { return policyOwner(remotePrefix, uint32(n)) }
-
-func (p *policyFlows) entries(owner string) (e flow.Entries) {
-	prefix, name, _ := strings.Cut(owner, " ")
-	switch prefix + " " {
-	case judgedPrefix:
-		e, _ = p.judged.Get(policy.Identity(name))
-	case addressPrefix:
-		if a, err := netip.ParseAddr(name); err == nil {
-			e, _ = p.addresses.Get(policy.Addr{Addr: a})
-		}
-	case rangePrefix:
-		if r, err := netip.ParsePrefix(name); err == nil {
-			e, _ = p.unknown.Get(policy.PodRange{Prefix: r})
-		}
-	case clausePrefix:
-		e, _ = p.clauses.Get(clauseOf(name))
-	case rulePrefix:
-		e, _ = p.verdicts.Get(policy.RuleKeyOf(name))
-	case againPrefix:
-		e, _ = p.again.Get(recheckOf(name))
-	case answersPrefix:
-		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
-			f, _ := p.answers.Get(subject{uint32(n), policy.Egress})
-			e = f.entries
-		}
-	case arrivalPrefix:
-		key, node, _ := strings.Cut(name, " ")
-		if n, err := strconv.ParseUint(key, 10, 32); err == nil {
-			e, _ = p.newcomers.Get(policy.SenderKey{Node: node, Key: uint32(n)})
-		}
-	case remotePrefix:
-		if n, err := strconv.ParseUint(name, 10, 32); err == nil {
-			e, _ = p.followed.Get(remoteNumber(n))
-		}
-	}
-	return e
-}
-
-func (p *policyFlows) watch(changed func(flow.Owner)) {
-	watch(p.judged, func(i policy.Identity) { changed(judgedOwner(i)) })
-	watch(p.addresses, func(a policy.Addr) { changed(addressOwner(a)) })
-	watch(p.unknown, func(r policy.PodRange) { changed(rangeOwner(r)) })
-	watch(p.clauses, func(c clause) { changed(clauseOwner(c)) })
-	watch(p.verdicts, func(k policy.RuleKey) { changed(ruleOwner(k)) })
-	watch(p.again, func(c Recheck) { changed(againOwner(c)) })
-	watch(p.answers, func(s subject) { changed(answersOwner(s)) })
-	watch(p.followed, func(n remoteNumber) { changed(remoteOwner(n)) })
-	watch(p.newcomers, func(k policy.SenderKey) { changed(newcomerOwner(k)) })
-}
-
-func (p *policyFlows) owners(out *[]flow.Owner) {
-	owners(out, p.judged, judgedOwner)
-	owners(out, p.addresses, addressOwner)
-	owners(out, p.unknown, rangeOwner)
-	owners(out, p.clauses, clauseOwner)
-	owners(out, p.verdicts, ruleOwner)
-	owners(out, p.again, againOwner)
-	owners(out, p.answers, answersOwner)
-	owners(out, p.followed, remoteOwner)
-	owners(out, p.newcomers, newcomerOwner)
-}
+func remoteOwner(n remoteNumber) flow.Owner { return policyOwner("clusterset", uint32(n)) }
 
 // direction is where connections in one direction are judged.
 type direction struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -89,37 +88,6 @@ func (c clause) String() string {
 
 func (p portMask) String() string {
 	return fmt.Sprintf("%s/%d/%d/%d/%d", p.protocol, p.value, p.mask, p.sourceValue, p.sourceMask)
-}
-
-// clauseOf reads the name of a clause back.
-func clauseOf(name string) (c clause) {
-	words := strings.Fields(name)
-	if len(words) < 4 {
-		return clause{}
-	}
-	if words[0] == policy.Egress.String() {
-		c.direction = policy.Egress
-	}
-	_, _ = fmt.Sscanf(words[1], "%d/%d/%g/%d/%d", &c.rank.Stage, &c.rank.Tier, &c.rank.Priority, &c.rank.Index, &c.rank.Action)
-	c.kind = clauseKind(max(0, slices.Index(clauseKinds[:], words[2])))
-	switch c.kind {
-	case block, asked:
-		c.to, _ = netip.ParsePrefix(words[3])
-	case toService:
-		c.service.Namespace, c.service.Name, _ = strings.Cut(words[3], "/")
-	case port:
-		protocol, numbers, _ := strings.Cut(words[3], "/")
-		c.ports.protocol = corev1.Protocol(protocol)
-		_, _ = fmt.Sscanf(numbers, "%d/%d/%d/%d", &c.ports.value, &c.ports.mask, &c.ports.sourceValue, &c.ports.sourceMask)
-		if len(words) == 6 && words[5] == "unknown" {
-			c.identity = policy.UnknownPod
-		} else if len(words) == 6 {
-			c.to, _ = netip.ParsePrefix(words[5])
-		}
-	default:
-		_, _ = fmt.Sscan(words[3], &c.identity)
-	}
-	return c
 }
 
 // matches are those of the clause's flows: one, and of a Service one for each of its ports. The connection tracker

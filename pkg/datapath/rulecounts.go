@@ -1,8 +1,6 @@
 package datapath
 
 import (
-	"strings"
-
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -57,21 +55,32 @@ func (t *Tables) PolicyFlows() map[string]int {
 	return out
 }
 
-// PoliciesOf says for which policies an owner's flows are: the addresses and identities that rules share are for all.
-// It is called between two passes.
-func (t *Tables) PoliciesOf(o flow.Owner) (list []policy.Key, all bool) {
-	if o.Kind != KindPolicy || t.policies == nil {
-		return nil, false
+// RefusedPolicies returns the policies whose flows the switch refuses, each with one of the errors. all is not nil if
+// the switch refuses flows that rules share, such as flows of addresses. It is called between two passes.
+func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Key]error, all error) {
+	of = map[policy.Key]error{}
+	if t.policies == nil || len(refused) == 0 {
+		return of, nil
 	}
-	prefix, name, _ := strings.Cut(o.Name, " ")
-	switch prefix + " " {
-	case rulePrefix:
-		return []policy.Key{policy.RuleKeyOf(name).Policy}, false
-	case clausePrefix:
-		for _, k := range t.policies.members.Keys(clauseOf(name)) {
-			list = append(list, k.Policy)
+	note := func(o flow.Owner, k policy.Key) {
+		if err := refused[o]; err != nil {
+			of[k] = err
 		}
-		return list, false
 	}
-	return nil, true
+	for _, row := range t.policies.membersOf.All() {
+		note(ruleOwner(row.Key), row.Key.Policy)
+		for _, c := range row.Value.clauses {
+			note(clauseOwner(c), row.Key.Policy)
+		}
+	}
+	for _, table := range t.policies.shared() {
+		table.each(func(o flow.Owner, _ flow.Entries) bool {
+			all = refused[o]
+			return all == nil
+		})
+		if all != nil {
+			break
+		}
+	}
+	return of, all
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -200,7 +201,9 @@ func TestSwitchChoosesFromShards(t *testing.T) {
 				if err := set.AddEntries(e); err != nil {
 					t.Fatal(err)
 				}
-				groups[serviceShardOf(owner.Name).shard] = e.Groups[0]
+				_, number, _ := strings.Cut(owner.Name, "#")
+				shard, _ := strconv.Atoi(number) // "" is the first
+				groups[shard] = e.Groups[0]
 			}
 			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-flows", target)
 			o.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", target)

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -96,16 +95,6 @@ func shardText(shard int) string {
 		return ""
 	}
 	return "#" + strconv.Itoa(shard)
-}
-
-// serviceShardOf is the shard of a text.
-func serviceShardOf(text string) serviceShard {
-	object, number, _ := strings.Cut(text, "#")
-	shard, err := strconv.Atoi(number)
-	if err != nil {
-		shard = 0
-	}
-	return serviceShard{objectOf(object), shard}
 }
 
 // groupID names the group of a shard for good: it has the same number after a restart.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -60,20 +59,9 @@ func (c ServiceConnection) Compare(o ServiceConnection) int {
 
 func (c ServiceConnection) String() string { return c.VIP.String() + " " + c.Endpoint.String() }
 
-// endedPrefix begins the names of owners of KindService that are no Services.
-const endedPrefix = "ended "
-
+// endedOwner is of KindService, and no Service.
 func endedOwner(c ServiceConnection) flow.Owner {
-	return flow.Owner{Kind: KindService, Name: endedPrefix + c.String()}
-}
-
-// endedOf reads the name of such an owner back.
-func endedOf(name string) (c ServiceConnection, ok bool) {
-	text, ok := strings.CutPrefix(name, endedPrefix)
-	vip, endpoint, _ := strings.Cut(text, " ")
-	c.VIP, _ = netip.ParseAddrPort(vip)
-	c.Endpoint, _ = netip.ParseAddrPort(endpoint)
-	return c, ok
+	return flow.Owner{Kind: KindService, Name: "ended " + c.String()}
 }
 
 // SetEnded has the switch leave datagrams of these connections to the agent, and of no others. It may be called from any goroutine.

@@ -331,9 +331,9 @@ func TestStretchedRestart(t *testing.T) {
 	owner := PodOwner("pod1-a1b2c3")
 	text := func() string { return fmt.Sprint(s.held[owner].Flows[1]) }
 	var seen []string
-	s.tables.Watch(func(o flow.Owner) {
+	s.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
 		if o == owner {
-			seen = append(seen, fmt.Sprint(s.tables.Entries(o).Flows[1]))
+			seen = append(seen, fmt.Sprint(entries().Flows[1]))
 		}
 	})
 	before := text()
@@ -361,9 +361,9 @@ func TestStretchedRestart(t *testing.T) {
 	fresh.policy.Namespaces.Replace(rowsOf(s.policy.Namespaces))
 	fresh.policy.LabelIdentities.Replace(rowsOf(s.policy.LabelIdentities))
 	var made []string
-	fresh.tables.Watch(func(o flow.Owner) {
+	fresh.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
 		if o == owner {
-			made = append(made, fmt.Sprint(fresh.tables.Entries(o).Flows[1]))
+			made = append(made, fmt.Sprint(entries().Flows[1]))
 		}
 	})
 	fresh.engine.Pass()

@@ -3,9 +3,9 @@ package datapath
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -51,6 +51,9 @@ type Inputs struct {
 type Tables struct {
 	Inputs
 
+	// ServedPods are the Pods of this Node as they are served, by port.
+	ServedPods *derive.Table[derive.Name, ServedPod]
+
 	role     *derive.Table[derive.Name, role]
 	rate     *derive.Table[derive.Name, uint32]
 	ruleKey  *derive.Table[derive.Name, Secret]
@@ -67,7 +70,6 @@ type Tables struct {
 	wayGroups *derive.Table[derive.Name, []groupID]
 
 	nodes    *derive.Table[derive.Name, flow.Entries]
-	pods     *derive.Table[derive.Name, flow.Entries]
 	clusters *derive.Table[derive.Name, flow.Entries]
 	gateway  *derive.Table[derive.Name, flow.Entries]
 	exports  *derive.Table[derive.Object, flow.Entries]
@@ -109,7 +111,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 
 	named := derive.NewIndex(in.Node, "name", func(_ derive.Name, n Node) []derive.Name { return []derive.Name{derive.Name(n.Name)} })
 	t.nodes = derive.NewTable(e, "node-flows", t.nodeFlows, derive.KeysOfIndex(named), derive.KeysOf(in.RemoteNodes))
-	t.pods = derive.NewTable(e, "pod-flows", t.podFlows, derive.KeysOf(in.Pods))
+	t.ServedPods = derive.NewTable(e, "pod-flows", t.servedPod, derive.KeysOf(in.Pods))
 	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
 	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.peers))
 	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
@@ -142,109 +144,14 @@ func shardOwner(s serviceShard) flow.Owner { return flow.Owner{Kind: KindService
 // GatewayOwner owns what a Gateway needs whatever its peers and exports are.
 func GatewayOwner() flow.Owner { return flow.Owner{Kind: KindMulticluster, Name: "gateway"} }
 
-// Prefixes of the names of owners of KindMulticluster.
-const (
-	peerPrefix   = "cluster "
-	exportPrefix = "export "
-)
-
 // PeerOwner owns the flows between this cluster and another.
 func PeerOwner(clusterID string) flow.Owner {
-	return flow.Owner{Kind: KindMulticluster, Name: peerPrefix + clusterID}
+	return flow.Owner{Kind: KindMulticluster, Name: "cluster " + clusterID}
 }
 
 // ExportOwner owns the flows that let other clusters reach an exported Service.
 func ExportOwner(namespace, name string) flow.Owner {
-	return flow.Owner{Kind: KindMulticluster, Name: exportPrefix + namespace + "/" + name}
-}
-
-// Entries returns what an owner wants, nothing for one that is gone. It may be called from any
-// goroutine.
-func (t *Tables) Entries(o flow.Owner) flow.Entries {
-	var e flow.Entries
-	name := derive.Name(o.Name)
-	switch o.Kind {
-	case KindNode:
-		e, _ = t.nodes.Get(name)
-	case KindPod:
-		e, _ = t.pods.Get(name)
-	case KindService:
-		if c, ok := endedOf(o.Name); ok {
-			e, _ = t.endedFlows.Get(c)
-			break
-		}
-		list, _ := t.services.Get(serviceShardOf(o.Name))
-		e = t.balance(list)
-	case KindPolicy:
-		if t.policies != nil {
-			e = t.policies.entries(o.Name)
-		}
-	case KindMulticluster:
-		if id, ok := strings.CutPrefix(o.Name, peerPrefix); ok {
-			e, _ = t.clusters.Get(derive.Name(id))
-		} else if key, ok := strings.CutPrefix(o.Name, exportPrefix); ok {
-			e, _ = t.exports.Get(objectOf(key))
-		} else {
-			e, _ = t.gateway.Get(Self)
-		}
-	}
-	return e
-}
-
-func objectOf(text string) derive.Object {
-	namespace, name, _ := strings.Cut(text, "/")
-	return derive.Object{Namespace: namespace, Name: name}
-}
-
-// Watch has changed called, by the evaluating goroutine, with each owner that wants something else
-// after a pass.
-func (t *Tables) Watch(changed func(flow.Owner)) {
-	watch(t.nodes, func(n derive.Name) { changed(NodeOwner(string(n))) })
-	watch(t.pods, func(n derive.Name) { changed(PodOwner(string(n))) })
-	watch(t.services, func(s serviceShard) { changed(shardOwner(s)) })
-	watch(t.endedFlows, func(c ServiceConnection) { changed(endedOwner(c)) })
-	watch(t.gateway, func(derive.Name) { changed(GatewayOwner()) })
-	watch(t.clusters, func(n derive.Name) { changed(PeerOwner(string(n))) })
-	watch(t.exports, func(o derive.Object) { changed(ExportOwner(o.Namespace, o.Name)) })
-	if t.policies != nil {
-		t.policies.watch(changed)
-	}
-	// How Services without endpoints are refused depends on the rate, which is in no row of theirs.
-	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
-		for _, row := range t.services.All() {
-			changed(shardOwner(row.Key))
-		}
-	})
-}
-
-func watch[K derive.Key[K], V any](t *derive.Table[K, V], changed func(K)) {
-	t.Watch(func(list []derive.Change[K, V]) {
-		for _, c := range list {
-			changed(c.Key)
-		}
-	})
-}
-
-// Owners returns all owners of flows or groups.
-func (t *Tables) Owners() []flow.Owner {
-	var out []flow.Owner
-	owners(&out, t.nodes, func(n derive.Name) flow.Owner { return NodeOwner(string(n)) })
-	owners(&out, t.pods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) })
-	owners(&out, t.services, shardOwner)
-	owners(&out, t.endedFlows, endedOwner)
-	owners(&out, t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() })
-	owners(&out, t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) })
-	owners(&out, t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) })
-	if t.policies != nil {
-		t.policies.owners(&out)
-	}
-	return out
-}
-
-func owners[K derive.Key[K], V any](out *[]flow.Owner, t *derive.Table[K, V], of func(K) flow.Owner) {
-	for _, row := range t.All() {
-		*out = append(*out, of(row.Key))
-	}
+	return flow.Owner{Kind: KindMulticluster, Name: "export " + namespace + "/" + name}
 }
 
 // self returns this Node, or the zero Node while it is being set up.
@@ -515,9 +422,7 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 	t := NewTables(e, in)
 	e.Pass()
 	out := map[flow.Owner]flow.Entries{}
-	for _, o := range t.Owners() {
-		out[o] = t.Entries(o)
-	}
+	maps.Insert(out, t.All())
 	return out, e.Problems()
 }
 

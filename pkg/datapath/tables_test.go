@@ -75,8 +75,8 @@ func newSources(s State) *sources {
 		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways,
 		Resolvers: c.resolvers,
 	})
-	c.tables.Watch(func(o flow.Owner) {
-		if e := c.tables.Entries(o); reflect.DeepEqual(e, flow.Entries{}) {
+	c.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
+		if e := entries(); reflect.DeepEqual(e, flow.Entries{}) {
 			delete(c.held, o)
 		} else {
 			c.held[o] = e
@@ -144,10 +144,7 @@ func TestWalkTables(t *testing.T) {
 			c.fill()
 			c.engine.Pass()
 			want, problems := Plan(c.State)
-			have := map[flow.Owner]flow.Entries{}
-			for _, o := range c.tables.Owners() {
-				have[o] = c.tables.Entries(o)
-			}
+			have := maps.Collect(c.tables.All())
 			for name, have := range map[string]map[flow.Owner]flow.Entries{"the tables": have, "what was heard of": c.held} {
 				if !reflect.DeepEqual(want, have) {
 					t.Fatalf("seed %d, Pod-to-Pod %v, step %d, %s: %s differ (-from nothing +incremental):\n%s",

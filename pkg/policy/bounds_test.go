@@ -170,7 +170,7 @@ func TestBounds(t *testing.T) {
 				t.network("y", "all", all)
 			},
 			ask: func(t *Tables) []bool {
-				most, _ := t.Rules.Get(RuleKeyOf("NetworkPolicy x/most ingress[0]"))
+				most, _ := t.Rules.Get(RuleKey{Policy: Key{NetworkPolicy, "x", "most"}})
 				return []bool{t.enters("x", "a", "10.10.1.1", 81).Allowed, len(most.Peers) > 0, t.enters("x", "a", outside, 80).Allowed, t.enters("y", "a", "10.10.0.1", 81).Allowed}
 			},
 			want: []bool{true, false, true, true}, problems: []string{"NetworkPolicy x/most"},
@@ -316,8 +316,8 @@ func TestSharedPeers(t *testing.T) {
 	tables.antreaIn("x", "deny", 5, deny)
 	e.Pass()
 	var lists [3][]uint32
-	for i, name := range []string{"NetworkPolicy x/p0", "NetworkPolicy x/p1", "AntreaNetworkPolicy x/deny"} {
-		rule, _ := tables.Rules.Get(RuleKeyOf(name + " ingress[0]"))
+	for i, key := range []Key{{NetworkPolicy, "x", "p0"}, {NetworkPolicy, "x", "p1"}, {AntreaNetworkPolicy, "x", "deny"}} {
+		rule, _ := tables.Rules.Get(RuleKey{Policy: key})
 		lists[i] = rule.Peers
 	}
 	if len(lists[0]) != 4 || len(lists[1]) != 4 || &lists[0][0] != &lists[1][0] {

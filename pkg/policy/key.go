@@ -3,9 +3,6 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -45,21 +42,6 @@ func (k Key) String() string { return k.problem().String() }
 // problem is the policy as what Problems are about.
 func (k Key) problem() problem.Object {
 	return problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}
-}
-
-// KeyOf reads the String of a Key back.
-func KeyOf(text string) (k Key, ok bool) {
-	kind, name, ok := strings.Cut(text, " ")
-	at := slices.Index(kindNames[:], kind)
-	if !ok || at < 0 {
-		return Key{}, false
-	}
-	k.Kind = Kind(at)
-	if namespace, rest, ok := strings.Cut(name, "/"); ok {
-		k.Namespace, name = namespace, rest
-	}
-	k.Name = name
-	return k, true
 }
 
 // object is the policy as a key of the source of its kind.
@@ -105,29 +87,6 @@ func (k RuleKey) String() string {
 		text += " for " + k.For
 	}
 	return text
-}
-
-// RuleKeyOf reads the String of a RuleKey back; the zero RuleKey for anything else.
-func RuleKeyOf(text string) (k RuleKey) {
-	words := strings.Split(text, " ")
-	if len(words) == 5 && words[3] == "for" {
-		k.For = words[4]
-		words = words[:3]
-	}
-	if len(words) != 3 {
-		return RuleKey{}
-	}
-	direction, index, _ := strings.Cut(words[2], "[")
-	n, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
-	policy, ok := KeyOf(words[0] + " " + words[1])
-	if !ok || err != nil {
-		return RuleKey{}
-	}
-	k.Policy, k.Index = policy, n
-	if direction == Egress.String() {
-		k.Direction = Egress
-	}
-	return k
 }
 
 // Stage is one of the three that judge a connection, in their order.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNames reads names of policies and rules back.
+// TestNames names rules of policies.
 func TestNames(t *testing.T) {
 	for _, row := range []struct {
 		text string
@@ -18,17 +18,6 @@ func TestNames(t *testing.T) {
 	} {
 		if have := row.key.String(); have != row.text {
 			t.Errorf("%q, want %q", have, row.text)
-		}
-		if have := RuleKeyOf(row.text); have != row.key {
-			t.Errorf("%s was read as %+v", row.text, have)
-		}
-		if have, ok := KeyOf(row.key.Policy.String()); !ok || have != row.key.Policy {
-			t.Errorf("%s was read as %+v", row.key.Policy, have)
-		}
-	}
-	for _, text := range []string{"", "web", "Policy default/web ingress[0]", "NetworkPolicy default/web", "NetworkPolicy a/b ingress[x]"} {
-		if have := RuleKeyOf(text); have != (RuleKey{}) {
-			t.Errorf("%q was read as %+v", text, have)
 		}
 	}
 }

@@ -41,7 +41,7 @@ type policies struct {
 	pods   *derive.Source[derive.Name, datapath.Pod] // of the Node
 	flows  *datapath.Tables
 	ports  map[netip.Addr]ofp.Port
-	dirty  map[flow.Owner]bool
+	dirty  map[flow.Owner]func() flow.Entries
 	sync   *flowsync.Syncer
 }
 
@@ -61,12 +61,12 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 		pod, _ := derive.Get(r, pods, port)
 		return policy.Attachment{Pod: derive.Object{Namespace: pod.Namespace, Name: pod.Name}, Sandbox: string(port), IPs: pod.IPs}, nil
 	}, derive.KeysOf(pods))
-	p := policies{Tables: policy.NewTables(e, node, attachments), engine: e, pods: pods, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]bool{}, sync: sync}
+	p := policies{Tables: policy.NewTables(e, node, attachments), engine: e, pods: pods, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]func() flow.Entries{}, sync: sync}
 	p.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: self, Pods: p.pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService,
 		Peering: peers, Exported: exported, Policy: p.Tables,
 	})
-	p.flows.Watch(func(o flow.Owner) { p.dirty[o] = true })
+	p.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.dirty[o] = entries })
 	self.Set(datapath.Self, datapath.Node{
 		Name: node, GatewayMAC: ofp.MAC{2, 0, 0, 0, 0, 1}, GatewayIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 255, 255, 254})},
 		GatewayPort: 2, TunnelPort: 1, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
@@ -82,8 +82,8 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 func (p policies) apply(ctx context.Context) error {
 	p.engine.Pass()
 	p.sync.SetSome(func(yield func(flow.Owner, flow.Entries) bool) {
-		for o := range p.dirty {
-			if !yield(o, p.flows.Entries(o)) {
+		for o, entries := range p.dirty {
+			if !yield(o, entries()) {
 				return
 			}
 		}
@@ -107,9 +107,9 @@ func (p policies) attach(namespace, name string, ip netip.Addr) {
 
 // count returns how many flows of policies there are, and how many of them are of addresses.
 func (p policies) count() (all, addresses int) {
-	for _, o := range p.flows.Owners() {
+	for o, e := range p.flows.All() {
 		if o.Kind == datapath.KindPolicy {
-			n := len(p.flows.Entries(o).Flows)
+			n := len(e.Flows)
 			if all += n; strings.HasPrefix(o.Name, "address ") {
 				addresses += n
 			}

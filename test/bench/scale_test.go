@@ -158,8 +158,8 @@ func shardsRow(ctx context.Context, socket string) error {
 	tables := datapath.NewTables(e, datapath.Inputs{
 		Node: node, Pods: pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService, Peering: peers, Exported: exported,
 	})
-	dirty := map[flow.Owner]bool{}
-	tables.Watch(func(o flow.Owner) { dirty[o] = true })
+	dirty := map[flow.Owner]func() flow.Entries{}
+	tables.Watch(func(o flow.Owner, entries func() flow.Entries) { dirty[o] = entries })
 
 	large := derive.Object{Namespace: "default", Name: "large"}
 	slice := func(i, without int) {
@@ -186,8 +186,8 @@ func shardsRow(ctx context.Context, socket string) error {
 		last, _, _ := e.Stats()
 		evaluated = last.Evaluated
 		s.SetSome(func(yield func(flow.Owner, flow.Entries) bool) {
-			for o := range dirty {
-				if !yield(o, tables.Entries(o)) {
+			for o, entries := range dirty {
+				if !yield(o, entries()) {
 					return
 				}
 			}

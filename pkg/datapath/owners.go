@@ -1,0 +1,111 @@
+package datapath
+
+import (
+	"iter"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+)
+
+// owned is a table of which each row has the entries of one owner.
+type owned interface {
+	// each calls yield for all owners with entries until it returns false, and returns whether it never did.
+	each(yield func(flow.Owner, flow.Entries) bool) bool
+	// watch calls changed with the owners of rows that a pass changes.
+	watch(changed func(flow.Owner, func() flow.Entries))
+}
+
+// ownedTable makes owners of keys, and entries of rows.
+type ownedTable[K derive.Key[K], V any] struct {
+	table   *derive.Table[K, V]
+	owner   func(K) flow.Owner
+	entries func(V) flow.Entries
+}
+
+func (t ownedTable[K, V]) each(yield func(flow.Owner, flow.Entries) bool) bool {
+	for _, row := range t.table.All() {
+		e := t.entries(row.Value)
+		if len(e.Flows)+len(e.Groups)+len(e.Meters) > 0 && !yield(t.owner(row.Key), e) {
+			return false
+		}
+	}
+	return true
+}
+
+func (t ownedTable[K, V]) watch(changed func(flow.Owner, func() flow.Entries)) {
+	t.table.Watch(func(list []derive.Change[K, V]) {
+		for _, c := range list {
+			row := c.New
+			changed(t.owner(c.Key), func() flow.Entries { return t.entries(row) })
+		}
+	})
+}
+
+// entriesOf is a table whose rows are entries.
+func entriesOf[K derive.Key[K]](t *derive.Table[K, flow.Entries], owner func(K) flow.Owner) owned {
+	return ownedTable[K, flow.Entries]{t, owner, func(e flow.Entries) flow.Entries { return e }}
+}
+
+// owned lists the tables that make all flows and groups.
+func (t *Tables) owned() []owned {
+	list := []owned{
+		entriesOf(t.nodes, func(n derive.Name) flow.Owner { return NodeOwner(string(n)) }),
+		ownedTable[derive.Name, ServedPod]{
+			t.ServedPods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) },
+			func(p ServedPod) flow.Entries { return p.entries },
+		},
+		ownedTable[serviceShard, []balanced]{t.services, shardOwner, t.balance},
+		entriesOf(t.endedFlows, endedOwner),
+		entriesOf(t.gateway, func(derive.Name) flow.Owner { return GatewayOwner() }),
+		entriesOf(t.clusters, func(n derive.Name) flow.Owner { return PeerOwner(string(n)) }),
+		entriesOf(t.exports, func(o derive.Object) flow.Owner { return ExportOwner(o.Namespace, o.Name) }),
+	}
+	if t.policies != nil {
+		list = append(append(list, t.policies.ofRules()...), t.policies.shared()...)
+	}
+	return list
+}
+
+// ofRules lists the tables whose owners are of certain rules.
+func (p *policyFlows) ofRules() []owned {
+	return []owned{entriesOf(p.clauses, clauseOwner), entriesOf(p.verdicts, ruleOwner)}
+}
+
+// shared lists the tables whose owners all rules share.
+func (p *policyFlows) shared() []owned {
+	return []owned{
+		entriesOf(p.judged, judgedOwner),
+		entriesOf(p.addresses, addressOwner),
+		entriesOf(p.unknown, rangeOwner),
+		entriesOf(p.again, againOwner),
+		ownedTable[subject, namedFor]{p.answers, answersOwner, func(f namedFor) flow.Entries { return f.entries }},
+		entriesOf(p.followed, remoteOwner),
+		entriesOf(p.newcomers, newcomerOwner),
+	}
+}
+
+// All returns all owners of flows or groups with what they want. It may be called from any goroutine.
+func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
+	return func(yield func(flow.Owner, flow.Entries) bool) {
+		for _, table := range t.owned() {
+			if !table.each(yield) {
+				return
+			}
+		}
+	}
+}
+
+// Watch calls changed, by the evaluating goroutine, with each owner that wants something else after a pass. The second
+// argument makes the entries of the owner, or no entries if the owner is gone. It is a function because the entries of
+// all Services at once are large.
+func (t *Tables) Watch(changed func(flow.Owner, func() flow.Entries)) {
+	for _, table := range t.owned() {
+		table.watch(changed)
+	}
+	// How Services without endpoints are refused depends on the rate, which is in no row of theirs.
+	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
+		for _, row := range t.services.All() {
+			changed(shardOwner(row.Key), func() flow.Entries { return t.balance(row.Value) })
+		}
+	})
+}
