@@ -1,11 +1,15 @@
-// Package watch fills the sources of pkg/derive with what API servers say: one entry a kind
-// names the Source and the function that projects an object to the facts that decisions read.
+// Package watch fills the sources of pkg/derive with the objects of API servers. One line declares the Source of a kind
+// and the function that projects an object to the facts that decisions read:
 //
-//	watcher, err := watch.New(config, log,
-//		watch.Of(tables.Services, service.FactsOf),
-//		watch.Of(tables.Gateways, gatewayFacts, watch.In("kube-system"), watch.Optional()),
-//	)
+//	kinds := watch.NewKinds(engine)
+//	services := watch.NewSource(kinds, "services", serviceFacts)
+//	gateways := watch.NewSource(kinds, "gateways", gatewayFacts, watch.In("kube-system"), watch.Optional())
+//
+//	watcher, err := watch.New(config, log, kinds.All()...)
 //	go watcher.Run(ctx)
+//
+// A kind may have several Sources: it is watched once, and one pass takes what an event brings to all of them. Tests
+// fill the Sources through the same declarations (Kinds.Fill).
 //
 // Objects are not kept: an event that changes no fact ends in the Source, and memory is that of
 // the facts. What is known stays while the API server is away.
@@ -19,7 +23,6 @@ package watch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -29,18 +32,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/kubeclient"
 )
 
@@ -58,108 +57,6 @@ const (
 	// lookAgain is how often a kind is looked for that is known to be absent: every Node does so.
 	lookAgain = 10 * time.Second
 )
-
-// Kind is one entry of a program's list of watched kinds.
-type Kind struct {
-	resource  resource
-	optional  bool
-	believed  bool
-	namespace string
-	selector  labels.Selector
-	// store returns what takes the objects; loaded is called after the first whole list.
-	store func(w *Watcher, loaded func()) toolscache.ReflectorStore
-	none  func() // makes the Source empty, and Loaded
-}
-
-// Option changes how a Kind is watched.
-type Option func(*Kind)
-
-// Optional is for kinds whose definition may not be installed.
-func Optional() Option { return func(k *Kind) { k.optional = true } }
-
-// Believed is for optional kinds of which nothing is removed when there are none of them at the start: a server that is
-// ready is believed at once then.
-func Believed() Option { return func(k *Kind) { k.optional, k.believed = true, true } }
-
-// In watches one Namespace only.
-func In(namespace string) Option { return func(k *Kind) { k.namespace = namespace } }
-
-// Selecting watches the objects with these labels only.
-func Selecting(s labels.Selector) Option { return func(k *Kind) { k.selector = s } }
-
-// Of has the objects of a kind, of type T, written to a Source as facts says. facts must be pure; it may
-// keep the object, whose managed fields are removed. A zero value of F means that the object is
-// no row.
-func Of[T client.Object, F any](source *derive.Source[derive.Object, F], facts func(T) F, options ...Option) Kind {
-	return kindOf[T](sink[F]{source.Set, source.Delete, source.Replace, source.Loaded}, facts, options)
-}
-
-// pair are the facts of one object for two Sources.
-type pair[F, G any] struct {
-	f F
-	g G
-}
-
-// Both has objects written to two Sources of one engine, and an event's facts taken by one pass. It is for kinds
-// whose status is written: what other objects are made from is in the first Source, which that leaves as it is.
-func Both[T client.Object, F, G any](e *derive.Engine, first *derive.Source[derive.Object, F], facts func(T) F,
-	second *derive.Source[derive.Object, G], more func(T) G, options ...Option) Kind {
-	to := sink[pair[F, G]]{
-		set: func(k derive.Object, p pair[F, G]) {
-			e.Together(func() {
-				first.Set(k, p.f)
-				second.Set(k, p.g)
-			})
-		},
-		remove: func(k derive.Object) {
-			e.Together(func() {
-				first.Delete(k)
-				second.Delete(k)
-			})
-		},
-		replace: func(all map[derive.Object]pair[F, G], stay ...derive.Object) {
-			f, g := make(map[derive.Object]F, len(all)), make(map[derive.Object]G, len(all))
-			for k, p := range all {
-				f[k], g[k] = p.f, p.g
-			}
-			e.Together(func() {
-				first.Replace(f, stay...)
-				second.Replace(g, stay...)
-			})
-		},
-		loaded: func() {
-			first.Loaded()
-			second.Loaded()
-		},
-	}
-	return kindOf(to, func(o T) pair[F, G] { return pair[F, G]{facts(o), more(o)} }, options)
-}
-
-// sink is where facts go.
-type sink[F any] struct {
-	set     func(derive.Object, F)
-	remove  func(derive.Object)
-	replace func(all map[derive.Object]F, stay ...derive.Object)
-	loaded  func()
-}
-
-func kindOf[T client.Object, F any](to sink[F], facts func(T) F, options []Option) Kind {
-	k := Kind{resource: resourceOf[T]()}
-	for _, o := range options {
-		o(&k)
-	}
-	k.none = func() {
-		to.replace(nil)
-		to.loaded()
-	}
-	k.store = func(w *Watcher, loaded func()) toolscache.ReflectorStore {
-		return &store[T, F]{to: to, facts: facts, loaded: loaded, log: w.log}
-	}
-	return k
-}
-
-// Resource is what the kind is called in rules of access.
-func (k Kind) Resource() schema.GroupResource { return k.resource.GroupResource() }
 
 // Watcher watches kinds of one API server.
 type Watcher struct {
@@ -260,7 +157,7 @@ func (w *Watcher) follow(ctx context.Context, i int) {
 	var reflector *toolscache.Reflector
 	for ctx.Err() == nil {
 		if reflector == nil {
-			reflector = toolscache.NewReflectorWithOptions(w.listWatch(i), k.resource.object, k.store(w, func() {
+			reflector = toolscache.NewReflectorWithOptions(w.listWatch(i), k.resource.object, k.store(w.log, func() {
 				since, absent, confirm = time.Time{}, false, w.confirmListed
 				w.set(i, Status{Listed: true})
 			}), toolscache.ReflectorOptions{Name: "tombolo", Backoff: &wait.Backoff{Duration: retryAfter, Factor: 1.5, Jitter: 0.5, Steps: 5, Cap: 10 * time.Second}})
@@ -381,72 +278,3 @@ func (w *Watcher) listWatch(i int) *toolscache.ListWatch {
 		},
 	}
 }
-
-// store is where a reflector's objects go.
-type store[T client.Object, F any] struct {
-	to     sink[F]
-	facts  func(T) F
-	loaded func()
-	log    *slog.Logger
-}
-
-var errNotAnObject = errors.New("the API server sent something else than an object of the watched kind")
-
-// project returns the row of an object. A fault of the projection costs that object alone, whose row
-// stays as it is: a defect must not look like a deletion.
-func (s *store[T, F]) project(o any) (key derive.Object, f F, failed bool, err error) {
-	object, ok := o.(T)
-	if !ok {
-		return key, f, false, fmt.Errorf("%w: %T", errNotAnObject, o)
-	}
-	key = derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()}
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("what is known of an object stays as it is: reading it failed; report this as a defect", "object", key, "kind", fmt.Sprintf("%T", o), "error", p)
-			failed = true
-		}
-	}()
-	object.SetManagedFields(nil)
-	return key, s.facts(object), false, nil
-}
-
-func (s *store[T, F]) Add(o any) error {
-	key, f, failed, err := s.project(o)
-	if err == nil && !failed {
-		s.to.set(key, f)
-	}
-	return err
-}
-
-func (s *store[T, F]) Update(o any) error { return s.Add(o) }
-
-func (s *store[T, F]) Delete(o any) error {
-	object, ok := o.(T)
-	if !ok {
-		return fmt.Errorf("%w: %T", errNotAnObject, o)
-	}
-	s.to.remove(derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()})
-	return nil
-}
-
-func (s *store[T, F]) Replace(list []any, _ string) error {
-	all := make(map[derive.Object]F, len(list))
-	var stay []derive.Object
-	for _, o := range list {
-		key, f, failed, err := s.project(o)
-		switch {
-		case err != nil:
-			return err
-		case failed:
-			stay = append(stay, key)
-		default:
-			all[key] = f
-		}
-	}
-	s.to.replace(all, stay...)
-	s.to.loaded()
-	s.loaded()
-	return nil
-}
-
-func (s *store[T, F]) Resync() error { return nil }

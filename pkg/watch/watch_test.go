@@ -44,29 +44,33 @@ type world struct {
 func newWorld(t *testing.T, config *rest.Config, change ...func(*Watcher)) *world {
 	t.Helper()
 	w := &world{Engine: derive.New(), changed: make(chan struct{}, 1)}
-	w.configMaps = derive.NewSource[derive.Object, string](w.Engine, "configmaps")
-	w.versions = derive.NewSource[derive.Object, string](w.Engine, "versions")
-	w.gateways = derive.NewSource[derive.Object, string](w.Engine, "gateways")
 	counts, err := labels.Parse("counts")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Watcher, err = New(config, slog.New(slog.DiscardHandler),
-		Both(w.Engine, w.configMaps, func(c *corev1.ConfigMap) string {
-			if c.Data["panic"] != "" {
-				panic("a fault of the projection")
-			}
-			if len(c.ManagedFields) > 0 {
-				return "managed fields are there"
-			}
-			return c.Data["fact"]
-		}, w.versions, func(c *corev1.ConfigMap) string {
-			if c.Data["fact"] == "" {
-				return "" // no row, as in the other source
-			}
-			return c.ResourceVersion
-		}, In("default"), Selecting(counts)),
-		Of(w.gateways, func(g *mcv1alpha1.Gateway) string { return g.GatewayIP }, In("default"), Optional()))
+	kinds := NewKinds(w.Engine)
+	w.configMaps = NewSource(kinds, "configmaps", func(c *corev1.ConfigMap) string {
+		if c.Data["panic"] != "" {
+			panic("a fault of the projection")
+		}
+		if len(c.ManagedFields) > 0 {
+			return "managed fields are there"
+		}
+		return c.Data["fact"]
+	}, In("default"), Selecting(counts))
+	w.versions = NewSource(kinds, "versions", func(c *corev1.ConfigMap) string {
+		if c.Data["fact"] == "" {
+			return "" // no row, as in the other source
+		}
+		return c.ResourceVersion
+	})
+	gatewayFacts := func(g *mcv1alpha1.Gateway) string { return g.GatewayIP }
+	w.gateways = NewSource(kinds, "gateways", gatewayFacts, In("default"), Optional())
+	off := NewSource(kinds, "services", func(*corev1.Service) string { return "a kind that is left out" }, If(false))
+	if rows := off.All(); len(rows) > 0 {
+		t.Errorf("a kind that is left out has %v", rows)
+	}
+	w.Watcher, err = New(config, slog.New(slog.DiscardHandler), kinds.All()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +110,53 @@ func (w *world) until(t *testing.T, table *derive.Source[derive.Object, string],
 		}
 	}
 	t.Fatalf("the table holds %v, want %v; %+v", got, want, w.Status())
+}
+
+// TestFill fills sources from objects, in place of an API server.
+func TestFill(t *testing.T) {
+	e := derive.New()
+	k := NewKinds(e)
+	data := NewSource(k, "data", func(c *corev1.ConfigMap) string { return c.Data["fact"] }, In("default"))
+	off := NewSource(k, "services", func(*corev1.Service) string { return "a kind that is left out" }, If(false))
+	selected := labels.SelectorFromSet(labels.Set{"counts": ""})
+	counts := NewSource(k, "selected", func(p *corev1.Pod) string { return "fact" }, Selecting(selected))
+	names := NewSource(k, "names", func(c *corev1.ConfigMap) string { return c.Name })
+	expect := func(want ...string) {
+		t.Helper()
+		e.Pass()
+		have := []string{}
+		for _, source := range []*derive.Source[derive.Object, string]{data, names, counts, off} {
+			for _, row := range source.All() {
+				have = append(have, row.Key.Name+" "+row.Value)
+			}
+		}
+		if !slices.Equal(have, want) {
+			t.Errorf("the sources hold %q, want %q", have, want)
+		}
+	}
+	elsewhere, service, pod := configMap("elsewhere", "fact", "1"), &corev1.Service{}, &corev1.Pod{}
+	elsewhere.Namespace, pod.Name = "other", "unlabelled"
+	if loaded, waiting := e.Loaded(); loaded || len(waiting) != 3 {
+		t.Errorf("before anything is there, the engine waits for %v", waiting)
+	}
+	k.Fill(configMap("a", "fact", "1"), elsewhere, configMap("empty"), service, pod)
+	expect("a 1", "a a", "empty empty")
+	k.Set(configMap("a", "fact", "2"))
+	pod.Labels = map[string]string{"counts": ""}
+	k.Set(pod)
+	k.Delete(configMap("empty"))
+	expect("a 2", "a a", "unlabelled fact")
+	k.Fill(configMap("b", "fact", "3"))
+	expect("b 3", "b b")
+	if kinds := k.All(In("x")); len(kinds) != 2 || kinds[1].namespace != "x" || k.list[0].namespace != "default" {
+		t.Errorf("the kinds to be watched are %v", kinds)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("an object that no source is declared for is not found")
+		}
+	}()
+	k.Fill(&corev1.Node{})
 }
 
 func configMap(name string, data ...string) *corev1.ConfigMap {

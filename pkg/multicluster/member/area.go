@@ -49,6 +49,36 @@ type commonArea struct {
 	announcement Announcement
 }
 
+// Area is what it takes to work in a leader's Namespace, the Common Area of a ClusterSet.
+// A change in any field means a new connection.
+type Area struct {
+	ClusterSet string // name of the ClusterSet, which is its ID
+	ClusterID  string // this cluster's ID in it
+	LeaderID   string // the leader's cluster ID
+	Server     string // URL of the leader's API server
+	Namespace  string // in the leader
+	Secret     string // where Token and CA are from, in this cluster: namespace/name
+	Token      string // of the ServiceAccount to act as
+	CA         string // PEM
+}
+
+// String names the area without its credentials.
+func (a Area) String() string {
+	return fmt.Sprintf("Namespace %s of leader %s at %s", a.Namespace, a.LeaderID, a.Server)
+}
+
+// GoString keeps the token out of %#v and of test diffs.
+func (a Area) GoString() string { return a.String() }
+
+// Announcement is how the last announcement of this cluster to the leader went. The zero
+// value means that no announcement has been tried since the connection was made.
+type Announcement struct {
+	Tried time.Time // when the last one was sent
+	Done  time.Time // when the last successful one was sent
+	Found bool      // the leader had this cluster's MemberClusterAnnounce already
+	Error string    // why the last one failed; empty if it did not
+}
+
 // newArea prepares a connection to an area. One that cannot even be tried says so in its
 // announcement, and is never synced.
 func newArea(area Area, number int, c *controller) *commonArea {
@@ -83,9 +113,8 @@ func (a *commonArea) prepare(c *controller) error {
 	}
 	in := watch.In(a.area.Namespace)
 	own := watch.Selecting(labels.SelectorFromSet(labels.Set{multicluster.LabelSourceClusterID: a.area.ClusterID}))
-	a.watcher, err = watch.New(config, c.log.With("area", a.area.String()),
-		watch.Of(c.tables.resourceImports, resourceImportFacts, in),
-		watch.Both(c.tables.Engine, c.tables.resourceExports, resourceExportFacts, c.tables.versions["ResourceExport"], version, in, own))
+	kinds := append(c.tables.area.All(in), c.tables.ownExports.All(in, own)...)
+	a.watcher, err = watch.New(config, c.log.With("area", a.area.String()), kinds...)
 	return err
 }
 

@@ -286,41 +286,14 @@ func (c *controller) holdWrites() {
 func (c *controller) Start(ctx context.Context) error {
 	defer metrics.Expose(ctrlmetrics.Registry, c.figures, c.writes, c.hops)()
 	t := c.tables
-	in := watch.In(t.namespace)
-	kinds := []watch.Kind{
-		watch.Both(t.Engine, t.clusterSets, clusterSetFacts, t.versions["ClusterSet"], version, in),
-		watch.Of(t.clusterClaims, clusterClaimFacts, in, watch.Believed()),
-		watch.Both(t.Engine, t.gateways, gatewayFacts, t.versions["Gateway"], version, in),
-		watch.Both(t.Engine, t.clusterInfoImports, clusterInfoImportFacts, t.versions["ClusterInfoImport"], version, in),
-		watch.Of(t.namespaces, namespaceFacts(c.config.EnableStretchedNetworkPolicy)),
-		watch.Of(t.nodes, nodeFacts),
-		watch.Both(t.Engine, t.services, serviceFacts, t.versions["Service"], importedVersion),
-		watch.Both(t.Engine, t.endpoints, endpointsFacts, t.versions["Endpoints"], importedVersion),
-		watch.Both(t.Engine, t.slices, sliceFacts(c.config.EndpointIPType), t.versions["EndpointSlice"], importedSliceVersion),
-		watch.Both(t.Engine, t.serviceExports, serviceExportFacts, t.versions["ServiceExport"], version),
-		watch.Both(t.Engine, t.serviceImports, serviceImportFacts, t.versions["ServiceImport"], importedVersion),
-		watch.Both(t.Engine, t.labelIdentities, labelIdentityFacts, t.versions["LabelIdentity"], version, watch.Optional()),
-		watch.Both(t.Engine, t.podAddressImports, podAddressImportFacts, t.versions["PodAddressImport"], version, in, watch.Optional()),
-		watch.Both(t.Engine, t.acnps, acnpFacts, t.versions[kindACNP], policyVersion, watch.Optional()),
-		watch.Both(t.Engine, t.cnps, cnpFacts, t.versions[kindCNP], policyVersion, watch.Optional()),
-		watch.Both(t.Engine, t.networkPolicies, networkPolicyFacts, t.versions[kindNetworkPolicy], policyVersion),
-		watch.Of(t.tiers, tierFacts, watch.Optional()),
-		watch.Of(t.reports, reportFacts, watch.Optional()),
-	}
-	if c.config.EnableStretchedNetworkPolicy {
-		kinds = append(kinds, watch.Of(t.pods, podFactsOf(t.publish)))
-	} else {
-		t.pods.Loaded()
-	}
-	watcher, err := watch.New(c.kube, c.log, kinds...)
+	watcher, err := watch.New(c.kube, c.log, t.cluster.All()...)
 	if err != nil {
 		return err
 	}
 	// What is here never waits for the leader: of its area nothing is known yet.
 	t.connection.Loaded()
-	t.resourceImports.Loaded()
-	t.resourceExports.Loaded()
-	t.versions["ResourceExport"].Loaded()
+	t.area.Loaded()
+	t.ownExports.Loaded()
 	t.secrets.Loaded()
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){

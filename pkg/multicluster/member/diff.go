@@ -53,40 +53,14 @@ func (w Write) String() string {
 	return fmt.Sprintf("%s %s", w.Verb, object(w.Kind, w.Object.GetNamespace(), w.Object.GetName()))
 }
 
+// object names an object for Problems; ns is empty for cluster-scoped kinds.
+func object(kind, ns, name string) problem.Object {
+	return problem.Object{Kind: kind, Namespace: ns, Name: name}
+}
+
 // jobObject names an object to a retry.Queue.
 func jobObject(kind string, o metav1.Object) string {
 	return object(kind, o.GetNamespace(), o.GetName()).String()
-}
-
-// Change is what turns the View into what is desired: in this cluster and in the leader. The writes of a kind are
-// ordered by their objects, deletions first.
-type Change struct {
-	Local  []Write
-	Leader []Write
-}
-
-// change are the rows of the tables of writes.
-func (t *tables) change() Change {
-	list := func(table *derive.Table[derive.Object, *Write]) []Write {
-		var out []Write
-		for _, w := range values(table.All()) {
-			out = append(out, *w)
-		}
-		slices.SortStableFunc(out, func(a, b Write) int { return deletions(b) - deletions(a) })
-		return out
-	}
-	c := Change{Leader: list(t.leader)}
-	for _, table := range t.local {
-		c.Local = append(c.Local, list(table)...)
-	}
-	return c
-}
-
-func deletions(w Write) int {
-	if w.Verb == Delete {
-		return 1
-	}
-	return 0
 }
 
 // writes adds the tables that compare what is desired with what is there. Objects that already say what is wanted are

@@ -2,7 +2,6 @@ package member
 
 import (
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -20,6 +19,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // here is the key of what this cluster has one of.
@@ -51,6 +51,9 @@ type tables struct {
 	publish   []netip.Prefix // ranges in which Pods' addresses are published
 	// What is exported at most of label identities and of Pods' addresses.
 	maxLabels, maxAddresses int
+
+	// Kinds of objects: of this cluster, of the Common Area, and this cluster's exports in it.
+	cluster, area, ownExports *watch.Kinds
 
 	// connection is the first source: one that takes what was written before it, takes what was read from the area before.
 	connection  *derive.Source[derive.Name, connection]
@@ -149,7 +152,8 @@ type tables struct {
 
 func newTables(namespace string, cfg config.Config) *tables {
 	e := derive.New()
-	t := &tables{Engine: e, namespace: namespace, config: cfg, maxLabels: exportcheck.MaxLabels, maxAddresses: exportcheck.MaxAddresses}
+	t := &tables{Engine: e, namespace: namespace, config: cfg, maxLabels: exportcheck.MaxLabels, maxAddresses: exportcheck.MaxAddresses,
+		versions: map[string]*derive.Source[derive.Object, string]{}}
 	if cfg.PublishPodAddresses {
 		t.publish = exportcheck.Prefixes(cfg.PodCIDRs)
 	}
@@ -157,40 +161,16 @@ func newTables(namespace string, cfg config.Config) *tables {
 	t.environment = derive.NewSource[derive.Name, environment](e, "environment")
 	t.refused = derive.NewSource[derive.Name, string](e, "refused configuration")
 	t.refused.Loaded()
-	t.clusterSets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
-	t.clusterClaims = derive.NewSource[derive.Object, *mcv1alpha2.ClusterClaim](e, "clusterclaims")
 	t.secrets = derive.NewSource[derive.Object, *credentials](e, "secrets")
-	t.namespaces = derive.NewSource[derive.Object, *corev1.Namespace](e, "namespaces")
-	t.nodes = derive.NewSource[derive.Object, *corev1.Node](e, "nodes")
-	t.services = derive.NewSource[derive.Object, *corev1.Service](e, "services")
-	t.endpoints = derive.NewSource[derive.Object, *Endpoints](e, "endpoints")
-	t.slices = derive.NewSource[derive.Object, *discoveryv1.EndpointSlice](e, "endpointslices")
-	t.serviceExports = derive.NewSource[derive.Object, *mcsv1alpha1.ServiceExport](e, "serviceexports")
-	t.serviceImports = derive.NewSource[derive.Object, *mcsv1alpha1.ServiceImport](e, "serviceimports")
-	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
-	t.clusterInfoImports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
-	t.pods = derive.NewSource[derive.Object, podFacts](e, "pods")
-	t.labelIdentities = derive.NewSource[derive.Object, *mcv1alpha1.LabelIdentity](e, "labelidentities")
-	t.podAddressImports = derive.NewSource[derive.Object, *mcv1alpha1.PodAddressImport](e, "podaddressimports")
-	t.acnps = derive.NewSource[derive.Object, *crdv1beta1.ClusterNetworkPolicy](e, "clusternetworkpolicies of crd.antrea.io")
-	t.cnps = derive.NewSource[derive.Object, *npv1alpha2.ClusterNetworkPolicy](e, "clusternetworkpolicies of policy.networking.k8s.io")
-	t.networkPolicies = derive.NewSource[derive.Object, *networkingv1.NetworkPolicy](e, "networkpolicies")
-	t.tiers = derive.NewSource[derive.Object, bool](e, "tiers")
 	t.phasesOver = derive.NewSource[derive.Object, string](e, "phases that are over")
 	t.phasesOver.Loaded()
 	t.forgotten = derive.NewSource[derive.Object, bool](e, "withdrawals that are over")
 	t.forgotten.Loaded()
-	t.reports = derive.NewSource[derive.Object, agentReport](e, "nodepolicyreports")
 	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
 	t.refusedWrites.Loaded()
 	t.writtenPolicies = derive.NewSource[derive.Name, writtenPolicy](e, "written policies")
 	t.writtenPolicies.Loaded()
-	t.resourceImports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "resourceimports")
-	t.resourceExports = derive.NewSource[derive.Object, *mcv1alpha1.ResourceExport](e, "resourceexports")
-	t.versions = map[string]*derive.Source[derive.Object, string]{}
-	for _, kind := range []string{"ClusterSet", "Gateway", "ClusterInfoImport", "Service", "Endpoints", "EndpointSlice", "ServiceImport", "ServiceExport", "LabelIdentity", "PodAddressImport", kindACNP, kindCNP, kindNetworkPolicy, "ResourceExport"} {
-		t.versions[kind] = derive.NewSource[derive.Object, string](e, "versions of "+kind)
-	}
+	t.declareKinds()
 
 	t.slicesByService = derive.NewIndex(t.slices, "service", func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
 		return []derive.Object{{Namespace: k.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}}
@@ -291,95 +271,4 @@ type faults []problem.Problem
 
 func (p *faults) add(object problem.Object, field, reason, message string) {
 	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: message})
-}
-
-// load fills the sources with a view.
-func (t *tables) load(v View) {
-	t.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR, ServiceCIDRError: v.ServiceCIDRError})
-	t.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
-	fill(t.clusterSets, v.ClusterSets, clusterSetFacts)
-	fill(t.clusterClaims, v.ClusterClaims, clusterClaimFacts)
-	secrets := map[derive.Object]*credentials{}
-	for _, cs := range v.ClusterSets {
-		for _, leader := range cs.Spec.Leaders {
-			secrets[derive.Object{Namespace: cs.Namespace, Name: leader.Secret}] = secretFacts(nil)
-		}
-	}
-	for _, s := range v.Secrets {
-		secrets[keyOf(s)] = secretFacts(s)
-	}
-	t.secrets.Replace(secrets)
-	fill(t.namespaces, v.Namespaces, namespaceFacts(t.config.EnableStretchedNetworkPolicy))
-	pods := map[derive.Object]podFacts{}
-	for _, p := range v.Pods {
-		pods[keyOf(p)] = podFactsOf(t.publish)(p)
-	}
-	t.pods.Replace(pods)
-	fill(t.labelIdentities, v.LabelIdentities, labelIdentityFacts)
-	fill(t.podAddressImports, v.PodAddressImports, podAddressImportFacts)
-	fill(t.acnps, v.ACNPs, acnpFacts)
-	fill(t.cnps, v.CNPs, cnpFacts)
-	fill(t.networkPolicies, v.NetworkPolicies, networkPolicyFacts)
-	tiers := map[derive.Object]bool{}
-	for _, tier := range v.Tiers {
-		tiers[keyOf(tier)] = tierFacts(tier)
-	}
-	t.tiers.Replace(tiers)
-	reports := map[derive.Object]agentReport{}
-	for _, o := range v.Reports {
-		reports[keyOf(o)] = reportFacts(o)
-	}
-	t.reports.Replace(reports)
-	t.phasesOver.Replace(v.PhasesOver)
-	t.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
-	fill(t.nodes, v.Nodes, nodeFacts)
-	fill(t.services, v.Services, serviceFacts)
-	fill(t.endpoints, v.Endpoints, endpointsFacts)
-	fill(t.slices, v.EndpointSlices, sliceFacts(t.config.EndpointIPType))
-	fill(t.serviceExports, v.ServiceExports, serviceExportFacts)
-	fill(t.serviceImports, v.ServiceImports, serviceImportFacts)
-	fill(t.gateways, v.Gateways, gatewayFacts)
-	fill(t.clusterInfoImports, v.ClusterInfoImports, clusterInfoImportFacts)
-	fill(t.resourceImports, v.Leader.ResourceImports, resourceImportFacts)
-	fill(t.resourceExports, v.Leader.ResourceExports, resourceExportFacts)
-	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.clusterSets, t.clusterClaims, t.secrets, t.namespaces, t.nodes,
-		t.services, t.endpoints, t.slices, t.serviceExports, t.serviceImports, t.gateways, t.clusterInfoImports, t.pods, t.labelIdentities, t.podAddressImports, t.acnps, t.cnps, t.networkPolicies, t.tiers, t.reports,
-		t.resourceImports, t.resourceExports} {
-		source.Loaded()
-	}
-	fillVersions(t, "ClusterSet", v.ClusterSets, version)
-	fillVersions(t, "Gateway", v.Gateways, version)
-	fillVersions(t, "ClusterInfoImport", v.ClusterInfoImports, version)
-	fillVersions(t, "Service", v.Services, importedVersion)
-	fillVersions(t, "Endpoints", v.Endpoints, importedVersion)
-	fillVersions(t, "EndpointSlice", v.EndpointSlices, importedSliceVersion)
-	fillVersions(t, "ServiceImport", v.ServiceImports, importedVersion)
-	fillVersions(t, "ServiceExport", v.ServiceExports, version)
-	fillVersions(t, "LabelIdentity", v.LabelIdentities, version)
-	fillVersions(t, "PodAddressImport", v.PodAddressImports, version)
-	fillVersions(t, kindACNP, v.ACNPs, policyVersion)
-	fillVersions(t, kindCNP, v.CNPs, policyVersion)
-	fillVersions(t, kindNetworkPolicy, v.NetworkPolicies, policyVersion)
-	fillVersions(t, "ResourceExport", v.Leader.ResourceExports, version)
-}
-
-func fillVersions[T metav1.Object](t *tables, kind string, objects []T, of func(T) string) {
-	all := map[derive.Object]string{}
-	for _, o := range slices.Backward(objects) {
-		all[keyOf(o)] = of(o)
-	}
-	t.versions[kind].Replace(all)
-	t.versions[kind].Loaded()
-}
-
-// fill makes a source hold the facts of some objects.
-func fill[T interface {
-	comparable
-	metav1.Object
-}](source *derive.Source[derive.Object, T], objects []T, facts func(T) T) {
-	all := make(map[derive.Object]T, len(objects))
-	for _, o := range slices.Backward(objects) { // of several of a name the first counts
-		all[keyOf(o)] = facts(o)
-	}
-	source.Replace(all)
 }

@@ -104,13 +104,13 @@ func TestWithdrawnWhileAway(t *testing.T) {
 	c.answers("connection refused")
 	without := v
 	without.EndpointSlices = []*discoveryv1.EndpointSlice{webSlice(false)}
-	c.tables.update(without)
+	c.tables.update(v, without)
 	c.tables.Pass()
 	if n := c.leaderWrites.Len(); n != 1 {
 		t.Fatalf("%d objects are to be written, want the export of the endpoints that are gone", n)
 	}
 	time.Sleep(50 * time.Millisecond) // for a writer to take one, if it did
-	c.tables.update(v)
+	c.tables.update(without, v)
 	c.tables.Pass()
 	c.answers("")
 	c.settled(t)
@@ -119,7 +119,7 @@ func TestWithdrawnWhileAway(t *testing.T) {
 	}
 	// What is still to be done is done.
 	c.answers("connection refused")
-	c.tables.update(without)
+	c.tables.update(v, without)
 	c.tables.Pass()
 	c.answers("")
 	c.settled(t)
@@ -264,7 +264,7 @@ func TestVersionsAreRead(t *testing.T) {
 	old = old.DeepCopy()
 	old.ResourceVersion = "6"
 	v.Services = []*corev1.Service{old}
-	tables.update(v)
+	tables.update(v, v)
 	tables.Pass()
 	if diff := cmp.Diff([]string{"delete6"}, versions()); diff != "" {
 		t.Errorf("writes after an event without a fact (-want +have):\n%s", diff)

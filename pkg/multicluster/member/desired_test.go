@@ -1,6 +1,7 @@
 package member
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -19,13 +21,13 @@ type Desired struct {
 	// Area is the Common Area to be connected to. Nil leaves the connection as it is, since
 	// what it takes is not known at the moment.
 	Area *Area
-	// Leave says that this cluster is in no ClusterSet: its announcement and its exports are
+	// Leave is set where this cluster is in no ClusterSet: its announcement and its exports are
 	// deleted in the area it was connected to.
 	Leave bool
 
 	// ClusterSet is the ClusterSet with the spec and status it should have; nil leaves it.
 	ClusterSet *mcv1alpha2.ClusterSet
-	// ServiceExports are those whose conditions are known, with these conditions.
+	// ServiceExports are the exports with known conditions, with these conditions.
 	ServiceExports []*mcsv1alpha1.ServiceExport
 
 	Services           []*corev1.Service
@@ -39,20 +41,19 @@ type Desired struct {
 	PodAddressImports  []*mcv1alpha1.PodAddressImport
 	Policies           []client.Object // that are replicated
 
-	// Announce is the announcement to send to the leader now; nil if none is due.
+	// Announce is the announcement to send to the leader now; nil if it is not due.
 	Announce        *mcv1alpha1.MemberClusterAnnounce
 	ResourceExports []*mcv1alpha1.ResourceExport
 
-	// Change is what turns the View into this. What the View does not know enough about is not in it.
+	// Change is what turns the View into this. An object of which the View does not know enough is not in it.
 	Change Change
 
 	// Again is when to plan again even if nothing changes; zero for never.
 	Again time.Time
 }
 
-// Plan says what this cluster should have, in itself and in the leader, for a view: the tables
-// made from nothing. What it cannot do for one object becomes a Problem of that object and does
-// not stop the others.
+// Plan evaluates the tables from nothing for a view, and returns the objects that this cluster should have, in itself
+// and in the leader, and the Problems.
 func Plan(v View) (Desired, []problem.Problem) {
 	t := newTables(v.Namespace, v.Config)
 	t.load(v)
@@ -121,7 +122,33 @@ func Plan(v View) (Desired, []problem.Problem) {
 	return d, t.Problems()
 }
 
-// object names an object for Problems; ns is empty for cluster-scoped kinds.
-func object(kind, ns, name string) problem.Object {
-	return problem.Object{Kind: kind, Namespace: ns, Name: name}
+// Change is what turns the View into what is desired: in this cluster and in the leader. The writes of a kind are
+// ordered by their objects, deletions first.
+type Change struct {
+	Local  []Write
+	Leader []Write
+}
+
+// change are the rows of the tables of writes.
+func (t *tables) change() Change {
+	list := func(table *derive.Table[derive.Object, *Write]) []Write {
+		var out []Write
+		for _, w := range values(table.All()) {
+			out = append(out, *w)
+		}
+		slices.SortStableFunc(out, func(a, b Write) int { return deletions(b) - deletions(a) })
+		return out
+	}
+	c := Change{Leader: list(t.leader)}
+	for _, table := range t.local {
+		c.Local = append(c.Local, list(table)...)
+	}
+	return c
+}
+
+func deletions(w Write) int {
+	if w.Verb == Delete {
+		return 1
+	}
+	return 0
 }

@@ -1,0 +1,145 @@
+package member
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
+	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// View is everything that the member's decisions depend on, as objects from which tests fill the sources.
+type View struct {
+	Namespace string        // the controller's own: where ClusterSet, Gateways and ClusterInfoImports live
+	Now       time.Time     // for heartbeats and transition times
+	Config    config.Config // of this controller
+
+	// ServiceCIDR is this cluster's Service range, from the configuration or discovered.
+	// Empty while it is unknown; ServiceCIDRError then says why.
+	ServiceCIDR      string
+	ServiceCIDRError string
+
+	ClusterSets   []*mcv1alpha2.ClusterSet   // of Namespace
+	ClusterClaims []*mcv1alpha2.ClusterClaim // of Namespace; none if the API server has no such kind
+	Secrets       []*corev1.Secret           // of Namespace, as ClusterSets name them
+
+	Namespaces         []*corev1.Namespace
+	Nodes              []*corev1.Node
+	Services           []*corev1.Service
+	Endpoints          []*Endpoints
+	EndpointSlices     []*discoveryv1.EndpointSlice
+	ServiceExports     []*mcsv1alpha1.ServiceExport
+	ServiceImports     []*mcsv1alpha1.ServiceImport
+	Gateways           []*mcv1alpha1.Gateway           // of Namespace
+	ClusterInfoImports []*mcv1alpha1.ClusterInfoImport // of Namespace
+	Pods               []*corev1.Pod                   // none without enableStretchedNetworkPolicy
+	LabelIdentities    []*mcv1alpha1.LabelIdentity
+	PodAddressImports  []*mcv1alpha1.PodAddressImport // of Namespace
+	ACNPs              []*crdv1beta1.ClusterNetworkPolicy
+	CNPs               []*npv1alpha2.ClusterNetworkPolicy
+	NetworkPolicies    []*networkingv1.NetworkPolicy
+	Tiers              []*crdv1beta1.Tier
+	Reports            []*tombolov1alpha1.NodePolicyReport // none without podCIDRs
+	PhasesOver         map[derive.Object]string            // of Gateways whose phase has lasted as long as it may
+
+	Leader Leader
+}
+
+// Leader is what is known from the leader cluster.
+type Leader struct {
+	Area         Area // the Common Area all of this was read from; zero without one
+	Announcement Announcement
+
+	// Synced is set once ResourceImports and ResourceExports have been read completely.
+	// It stays true while the leader is away: what was known is still the best knowledge.
+	Synced          bool
+	ResourceImports []*mcv1alpha1.ResourceImport
+	ResourceExports []*mcv1alpha1.ResourceExport // those labelled with this cluster's ID
+}
+
+// load fills the sources with a view, as lists of API servers do.
+func (t *tables) load(v View) {
+	t.other(v)
+	t.phasesOver.Replace(v.PhasesOver)
+	t.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
+	t.cluster.Fill(objects(v)...)
+	t.area.Fill(objects(v.Leader.ResourceImports)...)
+	t.ownExports.Fill(objects(v.Leader.ResourceExports)...)
+	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.secrets} {
+		source.Loaded()
+	}
+}
+
+// update changes the sources from one view to another one by one, as events of watches do.
+func (t *tables) update(from, to View) {
+	t.other(to)
+	change(t.cluster, objects(from), objects(to))
+	change(t.area, objects(from.Leader.ResourceImports), objects(to.Leader.ResourceImports))
+	change(t.ownExports, objects(from.Leader.ResourceExports), objects(to.Leader.ResourceExports))
+}
+
+func change(kinds *watch.Kinds, from, to []client.Object) {
+	type key struct {
+		kind reflect.Type
+		name derive.Object
+	}
+	gone := map[key]client.Object{}
+	for _, o := range from {
+		gone[key{reflect.TypeOf(o), keyOf(o)}] = o
+	}
+	for _, o := range to {
+		delete(gone, key{reflect.TypeOf(o), keyOf(o)})
+		kinds.Set(o)
+	}
+	for o := range maps.Values(gone) {
+		kinds.Delete(o)
+	}
+}
+
+// other fills the sources that no watch fills.
+func (t *tables) other(v View) {
+	t.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR, ServiceCIDRError: v.ServiceCIDRError})
+	t.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
+	secrets := map[derive.Object]*credentials{}
+	for _, cs := range v.ClusterSets {
+		for _, leader := range cs.Spec.Leaders {
+			secrets[derive.Object{Namespace: cs.Namespace, Name: leader.Secret}] = secretFacts(nil)
+		}
+	}
+	for _, s := range v.Secrets {
+		secrets[keyOf(s)] = secretFacts(s)
+	}
+	t.secrets.Replace(secrets)
+}
+
+// objects returns the objects of a list, or of all lists of a view that watches fill.
+func objects(of any) []client.Object {
+	var out []client.Object
+	v := reflect.ValueOf(of)
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if field := v.Field(i); field.Kind() == reflect.Slice && field.Type() != reflect.TypeFor[[]*corev1.Secret]() {
+				out = append(out, objects(field.Interface())...)
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			out = append(out, v.Index(i).Interface().(client.Object))
+		}
+	}
+	return out
+}

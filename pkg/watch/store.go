@@ -1,0 +1,105 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// store is where a reflector's objects go.
+type store[T client.Object] struct {
+	engine *derive.Engine
+	to     []writer[T]
+	loaded func()
+	log    *slog.Logger // nil where a fault of the projection is not to be caught
+}
+
+var errNotAnObject = errors.New("the API server sent something else than an object of the watched kind")
+
+// read takes the facts of an object. A fault of the projection costs that object alone, whose rows stay as they are: a
+// defect must not look like a deletion.
+func (s *store[T]) read(o any) (key derive.Object, failed bool, err error) {
+	object, ok := o.(T)
+	if !ok {
+		return key, false, fmt.Errorf("%w: %T", errNotAnObject, o)
+	}
+	key = derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()}
+	if s.log != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				s.log.Error("what is known of an object stays as it is: reading it failed; report this as a defect",
+					"object", key, "kind", fmt.Sprintf("%T", o), "error", p)
+				failed = true
+			}
+		}()
+	}
+	if len(object.GetManagedFields()) > 0 {
+		object.SetManagedFields(nil)
+	}
+	for _, w := range s.to {
+		w.read(object)
+	}
+	return key, false, nil
+}
+
+// write calls f for all Sources. One pass takes all that it writes.
+func (s *store[T]) write(f func(writer[T])) {
+	if len(s.to) == 1 {
+		f(s.to[0])
+		return
+	}
+	s.engine.Together(func() {
+		for _, w := range s.to {
+			f(w)
+		}
+	})
+}
+
+func (s *store[T]) Add(o any) error {
+	key, failed, err := s.read(o)
+	if err == nil && !failed {
+		s.write(func(w writer[T]) { w.set(key) })
+	}
+	return err
+}
+
+func (s *store[T]) Update(o any) error { return s.Add(o) }
+
+func (s *store[T]) Delete(o any) error {
+	object, ok := o.(T)
+	if !ok {
+		return fmt.Errorf("%w: %T", errNotAnObject, o)
+	}
+	key := derive.Object{Namespace: object.GetNamespace(), Name: object.GetName()}
+	s.write(func(w writer[T]) { w.remove(key) })
+	return nil
+}
+
+func (s *store[T]) Replace(list []any, _ string) error {
+	for _, w := range s.to {
+		w.begin(len(list))
+	}
+	var stay []derive.Object
+	for _, o := range list {
+		key, failed, err := s.read(o)
+		switch {
+		case err != nil:
+			return err
+		case failed:
+			stay = append(stay, key)
+		default:
+			for _, w := range s.to {
+				w.keep(key)
+			}
+		}
+	}
+	s.write(func(w writer[T]) { w.replace(stay) })
+	s.loaded()
+	return nil
+}
+
+func (s *store[T]) Resync() error { return nil }
