@@ -58,16 +58,16 @@ func (e *echo) status(o client.Object) error {
 	e.next(o)
 	switch o := o.(type) {
 	case *mcv1alpha1.ResourceImport:
-		e.area.Import(o)
+		e.area.Set(o)
 	case *mcv1alpha1.ResourceExport:
 		e.mu.Lock()
 		have := e.exports[o.Name]
 		e.mu.Unlock()
 		re := have.DeepCopy()
 		re.ResourceVersion, re.Status = o.ResourceVersion, o.Status
-		e.area.Export(re)
+		e.area.Set(re)
 	case *mcv1alpha2.ClusterSet:
-		e.area.ClusterSet(o)
+		e.area.Set(o)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func leaderRow(ctx context.Context) error {
 	set := &mcv1alpha2.ClusterSet{ObjectMeta: metav1.ObjectMeta{Namespace: "area", Name: "set"},
 		Spec: mcv1alpha2.ClusterSetSpec{ClusterID: "north", Leaders: []mcv1alpha2.LeaderClusterInfo{{ClusterID: "north"}}}}
 	e.next(set)
-	e.area.ClusterSet(set)
+	e.area.Set(set)
 	beat := func(i int) {
 		a := &mcv1alpha1.MemberClusterAnnounce{ClusterID: leaderMember(i)}
 		a.Namespace, a.Name = "area", multicluster.AnnounceName(a.ClusterID)
@@ -140,7 +140,7 @@ func leaderRow(ctx context.Context) error {
 		a.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000, 0))
 		a.Annotations = map[string]string{multicluster.AnnotationTouchTimestamp: time.Now().Format(time.RFC3339Nano)}
 		e.next(a)
-		e.area.Announce(a)
+		e.area.Set(a)
 	}
 	for i := range leaderMembers {
 		beat(i)
@@ -220,7 +220,7 @@ func (e *echo) add(re *mcv1alpha1.ResourceExport) {
 	e.mu.Lock()
 	e.exports[re.Name] = re
 	e.mu.Unlock()
-	e.area.Export(re)
+	e.area.Set(re)
 }
 
 // settled waits until nothing was left to write, and no pass was made, for some time: longer than a

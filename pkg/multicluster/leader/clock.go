@@ -13,6 +13,27 @@ import (
 )
 
 const (
+	// disconnectAfter is how long a member may be silent before it counts as disconnected.
+	disconnectAfter = 30 * time.Second
+	// expireAfter is how long a member may be silent before it and its exports are removed.
+	expireAfter = 24 * time.Hour
+	// listenFor is how long a leader that has just started waits for a member to touch its
+	// announcement before it believes a time stamp that is long past: the member's clock may be
+	// behind.
+	listenFor = 5 * time.Minute
+	// orphanAfter is how long exports of a cluster that has not announced itself are kept.
+	orphanAfter = time.Hour
+)
+
+// Sighting is what this controller has seen of a MemberClusterAnnounce since it started, by its
+// own clock: members' clocks may be wrong.
+type Sighting struct {
+	First   time.Time // when it was seen first
+	Changed time.Time // when it was last seen to change; First if it has not
+	Touched time.Time // when its time stamp was last seen to change; zero if it has not
+}
+
+const (
 	// tick is how often the clock looks for what has become late: silence is no event.
 	tick = time.Second
 	// holdClaims is how long addresses stay with an announced member that has withdrawn them, or whose

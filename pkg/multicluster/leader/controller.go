@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -61,16 +60,7 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 		return fmt.Errorf("set up the leader controller's client: %w", err)
 	}
 	c := newController(to, log)
-	in := watch.In(namespace)
-	t := c.tables
-	c.watcher, err = watch.New(mgr.GetConfig(), log,
-		watch.Of(t.sets, func(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet { return o }, in),
-		watch.Of(t.clusterClaims, func(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim { return o }, in, watch.Believed()),
-		watch.Of(t.heard, announceFacts, in),
-		watch.Both(t.engine, t.exports, exportFacts, t.written, writtenFacts, in),
-		watch.Of(t.imports, func(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport { return o }, in),
-		watch.Of(t.accounts, func(o *corev1.ServiceAccount) *corev1.ServiceAccount { return accountFacts(o) }, in),
-	)
+	c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds.All(watch.In(namespace))...)
 	if err != nil {
 		return fmt.Errorf("set up the leader controller's watches: %w", err)
 	}

@@ -1,12 +1,3 @@
-// Package leader is the leader's side of a ClusterSet: in the Common Area, one Namespace, it
-// turns what the members export into what they import, and says which members are alive.
-//
-// What should be there is derived from what exists, key by key (tables, package derive), so nothing
-// has to be cleaned up apart: an import whose last export is gone has the step "delete". Steps go to
-// a queue of writes (package retry), and end when the API server shows that they are done.
-//
-// A heartbeat of a member is no fact: it is noted by the clock, which alone knows time, and which
-// writes rows when a member falls silent, is alive again, or is to be removed.
 package leader
 
 import (
@@ -14,25 +5,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-)
-
-const (
-	// disconnectAfter is how long a member may be silent before it counts as disconnected.
-	disconnectAfter = 30 * time.Second
-	// expireAfter is how long a member may be silent before it and its exports are removed.
-	expireAfter = 24 * time.Hour
-	// listenFor is how long a leader that has just started waits for a member to touch its
-	// announcement before it believes a time stamp that is long past: the member's clock may be
-	// behind.
-	listenFor = 5 * time.Minute
-	// orphanAfter is how long exports of a cluster that has not announced itself are kept.
-	orphanAfter = time.Hour
 )
 
 // View is everything the leader's decisions depend on: the Common Area.
@@ -54,42 +32,33 @@ type View struct {
 	Imported map[string]*mcv1alpha1.ClusterInfo
 }
 
-// Sighting is what this controller has seen of a MemberClusterAnnounce since it started, by its
-// own clock: members' clocks may be wrong.
-type Sighting struct {
-	First   time.Time // when it was seen first
-	Changed time.Time // when it was last seen to change; First if it has not
-	Touched time.Time // when its time stamp was last seen to change; zero if it has not
-}
-
 // Desired is what the Common Area should hold.
 type Desired struct {
-	// ClusterSet with its cluster ID and status; nil if there is none.
+	// ClusterSet with its cluster ID and status; nil without one.
 	ClusterSet *mcv1alpha2.ClusterSet
 	// Imports are all ResourceImports of the kinds that this controller keeps.
 	Imports map[string]*mcv1alpha1.ResourceImport
 	// Conditions of ResourceExports, by name.
 	Conditions map[string]mcv1alpha1.ResourceExportCondition
-	// DeleteExports are those of members that have left, and of clusters that never announced
+	// DeleteExports are exports of members that have left, and of clusters that never announced
 	// themselves.
 	DeleteExports []string
 	// ReleaseExports are deleted ones whose finalizer is removed once the imports are written.
 	ReleaseExports []string
-	// FreeExports are those of ReleaseExports whose member is no longer there: all their
-	// finalizers are removed, since nobody else would remove a foreign one.
+	// FreeExports are the ReleaseExports whose member is no longer there: all their
+	// finalizers are removed, since no other controller would remove a foreign one.
 	FreeExports map[string]bool
-	// HoldAnnounces need their finalizer, those of ReleaseAnnounces lose all finalizers,
+	// HoldAnnounces need their finalizer, ReleaseAnnounces lose all finalizers,
 	// DeleteAnnounces have expired.
 	HoldAnnounces, ReleaseAnnounces, DeleteAnnounces []string
-	// Bind has cluster IDs for ServiceAccounts that have none, by name.
+	// Bind has cluster IDs for ServiceAccounts without one, by name.
 	Bind map[string]string
 }
 
 // Plan decides what the Common Area should hold: the tables, evaluated from nothing.
 func Plan(v View) (Desired, []problem.Problem) {
-	t := newTables()
-	t.tellConditions()
-	newNumbering(t).watch(func() time.Time { return v.Now })
+	t := newDescribed()
+	newNumbering(t.tables).watch(func() time.Time { return v.Now })
 	t.fill(v)
 	t.engine.Pass()
 	t.late(v.Now)
@@ -100,35 +69,29 @@ func Plan(v View) (Desired, []problem.Problem) {
 	return t.desired(v.Now), t.engine.Problems()
 }
 
-// tellConditions adds a table of all exports' conditions, for those who want to see them. The
-// controller does without: it needs those that are to be written.
-func (t *tables) tellConditions() {
-	t.conditions = derive.NewTable(t.engine, "conditions", func(key derive.Object, r *derive.Reader) (c mcv1alpha1.ResourceExportCondition, _ []problem.Problem) {
+// described are tables with one more, of the conditions of all exports. The controller derives only the conditions that
+// it writes.
+type described struct {
+	*tables
+	conditions *derive.Table[derive.Object, mcv1alpha1.ResourceExportCondition]
+}
+
+func newDescribed() described { return describe(newTables()) }
+
+func describe(t *tables) described {
+	type condition = mcv1alpha1.ResourceExportCondition
+	of := func(key derive.Object, r *derive.Reader) (c condition, _ []problem.Problem) {
 		if e, _ := derive.Get(r, t.exports, key); e != nil {
 			c, _, _ = t.condition(e, r)
 		}
 		return c, nil
-	}, derive.KeysOf(t.exports))
+	}
+	return described{t, derive.NewTable(t.engine, "conditions", of, derive.KeysOf(t.exports))}
 }
 
 // fill writes what a view has.
 func (t *tables) fill(v View) {
-	key := func(o metav1.Object) derive.Object { return derive.Object{Namespace: v.Namespace, Name: o.GetName()} }
-	replace(t.sets, v.ClusterSets, key, func(o *mcv1alpha2.ClusterSet) *mcv1alpha2.ClusterSet { return o })
-	replace(t.clusterClaims, v.ClusterClaims, key, func(o *mcv1alpha2.ClusterClaim) *mcv1alpha2.ClusterClaim { return o })
-	replace(t.accounts, v.Accounts, key, accountFacts)
-	replace(t.heard, v.Announces, key, func(o *mcv1alpha1.MemberClusterAnnounce) announce {
-		a := announceFacts(o)
-		a.Fact.Namespace = v.Namespace
-		return a
-	})
-	replace(t.exports, v.ResourceExports, key, func(o *mcv1alpha1.ResourceExport) *export {
-		e := exportFacts(o)
-		e.Key = key(o)
-		return e
-	})
-	replace(t.written, v.ResourceExports, key, writtenFacts)
-	replace(t.imports, v.ResourceImports, key, func(o *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport { return o })
+	t.kinds.Fill(v.objects()...)
 	seen := map[derive.Object]live{}
 	for _, a := range v.Announces {
 		if s, ok := v.Seen[a.Name]; ok {
@@ -136,7 +99,7 @@ func (t *tables) fill(v View) {
 			if !known {
 				since = time.Time{}
 			}
-			seen[key(a)] = liveOf(s, announceFacts(a), since, v.Now)
+			seen[derive.Object{Namespace: v.Namespace, Name: a.Name}] = liveOf(s, announceFacts(a), since, v.Now)
 		}
 	}
 	t.liveness.Replace(seen)
@@ -152,16 +115,23 @@ func (t *tables) fill(v View) {
 	t.held.Replace(held)
 }
 
-func replace[T metav1.Object, F any](s *derive.Source[derive.Object, F], list []T, key func(metav1.Object) derive.Object, facts func(T) F) {
-	rows := map[derive.Object]F{}
-	for _, o := range list {
-		rows[key(o)] = facts(o)
-	}
-	s.Replace(rows)
-	s.Loaded()
+// objects returns the objects of the API server, in the Namespace of the view.
+func (v View) objects() []client.Object {
+	return slices.Concat(objectsIn(v.Namespace, v.ClusterSets), objectsIn(v.Namespace, v.ClusterClaims),
+		objectsIn(v.Namespace, v.Accounts), objectsIn(v.Namespace, v.Announces),
+		objectsIn(v.Namespace, v.ResourceExports), objectsIn(v.Namespace, v.ResourceImports))
 }
 
-// late notes which exports have been nobody's for too long.
+func objectsIn[T client.Object](namespace string, list []T) []client.Object {
+	out := make([]client.Object, len(list))
+	for i, o := range list {
+		out[i] = o.DeepCopyObject().(client.Object)
+		out[i].SetNamespace(namespace)
+	}
+	return out
+}
+
+// late writes the exports that have had no member for too long.
 func (t *tables) late(now time.Time) {
 	rows := map[derive.Object]time.Time{}
 	for _, row := range t.orphans.All() {
@@ -173,7 +143,7 @@ func (t *tables) late(now time.Time) {
 }
 
 // desired reads the tables.
-func (t *tables) desired(now time.Time) Desired {
+func (t described) desired(now time.Time) Desired {
 	d := Desired{
 		Imports: map[string]*mcv1alpha1.ResourceImport{}, Conditions: map[string]mcv1alpha1.ResourceExportCondition{},
 		FreeExports: map[string]bool{}, Bind: map[string]string{},
@@ -228,7 +198,8 @@ func (t *tables) desired(now time.Time) Desired {
 		}
 	}
 	for _, row := range t.announceSteps.All() {
-		list := map[verb]*[]string{hold: &d.HoldAnnounces, remove: &d.DeleteAnnounces, release: &d.ReleaseAnnounces}[row.Value.Verb]
+		lists := map[verb]*[]string{hold: &d.HoldAnnounces, remove: &d.DeleteAnnounces, release: &d.ReleaseAnnounces}
+		list := lists[row.Value.Verb]
 		*list = append(*list, row.Key.Name)
 	}
 	for _, row := range t.accountSteps.All() {
@@ -237,43 +208,6 @@ func (t *tables) desired(now time.Time) Desired {
 	return d
 }
 
-// conditionAt fills in the time of a condition: of one that stays it stays.
-func conditionAt(c mcv1alpha1.ResourceExportCondition, have []mcv1alpha1.ResourceExportCondition, now time.Time) mcv1alpha1.ResourceExportCondition {
-	c.LastTransitionTime = metav1.NewTime(now)
-	for _, old := range have {
-		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
-		if same && !old.LastTransitionTime.After(now) {
-			c.LastTransitionTime = old.LastTransitionTime
-		}
-	}
-	return c
-}
-
-// at fills in the times of what is new in a ClusterSet's status.
-func (s setStep) at(now time.Time) *mcv1alpha2.ClusterSet {
-	set := s.Want.DeepCopy()
-	fill := func(t *metav1.Time) {
-		if t.IsZero() {
-			*t = metav1.NewTime(now)
-		}
-	}
-	for i := range set.Status.Conditions {
-		fill(&set.Status.Conditions[i].LastTransitionTime)
-	}
-	for i := range set.Status.ClusterStatuses {
-		for j := range set.Status.ClusterStatuses[i].Conditions {
-			fill(&set.Status.ClusterStatuses[i].Conditions[j].LastTransitionTime)
-		}
-	}
-	return set
-}
-
-func setTimes(s *mcv1alpha1.ResourceImportStatus, now time.Time) {
-	s.ClusterStatuses = slices.Clone(s.ClusterStatuses)
-	for i := range s.ClusterStatuses {
-		s.ClusterStatuses[i].Conditions = slices.Clone(s.ClusterStatuses[i].Conditions)
-		for j := range s.ClusterStatuses[i].Conditions {
-			s.ClusterStatuses[i].Conditions[j].LastTransitionTime = metav1.NewTime(now)
-		}
-	}
+func keyOf(o client.Object) derive.Object {
+	return derive.Object{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -60,12 +60,12 @@ func TestEndpointsFirst(t *testing.T) {
 				}()
 				start := time.Now()
 				v := View{Namespace: "area", Now: start, Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{endpoints("east", "default", "web", "10.96.0.1")}}
-				fillArea(c.tables, v)
+				c.tables.kinds.Fill(v.objects()...)
 				c.tables.engine.Pass()
 				if row.comes {
 					time.Sleep(100 * time.Millisecond) // of the bubble's clock
 					v.ResourceExports = append(v.ResourceExports, service("east", "default", "web", time.Hour, 80))
-					fillArea(c.tables, v)
+					c.tables.kinds.Fill(v.objects()...)
 					c.tables.engine.Pass()
 				}
 				first := <-conditions

@@ -16,6 +16,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
 
+// whole takes all of an object as its facts.
+func whole[T any](o T) T { return o }
+
 // announce is what there is of a MemberClusterAnnounce. Decisions read Fact, which a heartbeat
 // leaves as it is.
 type announce struct {

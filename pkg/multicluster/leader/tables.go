@@ -12,6 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/binding"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // tables are the leader's decisions, key by key.
@@ -28,6 +29,7 @@ import (
 // Steps are what has to be written: an object that is as it should be has none.
 type tables struct {
 	engine *derive.Engine
+	kinds  *watch.Kinds // of the Common Area
 
 	// What the API server has.
 	sets          *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
@@ -67,7 +69,6 @@ type tables struct {
 
 	importSteps   *derive.Table[derive.Object, importStep]
 	exportSteps   *derive.Table[derive.Object, *exportStep]
-	conditions    *derive.Table[derive.Object, mcv1alpha1.ResourceExportCondition] // nil in the controller
 	announceSteps *derive.Table[derive.Object, announceStep]
 	accountSteps  *derive.Table[derive.Object, accountStep]
 	setSteps      *derive.Table[derive.Name, setStep]
@@ -92,21 +93,22 @@ const one = derive.Name("")
 func newTables() *tables {
 	e := derive.New()
 	t := &tables{
-		engine:        e,
-		sets:          derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "ClusterSets"),
-		clusterClaims: derive.NewSource[derive.Object, *mcv1alpha2.ClusterClaim](e, "ClusterClaims"),
-		accounts:      derive.NewSource[derive.Object, *corev1.ServiceAccount](e, "ServiceAccounts"),
-		heard:         derive.NewSource[derive.Object, announce](e, "MemberClusterAnnounces"),
-		exports:       derive.NewSource[derive.Object, *export](e, "ResourceExports"),
-		written:       derive.NewSource[derive.Object, written](e, "status of ResourceExports"),
-		imports:       derive.NewSource[derive.Object, *mcv1alpha1.ResourceImport](e, "ResourceImports"),
-		liveness:      derive.NewSource[derive.Object, live](e, "liveness"),
-		overdue:       derive.NewSource[derive.Object, time.Time](e, "overdue"),
-		held:          derive.NewSource[derive.Name, *mcv1alpha1.ClusterInfo](e, "held claims"),
-		uses:          derive.NewSource[derive.Object, []use](e, "held endpoints"),
-		refused:       derive.NewSource[derive.Object, string](e, "refused imports"),
-		numbers:       derive.NewSource[derive.Object, number](e, "numbers of labels"),
+		engine:   e,
+		kinds:    watch.NewKinds(e),
+		liveness: derive.NewSource[derive.Object, live](e, "liveness"),
+		overdue:  derive.NewSource[derive.Object, time.Time](e, "overdue"),
+		held:     derive.NewSource[derive.Name, *mcv1alpha1.ClusterInfo](e, "held claims"),
+		uses:     derive.NewSource[derive.Object, []use](e, "held endpoints"),
+		refused:  derive.NewSource[derive.Object, string](e, "refused imports"),
+		numbers:  derive.NewSource[derive.Object, number](e, "numbers of labels"),
 	}
+	t.sets = watch.NewSource(t.kinds, "ClusterSets", whole[*mcv1alpha2.ClusterSet])
+	t.clusterClaims = watch.NewSource(t.kinds, "ClusterClaims", whole[*mcv1alpha2.ClusterClaim], watch.Believed())
+	t.heard = watch.NewSource(t.kinds, "MemberClusterAnnounces", announceFacts)
+	t.exports = watch.NewSource(t.kinds, "ResourceExports", exportFacts)
+	t.written = watch.NewSource(t.kinds, "status of ResourceExports", writtenFacts)
+	t.imports = watch.NewSource(t.kinds, "ResourceImports", whole[*mcv1alpha1.ResourceImport])
+	t.accounts = watch.NewSource(t.kinds, "ServiceAccounts", accountFacts)
 	t.liveness.Loaded()
 	t.overdue.Loaded()
 	t.held.Loaded()
@@ -202,17 +204,6 @@ func (t *tables) indexExports() {
 		return []derive.Object{{Namespace: k.Namespace, Name: importName(e)}}
 	})
 	t.usesIn = derive.NewIndex(t.uses, "addresses", func(_ derive.Object, uses []use) []derive.Object { return blocksOf(uses) })
-}
-
-// loaded declares what comes from the API server loaded: for tables that are filled by hand.
-func (t *tables) loaded() {
-	t.sets.Loaded()
-	t.clusterClaims.Loaded()
-	t.accounts.Loaded()
-	t.heard.Loaded()
-	t.exports.Loaded()
-	t.written.Loaded()
-	t.imports.Loaded()
 }
 
 // baseOf is the name of an export's import without the suffix of its kind.

@@ -33,14 +33,13 @@ var (
 
 // area is a Common Area whose tables go from one state to the next, with a clock.
 type area struct {
-	*tables
+	described
 	clock *clock
 	now   time.Time
 }
 
 func newArea() *area {
-	a := &area{tables: newTables()}
-	a.tellConditions()
+	a := &area{described: newDescribed()}
 	a.clock = newClock(a.tables)
 	a.clock.watch(func() time.Time { return a.now })
 	return a
@@ -49,7 +48,7 @@ func newArea() *area {
 // is makes a view the present state, and returns what is desired then.
 func (a *area) is(v View) Desired {
 	a.now = v.Now
-	fillArea(a.tables, v)
+	a.kinds.Fill(v.objects()...)
 	a.settle()
 	return a.desired(v.Now)
 }
@@ -63,20 +62,7 @@ func (a *area) settle() {
 	a.engine.Pass()
 }
 
-// fillArea writes what the API server has of a view.
-func fillArea(t *tables, v View) {
-	other := newTables()
-	other.fill(v)
-	other.engine.Pass()
-	copyRows(t.sets, other.sets)
-	copyRows(t.clusterClaims, other.clusterClaims)
-	copyRows(t.accounts, other.accounts)
-	copyRows(t.heard, other.heard)
-	copyRows(t.exports, other.exports)
-	copyRows(t.written, other.written)
-	copyRows(t.imports, other.imports)
-}
-
+// copyRows fills a source with the rows of another one.
 func copyRows[K derive.Key[K], V any](to, from *derive.Source[K, V]) {
 	rows := map[K]V{}
 	for _, row := range from.All() {
@@ -87,9 +73,8 @@ func copyRows[K derive.Key[K], V any](to, from *derive.Source[K, V]) {
 }
 
 // again are new tables with the same sources.
-func (t *tables) again() *tables {
-	n := newTables()
-	n.tellConditions()
+func (t described) again() described {
+	n := newDescribed()
 	copyRows(n.sets, t.sets)
 	copyRows(n.clusterClaims, t.clusterClaims)
 	copyRows(n.accounts, t.accounts)
@@ -125,7 +110,7 @@ type state struct {
 	Problems   string
 }
 
-func (t *tables) state() state {
+func (t described) state() state {
 	return state{t.importSteps.All(), t.exportSteps.All(), t.announceSteps.All(), t.accountSteps.All(), t.setSteps.All(), t.conditions.All(),
 		t.services.All(), t.endpoints.All(), t.claims.All(), t.labels.All(), t.policies.All(), t.policyStates.All(), t.addresses.All(), fmt.Sprint(t.engine.Problems())}
 }
@@ -333,7 +318,7 @@ func (w *walker) sound(t *testing.T) {
 func newWalker(seed uint64) *walker {
 	w := &walker{area: newArea(), rand: rand.New(rand.NewPCG(seed, 0))}
 	w.now = noon
-	w.loaded()
+	w.kinds.Loaded()
 	return w
 }
 
@@ -484,9 +469,9 @@ func TestCost(t *testing.T) {
 // writes nothing.
 func TestNoWriteWithoutFact(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
-	c.tables.tellConditions()
+	conditions := describe(c.tables).conditions
 	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
-	fillArea(c.tables, v)
+	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	if n := c.queue.Len(); n != 2 { // the import and the condition
 		t.Fatalf("%d objects have to be written, want 2", n)
@@ -495,9 +480,9 @@ func TestNoWriteWithoutFact(t *testing.T) {
 	ri := row.Want.DeepCopy()
 	setTimes(&ri.Status, v.Now)
 	v.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
-	condition, _ := c.tables.conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
+	condition, _ := conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
 	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition}
-	fillArea(c.tables, v)
+	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	if n := c.queue.Len(); n != 0 {
 		t.Fatalf("%d objects have to be written when all is as it should be", n)
@@ -510,7 +495,7 @@ func TestNoWriteWithoutFact(t *testing.T) {
 		ri.ResourceVersion = fmt.Sprint(i)
 		v.ResourceImports = []*mcv1alpha1.ResourceImport{ri}
 		v.Announces[0].ResourceVersion = fmt.Sprint(i)
-		fillArea(c.tables, v)
+		c.tables.kinds.Fill(v.objects()...)
 		c.tables.engine.Pass()
 	}
 	if n := c.queue.Len(); n != 0 {
@@ -533,14 +518,14 @@ func (f forgetful) Create(_ context.Context, o client.Object, _ ...client.Create
 func TestUndoneBeforeSeen(t *testing.T) {
 	created := make(chan string)
 	c := newController(forgetful{created: created}, slog.New(slog.DiscardHandler))
-	c.tables.tellConditions()
+	conditions := describe(c.tables).conditions
 	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"), ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80)}}
 	v.ResourceExports[0].Status.Conditions = nil
-	fillArea(c.tables, v)
+	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
-	condition, _ := c.tables.conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
+	condition, _ := conditions.Get(derive.Object{Namespace: "area", Name: "east-default-web-service"})
 	v.ResourceExports[0].Status.Conditions = []mcv1alpha1.ResourceExportCondition{condition} // leaves the import to be written
-	fillArea(c.tables, v)
+	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -577,7 +562,7 @@ func TestOfferedAgainBetweenPasses(t *testing.T) {
 	c := newController(nil, slog.New(slog.DiscardHandler))
 	v := View{Namespace: "area", Now: time.Now(), Announces: announced("east"),
 		ResourceExports: []*mcv1alpha1.ResourceExport{service("east", "default", "web", time.Hour, 80), service("east", "default", "db", time.Hour, 80)}}
-	fillArea(c.tables, v)
+	c.tables.kinds.Fill(v.objects()...)
 	c.tables.engine.Pass()
 	for _, row := range c.tables.importSteps.All() {
 		c.queue.Set(retry.Offer{Key: importKey + row.Key.String()}) // as if it were done

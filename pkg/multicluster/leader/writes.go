@@ -12,6 +12,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -269,4 +270,46 @@ func sameStatus(a, b mcv1alpha1.ResourceImportStatus) bool {
 			return c == d
 		})
 	})
+}
+
+// conditionAt fills in the time of a condition: of one that stays it stays.
+func conditionAt(c mcv1alpha1.ResourceExportCondition, have []mcv1alpha1.ResourceExportCondition,
+	now time.Time) mcv1alpha1.ResourceExportCondition {
+	c.LastTransitionTime = metav1.NewTime(now)
+	for _, old := range have {
+		same := old.Type == c.Type && old.Status == c.Status && (c.Reason != reasonNotAnnounced || old.Reason == c.Reason)
+		if same && !old.LastTransitionTime.After(now) {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return c
+}
+
+// at fills in the times of what is new in a ClusterSet's status.
+func (s setStep) at(now time.Time) *mcv1alpha2.ClusterSet {
+	set := s.Want.DeepCopy()
+	fill := func(t *metav1.Time) {
+		if t.IsZero() {
+			*t = metav1.NewTime(now)
+		}
+	}
+	for i := range set.Status.Conditions {
+		fill(&set.Status.Conditions[i].LastTransitionTime)
+	}
+	for i := range set.Status.ClusterStatuses {
+		for j := range set.Status.ClusterStatuses[i].Conditions {
+			fill(&set.Status.ClusterStatuses[i].Conditions[j].LastTransitionTime)
+		}
+	}
+	return set
+}
+
+func setTimes(s *mcv1alpha1.ResourceImportStatus, now time.Time) {
+	s.ClusterStatuses = slices.Clone(s.ClusterStatuses)
+	for i := range s.ClusterStatuses {
+		s.ClusterStatuses[i].Conditions = slices.Clone(s.ClusterStatuses[i].Conditions)
+		for j := range s.ClusterStatuses[i].Conditions {
+			s.ClusterStatuses[i].Conditions[j].LastTransitionTime = metav1.NewTime(now)
+		}
+	}
 }
