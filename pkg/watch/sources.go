@@ -31,7 +31,7 @@ type Kind struct {
 	namespace string
 	selector  labels.Selector
 	writers   any // *writers[T]
-	// store returns what takes the objects; loaded is called after the first whole list.
+	// store returns what takes the objects; loaded is called after each whole list.
 	store  func(log *slog.Logger, loaded func()) toolscache.ReflectorStore
 	none   func() // makes the Sources empty, and Loaded
 	loaded func() // makes them Loaded

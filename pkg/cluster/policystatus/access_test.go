@@ -37,7 +37,7 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range newTables().kinds() {
+	for _, k := range newTables().kinds.All() {
 		for _, verb := range []string{"get", "list", "watch"} {
 			want = append(want, verb+" "+k.Resource().Resource+"."+k.Resource().Group)
 		}

@@ -65,44 +65,11 @@ func SetupWithManager(mgr ctrl.Manager, identity string) error {
 		return fmt.Errorf("set up the policy controller's client: %w", err)
 	}
 	c := newController(to, log, identity)
-	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds()...); err != nil {
+	if c.watcher, err = watch.New(mgr.GetConfig(), log, c.tables.kinds.All()...); err != nil {
 		return fmt.Errorf("set up the policy controller's watches: %w", err)
 	}
 	c.register(mgr)
 	return errors.Join(mgr.Add(reader{c}), mgr.Add(c))
-}
-
-// kinds is the list of what the controller watches.
-func (t *tables) kinds() []watch.Kind {
-	s := t.spans
-	return []watch.Kind{
-		watch.Of(s.Pods, policy.SpanFactsOf),
-		watch.Of(s.Namespaces, policy.NamespaceLabels),
-		watch.Of(s.ServiceSelectors, policy.ServiceSelectorOf),
-		watch.Of(s.Tiers, policy.TierFactsOf, watch.Optional()),
-		watch.Of(t.reports, reportFactsOf, watch.Optional()),
-		watch.Both(t.engine, s.Policies[policy.AntreaClusterNetworkPolicy], policy.AntreaClusterFactsOf, t.policies[policy.AntreaClusterNetworkPolicy],
-			func(o *crdv1beta1.ClusterNetworkPolicy) object { return objectOf(o, o.Status) }, watch.Optional()),
-		watch.Both(t.engine, s.Policies[policy.AntreaNetworkPolicy], policy.AntreaFactsOf, t.policies[policy.AntreaNetworkPolicy],
-			func(o *crdv1beta1.NetworkPolicy) object { return objectOf(o, o.Status) }, watch.Optional()),
-		watch.Both(t.engine, s.Policies[policy.ClusterNetworkPolicy], policy.ClusterFactsOf, t.policies[policy.ClusterNetworkPolicy],
-			func(o *npv1alpha2.ClusterNetworkPolicy) object {
-				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
-			}, watch.Optional()),
-		watch.Both(t.engine, s.ClusterGroups, policy.ClusterGroupFactsOf, t.clusterGroups,
-			func(o *crdv1beta1.ClusterGroup) object {
-				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
-			}, watch.Optional()),
-		watch.Both(t.engine, s.Groups, policy.GroupFactsOf, t.groups,
-			func(o *crdv1beta1.Group) object {
-				return objectOf(o, crdv1beta1.PolicyStatus{Conditions: o.Status.Conditions})
-			}, watch.Optional()),
-	}
-}
-
-// reportFactsOf keeps of a report what is read.
-func reportFactsOf(r *tombolov1alpha1.NodePolicyReport) *tombolov1alpha1.NodePolicyReport {
-	return &tombolov1alpha1.NodePolicyReport{Policies: r.Policies, Failures: r.Failures, Problems: r.Problems}
 }
 
 // controller is the shell around the tables: watches fill them, and a queue writes.

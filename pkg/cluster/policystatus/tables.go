@@ -27,11 +27,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // tables are the statuses that objects should have.
 type tables struct {
 	engine *derive.Engine
+	kinds  *watch.Kinds
 	spans  *policy.Spans
 
 	// Objects with a status, as they are; a ClusterGroup has no Namespace.
@@ -87,14 +89,7 @@ type step struct {
 func newTables() *tables {
 	e := derive.New()
 	t := &tables{engine: e, spans: policy.NewSpans(e)}
-	for kind := range policy.Kinds {
-		if kind.HasStatus() {
-			t.policies[kind] = derive.NewSource[derive.Object, object](e, kind.String()+"-status")
-		}
-	}
-	t.groups = derive.NewSource[derive.Object, object](e, "group-status")
-	t.clusterGroups = derive.NewSource[derive.Object, object](e, "clustergroup-status")
-	t.reports = derive.NewSource[derive.Object, *tombolov1alpha1.NodePolicyReport](e, "nodepolicyreports")
+	t.declareKinds()
 	t.said = derive.NewSource[nodePolicy, said](e, "node-reports")
 	t.said.Loaded()
 	t.reports.Watch(t.hear)
