@@ -57,7 +57,7 @@ func TestLogged(t *testing.T) {
 		}
 		in := next()
 		entry, err := LogEntryOf(in.Userdata)
-		for err == nil && entry.Action != a { // an attempt of before that the client has repeated
+		for err == nil && entry.Action != a { // an earlier attempt that the client has repeated
 			in = next()
 			entry, err = LogEntryOf(in.Userdata)
 		}
