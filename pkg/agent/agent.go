@@ -589,11 +589,7 @@ func (a *Agent) apply() {
 		a.mu.Lock()
 		a.released = true
 		a.mu.Unlock()
-		owners := 0
-		for range t.flows.All() {
-			owners++
-		}
-		a.log.Info("first complete plan applied", "owners", owners, "attachments", len(t.attachments.All()))
+		a.log.Info("first complete plan applied", "owners", t.flows.Len(), "attachments", len(t.attachments.All()))
 	}
 	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
 		select {

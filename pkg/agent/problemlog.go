@@ -29,7 +29,7 @@ type problemLog struct {
 }
 
 // problemGroup is the problems that share a part of the log.
-type problemGroup struct{ namespace, reason string }
+type problemGroup struct{ kind, namespace, reason string }
 
 // problemShare is the part of the log that a group has.
 type problemShare struct {
@@ -44,22 +44,24 @@ func newProblemLog(to *slog.Logger) *problemLog {
 
 // changed writes what came and what went together. A problem whose message alone is another has one line.
 func (l *problemLog) changed(added, removed []problem.Problem) {
-	still := map[problem.Problem]bool{}
+	still := map[problem.Problem]int{}
 	for _, p := range added {
 		l.write(slog.LevelWarn, p.Message, p)
 		p.Message = ""
-		still[p] = true
+		still[p]++
 	}
 	for _, p := range removed {
 		text := "no longer: " + p.Message
-		if p.Message = ""; !still[p] {
-			l.write(slog.LevelInfo, text, p)
+		if p.Message = ""; still[p] > 0 {
+			still[p]--
+			continue
 		}
+		l.write(slog.LevelInfo, text, p)
 	}
 }
 
 func (l *problemLog) write(level slog.Level, text string, p problem.Problem) {
-	of := problemGroup{p.Namespace, p.Reason}
+	of := problemGroup{p.Kind, p.Namespace, p.Reason}
 	share := l.shares[of]
 	if share == nil {
 		l.remove()
@@ -79,8 +81,9 @@ func (l *problemLog) write(level slog.Level, text string, p problem.Problem) {
 		l.to.Log(context.Background(), level, text, fields...)
 	case !share.noted:
 		share.omitted, share.noted = share.omitted+1, true
-		l.to.Warn(fmt.Sprintf("further lines about problems of this reason in this Namespace are limited to one in %s: "+
-			"\"tombolo get status\" lists the problems", problemPause), "namespace", p.Namespace, "reason", p.Reason)
+		l.to.Warn(fmt.Sprintf("further lines about problems of this kind, Namespace and reason are limited to one in %s: "+
+			"\"tombolo get status\" lists the problems", problemPause),
+			"kind", p.Kind, "namespace", p.Namespace, "reason", p.Reason)
 	default:
 		share.omitted++
 	}

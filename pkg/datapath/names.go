@@ -28,7 +28,7 @@ import (
 // namedFor are the flows for Pods of one identity that are under rules with names, and these names.
 type namedFor struct {
 	patterns []string
-	entries  flow.Entries
+	Entries  flow.Entries // exported, so that fmt prints them as text
 }
 
 // vipsOf are the addresses of a Service.
@@ -66,7 +66,7 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 		return out, nil
 	}
 	share := shareOf(DNSAnswer, s.identity, rate)
-	out.entries.Meters = []flow.Meter{share}
+	out.Entries.Meters = []flow.Meter{share}
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
 		// A segment with PSH ends what the server has sent; it is learned from where it is all of an answer.
@@ -77,12 +77,12 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 			return flow.All(slices.Concat(to, protocol, more)...)
 		}
 		for _, server := range p.resolvers(r) {
-			out.entries.Flows = append(out.entries.Flows, flow.Flow{
+			out.Entries.Flows = append(out.Entries.Flows, flow.Flow{
 				Table: Ingress, Priority: never, Match: match(server...),
 				Actions: append(flow.Do(ofp.Meter{ID: share.ID}), ask(DNSAnswer, rate, fmt.Sprint(s.identity))...),
 			})
 		}
-		out.entries.Flows = append(out.entries.Flows, flow.Flow{
+		out.Entries.Flows = append(out.Entries.Flows, flow.Flow{
 			Table: Ingress, Priority: never - 1, Match: match(committed.Is(0)),
 			Actions: append(report(DNSOther, DNSOther.meter()), flow.Goto(Commit)),
 		})

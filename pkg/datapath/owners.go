@@ -9,6 +9,8 @@ import (
 
 // owned is a table of which each row has the entries of one owner.
 type owned interface {
+	// len returns how many rows there are.
+	len() int
 	// each calls yield for all owners with entries until it returns false, and returns whether it never did.
 	each(yield func(flow.Owner, flow.Entries) bool) bool
 	// watch calls changed with the owners of rows that a pass changes.
@@ -21,6 +23,8 @@ type ownedTable[K derive.Key[K], V any] struct {
 	owner   func(K) flow.Owner
 	entries func(V) flow.Entries
 }
+
+func (t ownedTable[K, V]) len() int { return t.table.Len() }
 
 func (t ownedTable[K, V]) each(yield func(flow.Owner, flow.Entries) bool) bool {
 	for _, row := range t.table.All() {
@@ -52,7 +56,7 @@ func (t *Tables) owned() []owned {
 		entriesOf(t.nodes, func(n derive.Name) flow.Owner { return NodeOwner(string(n)) }),
 		ownedTable[derive.Name, ServedPod]{
 			t.ServedPods, func(n derive.Name) flow.Owner { return PodOwner(string(n)) },
-			func(p ServedPod) flow.Entries { return p.entries },
+			func(p ServedPod) flow.Entries { return p.Entries },
 		},
 		ownedTable[serviceShard, []balanced]{t.services, shardOwner, t.balance},
 		entriesOf(t.endedFlows, endedOwner),
@@ -78,7 +82,7 @@ func (p *policyFlows) shared() []owned {
 		entriesOf(p.addresses, addressOwner),
 		entriesOf(p.unknown, rangeOwner),
 		entriesOf(p.again, againOwner),
-		ownedTable[subject, namedFor]{p.answers, answersOwner, func(f namedFor) flow.Entries { return f.entries }},
+		ownedTable[subject, namedFor]{p.answers, answersOwner, func(f namedFor) flow.Entries { return f.Entries }},
 		entriesOf(p.followed, remoteOwner),
 		entriesOf(p.newcomers, newcomerOwner),
 	}
@@ -93,6 +97,14 @@ func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
 			}
 		}
 	}
+}
+
+// Len returns how many owners there are, and makes no entries: flows of all Services at once are large.
+func (t *Tables) Len() (n int) {
+	for _, table := range t.owned() {
+		n += table.len()
+	}
+	return n
 }
 
 // Watch calls changed, by the evaluating goroutine, with each owner that wants something else after a pass. The second

@@ -20,8 +20,9 @@ type ServedPod struct {
 	// Served is true where the Pod has flows, and false where others have its addresses or its port.
 	Served bool
 	// Closed is true where the Pod is denied everything, since it or its labels are not known.
-	Closed  bool
-	entries flow.Entries
+	Closed bool
+	// Entries are the Pod's flows. fmt, and so `tombolo explain`, prints them as text since the field is exported.
+	Entries flow.Entries
 }
 
 // servedPod makes what the Pod at a port needs.
@@ -44,7 +45,7 @@ func (t *Tables) servedPod(port derive.Name, r *derive.Reader) (ServedPod, []pro
 		flows = append(flows, pod.mayReachItself()...)
 	}
 	closed := identity.number == unknownIdentity
-	return ServedPod{Pod: pod, Served: true, Closed: closed, entries: flow.Entries{Flows: flows}}, nil
+	return ServedPod{Pod: pod, Served: true, Closed: closed, Entries: flow.Entries{Flows: flows}}, nil
 }
 
 // sends lets the Pod send from its own addresses and nothing else.

@@ -1,6 +1,9 @@
 package datapath
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
@@ -59,7 +62,7 @@ func (t *Tables) PolicyFlows() map[string]int {
 // the switch refuses flows that rules share, such as flows of addresses. It is called between two passes.
 func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Key]error, all error) {
 	of = map[policy.Key]error{}
-	if t.policies == nil || len(refused) == 0 {
+	if t.policies == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(refused)), ofPolicies) {
 		return of, nil
 	}
 	note := func(o flow.Owner, k policy.Key) {
@@ -69,8 +72,15 @@ func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Ke
 	}
 	for _, row := range t.policies.membersOf.All() {
 		note(ruleOwner(row.Key), row.Key.Policy)
-		for _, c := range row.Value.clauses {
-			note(clauseOwner(c), row.Key.Policy)
+	}
+	// Each clause has its owner made once: many rules may share it.
+	for _, row := range t.policies.clauses.All() {
+		o := clauseOwner(row.Key)
+		if refused[o] == nil {
+			continue
+		}
+		for _, k := range t.policies.members.Keys(row.Key) {
+			note(o, k.Policy)
 		}
 	}
 	for _, table := range t.policies.shared() {
@@ -84,3 +94,6 @@ func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Ke
 	}
 	return of, all
 }
+
+// ofPolicies reports whether an owner is of policies.
+func ofPolicies(o flow.Owner) bool { return o.Kind == KindPolicy }

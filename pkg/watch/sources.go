@@ -44,7 +44,7 @@ func (k Kind) Resource() schema.GroupResource { return k.resource.GroupResource(
 type Option func(*Kind)
 
 // If leaves a kind out where the condition is false: its Source is Loaded, and stays empty.
-func If(condition bool) Option { return func(k *Kind) { k.off = !condition } }
+func If(condition bool) Option { return func(k *Kind) { k.off = k.off || !condition } }
 
 // Optional is for kinds whose definition may not be installed.
 func Optional() Option { return func(k *Kind) { k.optional = true } }
@@ -78,6 +78,7 @@ func Into[T client.Object, F any](k *Kinds, source *derive.Source[derive.Object,
 	}
 	if kind.off {
 		source.Loaded()
+		to.declareLoaded() // the Sources that were declared earlier
 		return
 	}
 	to.loaded = append(to.loaded, source.Loaded)
