@@ -17,7 +17,7 @@ PROGRAMS := tombolo tombolo-agent tombolo-controller tombolo-lab
 LDFLAGS := -s -w
 
 .DEFAULT_GOAL := help
-.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol mcs failover between bench generate verify
+.PHONY: help build images next push manifests lab-binaries packages modules demo demo-down check test test-code test-alone test-nodes test-e2e test-kernel test-chaos test-conformance walks chaos agnhost coredns conformance netpol mcs failover between bench generate verify
 
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -64,21 +64,21 @@ modules: # what compiling and testing everything downloads
 test: packages lab-binaries images next modules agnhost coredns ## all tests, the lab's included
 	@$(MAKE) --no-print-directory -j2 test-code test-e2e # at the same time: labs wait much
 	@$(MAKE) --no-print-directory test-kernel # alone: QEMU needs both CPUs
-	@$(MAKE) --no-print-directory test-nodes test-chaos test-conformance # each alone: they judge how long requests take
+	@$(MAKE) --no-print-directory test-alone test-nodes test-chaos test-conformance # each alone: they judge how long requests take
 
 # Packages whose tests bring up Nodes, but for test/e2e, which takes as long as test-code.
 NODES := ./test/node ./test/demo ./test/lab
 # Packages that `make test` runs alone, and one that it does not run.
 ALONE := ./test/kernel ./test/chaos ./test/conformance ./test/netpol
 
-test-code: # all that needs no lab, at a low priority beside labs; the race detector watches what runs in several goroutines (build/raced)
-	nice -n 10 go test -p 2 -parallel 4 -count=1 -timeout 30m $$(build/raced --others ./test/e2e $(NODES) $(ALONE))
-	nice -n 10 go vet $$(build/raced) # not with -race: what they import has been vetted without it already
-	nice -n 10 go test -vet=off -parallel 4 -count=1 -timeout 30m -run "$$(build/raced --unraced)" $$(build/raced --unraced-packages)
-	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" nice -n 10 go test -race -vet=off -p 2 -parallel 2 -count=1 -timeout 60m -skip "$$(build/raced --unraced)" $$(build/raced)
+test-code: # all that needs no lab, at a low priority beside labs; the race detector watches what runs in several goroutines (build/tiers)
+	nice -n 10 go test -p 2 -parallel 4 -count=1 -timeout 30m -skip "$$(build/tiers skip)" $$(build/tiers others ./test/e2e $(NODES) $(ALONE))
+	nice -n 10 go vet $$(build/tiers raced) # not with -race: what they import has been vetted without it already
+	nice -n 10 go test -vet=off -parallel 4 -count=1 -timeout 30m -run "$$(build/tiers run unraced)" $$(build/tiers packages unraced)
+	CGO_ENABLED=1 GOFLAGS="$(UNTRIMMED)" nice -n 10 go test -race -vet=off -p 2 -parallel 2 -count=1 -timeout 60m -skip "$$(build/tiers skip)" $$(build/tiers raced)
 
-test-nodes: # Nodes, and labs that are up for a minute or two, one after the other
-	go test -p 1 -count=1 -timeout 30m $(NODES)
+test-alone: # tests that judge lost packets and times: no other work may take the processors
+	go test -vet=off -p 1 -parallel 1 -count=1 -timeout 30m -run "$$(build/tiers run alone)" $$(build/tiers packages alone)
 
 test-e2e: # the programs and manifests, in one lab
 	go test -count=1 -timeout 60m ./test/e2e

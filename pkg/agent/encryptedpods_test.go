@@ -322,7 +322,7 @@ func wholeSides(t *testing.T, nodes bool) (s *rotatingSides, dirs []string, swit
 
 // TestEncryptedPods has Pods of two Nodes talk, and Pods of two clusters, and reads along.
 //
-//tombolo:unraced
+//tombolo:alone
 func TestEncryptedPods(t *testing.T) {
 	for name, nodes := range map[string]bool{"between Nodes": true, "between clusters": false} {
 		t.Run(name, func(t *testing.T) {

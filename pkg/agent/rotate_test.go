@@ -434,7 +434,7 @@ func TestRotation(t *testing.T) {
 
 // TestRotationOfNodes does the same for the keys of Nodes, of which one joins in the middle.
 //
-//tombolo:unraced
+//tombolo:alone
 func TestRotationOfNodes(t *testing.T) {
 	beside(t)
 	s := startSides(t, true, 3, 2)

@@ -59,7 +59,7 @@ const tenantSlow = 500 * time.Microsecond
 //
 // By hand: go test ./pkg/agent -run TestHostileTenant -v -hostile.seed 7 -hostile.steps 500 -timeout 1h
 //
-//tombolo:unraced
+//tombolo:alone
 func TestHostileTenant(t *testing.T) {
 	c := &tenancy{walk: newWalk(t, 1), r: rand.New(rand.NewPCG(*hostileSeed, 1)), written: map[string]client.Object{}}
 	c.honest()

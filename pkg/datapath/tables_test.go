@@ -131,9 +131,9 @@ func (c *sources) fill() {
 	c.exported.Replace(c.Exported)
 }
 
-// TestWalkTables changes the state at random, with addresses, ranges and ports that meet. After each
+// TestWalkState changes the state at random, with addresses, ranges and ports that meet. After each
 // step the tables want what a plan from nothing wants, and so does who heard of changes alone.
-func TestWalkTables(t *testing.T) {
+func TestWalkState(t *testing.T) {
 	r := rand.New(rand.NewPCG(*walkSeed, 0))
 	for _, podToPod := range []bool{false, true} {
 		s := onNode(2)

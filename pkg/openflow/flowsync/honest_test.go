@@ -89,7 +89,7 @@ func TestSyncedNeverLies(t *testing.T) {
 				}
 				start := time.Now()
 				err := trySync(s, limit, owner)
-				if took := time.Since(start); took > limit+2*time.Second {
+				if took := time.Since(start); took > limit+10*time.Second {
 					t.Errorf("worker %d, step %d: Synced has taken %s, its context %s", w, step, took, limit)
 				}
 				if errors.Is(err, context.DeadlineExceeded) {
@@ -173,11 +173,11 @@ func TestSyncedEndsWithItsContext(t *testing.T) {
 			s.Set(alice, want)
 			for _, limit := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond} {
 				start := time.Now()
-				if err := trySync(s, limit, alice); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > limit+2*time.Second {
+				if err := trySync(s, limit, alice); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > limit+10*time.Second {
 					t.Errorf("after %s with %s to go: %v", time.Since(start), limit, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				if _, err := s.Dump(ctx); err == nil || time.Since(start) > 2*limit+4*time.Second {
+				if _, err := s.Dump(ctx); err == nil || time.Since(start) > 2*limit+10*time.Second {
 					t.Errorf("dump: after %s with %s to go: %v", time.Since(start), limit, err)
 				}
 				// is sent or not, but returns
