@@ -14,8 +14,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const reasonAddressLimit = "PodAddressLimit"
@@ -33,14 +35,43 @@ func (b block) Compare(o block) int {
 
 func blockOf(a netip.Addr) block { return block{exportcheck.BlockOf(a)} }
 
-// addressTables adds the tables of addresses of Pods: those of this cluster, which are published with publishPodAddresses,
-// and those of others, which are imported with enableStretchedNetworkPolicy.
+// addressTables are addresses of Pods: of this cluster's, which are published with publishPodAddresses, and of others,
+// which are imported with enableStretchedNetworkPolicy.
 //
 //	pods, identities, exports of labels ─► blocks ─► too many ─► exports
 //	resourceimports, clusterinfos ─► PodAddressImports
-func (t *tables) addressTables() {
-	e := t.Engine
-	t.podsIn = derive.NewIndex(t.pods, "block", func(_ derive.Object, f podFacts) []block {
+type addressTables struct {
+	base         *membershipTables
+	labels       *labelTables
+	infos        derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	maxAddresses int // addresses that are exported at most
+
+	podAddressImports *derive.Source[derive.Object, *mcv1alpha1.PodAddressImport]
+
+	podsIn         *derive.Index[block, derive.Object, podFacts]
+	blocks         *derive.Table[block, published]
+	unpublished    *derive.Table[derive.Name, tooMany]
+	addressExports *derive.Table[block, *mcv1alpha1.ResourceExport]
+	byName         *derive.Index[derive.Object, block, *mcv1alpha1.ResourceExport] // exports
+
+	addresses *derive.Table[derive.Object, *mcv1alpha1.PodAddressImport]
+}
+
+// publishedRanges are the ranges in which Pods' addresses are published.
+func publishedRanges(cfg config.Config) []netip.Prefix {
+	if !cfg.PublishPodAddresses {
+		return nil
+	}
+	return exportcheck.Prefixes(cfg.PodCIDRs)
+}
+
+func newAddressTables(k *kinds, base *membershipTables, labels *labelTables,
+	infos derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]) *addressTables {
+	t := &addressTables{base: base, labels: labels, infos: infos, maxAddresses: exportcheck.MaxAddresses}
+	t.podAddressImports = writtenKind(k, k.cluster, "PodAddressImport", "podaddressimports",
+		podAddressImportFacts, version, watch.In(base.namespace), watch.Optional())
+	e := k.Engine
+	t.podsIn = derive.NewIndex(t.labels.pods, "block", func(_ derive.Object, f podFacts) []block {
 		var out []block
 		for _, ip := range f.IPs {
 			out = append(out, blockOf(ip))
@@ -48,18 +79,25 @@ func (t *tables) addressTables() {
 		return out
 	})
 	t.blocks = derive.NewTable(e, "blocks of addresses", t.addressesIn, derive.KeysOfIndex(t.podsIn))
-	t.unpublished = derive.NewTable(e, "blocks that are too many", t.tooManyBlocks, derive.KeysOf(t.environment))
+	t.unpublished = derive.NewTable(e, "blocks that are too many", t.tooManyBlocks, derive.KeysOf(t.base.environment))
 	t.addressExports = derive.NewTable(e, "exports of addresses", t.addressExportOf, derive.KeysOf(t.blocks))
-	t.addressExportsByName = derive.NewIndex(t.addressExports, "name", func(_ block, re *mcv1alpha1.ResourceExport) []derive.Object {
+	t.byName = derive.NewIndex(t.addressExports, "name", func(_ block, re *mcv1alpha1.ResourceExport) []derive.Object {
 		return []derive.Object{keyOf(re)}
 	})
-	named := derive.NewIndex(t.resourceImports, "PodAddressImport", func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
-		if ri.Spec.Kind != multicluster.PodAddressesKind {
-			return nil
-		}
-		return []derive.Object{{Namespace: t.namespace, Name: k.Name}}
-	})
+	named := derive.NewIndex(t.base.resourceImports, "PodAddressImport",
+		func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
+			if ri.Spec.Kind != multicluster.PodAddressesKind {
+				return nil
+			}
+			return []derive.Object{{Namespace: t.base.namespace, Name: k.Name}}
+		})
 	t.addresses = derive.NewTable(e, "podaddressimports of the ClusterSet", t.addressImportOf, derive.KeysOfIndex(named))
+	return t
+}
+
+func (t *addressTables) writes(k *kinds) *writeTable {
+	return k.table("write-podaddressimports", t.writePodAddressImport,
+		derive.KeysOf(t.podAddressImports), derive.KeysOf(t.addresses))
 }
 
 // published are the addresses of a block, by the hash of their Pods' labels.
@@ -71,7 +109,7 @@ type published struct {
 // addressesIn has no address whose labels are not exported. An address counts for a Pod only in the podCIDRs of its Node,
 // so no Node reports addresses of others' Pods; of several Pods of the Node the one that was created last has it, as
 // in the agents (policy.Tables).
-func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
+func (t *addressTables) addressesIn(b block, r *derive.Reader) (p published, _ []problem.Problem) {
 	type holder struct {
 		hash    string // empty where the labels are not exported
 		created int64
@@ -79,12 +117,12 @@ func (t *tables) addressesIn(b block, r *derive.Reader) (p published, _ []proble
 	holders := map[netip.Addr]holder{}
 	for _, row := range derive.List(r, t.podsIn, b) {
 		hash := ""
-		if id, known := derive.Get(r, t.podIdentities, row.Key); known {
-			if re, _ := derive.Get(r, t.labelExports, id); re != nil {
+		if id, known := derive.Get(r, t.labels.podIdentities, row.Key); known {
+			if re, _ := derive.Get(r, t.labels.labelExports, id); re != nil {
 				hash = multicluster.LabelHash(string(id))
 			}
 		}
-		node, _ := derive.Get(r, t.nodes, derive.Object{Name: row.Value.Node})
+		node, _ := derive.Get(r, t.base.nodes, derive.Object{Name: row.Value.Node})
 		for _, ip := range row.Value.IPs {
 			if !b.Contains(ip) || !hasPodAddress(node, ip) {
 				continue
@@ -123,7 +161,7 @@ func hasPodAddress(n *corev1.Node, a netip.Addr) bool {
 type tooMany struct{ Blocks map[block]bool }
 
 // tooManyBlocks keeps to what a cluster may publish. Blocks that are published already go first.
-func (t *tables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
+func (t *addressTables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []problem.Problem) {
 	rows := derive.All(r, t.blocks)
 	count := 0
 	for _, row := range rows {
@@ -132,10 +170,10 @@ func (t *tables) tooManyBlocks(_ derive.Name, r *derive.Reader) (tooMany, []prob
 	if count <= t.maxAddresses && len(rows) <= exportcheck.MaxAddressBlocks {
 		return tooMany{}, nil
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	var have, others []derive.Row[block, published]
 	for _, row := range rows {
-		if _, exported := derive.Get(r, t.resourceExports, m.addressExport(row.Key)); exported {
+		if _, exported := derive.Get(r, t.base.resourceExports, m.addressExport(row.Key)); exported {
 			have = append(have, row)
 		} else {
 			others = append(others, row)
@@ -162,8 +200,8 @@ func (m membership) addressExport(b block) derive.Object {
 	return derive.Object{Namespace: m.Common, Name: multicluster.PodAddressesName(m.ID, b.Prefix)}
 }
 
-func (t *tables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *addressTables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	p, _ := derive.Get(r, t.blocks, b)
 	if m.ID == "" || p.Count == 0 {
 		return nil, nil
@@ -173,7 +211,7 @@ func (t *tables) addressExportOf(b block, r *derive.Reader) (*mcv1alpha1.Resourc
 	}
 	var ps faults
 	key := m.addressExport(b)
-	if have, _ := derive.Get(r, t.resourceExports, key); have != nil {
+	if have, _ := derive.Get(r, t.base.resourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
 			if refuses(c) { // without the name: what holds for many is said once
 				ps.add(m.set(), "", cmp.Or(c.Reason, reasonConvergeFailure), "the leader refuses addresses of Pods of this cluster: "+c.Message)
@@ -206,12 +244,13 @@ func readAddresses(ri *mcv1alpha1.ResourceImport) (exportcheck.PodAddresses, err
 
 // addressImportOf is what a ResourceImport of Pods' addresses becomes here. No cluster has addresses outside of the Pod ranges
 // that its ClusterInfo has here, nor such as are this cluster's.
-func (t *tables) addressImportOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.PodAddressImport, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
-	if !m.Joined || !t.config.EnableStretchedNetworkPolicy {
+func (t *addressTables) addressImportOf(k derive.Object,
+	r *derive.Reader) (*mcv1alpha1.PodAddressImport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
+	if !m.Joined || !t.base.config.EnableStretchedNetworkPolicy {
 		return nil, nil
 	}
-	ri, ok := derive.Get(r, t.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
+	ri, ok := derive.Get(r, t.base.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
 	if !ok || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
 		return nil, nil
 	}
@@ -241,7 +280,7 @@ func (t *tables) addressImportOf(k derive.Object, r *derive.Reader) (*mcv1alpha1
 	if len(out) > 0 {
 		ignored("in part: these addresses are not in the Pod ranges of cluster %s: %s", p.ClusterID, exportcheck.AddressesText(out))
 	}
-	own, _ := derive.Get(r, t.own, here)
+	own, _ := derive.Get(r, t.base.own, here)
 	want := &mcv1alpha1.PodAddressImport{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name},
 		Spec: mcv1alpha1.PodAddressImportSpec{ClusterID: p.ClusterID, Block: p.Block.String()}}
 	for _, hash := range slices.Sorted(maps.Keys(in.Labels)) {
@@ -261,13 +300,13 @@ func (t *tables) addressImportOf(k derive.Object, r *derive.Reader) (*mcv1alpha1
 	return want, ps
 }
 
-func (t *tables) writePodAddressImport(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *addressTables) writePodAddressImport(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.keepsImports() {
 		return nil
 	}
 	have, _ := derive.Get(r, t.podAddressImports, k)
 	want, _ := derive.Get(r, t.addresses, k)
 	return kindDiff[*mcv1alpha1.PodAddressImport]{kind: "PodAddressImport", merge: func(into, want *mcv1alpha1.PodAddressImport) { into.Spec = want.Spec }}.
-		write(have, want, t.about(m))
+		write(have, want, t.base.about(m))
 }

@@ -174,25 +174,25 @@ func TestAddressesAreBounded(t *testing.T) {
 	v := publishingView()
 	v.Pods = []*corev1.Pod{podAt("a", "web", "10.10.3.5"), podAt("b", "web", "10.10.3.6"), podAt("c", "web", "10.10.4.5"), podAt("d", "web", "10.10.5.5")}
 	tables := newTables(v.Namespace, v.Config)
-	tables.maxAddresses = 3
+	tables.addresses.maxAddresses = 3
 	tables.load(v)
 	is := func(step, want string, events ...string) {
 		t.Helper()
 		tables.Pass()
-		expect(t, step, exportedAddresses(t, values(tables.addressExports.All())), want)
+		expect(t, step, exportedAddresses(t, values(tables.addresses.addressExports.All())), want)
 		expect(t, step+": problems", problems(tables.Problems()), events)
 	}
 	const limit = "ClusterSet kube-system/set: PodAddressLimit"
 	is("too many", "podaddresses-10.10.3.0: web 10.10.3.5, web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	for _, re := range values(tables.addressExports.All()) {
-		tables.resourceExports.Set(keyOf(re), resourceExportFacts(re))
+	for _, re := range values(tables.addresses.addressExports.All()) {
+		tables.base.resourceExports.Set(keyOf(re), resourceExportFacts(re))
 	}
 	early := podAt("early", "web", "10.10.2.5")
-	tables.pods.Set(keyOf(early), podFactsOf(tables.publish)(early))
+	tables.labels.pods.Set(keyOf(early), podFactsOf(publishedRanges(tables.base.config))(early))
 	is("a newcomer", "podaddresses-10.10.3.0: web 10.10.3.5, web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	tables.pods.Delete(keyOf(v.Pods[0]))
+	tables.labels.pods.Delete(keyOf(v.Pods[0]))
 	is("one is gone", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.3.0: web 10.10.3.6; podaddresses-10.10.4.0: web 10.10.4.5", limit)
-	tables.pods.Delete(keyOf(v.Pods[1]))
+	tables.labels.pods.Delete(keyOf(v.Pods[1]))
 	is("few enough", "podaddresses-10.10.2.0: web 10.10.2.5; podaddresses-10.10.4.0: web 10.10.4.5; podaddresses-10.10.5.0: web 10.10.5.5")
 }
 
@@ -261,7 +261,7 @@ func TestAddressesAreBatched(t *testing.T) {
 	c.tables.load(publishingView())
 	for i := range 200 {
 		p := podAt(fmt.Sprint("p", i), "web", fmt.Sprint("10.10.3.", i))
-		c.tables.pods.Set(keyOf(p), podFactsOf(c.tables.publish)(p))
+		c.tables.labels.pods.Set(keyOf(p), podFactsOf(publishedRanges(c.tables.base.config))(p))
 		c.tables.Pass()
 	}
 	if n := c.pacedWrites.Len(); n != 2 {

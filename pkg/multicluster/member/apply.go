@@ -234,19 +234,19 @@ func (r *reporter) report(list []problem.Problem) bool {
 func (t *tables) reference(o problem.Object) *corev1.ObjectReference {
 	switch o.Kind {
 	case "ClusterSet":
-		return find(t.clusterSets.Get, o, mcv1alpha2.GroupVersion.String())
+		return find(t.base.clusterSets.Get, o, mcv1alpha2.GroupVersion.String())
 	case "ServiceExport":
-		return find(t.serviceExports.Get, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.exports.serviceExports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ServiceImport":
-		return find(t.serviceImports.Get, o, mcsv1alpha1.GroupVersion.String())
+		return find(t.imports.serviceImports.Get, o, mcsv1alpha1.GroupVersion.String())
 	case "ClusterInfoImport":
-		return find(t.clusterInfoImports.Get, o, mcv1alpha1.GroupVersion.String())
+		return find(t.clusters.clusterInfoImports.Get, o, mcv1alpha1.GroupVersion.String())
 	case "Service":
-		return find(t.services.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.services.services.Get, o, corev1.SchemeGroupVersion.String())
 	case "Endpoints":
-		return find(t.endpoints.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.imports.endpoints.Get, o, corev1.SchemeGroupVersion.String())
 	case "Node":
-		return find(t.nodes.Get, o, corev1.SchemeGroupVersion.String())
+		return find(t.base.nodes.Get, o, corev1.SchemeGroupVersion.String())
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func (c *controller) heard(a *commonArea) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.area == a {
-		c.tables.connection.Set(here, now)
+		c.tables.base.connection.Set(here, now)
 		c.holdWrites()
 	}
 }

@@ -14,7 +14,37 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/claims"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
+
+// clusterTables are other clusters, as this one knows them.
+type clusterTables struct {
+	base *membershipTables
+
+	clusterInfoImports *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	forgotten          *derive.Source[derive.Object, bool] // of clusters that were withdrawn long ago (forgottenAt)
+
+	infos  *derive.Table[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	byName *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.ClusterInfoImport]
+}
+
+func newClusterTables(k *kinds, base *membershipTables) *clusterTables {
+	t := &clusterTables{base: base}
+	t.clusterInfoImports = writtenKind(k, k.cluster, "ClusterInfoImport", "clusterinfoimports",
+		clusterInfoImportFacts, version, watch.In(base.namespace))
+	t.forgotten = derive.NewSource[derive.Object, bool](k.Engine, "withdrawals that are over")
+	t.forgotten.Loaded()
+	t.infos = derive.NewTable(k.Engine, "clusterinfos", t.infosOf, derive.KeysOf(base.environment))
+	t.byName = derive.NewIndex(t.infos, "name", func(_ derive.Name, l []*mcv1alpha1.ClusterInfoImport) []derive.Object {
+		return keysOf(l)
+	})
+	return t
+}
+
+func (t *clusterTables) writes(k *kinds) *writeTable {
+	return k.table("write-clusterinfoimports", t.writeClusterInfoImport,
+		derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.byName))
+}
 
 const (
 	reasonCIDROverlap     = "ServiceCIDROverlap"
@@ -27,15 +57,16 @@ const (
 // here. Which cluster has a range is decided here too, since the leader may be another
 // implementation: what a ClusterInfoImport has, no other cluster gets. Each Node's agent decides
 // for itself what it can still use.
-func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.ClusterInfoImport, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *clusterTables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.ClusterInfoImport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if !m.Joined {
 		return nil, nil
 	}
 	var ps faults
-	imports := slices.DeleteFunc(values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)), func(ri *mcv1alpha1.ResourceImport) bool {
-		return !ri.DeletionTimestamp.IsZero() || !m.isFor(ri)
-	})
+	imports := slices.DeleteFunc(values(derive.List(r, t.base.importsByKind, multicluster.ClusterInfoKind)),
+		func(ri *mcv1alpha1.ResourceImport) bool {
+			return !ri.DeletionTimestamp.IsZero() || !m.isFor(ri)
+		})
 	slices.SortStableFunc(imports, func(a, b *mcv1alpha1.ResourceImport) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
@@ -53,16 +84,18 @@ func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 		}
 		done[info.ClusterID] = true
 		c := claims.Candidate{ClusterID: info.ClusterID, Wanted: info}
-		if have, ok := derive.Get(r, t.clusterInfoImports, derive.Object{Namespace: t.namespace, Name: info.ClusterID + multicluster.ClusterInfoSuffix}); ok {
+		if have, ok := derive.Get(r, t.clusterInfoImports,
+			derive.Object{Namespace: t.base.namespace, Name: info.ClusterID + multicluster.ClusterInfoSuffix}); ok {
 			c.Held = &have.Spec
 		}
 		candidates = append(candidates, c)
 	}
-	own, _ := derive.Get(r, t.own, here)
+	own, _ := derive.Get(r, t.base.own, here)
 	var out []*mcv1alpha1.ClusterInfoImport
 	for i, d := range claims.Decide(candidates, t.pinsOf(m, r)) {
 		id := candidates[i].ClusterID
-		cii := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: id + multicluster.ClusterInfoSuffix}}
+		cii := &mcv1alpha1.ClusterInfoImport{ObjectMeta: metav1.ObjectMeta{Namespace: t.base.namespace,
+			Name: id + multicluster.ClusterInfoSuffix}}
 		about, prefix := object("ClusterInfoImport", cii.Namespace, cii.Name), "spec."
 		if d.Info == nil {
 			about, prefix = m.set(), ""
@@ -83,8 +116,8 @@ func (t *tables) infosOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Cluster
 // pinsOf returns the ranges that this cluster's administrator has pinned to other clusters, in annotations of its own ClusterSet. The leader's
 // pins are not known here. Only ranges that are not private need one; what is wrong with an annotation is reported with the range that it
 // leaves out.
-func (t *tables) pinsOf(m membership, r *derive.Reader) claims.Pins {
-	cs, _ := derive.Get(r, t.clusterSets, derive.Object{Namespace: t.namespace, Name: m.set().Name})
+func (t *clusterTables) pinsOf(m membership, r *derive.Reader) claims.Pins {
+	cs, _ := derive.Get(r, t.base.clusterSets, derive.Object{Namespace: t.base.namespace, Name: m.set().Name})
 	if cs == nil {
 		return nil
 	}
@@ -112,7 +145,7 @@ type nodeAddr struct {
 	Addr netip.Addr
 }
 
-func (t *tables) ownOf(_ derive.Name, r *derive.Reader) (ownRanges, []problem.Problem) {
+func (t *membershipTables) ownOf(_ derive.Name, r *derive.Reader) (ownRanges, []problem.Problem) {
 	env, _ := derive.Get(r, t.environment, here)
 	var own ownRanges
 	own.Service, _ = netip.ParsePrefix(env.ServiceCIDR)
@@ -176,12 +209,12 @@ func (own ownRanges) meets(r netip.Prefix) string {
 type reach struct{ Ranges []netip.Prefix }
 
 // reachableOf has no value where no cluster announces a range: the network between the clusters is taken to forward then.
-func (t *tables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem.Problem) {
-	infos, _ := derive.Get(r, t.infos, here)
+func (t *importTables) reachableOf(_ derive.Name, r *derive.Reader) (*reach, []problem.Problem) {
+	infos, _ := derive.Get(r, t.in.infos, here)
 	if len(infos) == 0 {
 		return nil, nil
 	}
-	own, _ := derive.Get(r, t.own, here)
+	own, _ := derive.Get(r, t.base.own, here)
 	out := &reach{}
 	if own.Service.IsValid() {
 		out.Ranges = append(out.Ranges, own.Service)
@@ -212,12 +245,12 @@ func (to *reach) report(service derive.Object, endpoints *mcv1alpha1.ResourceImp
 }
 
 // configured reports what the configuration asks for and cannot have its effect.
-func (t *tables) configured(m membership, r *derive.Reader) []problem.Problem {
+func (t *reachTables) configured(m membership, r *derive.Reader) []problem.Problem {
 	var ps faults
 	if why, ok := derive.Get(r, t.refused, here); ok {
 		ps.add(m.set(), "", reasonConfigInvalid, "the controller goes on with the configuration that it had: "+why+"; correct it in ConfigMap antrea-mc-controller-config: it is taken over without a restart")
 	}
-	if t.config.EndpointIPType == config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0 {
+	if t.base.config.EndpointIPType == config.EndpointIPTypePodIP && len(t.base.config.PodCIDRs) == 0 {
 		ps.add(m.set(), "", reasonPodCIDRsMissing,
 			"endpointIPType PodIP exports Pods' addresses, which other clusters cannot reach through gateways without a Pod range: set podCIDRs in the controller's configuration, and multicluster.enablePodToPodConnectivity in every cluster's antrea-agent.conf")
 	}
@@ -225,9 +258,9 @@ func (t *tables) configured(m membership, r *derive.Reader) []problem.Problem {
 }
 
 // ownInfoVerdict passes on what the leader says against this cluster's ClusterInfo.
-func (t *tables) ownInfoVerdict(m membership, name derive.Object, r *derive.Reader) []problem.Problem {
+func (t *infoTables) ownInfoVerdict(m membership, name derive.Object, r *derive.Reader) []problem.Problem {
 	var ps faults
-	re, ok := derive.Get(r, t.resourceExports, name)
+	re, ok := derive.Get(r, t.base.resourceExports, name)
 	if !ok || re.Spec.Kind != multicluster.ClusterInfoKind || !re.DeletionTimestamp.IsZero() {
 		return nil
 	}

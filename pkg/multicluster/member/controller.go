@@ -168,12 +168,12 @@ func (c *controller) hand() {
 		c.leaderWrites.Set(offers(others, target{client: c.leaderClient()})...)
 		c.pacedWrites.Set(offers(paced, target{client: c.pacedClient()})...)
 	})
-	t.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
+	t.policies.replicas.Watch(func(changes []derive.Change[derive.Object, *replica]) {
 		c.leaderWrites.Set(c.policyEvents(changes)...)
 	})
-	t.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
-	t.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
-	t.connection.Watch(func(changes []derive.Change[derive.Name, connection]) {
+	t.base.membership.Watch(func([]derive.Change[derive.Name, membership]) { signal(c.connecting) })
+	t.base.clusterSets.Watch(func([]derive.Change[derive.Object, *mcv1alpha2.ClusterSet]) { signal(c.polling) })
+	t.base.connection.Watch(func(changes []derive.Change[derive.Name, connection]) {
 		select {
 		case <-c.connected:
 		default:
@@ -250,7 +250,7 @@ func (c *controller) local() target {
 // leaderClient finds, when a write is done, the client of the connection that the write was decided for: that of this pass.
 // It is nil once there is another connection, be it to a Namespace of the same name.
 func (c *controller) leaderClient() func() client.Client {
-	decided, _ := c.tables.connection.Get(here)
+	decided, _ := c.tables.base.connection.Get(here)
 	return func() client.Client {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -291,10 +291,10 @@ func (c *controller) Start(ctx context.Context) error {
 		return err
 	}
 	// What is here never waits for the leader: of its area nothing is known yet.
-	t.connection.Loaded()
+	t.base.connection.Loaded()
 	t.area.Loaded()
 	t.ownExports.Loaded()
-	t.secrets.Loaded()
+	t.base.secrets.Loaded()
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){
 		watcher.Run, t.Run, c.discover, c.pollSecrets, c.connect, c.report, c.again, c.endPhases,
@@ -339,7 +339,7 @@ func (c *controller) connect(ctx context.Context) {
 			return
 		case <-c.connecting:
 		}
-		if m, ok := c.tables.membership.Get(here); ok {
+		if m, ok := c.tables.base.membership.Get(here); ok {
 			c.reconnect(ctx, m)
 		}
 	}
@@ -360,7 +360,7 @@ func (c *controller) reconnect(ctx context.Context, m membership) {
 	if m.Leave {
 		if old != nil {
 			old.disconnect()
-			c.tables.connection.Delete(here)
+			c.tables.base.connection.Delete(here)
 			c.leave(ctx, old)
 		}
 		return
@@ -386,7 +386,7 @@ func (c *controller) reconnect(ctx context.Context, m membership) {
 	c.mu.Unlock()
 	c.log.Info("joining", "cluster", m.Area.ClusterID, "clusterSet", m.Area.ClusterSet, "area", m.Area.String())
 	// What is read of the new area must not meet a pass that takes it for the old one's.
-	c.tables.connection.Set(here, connection{Number: area.number, Area: *m.Area})
+	c.tables.base.connection.Set(here, connection{Number: area.number, Area: *m.Area})
 	for {
 		select {
 		case <-ctx.Done():

@@ -59,19 +59,19 @@ func Plan(v View) (Desired, []problem.Problem) {
 	t.load(v)
 	t.Pass()
 	now := metav1.NewTime(v.Now)
-	m, _ := t.membership.Get(here)
+	m, _ := t.base.membership.Get(here)
 	d := Desired{Area: m.Area, Leave: m.Leave, Change: t.change()}
-	for _, row := range t.clusterSet.All() {
+	for _, row := range t.reach.clusterSet.All() {
 		d.ClusterSet = row.Value.DeepCopy()
 		stampClusterSet(d.ClusterSet, now)
 	}
-	for _, row := range t.validity.All() {
-		have, _ := t.serviceExports.Get(row.Key)
+	for _, row := range t.exports.validity.All() {
+		have, _ := t.exports.serviceExports.Get(row.Key)
 		want := exportWith(have, row.Value)
 		stamp(want.Status.Conditions, now)
 		d.ServiceExports = append(d.ServiceExports, want)
 	}
-	for _, row := range t.imports.All() {
+	for _, row := range t.imports.imports.All() {
 		d.Services = append(d.Services, row.Value.Service)
 		if row.Value.Endpoints != nil {
 			d.Endpoints = append(d.Endpoints, row.Value.Endpoints)
@@ -81,37 +81,37 @@ func Plan(v View) (Desired, []problem.Problem) {
 			d.ServiceImports = append(d.ServiceImports, row.Value.ServiceImport)
 		}
 	}
-	infos, _ := t.infos.Get(here)
+	infos, _ := t.clusters.infos.Get(here)
 	for _, cii := range infos {
 		cii = cii.DeepCopy()
 		stampWithdrawn(cii, now)
 		d.ClusterInfoImports = append(d.ClusterInfoImports, cii)
 	}
-	d.Gateways, _ = t.activeGateways.Get(here)
+	d.Gateways, _ = t.gateways.active.Get(here)
 	d.Ways = map[string][]mcv1alpha1.WayStatus{}
-	for _, row := range t.gatewayStatus.All() {
+	for _, row := range t.gateways.status.All() {
 		d.Ways[row.Key.Name] = row.Value
 	}
-	for _, row := range t.exports.All() {
+	for _, row := range t.exports.exports.All() {
 		d.ResourceExports = append(d.ResourceExports, row.Value.list()...)
 	}
-	if info, ok := t.ownInfo.Get(here); ok {
+	if info, ok := t.info.exports.Get(here); ok {
 		d.ResourceExports = append(d.ResourceExports, info)
 	}
-	d.ResourceExports = append(d.ResourceExports, values(t.labelExports.All())...)
-	d.ResourceExports = append(d.ResourceExports, values(t.addressExports.All())...)
-	if l := values(t.labels.All()); len(l) > 0 {
+	d.ResourceExports = append(d.ResourceExports, values(t.labels.labelExports.All())...)
+	d.ResourceExports = append(d.ResourceExports, values(t.addresses.addressExports.All())...)
+	if l := values(t.labels.labels.All()); len(l) > 0 {
 		d.LabelIdentities = l
 	}
-	if a := values(t.addresses.All()); len(a) > 0 {
+	if a := values(t.addresses.addresses.All()); len(a) > 0 {
 		d.PodAddressImports = a
 	}
-	for _, c := range values(t.replicas.All()) {
+	for _, c := range values(t.policies.replicas.All()) {
 		if c.Object != nil {
 			d.Policies = append(d.Policies, c.Object)
 		}
 	}
-	d.ResourceExports = append(d.ResourceExports, values(t.policyReport.All())...)
+	d.ResourceExports = append(d.ResourceExports, values(t.policies.report.All())...)
 	if m.Area != nil && v.Leader.Area == *m.Area {
 		if due := v.Leader.Announcement.next(); v.Now.Before(due) {
 			d.Again = due

@@ -9,15 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	npv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
-	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -63,56 +60,10 @@ func jobObject(kind string, o metav1.Object) string {
 	return object(kind, o.GetNamespace(), o.GetName()).String()
 }
 
-// writes adds the tables that compare what is desired with what is there. Objects that already say what is wanted are
-// not written, and fields that nobody speaks of keep their values.
-func (t *tables) writes() {
-	e := t.Engine
-	add := func(name string, f func(derive.Object, *derive.Reader) *Write, keys ...derive.Keys[derive.Object]) *derive.Table[derive.Object, *Write] {
-		return derive.NewTable(e, name, func(k derive.Object, r *derive.Reader) (*Write, []problem.Problem) {
-			w := f(k, r)
-			if w != nil && w.Verb != Create { // else a new version is no fact
-				w.Version, _ = derive.Get(r, t.versions[w.Kind], k)
-			}
-			return w, nil
-		}, keys...)
-	}
-	t.local = []*derive.Table[derive.Object, *Write]{
-		add("write-clusterset", t.writeClusterSet, derive.KeysOf(t.clusterSet)),
-		add("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.gatewayByName)),
-		add("write-clusterinfoimports", t.writeClusterInfoImport, derive.KeysOf(t.clusterInfoImports), derive.KeysOfIndex(t.infosByName)),
-		add("write-labelidentities", t.writeLabelIdentity, derive.KeysOf(t.labelIdentities), derive.KeysOf(t.labels)),
-		add("write-podaddressimports", t.writePodAddressImport, derive.KeysOf(t.podAddressImports), derive.KeysOf(t.addresses)),
-		add("write-acnps", writePolicy(t, kindACNP, t.acnps, func(into, want *crdv1beta1.ClusterNetworkPolicy) { into.Spec = want.Spec }),
-			derive.KeysOf(t.acnps), derive.KeysOfIndex(t.acnpTargets)),
-		add("write-cnps", writePolicy(t, kindCNP, t.cnps, func(into, want *npv1alpha2.ClusterNetworkPolicy) { into.Spec = want.Spec }),
-			derive.KeysOf(t.cnps), derive.KeysOfIndex(t.cnpTargets)),
-		add("write-networkpolicies", writePolicy(t, kindNetworkPolicy, t.networkPolicies, func(into, want *networkingv1.NetworkPolicy) { into.Spec = want.Spec }),
-			derive.KeysOf(t.networkPolicies), derive.KeysOfIndex(t.networkPolicyTargets)),
-	}
-	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
-		return []derive.Object{keyOf(i.Service)}
-	})
-	t.slicesToImport = derive.NewIndex(t.imports, "slice", func(_ derive.Object, i *importedService) []derive.Object {
-		out := make([]derive.Object, len(i.Slices))
-		for n, s := range i.Slices {
-			out[n] = keyOf(s)
-		}
-		return out
-	})
-	t.local = append(t.local,
-		add("write-services", t.writeService, derive.KeysOf(t.services), derive.KeysOfIndex(service)),
-		add("write-endpoints", t.writeEndpoints, derive.KeysOf(t.endpoints), derive.KeysOfIndex(service)),
-		add("write-endpointslices", t.writeSlice, derive.KeysOfIndex(t.importedSlices), derive.KeysOfIndex(t.slicesToImport)),
-		add("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
-		add("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity)))
-	t.leader = add("write-resourceexports", t.writeResourceExport, derive.KeysOf(t.resourceExports), derive.KeysOfIndex(t.exportsByName),
-		derive.KeysOfIndex(t.ownInfoByName), derive.KeysOfIndex(t.labelExportsByName), derive.KeysOfIndex(t.addressExportsByName), derive.KeysOfIndex(t.policyReportByName))
-}
-
 // writeClusterSet writes the spec first; the status follows when the spec has been seen.
-func (t *tables) writeClusterSet(k derive.Object, r *derive.Reader) *Write {
+func (t *reachTables) writeClusterSet(k derive.Object, r *derive.Reader) *Write {
 	want, _ := derive.Get(r, t.clusterSet, k)
-	have, ok := derive.Get(r, t.clusterSets, k)
+	have, ok := derive.Get(r, t.base.clusterSets, k)
 	w := &Write{Kind: "ClusterSet", Have: have, Object: want, About: object("ClusterSet", k.Namespace, k.Name)}
 	switch {
 	case !ok:
@@ -126,21 +77,21 @@ func (t *tables) writeClusterSet(k derive.Object, r *derive.Reader) *Write {
 	return nil
 }
 
-func (t *tables) writeGateway(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *gatewayTables) writeGateway(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if !m.Leave && m.ID == "" {
 		return nil
 	}
 	have, _ := derive.Get(r, t.gateways, k)
 	var want *mcv1alpha1.Gateway
-	for _, row := range derive.List(r, t.gatewayByName, k) {
+	for _, row := range derive.List(r, t.byName, k) {
 		want = one(row.Value, k)
 	}
-	w := kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.about(m))
+	w := kindDiff[*mcv1alpha1.Gateway]{kind: "Gateway", merge: mergeGateway}.write(have, want, t.base.about(m))
 	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
 		return w
 	}
-	ways, _ := derive.Get(r, t.gatewayStatus, k)
+	ways, _ := derive.Get(r, t.status, k)
 	if slices.Equal(have.Status.Ways, ways) {
 		return nil
 	}
@@ -149,17 +100,18 @@ func (t *tables) writeGateway(k derive.Object, r *derive.Reader) *Write {
 	return &Write{Verb: UpdateStatus, Kind: "Gateway", Have: have, Object: merged, About: object("Gateway", k.Namespace, k.Name)}
 }
 
-func (t *tables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *clusterTables) writeClusterInfoImport(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.keepsImports() {
 		return nil
 	}
 	have, _ := derive.Get(r, t.clusterInfoImports, k)
 	var want *mcv1alpha1.ClusterInfoImport
-	for _, row := range derive.List(r, t.infosByName, k) {
+	for _, row := range derive.List(r, t.byName, k) {
 		want = one(row.Value, k)
 	}
-	return kindDiff[*mcv1alpha1.ClusterInfoImport]{kind: "ClusterInfoImport", merge: mergeClusterInfoImport}.write(have, want, t.about(m))
+	return kindDiff[*mcv1alpha1.ClusterInfoImport]{kind: "ClusterInfoImport", merge: mergeClusterInfoImport}.write(have,
+		want, t.base.about(m))
 }
 
 // one is the object of a list with a key; the zero value if there is none.
@@ -173,7 +125,7 @@ func one[T metav1.Object](list []T, k derive.Object) (found T) {
 }
 
 // importOfService is what is imported as the Service of this key.
-func (t *tables) importOfService(k derive.Object, r *derive.Reader) *importedService {
+func (t *importTables) importOfService(k derive.Object, r *derive.Reader) *importedService {
 	name, ok := strings.CutPrefix(k.Name, multicluster.ImportedPrefix)
 	if !ok {
 		return nil
@@ -182,8 +134,8 @@ func (t *tables) importOfService(k derive.Object, r *derive.Reader) *importedSer
 	return i
 }
 
-func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
-	have, _ := derive.Get(r, t.services, k)
+func (t *importTables) writeService(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.services.services, k)
 	var want *corev1.Service
 	if i := t.importOfService(k, r); i != nil {
 		want = i.Service
@@ -198,7 +150,7 @@ func (t *tables) writeService(k derive.Object, r *derive.Reader) *Write {
 	return w
 }
 
-func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
+func (t *importTables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
 	have, _ := derive.Get(r, t.endpoints, k)
 	var want *Endpoints
 	if i := t.importOfService(k, r); i != nil {
@@ -213,17 +165,18 @@ func (t *tables) writeEndpoints(k derive.Object, r *derive.Reader) *Write {
 }
 
 // slicesThere says whether all EndpointSlices of an imported Service are there.
-func (t *tables) slicesThere(i *importedService, r *derive.Reader) bool {
+func (t *importTables) slicesThere(i *importedService, r *derive.Reader) bool {
 	for _, s := range i.Slices {
-		if have, ok := derive.Get(r, t.slices, keyOf(s)); !ok || !equality.Semantic.DeepEqual(have.Endpoints, s.Endpoints) {
+		if have, ok := derive.Get(r, t.services.slices, keyOf(s)); !ok ||
+			!equality.Semantic.DeepEqual(have.Endpoints, s.Endpoints) {
 			return false
 		}
 	}
 	return true
 }
 
-func (t *tables) writeSlice(k derive.Object, r *derive.Reader) *Write {
-	have, _ := derive.Get(r, t.slices, k)
+func (t *importTables) writeSlice(k derive.Object, r *derive.Reader) *Write {
+	have, _ := derive.Get(r, t.services.slices, k)
 	var want *discoveryv1.EndpointSlice
 	for _, row := range derive.List(r, t.slicesToImport, k) {
 		if i := slices.IndexFunc(row.Value.Slices, func(s *discoveryv1.EndpointSlice) bool { return keyOf(s) == k }); i >= 0 {
@@ -239,7 +192,7 @@ func (t *tables) writeSlice(k derive.Object, r *derive.Reader) *Write {
 }
 
 // writeServiceImport writes the spec first; the status follows when the spec has been seen.
-func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
+func (t *importTables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 	have, _ := derive.Get(r, t.serviceImports, k)
 	var want *mcsv1alpha1.ServiceImport
 	if i, ok := derive.Get(r, t.imports, k); ok {
@@ -249,46 +202,47 @@ func (t *tables) writeServiceImport(k derive.Object, r *derive.Reader) *Write {
 		if imported(si) {
 			return true
 		}
-		service, _ := derive.Get(r, t.services, derive.Object{Namespace: k.Namespace, Name: multicluster.ImportedPrefix + k.Name})
+		service, _ := derive.Get(r, t.services.services,
+			derive.Object{Namespace: k.Namespace, Name: multicluster.ImportedPrefix + k.Name})
 		return byAntrea(si, service)
 	}
 	w := writeImported(t, r, kindDiff[*mcsv1alpha1.ServiceImport]{kind: "ServiceImport", mine: mine, merge: mergeServiceImport}, have, want)
 	if w != nil || have == nil || want == nil || !have.DeletionTimestamp.IsZero() {
 		return w
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	merged := have.DeepCopy()
 	merged.Status.Clusters, merged.Status.EndpointSliceObjects = want.Status.Clusters, want.Status.EndpointSliceObjects
 	merged.Status.Conditions = withConditions(withoutRequests(have.Status.Conditions, have.Annotations), want.Status.Conditions)
 	if m.keepsImports() || equality.Semantic.DeepEqual(have.Status, merged.Status) {
 		return nil
 	}
-	return &Write{Verb: UpdateStatus, Kind: "ServiceImport", Have: have, Object: merged, About: t.about(m)}
+	return &Write{Verb: UpdateStatus, Kind: "ServiceImport", Have: have, Object: merged, About: t.base.about(m)}
 }
 
 // writeImported is for the kinds that imports are made of. Of the many objects that are users' own nothing more is read.
 func writeImported[T interface {
 	comparable
 	client.Object
-}](t *tables, r *derive.Reader, d kindDiff[T], have, want T) *Write {
+}](t *importTables, r *derive.Reader, d kindDiff[T], have, want T) *Write {
 	var none T
 	if want == none && (have == none || !d.mine(have)) {
 		return nil
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.keepsImports() {
 		return nil
 	}
-	return d.write(have, want, t.about(m))
+	return d.write(have, want, t.base.about(m))
 }
 
-func (t *tables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
+func (t *exportTables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
 	have, ok := derive.Get(r, t.serviceExports, k)
 	conditions, _ := derive.Get(r, t.validity, k)
 	if !ok {
 		return nil
 	}
-	service, _ := derive.Get(r, t.services, k)
+	service, _ := derive.Get(r, t.services.services, k)
 	_, wrong := requestsOf(have, service != nil && headless(service))
 	conditions = append(slices.Clone(conditions), requestsCondition(have, wrong)...)
 	want := exportWith(have, conditions)
@@ -299,42 +253,8 @@ func (t *tables) writeServiceExport(k derive.Object, r *derive.Reader) *Write {
 	return &Write{Verb: UpdateStatus, Kind: "ServiceExport", Have: have, Object: want, About: object("ServiceExport", k.Namespace, k.Name)}
 }
 
-func (t *tables) writeResourceExport(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.membership, here)
-	if !m.Joined {
-		return nil
-	}
-	have, _ := derive.Get(r, t.resourceExports, k)
-	var want *mcv1alpha1.ResourceExport
-	for _, row := range derive.List(r, t.ownInfoByName, k) {
-		want = row.Value
-	}
-	for _, row := range derive.List(r, t.exportsByName, k) {
-		want = row.Value.Service
-		if want.Name != k.Name {
-			want = row.Value.Endpoints
-		}
-	}
-	for _, row := range derive.List(r, t.labelExportsByName, k) {
-		want = row.Value
-	}
-	for _, row := range derive.List(r, t.addressExportsByName, k) {
-		want = row.Value
-	}
-	for _, row := range derive.List(r, t.policyReportByName, k) {
-		want = row.Value
-	}
-	about := t.about(m)
-	for _, re := range []*mcv1alpha1.ResourceExport{have, want} {
-		if re != nil && (re.Spec.Kind == multicluster.ServiceKind || re.Spec.Kind == multicluster.EndpointsKind) {
-			about = object("ServiceExport", re.Spec.Namespace, re.Spec.Name)
-		}
-	}
-	return kindDiff[*mcv1alpha1.ResourceExport]{kind: "ResourceExport", mine: isOwnExport, same: sameSource, merge: mergeResourceExport}.write(have, want, about)
-}
-
 // about is the object to blame for writes of which there is no better one.
-func (t *tables) about(m membership) problem.Object {
+func (t *membershipTables) about(m membership) problem.Object {
 	if m.Leave {
 		return problem.Object{Kind: "ClusterSet", Namespace: t.namespace}
 	}

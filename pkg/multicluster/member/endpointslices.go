@@ -36,10 +36,10 @@ type sourceRange struct {
 }
 
 // sourcesOf are the ranges of all clusters, by which it is found whose an endpoint is.
-func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
-	own, _ := derive.Get(r, t.own, here)
-	infos, _ := derive.Get(r, t.infos, here)
+func (t *importTables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
+	own, _ := derive.Get(r, t.base.own, here)
+	infos, _ := derive.Get(r, t.in.infos, here)
 	var out []sourceRange
 	if own.Service.IsValid() {
 		out = append(out, sourceRange{own.Service, m.ID})
@@ -57,7 +57,8 @@ func (t *tables) sourcesOf(_ derive.Name, r *derive.Reader) ([]sourceRange, []pr
 
 // bySource are the joint endpoints of an import by their clusters: as the leader says, else by the clusters' ranges. What may not be imported
 // is left out of them as it is of all together, where it is reported.
-func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, foreign func(netip.Addr) string, r *derive.Reader) map[string]exportcheck.Part {
+func (t *importTables) bySource(ri *mcv1alpha1.ResourceImport, foreign func(netip.Addr) string,
+	r *derive.Reader) map[string]exportcheck.Part {
 	out, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets)
 	if !ok {
 		out = t.byRange(ri.Spec.Endpoints.Subsets, r)
@@ -69,7 +70,7 @@ func (t *tables) bySource(ri *mcv1alpha1.ResourceImport, foreign func(netip.Addr
 	return out
 }
 
-func (t *tables) byRange(all []subset, r *derive.Reader) map[string]exportcheck.Part {
+func (t *importTables) byRange(all []subset, r *derive.Reader) map[string]exportcheck.Part {
 	ranges, _ := derive.Get(r, t.sources, here)
 	out := map[string]exportcheck.Part{}
 	for _, s := range all {

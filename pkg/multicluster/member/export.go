@@ -27,6 +27,53 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// exportTables are the Services that this cluster exports. Their keys are the Services' names.
+type exportTables struct {
+	base     *membershipTables
+	services *serviceTables
+
+	serviceExports *derive.Source[derive.Object, *mcsv1alpha1.ServiceExport]
+
+	exportable       *derive.Table[derive.Object, *exportable]
+	exportableByName *derive.Index[derive.Name, derive.Object, *exportable]
+	holders          *derive.Table[derive.Name, derive.Object] // which Service has a ResourceExport's name
+	exports          *derive.Table[derive.Object, *exported]
+	byName           *derive.Index[derive.Object, derive.Object, *exported]
+	validity         *derive.Table[derive.Object, []metav1.Condition]
+}
+
+func newExportTables(k *kinds, base *membershipTables, services *serviceTables) *exportTables {
+	t := &exportTables{base: base, services: services}
+	t.serviceExports = writtenKind(k, k.cluster, "ServiceExport", "serviceexports", serviceExportFacts, version)
+	t.exportable = derive.NewTable(k.Engine, "exportable", t.exportableOf, derive.KeysOf(t.serviceExports))
+	t.exportableByName = derive.NewIndex(t.exportable, "name", func(_ derive.Object, x *exportable) []derive.Name {
+		if x.Refusal != "" {
+			return nil
+		}
+		return []derive.Name{derive.Name(x.Name)}
+	})
+	t.holders = derive.NewTable(k.Engine, "export-names", t.holderOf, derive.KeysOfIndex(t.exportableByName))
+	t.exports = derive.NewTable(k.Engine, "exports", t.exportOf, derive.KeysOf(t.exportable))
+	t.byName = derive.NewIndex(t.exports, "name", func(_ derive.Object, x *exported) []derive.Object {
+		return keysOf(x.list())
+	})
+	t.validity = derive.NewTable(k.Engine, "validity", t.validityOf, derive.KeysOf(t.serviceExports))
+	return t
+}
+
+func (t *exportTables) writes(k *kinds) *writeTable {
+	return k.table("write-serviceexports", t.writeServiceExport, derive.KeysOf(t.validity))
+}
+
+// exported returns the endpoints that this cluster exports for a Service, and whether it exports the Service.
+func (t *exportTables) exported(service derive.Object, r *derive.Reader) ([]subset, bool) {
+	x, ok := derive.Get(r, t.exports, service)
+	if !ok || x.Endpoints == nil {
+		return nil, ok
+	}
+	return x.Endpoints.Spec.Endpoints.Subsets, true
+}
+
 // Reasons of a ServiceExport's condition Valid.
 const (
 	reasonSucceed              = "Succeed"
@@ -61,17 +108,18 @@ type exportable struct {
 	Observed int64 // generation of the ServiceExport
 }
 
-func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *exportTables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	export, ok := derive.Get(r, t.serviceExports, k)
 	if m.ID == "" || !ok || !export.DeletionTimestamp.IsZero() {
 		return nil, nil
 	}
 	var ps faults
-	service, _ := derive.Get(r, t.services, k)
-	endpointSlices := slices.DeleteFunc(values(derive.List(r, t.slicesByService, k)), func(s *discoveryv1.EndpointSlice) bool {
-		return !s.DeletionTimestamp.IsZero()
-	})
+	service, _ := derive.Get(r, t.services.services, k)
+	endpointSlices := slices.DeleteFunc(values(derive.List(r, t.services.slicesByService, k)),
+		func(s *discoveryv1.EndpointSlice) bool {
+			return !s.DeletionTimestamp.IsZero()
+		})
 	x := &exportable{Name: exportName(m.ID, k, multicluster.ServiceKind), Observed: export.Generation}
 	subsets, refusal := t.endpointsOf(service, endpointSlices)
 	if refusal.Reason == "" {
@@ -90,7 +138,8 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 			refusal = metav1.Condition{Reason: reasonMetadataInvalid, Message: "spec of the ServiceExport: exported " + err.Error()}
 		}
 	}
-	if env, _ := derive.Get(r, t.environment, here); refusal.Reason == "" && !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
+	if env, _ := derive.Get(r, t.base.environment, here); refusal.Reason == "" && !headless(service) &&
+		t.base.config.EndpointIPType != config.EndpointIPTypePodIP {
 		if ip := outsideOf(env.ServiceCIDR, clusterIPs(service)); ip != "" {
 			refusal = metav1.Condition{Reason: reasonNoClusterIP, Message: fmt.Sprintf(
 				"ClusterIP %s is outside of the Service range %s, the one that this cluster announces, so other clusters do not reach it: make the Service again with a clusterIP of that range, or set serviceCIDR in the member controller's configuration to a range that has both",
@@ -104,7 +153,7 @@ func (t *tables) exportableOf(k derive.Object, r *derive.Reader) (*exportable, [
 		} else if rule.To != "" {
 			x.Facts.Requests = &rule
 		}
-		if !headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP {
+		if !headless(service) && t.base.config.EndpointIPType != config.EndpointIPTypePodIP {
 			x.Ready = requests.RoundReady(countServing(endpointSlices))
 		}
 		x.Empty = len(subsets) == 0
@@ -133,10 +182,10 @@ func headless(service *corev1.Service) bool {
 
 // holderOf decides which Service has the derived name of a ResourceExport: the one whose it is
 // already, so that a newcomer does not take it over, else the first by Namespace and name.
-func (t *tables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *exportTables) holderOf(name derive.Name, r *derive.Reader) (derive.Object, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	rows := derive.List(r, t.exportableByName, name)
-	if re, ok := derive.Get(r, t.resourceExports, derive.Object{Namespace: m.Common, Name: string(name)}); ok {
+	if re, ok := derive.Get(r, t.base.resourceExports, derive.Object{Namespace: m.Common, Name: string(name)}); ok {
 		of := derive.Object{Namespace: re.Spec.Namespace, Name: re.Spec.Name}
 		if slices.ContainsFunc(rows, func(row derive.Row[derive.Object, *exportable]) bool { return row.Key == of }) {
 			return of, nil
@@ -158,7 +207,7 @@ func (x *exported) list() []*mcv1alpha1.ResourceExport {
 	return []*mcv1alpha1.ResourceExport{x.Service, x.Endpoints}
 }
 
-func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
+func (t *exportTables) exportOf(k derive.Object, r *derive.Reader) (*exported, []problem.Problem) {
 	x, ok := derive.Get(r, t.exportable, k)
 	if !ok || x.Refusal != "" {
 		return nil, nil
@@ -166,7 +215,7 @@ func (t *tables) exportOf(k derive.Object, r *derive.Reader) (*exported, []probl
 	if holder, _ := derive.Get(r, t.holders, derive.Name(x.Name)); holder != k {
 		return nil, nil
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	out := &exported{Service: resourceExport(m, k, multicluster.ServiceKind)}
 	out.Service.Annotations = map[string]string{multicluster.AnnotationService: x.Facts.String()}
 	out.Service.Spec.Service = &mcv1alpha1.ServiceExport{ServiceSpec: corev1.ServiceSpec{Ports: x.Ports}}
@@ -190,7 +239,7 @@ func exportCondition(generation int64) func(kind mcsv1beta1.ServiceExportConditi
 
 // validityOf are the conditions of a ServiceExport: Valid with the reasons of Antrea, Ready and Conflict with those of the Multi-Cluster
 // Services API. That it is exported is said once the leader has it, and stays while it gets a newer state.
-func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Condition, []problem.Problem) {
+func (t *exportTables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Condition, []problem.Problem) {
 	x, ok := derive.Get(r, t.exportable, k)
 	if !ok {
 		return t.leftOf(k, r), nil
@@ -214,18 +263,18 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 	var ps faults
 	refused := ""
 	for _, re := range want.list() {
-		if have, ok := derive.Get(r, t.resourceExports, keyOf(re)); ok && sameSource(have, re) {
+		if have, ok := derive.Get(r, t.base.resourceExports, keyOf(re)); ok && sameSource(have, re) {
 			refused = cmp.Or(refused, leaderVerdict(k, have, &ps))
 		}
 	}
-	have, ok := derive.Get(r, t.resourceExports, keyOf(want.Service))
+	have, ok := derive.Get(r, t.base.resourceExports, keyOf(want.Service))
 	switch {
 	case ok && !sameSource(have, want.Service):
 		return invalid(reasonNameConflict, fmt.Sprintf(
 			"ResourceExport name %s is still taken by Service %s/%s, which is not exported any more; this Service is exported as soon as the leader has removed that ResourceExport",
 			x.Name, have.Spec.Namespace, have.Spec.Name)), ps
 	case !ok || !have.DeletionTimestamp.IsZero() || !sameExport(have, want.Service):
-		m, _ := derive.Get(r, t.membership, here)
+		m, _ := derive.Get(r, t.base.membership, here)
 		export, _ := derive.Get(r, t.serviceExports, k)
 		if (ok && have.DeletionTimestamp.IsZero() || !m.Joined) && apimeta.IsStatusConditionTrue(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady)) {
 			return nil, ps // the leader has an older state, or has not been read
@@ -264,8 +313,8 @@ func (t *tables) validityOf(k derive.Object, r *derive.Reader) ([]metav1.Conditi
 
 // leftOf are the conditions of a ServiceExport in a cluster that is in no ClusterSet: nil if none of them is this controller's, whose
 // cluster may never have been in one.
-func (t *tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *exportTables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
+	m, _ := derive.Get(r, t.base.membership, here)
 	export, ok := derive.Get(r, t.serviceExports, k)
 	if !m.Leave || !ok || !export.DeletionTimestamp.IsZero() {
 		return nil
@@ -285,8 +334,8 @@ func (t *tables) leftOf(k derive.Object, r *derive.Reader) []metav1.Condition {
 
 // otherPorts says whether a Service is imported with other ports than it is exported with. It is asked where a leader of another
 // implementation refuses an export without saying why.
-func (t *tables) otherPorts(k derive.Object, want *mcv1alpha1.ResourceExport, r *derive.Reader) bool {
-	for _, ri := range values(derive.List(r, t.importsByName, k)) {
+func (t *exportTables) otherPorts(k derive.Object, want *mcv1alpha1.ResourceExport, r *derive.Reader) bool {
+	for _, ri := range values(derive.List(r, t.base.importsByName, k)) {
 		if ri.Spec.Kind != multicluster.ServiceImportKind || ri.Spec.ServiceImport == nil {
 			continue
 		}
@@ -309,7 +358,8 @@ func sameExport(have, want *mcv1alpha1.ResourceExport) bool {
 // endpointsOf returns the endpoints to export for a Service, or the reason and message why it
 // cannot be exported. The order of the checks is part of the contract. A Service none of whose endpoints takes
 // connections is exported without endpoints.
-func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
+func (t *exportTables) endpointsOf(service *corev1.Service,
+	endpointSlices []*discoveryv1.EndpointSlice) ([]subset, metav1.Condition) {
 	switch {
 	case service == nil || !service.DeletionTimestamp.IsZero():
 		return nil, metav1.Condition{Reason: reasonServiceNotFound, Message: "The Service does not exist"}
@@ -317,10 +367,11 @@ func (t *tables) endpointsOf(service *corev1.Service, endpointSlices []*discover
 		return nil, metav1.Condition{Reason: reasonTypeNotSupported, Message: "Services of type ExternalName are not supported"}
 	case imported(service):
 		return nil, metav1.Condition{Reason: reasonImportedService, Message: "The Service is imported from other clusters and may not be exported again"}
-	case headless(service) && t.config.EndpointIPType != config.EndpointIPTypePodIP && len(t.config.PodCIDRs) == 0:
+	case headless(service) && t.base.config.EndpointIPType != config.EndpointIPTypePodIP &&
+		len(t.base.config.PodCIDRs) == 0:
 		return nil, metav1.Condition{Reason: reasonNoClusterIP, Message: "The Service has no valid IPv4 ClusterIP; headless Services are exported by the addresses of their Pods, " +
 			"which other clusters reach once podCIDRs is set in the member controller's configuration and multicluster.enablePodToPodConnectivity in antrea-agent.conf of every cluster"}
-	case headless(service) || t.config.EndpointIPType == config.EndpointIPTypePodIP:
+	case headless(service) || t.base.config.EndpointIPType == config.EndpointIPTypePodIP:
 		pods := podSubsets(endpointSlices, ready)
 		if len(pods) == 0 && !headless(service) && !hasReady(endpointSlices) {
 			pods = podSubsets(endpointSlices, draining) // as the Nodes of this cluster choose; DNS, of headless Services, has ready Pods alone

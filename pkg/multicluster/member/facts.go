@@ -16,9 +16,29 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/config"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 )
+
+// serviceTables are the Services of this cluster with their EndpointSlices.
+type serviceTables struct {
+	services        *derive.Source[derive.Object, *corev1.Service]
+	slices          *derive.Source[derive.Object, *discoveryv1.EndpointSlice]
+	slicesByService *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice]
+}
+
+func newServiceTables(k *kinds, endpointIPType string) *serviceTables {
+	t := &serviceTables{}
+	t.services = writtenKind(k, k.cluster, "Service", "services", serviceFacts, importedVersion)
+	t.slices = writtenKind(k, k.cluster, "EndpointSlice", "endpointslices",
+		sliceFacts(endpointIPType), importedSliceVersion)
+	t.slicesByService = derive.NewIndex(t.slices, "service",
+		func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
+			return []derive.Object{{Namespace: k.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}}
+		})
+	return t
+}
 
 // What decisions read of an object is an object of the same kind with only that in it, so that
 // an event that changes nothing else ends in its source. An update is the difference of two such

@@ -70,10 +70,10 @@ func (f *follower) follow(ctx context.Context, now config.Config, c *controller)
 		case err != nil && err.Error() != refused:
 			refused = err.Error()
 			f.log.Warn("the configuration is not taken over: the controller goes on with the one that it had", "err", err)
-			c.tables.refused.Set(here, refused)
+			c.tables.reach.refused.Set(here, refused)
 		case err == nil && refused != "":
 			refused = ""
-			c.tables.refused.Delete(here)
+			c.tables.reach.refused.Delete(here)
 		}
 		if err != nil {
 			continue

@@ -17,7 +17,61 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/requests"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
+
+// gatewayTables are this cluster's Gateways.
+type gatewayTables struct {
+	base               *membershipTables
+	clusterInfoImports derive.Readable[derive.Object, *mcv1alpha1.ClusterInfoImport]
+
+	gateways   *derive.Source[derive.Object, *mcv1alpha1.Gateway]
+	phasesOver *derive.Source[derive.Object, string] // of Gateways, as phaseClock has them
+
+	status    *derive.Table[derive.Object, []mcv1alpha1.WayStatus]
+	announced *derive.Table[derive.Name, *mcv1alpha1.ClusterInfo] // of this cluster, as the leader hands it to others
+	active    *derive.Table[derive.Name, []*mcv1alpha1.Gateway]   // the oldest first
+	byName    *derive.Index[derive.Object, derive.Name, []*mcv1alpha1.Gateway]
+}
+
+func newGatewayTables(k *kinds, base *membershipTables,
+	clusterInfoImports derive.Readable[derive.Object, *mcv1alpha1.ClusterInfoImport]) *gatewayTables {
+	t := &gatewayTables{base: base, clusterInfoImports: clusterInfoImports}
+	t.gateways = writtenKind(k, k.cluster, "Gateway", "gateways", gatewayFacts, version, watch.In(base.namespace))
+	t.phasesOver = derive.NewSource[derive.Object, string](k.Engine, "phases that are over")
+	t.phasesOver.Loaded()
+	once := derive.KeysOf(base.environment)
+	t.status = derive.NewTable(k.Engine, "gateway-status", t.waysOf, derive.KeysOf(t.gateways))
+	t.announced = derive.NewTable(k.Engine, "announced", t.announcedOf, once)
+	t.active = derive.NewTable(k.Engine, "active-gateways", t.gatewaysOf, once)
+	t.byName = derive.NewIndex(t.active, "name", func(_ derive.Name, list []*mcv1alpha1.Gateway) []derive.Object {
+		return keysOf(list)
+	})
+	return t
+}
+
+func (t *gatewayTables) writes(k *kinds) *writeTable {
+	return k.table("write-gateways", t.writeGateway, derive.KeysOf(t.gateways), derive.KeysOfIndex(t.byName))
+}
+
+// infoTables are the ClusterInfo that this cluster exports.
+type infoTables struct {
+	base     *membershipTables
+	gateways *gatewayTables
+	reached  func(*derive.Reader) []string // returns the IDs of the clusters that this one reaches
+
+	exports *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+	byName  *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
+}
+
+func newInfoTables(k *kinds, gateways *gatewayTables, reached func(*derive.Reader) []string) *infoTables {
+	t := &infoTables{base: gateways.base, gateways: gateways, reached: reached}
+	t.exports = derive.NewTable(k.Engine, "own-clusterinfo", t.ownInfoOf, derive.KeysOf(t.base.environment))
+	t.byName = derive.NewIndex(t.exports, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
+		return []derive.Object{keyOf(re)}
+	})
+	return t
+}
 
 const (
 	reasonGatewayIP          = "GatewayIPUnusable"
@@ -32,19 +86,19 @@ const (
 // that a cluster that takes one gateway of several keeps it; those that are not there yet follow by name.
 // While no candidate is Ready the present ones stay: that the control plane does not hear from
 // a Node says nothing about its traffic, and without a Gateway there would be none.
-func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *gatewayTables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gateway, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.ID == "" {
 		return nil, nil
 	}
-	env, _ := derive.Get(r, t.environment, here)
+	env, _ := derive.Get(r, t.base.environment, here)
 	present := map[string]*mcv1alpha1.Gateway{} // by name
 	for _, g := range values(derive.All(r, t.gateways)) {
-		if g.Namespace == t.namespace {
+		if g.Namespace == t.base.namespace {
 			present[g.Name] = g
 		}
 	}
-	nodes := values(derive.All(r, t.nodes))
+	nodes := values(derive.All(r, t.base.nodes))
 	var ps faults
 	candidates := t.candidates(nodes, &ps, nodeReady)
 	ready := len(candidates) > 0
@@ -57,7 +111,7 @@ func (t *tables) gatewaysOf(_ derive.Name, r *derive.Reader) ([]*mcv1alpha1.Gate
 	}
 	slices.SortStableFunc(candidates, func(a, b *mcv1alpha1.Gateway) int { return byAge(present[a.Name], present[b.Name]) })
 	candidates = distinct(candidates, &ps)
-	if most := t.config.ActiveGateways; most > 0 && most < len(candidates) {
+	if most := t.base.config.ActiveGateways; most > 0 && most < len(candidates) {
 		candidates = candidates[:most]
 	}
 	going := t.going(nodes, candidates, present)
@@ -145,7 +199,8 @@ func distinct(candidates []*mcv1alpha1.Gateway, ps *faults) (out []*mcv1alpha1.G
 }
 
 // candidates are the Gateways that the Nodes of a selection would be, in the order of their names.
-func (t *tables) candidates(nodes []*corev1.Node, ps *faults, selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
+func (t *gatewayTables) candidates(nodes []*corev1.Node, ps *faults,
+	selected func(*corev1.Node) bool) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
 	for _, node := range nodes {
 		if !wantsGateway(node) || !selected(node) {
@@ -165,7 +220,7 @@ func wantsGateway(node *corev1.Node) bool {
 }
 
 // candidate is the Gateway a Node would be, or nil if it has no usable address for it.
-func (t *tables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
+func (t *gatewayTables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
 	name := object("Node", "", node.Name)
 	internal := nodeAddress(node, corev1.NodeInternalIP)
 	if internal == "" {
@@ -173,7 +228,8 @@ func (t *tables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
 		return nil
 	}
 	gateway := internal
-	if t.config.GatewayIPPrecedence == config.PrecedencePublic || t.config.GatewayIPPrecedence == config.PrecedenceExternal {
+	if t.base.config.GatewayIPPrecedence == config.PrecedencePublic ||
+		t.base.config.GatewayIPPrecedence == config.PrecedenceExternal {
 		gateway = nodeAddress(node, corev1.NodeExternalIP)
 	}
 	if ip, ok := node.Annotations[multicluster.AnnotationGatewayIP]; ok {
@@ -187,11 +243,11 @@ func (t *tables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
 	if gateway == "" {
 		ps.add(name, "status.addresses", reasonGatewayIP, fmt.Sprintf(
 			"the Node cannot be a Gateway: gatewayIPPrecedence is %s but it has no IPv4 ExternalIP; set the annotation %s to the address other clusters reach it by",
-			t.config.GatewayIPPrecedence, multicluster.AnnotationGatewayIP))
+			t.base.config.GatewayIPPrecedence, multicluster.AnnotationGatewayIP))
 		return nil
 	}
 	return &mcv1alpha1.Gateway{
-		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: node.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.base.namespace, Name: node.Name},
 		GatewayIP:  gateway,
 		InternalIP: internal,
 	}
@@ -199,24 +255,24 @@ func (t *tables) candidate(node *corev1.Node, ps *faults) *mcv1alpha1.Gateway {
 
 // ownInfoOf is the ResourceExport by which other clusters reach this one. There
 // is none without a Gateway.
-func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *infoTables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.ID == "" {
 		return nil, nil
 	}
 	name := m.ID + multicluster.ClusterInfoSuffix
 	ps := t.ownInfoVerdict(m, derive.Object{Namespace: m.Common, Name: name}, r)
-	gateways, _ := derive.Get(r, t.activeGateways, here)
+	gateways, _ := derive.Get(r, t.gateways.active, here)
 	if len(gateways) == 0 || gateways[0].ServiceCIDR == "" {
 		return nil, ps
 	}
 	info := &mcv1alpha1.ClusterInfo{
 		ClusterID:   m.ID,
 		ServiceCIDR: gateways[0].ServiceCIDR,
-		PodCIDRs:    t.config.PodCIDRs,
+		PodCIDRs:    t.base.config.PodCIDRs,
 		Features:    []string{mcv1alpha1.FeatureActiveGateways},
 	}
-	if t.keepsClients(gateways, r) {
+	if t.gateways.keepsClients(gateways, r) {
 		info.Features = append(info.Features, mcv1alpha1.FeaturePreserveClientIP)
 	}
 	if t.singleWays(gateways, r) {
@@ -232,7 +288,7 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 	haves := make([]*mcv1alpha1.Gateway, len(gateways))
 	inside := false // as the agents know it (package peering): there is one that is used and has an address inside
 	for i, g := range gateways {
-		haves[i], _ = derive.Get(r, t.gateways, keyOf(g))
+		haves[i], _ = derive.Get(r, t.gateways.gateways, keyOf(g))
 		inside = inside || phaseOf(g) == "" && hasInside(haves[i])
 	}
 	for i, g := range gateways {
@@ -257,7 +313,7 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 		info.GatewayInfos = append(info.GatewayInfos, gatewayInfo)
 	}
 	var annotations map[string]string
-	if text := requests.ReachedText(t.reachedBy(r)); text != "" {
+	if text := requests.ReachedText(t.reached(r)); text != "" {
 		annotations = map[string]string{multicluster.AnnotationReached: text}
 	}
 	return &mcv1alpha1.ResourceExport{
@@ -272,16 +328,16 @@ func (t *tables) ownInfoOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Resourc
 			Finalizers: []string{multicluster.ResourceExportFinalizer},
 		},
 		Spec: mcv1alpha1.ResourceExportSpec{
-			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.namespace, Name: m.ID, ClusterInfo: info,
+			ClusterID: m.ID, Kind: multicluster.ClusterInfoKind, Namespace: t.base.namespace, Name: m.ID, ClusterInfo: info,
 		},
 	}, ps
 }
 
 // singleWays says whether the agents of all Gateways watch a single way, of those that have reported.
-func (t *tables) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+func (t *infoTables) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
 	some, all := false, true
 	for _, g := range gateways {
-		if report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name}); ok {
+		if report, ok := derive.Get(r, t.base.reports, derive.Object{Name: g.Name}); ok {
 			some, all = true, all && report.SingleWays
 		}
 	}
@@ -290,9 +346,10 @@ func (t *tables) singleWays(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bo
 
 // tunnelOf is the feature that says what tunnels this cluster's Gateways have: that of the first, which clusters take that know
 // one. It is known once its agent has reported.
-func (t *tables) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader, ps *faults) (feature string, known bool) {
+func (t *infoTables) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader,
+	ps *faults) (feature string, known bool) {
 	for i, g := range gateways {
-		report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name})
+		report, ok := derive.Get(r, t.base.reports, derive.Object{Name: g.Name})
 		switch {
 		case i == 0:
 			feature, known = report.Tunnel, ok
@@ -306,8 +363,8 @@ func (t *tables) tunnelOf(gateways []*mcv1alpha1.Gateway, r *derive.Reader, ps *
 }
 
 // tunnelMismatch reports clusters whose tunnels are others, as their agents and this cluster's do (pkg/multicluster/peering).
-func (t *tables) tunnelMismatch(own string, r *derive.Reader, ps *faults) {
-	for _, ci := range values(derive.All(r, t.clusterInfoImports)) {
+func (t *infoTables) tunnelMismatch(own string, r *derive.Reader, ps *faults) {
+	for _, ci := range values(derive.All(r, t.gateways.clusterInfoImports)) {
 		theirs := mcv1alpha1.TunnelOf(ci.Spec.Features)
 		if theirs != own && slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways) {
 			ps.add(object("ClusterInfoImport", ci.Namespace, ci.Name), "spec.features", reasonTunnelMismatch, fmt.Sprintf(
@@ -319,12 +376,12 @@ func (t *tables) tunnelMismatch(own string, r *derive.Reader, ps *faults) {
 
 // keepsClients says whether packets between this cluster's Pods and others' may be untranslated: the agents of all Nodes can,
 // those of the Gateways certainly. A Node without a report has no agent, or one that has not begun.
-func (t *tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
-	if len(t.config.PodCIDRs) == 0 {
+func (t *gatewayTables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) bool {
+	if len(t.base.config.PodCIDRs) == 0 {
 		return false
 	}
 	for _, g := range gateways {
-		report, ok := derive.Get(r, t.reports, derive.Object{Name: g.Name})
+		report, ok := derive.Get(r, t.base.reports, derive.Object{Name: g.Name})
 		if !ok && phaseOf(g) == multicluster.PhaseJoining {
 			continue // nobody sends by it yet
 		}
@@ -332,13 +389,15 @@ func (t *tables) keepsClients(gateways []*mcv1alpha1.Gateway, r *derive.Reader) 
 			return false
 		}
 	}
-	return !slices.ContainsFunc(values(derive.All(r, t.reports)), func(report agentReport) bool { return !report.KeepsClients })
+	return !slices.ContainsFunc(values(derive.All(r, t.base.reports)),
+		func(report agentReport) bool { return !report.KeepsClients })
 }
 
 // keptPods are the ranges of this cluster's Pods that the leader hands on together with the feature, as in the annotation of
 // the Gateways: not before it does so may agents rely on it that other clusters know them. The second result is false
 // while the leader has not been heard: then what was known goes on.
-func (t *tables) keptPods(m membership, gateways []*mcv1alpha1.Gateway, r *derive.Reader) (ranges string, known bool) {
+func (t *gatewayTables) keptPods(m membership, gateways []*mcv1alpha1.Gateway,
+	r *derive.Reader) (ranges string, known bool) {
 	switch {
 	case !t.keepsClients(gateways, r):
 		return "", true
@@ -349,7 +408,8 @@ func (t *tables) keptPods(m membership, gateways []*mcv1alpha1.Gateway, r *deriv
 	if info == nil || !slices.Contains(info.Features, mcv1alpha1.FeaturePreserveClientIP) {
 		return "", true
 	}
-	own := slices.DeleteFunc(slices.Clone(info.PodCIDRs), func(text string) bool { return !slices.Contains(t.config.PodCIDRs, text) })
+	own := slices.DeleteFunc(slices.Clone(info.PodCIDRs),
+		func(text string) bool { return !slices.Contains(t.base.config.PodCIDRs, text) })
 	return strings.Join(own, ","), true
 }
 

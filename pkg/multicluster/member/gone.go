@@ -21,8 +21,8 @@ import (
 // does not know what it has lost.
 
 // goneOf are the clusters that are gone.
-func (t *tables) goneOf(_ derive.Name, r *derive.Reader) (map[string]bool, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *reachTables) goneOf(_ derive.Name, r *derive.Reader) (map[string]bool, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	seen, _ := derive.Get(r, t.sights, here)
 	was := t.wasGone(m, r)
 	sights, lost := map[string]requests.Sight{}, map[string]bool{}
@@ -43,7 +43,7 @@ func (t *tables) goneOf(_ derive.Name, r *derive.Reader) (map[string]bool, []pro
 		return nil, nil
 	}
 	said := t.saidReached(m, r)
-	connection, _ := derive.Get(r, t.connection, here)
+	connection, _ := derive.Get(r, t.base.connection, here)
 	out := map[string]bool{}
 	for id := range lost {
 		list := said
@@ -61,8 +61,8 @@ func (t *tables) goneOf(_ derive.Name, r *derive.Reader) (map[string]bool, []pro
 }
 
 // wasGone are the clusters that the ClusterSet's status says are gone.
-func (t *tables) wasGone(m membership, r *derive.Reader) map[string]bool {
-	set, ok := derive.Get(r, t.clusterSets, m.Set)
+func (t *reachTables) wasGone(m membership, r *derive.Reader) map[string]bool {
+	set, ok := derive.Get(r, t.base.clusterSets, m.Set)
 	if !ok {
 		return nil
 	}
@@ -79,19 +79,21 @@ func (t *tables) wasGone(m membership, r *derive.Reader) map[string]bool {
 
 // watched says whether Gateways watch their ways to a cluster, and will report them if they have not yet: those to a cluster
 // that says it watches them, too, unless it has one address inside WireGuard for all its Gateways.
-func (t *tables) watched(id string, r *derive.Reader) bool {
-	return slices.ContainsFunc(values(derive.All(r, t.clusterInfoImports)), func(cii *mcv1alpha1.ClusterInfoImport) bool {
-		if _, withdrawn := cii.Annotations[multicluster.AnnotationWithdrawn]; withdrawn && cii.Spec.ClusterID == id {
-			return true // it was watched, or it was not gone; and it has not come back
-		}
-		return cii.Spec.ClusterID == id && (cii.Spec.WireGuard == nil || cii.Spec.Inside()) && slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
-	})
+func (t *reachTables) watched(id string, r *derive.Reader) bool {
+	return slices.ContainsFunc(values(derive.All(r, t.clusters.clusterInfoImports)),
+		func(cii *mcv1alpha1.ClusterInfoImport) bool {
+			if _, withdrawn := cii.Annotations[multicluster.AnnotationWithdrawn]; withdrawn && cii.Spec.ClusterID == id {
+				return true // it was watched, or it was not gone; and it has not come back
+			}
+			return cii.Spec.ClusterID == id && (cii.Spec.WireGuard == nil || cii.Spec.Inside()) &&
+				slices.Contains(cii.Spec.Features, mcv1alpha1.FeatureSingleWays)
+		})
 }
 
 // saidReached are the clusters that others say they reach, by the others' IDs, as the leader hands it on.
-func (t *tables) saidReached(m membership, r *derive.Reader) map[string][]string {
+func (t *reachTables) saidReached(m membership, r *derive.Reader) map[string][]string {
 	out := map[string][]string{}
-	for _, ri := range values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)) {
+	for _, ri := range values(derive.List(r, t.base.importsByKind, multicluster.ClusterInfoKind)) {
 		info := ri.Spec.ClusterInfo
 		if info == nil || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
 			continue
@@ -104,22 +106,23 @@ func (t *tables) saidReached(m membership, r *derive.Reader) map[string][]string
 }
 
 // reachedBy are the clusters that this one reaches, for others to read.
-func (t *tables) reachedBy(r *derive.Reader) []string {
+func (t *reachTables) reachedBy(r *derive.Reader) []string {
 	sights, _ := derive.Get(r, t.sights, here)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(sights)), func(id string) bool { return len(sights[id].Up) == 0 })
 }
 
 // away says which endpoints of an import get no requests: those of clusters that are gone, as far as others are ready on the same ports.
 // Where there are none it is better to try.
-func (t *tables) away(of derive.Object, sources map[string]exportcheck.Part, r *derive.Reader) func(id string, s subset) bool {
-	gone, _ := derive.Get(r, t.gone, here)
+func (t *importTables) away(of derive.Object, sources map[string]exportcheck.Part, r *derive.Reader) func(id string,
+	s subset) bool {
+	gone, _ := derive.Get(r, t.in.gone, here)
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(sources)), func(id string) bool { return gone[id] }) {
 		return func(string, subset) bool { return false }
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	left := map[string]bool{}
 	for id, part := range sources {
-		if gone[id] || id == m.ID && countServing(values(derive.List(r, t.slicesByService, of))) == 0 {
+		if gone[id] || id == m.ID && countServing(values(derive.List(r, t.services.slicesByService, of))) == 0 {
 			continue
 		}
 		for _, s := range part.Subsets {

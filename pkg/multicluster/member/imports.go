@@ -20,6 +20,70 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// importInputs are what imports need of other features.
+type importInputs struct {
+	// exported returns the endpoints that this cluster exports for a Service, and whether it exports the Service.
+	exported func(service derive.Object, r *derive.Reader) ([]subset, bool)
+	infos    derive.Readable[derive.Name, []*mcv1alpha1.ClusterInfoImport]
+	gone     derive.Readable[derive.Name, map[string]bool] // cluster IDs
+	gateways derive.Readable[derive.Object, *mcv1alpha1.Gateway]
+}
+
+// importTables are the Services that this cluster imports. Their keys are the Services' names in the ClusterSet.
+type importTables struct {
+	base     *membershipTables
+	services *serviceTables
+	in       importInputs
+
+	endpoints      *derive.Source[derive.Object, *Endpoints]
+	serviceImports *derive.Source[derive.Object, *mcsv1alpha1.ServiceImport]
+
+	servicesByIP   *derive.Index[derive.Name, derive.Object, *corev1.Service]
+	importedSlices *derive.Index[derive.Object, derive.Object, *discoveryv1.EndpointSlice] // that this controller makes
+
+	reachable *derive.Table[derive.Name, *reach]
+	sources   *derive.Table[derive.Name, []sourceRange]
+	imports   *derive.Table[derive.Object, *importedService]
+
+	slicesToImport *derive.Index[derive.Object, derive.Object, *importedService]
+}
+
+func newImportTables(k *kinds, base *membershipTables, services *serviceTables, in importInputs) *importTables {
+	t := &importTables{base: base, services: services, in: in}
+	t.endpoints = writtenKind(k, k.cluster, "Endpoints", "endpoints", endpointsFacts, importedVersion)
+	t.serviceImports = writtenKind(k, k.cluster, "ServiceImport", "serviceimports", serviceImportFacts, importedVersion)
+	t.servicesByIP = derive.NewIndex(services.services, "address", byClusterIP)
+	t.importedSlices = derive.NewIndex(services.slices, "imported",
+		func(k derive.Object, s *discoveryv1.EndpointSlice) []derive.Object {
+			if !importedSlice(s) {
+				return nil
+			}
+			return []derive.Object{k}
+		})
+	once := derive.KeysOf(base.environment)
+	t.reachable = derive.NewTable(k.Engine, "reachable", t.reachableOf, once)
+	t.sources = derive.NewTable(k.Engine, "sources", t.sourcesOf, once)
+	t.imports = derive.NewTable(k.Engine, "imports", t.importOf, derive.KeysOfIndex(base.importsByName))
+	return t
+}
+
+// writes adds the tables of missing writes, in the order of their kinds.
+func (t *importTables) writes(k *kinds) []*writeTable {
+	service := derive.NewIndex(t.imports, "service", func(_ derive.Object, i *importedService) []derive.Object {
+		return []derive.Object{keyOf(i.Service)}
+	})
+	t.slicesToImport = derive.NewIndex(t.imports, "slice", func(_ derive.Object, i *importedService) []derive.Object {
+		return keysOf(i.Slices)
+	})
+	return []*writeTable{
+		k.table("write-services", t.writeService, derive.KeysOf(t.services.services), derive.KeysOfIndex(service)),
+		k.table("write-endpoints", t.writeEndpoints, derive.KeysOf(t.endpoints), derive.KeysOfIndex(service)),
+		k.table("write-endpointslices", t.writeSlice,
+			derive.KeysOfIndex(t.importedSlices), derive.KeysOfIndex(t.slicesToImport)),
+		k.table("write-serviceimports", t.writeServiceImport, derive.KeysOf(t.serviceImports), derive.KeysOf(t.imports)),
+	}
+}
+
 const (
 	reasonNamespaceMissing = "NamespaceNotFound"
 	reasonNotImported      = "NotImported" // an object that is not ours is in the way
@@ -37,14 +101,14 @@ type importedService struct {
 
 // importOf decides about the ResourceImports of one Service. Other kinds are left alone. Whatever of the
 // objects exists without our mark is a user's and stays as it is.
-func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *importTables) importOf(of derive.Object, r *derive.Reader) (*importedService, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if !m.Joined {
 		return nil, nil
 	}
 	in := importer{m: m, of: of}
 	var ri, endpoints *mcv1alpha1.ResourceImport
-	for _, candidate := range values(derive.List(r, t.importsByName, of)) {
+	for _, candidate := range values(derive.List(r, t.base.importsByName, of)) {
 		switch {
 		case !candidate.DeletionTimestamp.IsZero():
 		case candidate.Spec.Kind == multicluster.EndpointsKind && candidate.Spec.Endpoints != nil:
@@ -66,7 +130,8 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		return nil, in.faults
 	}
 	k := derive.Object{Namespace: of.Namespace, Name: multicluster.ImportedPrefix + of.Name}
-	if ns, ok := derive.Get(r, t.namespaces, derive.Object{Name: k.Namespace}); !ok || !ns.DeletionTimestamp.IsZero() {
+	if ns, ok := derive.Get(r, t.base.namespaces, derive.Object{Name: k.Namespace}); !ok ||
+		!ns.DeletionTimestamp.IsZero() {
 		in.add(m.set(), "", reasonNamespaceMissing, fmt.Sprintf(
 			"Service %s is not imported: Namespace %s does not exist here; create it to import the Service", of, k.Namespace))
 		return nil, in.faults
@@ -82,7 +147,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		return nil, in.faults
 	}
 	annotations := map[string]string{multicluster.AnnotationImportedService: "true"}
-	have, _ := derive.Get(r, t.services, k)
+	have, _ := derive.Get(r, t.services.services, k)
 	filled, _ := derive.Get(r, t.endpoints, k)
 	if have != nil && !imported(have) {
 		in.inTheWay("Service", k)
@@ -105,7 +170,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 	if isHeadless {
 		out.Service.Spec.ClusterIP = corev1.ClusterIPNone
 	} else {
-		if env, _ := derive.Get(r, t.environment, here); isIPv4Range(env.ServiceCIDR) {
+		if env, _ := derive.Get(r, t.base.environment, here); isIPv4Range(env.ServiceCIDR) {
 			// Else a cluster whose first family is IPv6 gives it such an address, which is not served. Of a Service that is there it cannot be changed.
 			out.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 		}
@@ -139,7 +204,7 @@ func (t *tables) importOf(of derive.Object, r *derive.Reader) (*importedService,
 		out.Endpoints.Subsets = withoutAway(subsets, sources, away)
 		out.Slices = endpointSlices(of, k, sources, away)
 		out.Slices = slices.DeleteFunc(out.Slices, func(s *discoveryv1.EndpointSlice) bool {
-			other, _ := derive.Get(r, t.slices, keyOf(s))
+			other, _ := derive.Get(r, t.services.slices, keyOf(s))
 			if other == nil || importedSlice(other) {
 				return false
 			}

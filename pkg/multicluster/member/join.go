@@ -43,7 +43,7 @@ type membership struct {
 func (m membership) set() problem.Object { return object("ClusterSet", m.Set.Namespace, m.Set.Name) }
 
 // membershipOf decides this cluster's ID, and the Common Area to connect to.
-func (t *tables) membershipOf(_ derive.Name, r *derive.Reader) (membership, []problem.Problem) {
+func (t *membershipTables) membershipOf(_ derive.Name, r *derive.Reader) (membership, []problem.Problem) {
 	set, ps := chooseClusterSet(values(derive.All(r, t.clusterSets)))
 	if set == nil {
 		return membership{Leave: true}, ps
@@ -98,15 +98,15 @@ func chooseClusterSet(sets []*mcv1alpha2.ClusterSet) (*mcv1alpha2.ClusterSet, fa
 }
 
 // clusterSetOf is what the spec and the status of the ClusterSet this cluster is in say.
-func (t *tables) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.ClusterSet, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
-	set, ok := derive.Get(r, t.clusterSets, k)
+func (t *reachTables) clusterSetOf(k derive.Object, r *derive.Reader) (*mcv1alpha2.ClusterSet, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
+	set, ok := derive.Get(r, t.base.clusterSets, k)
 	if m.Set != k || m.ID == "" || !ok {
 		return nil, nil
 	}
 	wanted := set.DeepCopy()
 	wanted.Spec.ClusterID = m.ID
-	c, _ := derive.Get(r, t.connection, here)
+	c, _ := derive.Get(r, t.base.connection, here)
 	switch {
 	case m.Fault != "":
 		setStatus(wanted, connection{Tried: true, Error: m.Fault})

@@ -17,6 +17,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const (
@@ -84,13 +85,38 @@ type labelNumber uint32
 // Compare makes it a key.
 func (n labelNumber) Compare(o labelNumber) int { return cmp.Compare(n, o) }
 
-// labelTables adds the tables of label identities: those of this cluster's Pods, which are exported, and those of
-// the ClusterSet, which are imported. Without enableStretchedNetworkPolicy there are neither.
+// labelTables are label identities: of this cluster's Pods, which are exported, and of the ClusterSet, which are
+// imported. Without enableStretchedNetworkPolicy there are neither.
 //
 //	pods, namespaces ─► identities of Pods ─► identities ─► per Namespace ─► chosen ─► exports
 //	resourceimports ─► LabelIdentities
-func (t *tables) labelTables() {
-	e := t.Engine
+type labelTables struct {
+	base      *membershipTables
+	maxLabels int // label identities that are exported at most
+
+	pods            *derive.Source[derive.Object, podFacts] // none without enableStretchedNetworkPolicy
+	labelIdentities *derive.Source[derive.Object, *mcv1alpha1.LabelIdentity]
+
+	podIdentities    *derive.Table[derive.Object, policy.Identity]
+	identitiesIn     *derive.Index[derive.Name, policy.Identity, derive.Name] // by Namespace
+	identityCounts   *derive.Table[derive.Name, int]                          // by Namespace
+	identityShare    *derive.Table[derive.Name, share]                        // of a Namespace
+	chosenIdentities *derive.Table[derive.Name, chosen]                       // by Namespace
+	labelExports     *derive.Table[policy.Identity, *mcv1alpha1.ResourceExport]
+	byName           *derive.Index[derive.Object, policy.Identity, *mcv1alpha1.ResourceExport] // exports
+
+	importsByNumber *derive.Index[labelNumber, derive.Object, *mcv1alpha1.ResourceImport]
+	labels          *derive.Table[derive.Object, *mcv1alpha1.LabelIdentity]
+	labelsByNumber  *derive.Index[labelNumber, derive.Object, *mcv1alpha1.LabelIdentity]
+}
+
+func newLabelTables(k *kinds, base *membershipTables) *labelTables {
+	t := &labelTables{base: base, maxLabels: exportcheck.MaxLabels}
+	t.pods = watch.NewSource(k.cluster, "pods", podFactsOf(publishedRanges(base.config)),
+		watch.If(base.config.EnableStretchedNetworkPolicy))
+	t.labelIdentities = writtenKind(k, k.cluster, "LabelIdentity", "labelidentities",
+		labelIdentityFacts, version, watch.Optional())
+	e := k.Engine
 	t.podIdentities = derive.NewTable(e, "identities of Pods", t.podIdentity, derive.KeysOf(t.pods))
 	byIdentity := derive.NewIndex(t.podIdentities, "identity", func(_ derive.Object, id policy.Identity) []policy.Identity { return []policy.Identity{id} })
 	identities := derive.NewTable(e, "identities", func(id policy.Identity, _ *derive.Reader) (derive.Name, []problem.Problem) {
@@ -100,37 +126,47 @@ func (t *tables) labelTables() {
 	t.identityCounts = derive.NewTable(e, "identities by Namespace", func(namespace derive.Name, r *derive.Reader) (int, []problem.Problem) {
 		return len(derive.List(r, t.identitiesIn, namespace)), nil
 	}, derive.KeysOfIndex(t.identitiesIn))
-	t.identityShare = derive.NewTable(e, "identities that a Namespace may have", t.shareOf, derive.KeysOf(t.environment))
+	t.identityShare = derive.NewTable(e, "identities that a Namespace may have", t.shareOf,
+		derive.KeysOf(t.base.environment))
 	t.chosenIdentities = derive.NewTable(e, "chosen identities", t.chosenOf, derive.KeysOf(t.identityCounts))
 	t.labelExports = derive.NewTable(e, "exports of labels", t.labelExportOf, derive.KeysOf(identities))
-	t.labelExportsByName = derive.NewIndex(t.labelExports, "name", func(_ policy.Identity, re *mcv1alpha1.ResourceExport) []derive.Object {
-		return []derive.Object{keyOf(re)}
-	})
+	t.byName = derive.NewIndex(t.labelExports, "name",
+		func(_ policy.Identity, re *mcv1alpha1.ResourceExport) []derive.Object {
+			return []derive.Object{keyOf(re)}
+		})
 
 	valid := func(ri *mcv1alpha1.ResourceImport) bool {
 		return ri.Spec.Kind == multicluster.LabelIdentityKind && ri.DeletionTimestamp.IsZero() && checkLabel(ri) == nil
 	}
-	t.importsByNumber = derive.NewIndex(t.resourceImports, "number", func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []labelNumber {
-		if !valid(ri) {
-			return nil
-		}
-		return []labelNumber{labelNumber(ri.Spec.LabelIdentity.ID)}
-	})
-	named := derive.NewIndex(t.resourceImports, "LabelIdentity", func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
-		if ri.Spec.Kind != multicluster.LabelIdentityKind {
-			return nil
-		}
-		return []derive.Object{{Name: k.Name}}
-	})
+	t.importsByNumber = derive.NewIndex(t.base.resourceImports, "number",
+		func(_ derive.Object, ri *mcv1alpha1.ResourceImport) []labelNumber {
+			if !valid(ri) {
+				return nil
+			}
+			return []labelNumber{labelNumber(ri.Spec.LabelIdentity.ID)}
+		})
+	named := derive.NewIndex(t.base.resourceImports, "LabelIdentity",
+		func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
+			if ri.Spec.Kind != multicluster.LabelIdentityKind {
+				return nil
+			}
+			return []derive.Object{{Name: k.Name}}
+		})
 	t.labels = derive.NewTable(e, "labelidentities of the ClusterSet", t.labelOf, derive.KeysOfIndex(named))
 	t.labelsByNumber = derive.NewIndex(t.labelIdentities, "number", func(_ derive.Object, l *mcv1alpha1.LabelIdentity) []labelNumber {
 		return []labelNumber{labelNumber(l.Spec.ID)}
 	})
+	return t
 }
 
-func (t *tables) podIdentity(pod derive.Object, r *derive.Reader) (policy.Identity, []problem.Problem) {
+func (t *labelTables) writes(k *kinds) *writeTable {
+	return k.table("write-labelidentities", t.writeLabelIdentity, derive.KeysOf(t.labelIdentities),
+		derive.KeysOf(t.labels))
+}
+
+func (t *labelTables) podIdentity(pod derive.Object, r *derive.Reader) (policy.Identity, []problem.Problem) {
 	facts, ok := derive.Get(r, t.pods, pod)
-	namespace, has := derive.Get(r, t.namespaces, derive.Object{Name: pod.Namespace})
+	namespace, has := derive.Get(r, t.base.namespaces, derive.Object{Name: pod.Namespace})
 	if !ok || !has {
 		return "", nil
 	}
@@ -142,14 +178,14 @@ type share struct{ Most int }
 
 // shareOf is how many identities each Namespace may export when all together are too many. Labels such as the name of a
 // StatefulSet's Pod make an identity of every Pod; a Namespace that has many takes nothing from one that has few.
-func (t *tables) shareOf(_ derive.Name, r *derive.Reader) (share, []problem.Problem) {
+func (t *labelTables) shareOf(_ derive.Name, r *derive.Reader) (share, []problem.Problem) {
 	counts := values(derive.All(r, t.identityCounts))
 	slices.Sort(counts)
 	left := t.maxLabels
 	for i, n := range counts {
 		fair := left / (len(counts) - i)
 		if n > fair {
-			m, _ := derive.Get(r, t.membership, here)
+			m, _ := derive.Get(r, t.base.membership, here)
 			var ps faults
 			ps.add(m.set(), "", reasonLabelLimit, fmt.Sprintf(
 				"Pods here have more than %d different sets of labels: of the Namespaces that have most of them not all are exported, and policies of other clusters take Pods with the others for unknown; use fewer labels that differ from Pod to Pod",
@@ -165,16 +201,16 @@ func (t *tables) shareOf(_ derive.Name, r *derive.Reader) (share, []problem.Prob
 type chosen struct{ Identities map[policy.Identity]bool }
 
 // chosenOf has those first that are exported already.
-func (t *tables) chosenOf(namespace derive.Name, r *derive.Reader) (chosen, []problem.Problem) {
+func (t *labelTables) chosenOf(namespace derive.Name, r *derive.Reader) (chosen, []problem.Problem) {
 	s, _ := derive.Get(r, t.identityShare, here)
 	n, _ := derive.Get(r, t.identityCounts, namespace)
 	if s.Most == 0 || n <= s.Most {
 		return chosen{}, nil
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	var have, others []policy.Identity
 	for _, row := range derive.List(r, t.identitiesIn, namespace) {
-		if _, exported := derive.Get(r, t.resourceExports, m.labelExport(row.Key)); exported {
+		if _, exported := derive.Get(r, t.base.resourceExports, m.labelExport(row.Key)); exported {
 			have = append(have, row.Key)
 		} else {
 			others = append(others, row.Key)
@@ -192,8 +228,9 @@ func (m membership) labelExport(id policy.Identity) derive.Object {
 	return derive.Object{Namespace: m.Common, Name: m.ID + "-" + multicluster.LabelHash(string(id))}
 }
 
-func (t *tables) labelExportOf(id policy.Identity, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *labelTables) labelExportOf(id policy.Identity,
+	r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.ID == "" {
 		return nil, nil
 	}
@@ -206,7 +243,7 @@ func (t *tables) labelExportOf(id policy.Identity, r *derive.Reader) (*mcv1alpha
 		return nil, nil
 	}
 	key := m.labelExport(id)
-	if have, _ := derive.Get(r, t.resourceExports, key); have != nil {
+	if have, _ := derive.Get(r, t.base.resourceExports, key); have != nil {
 		for _, c := range have.Status.Conditions {
 			if refuses(c) { // without the name: what holds for many is said once
 				ps.add(m.set(), "", cmp.Or(c.Reason, reasonConvergeFailure), "the leader refuses label identities of this cluster: "+c.Message)
@@ -250,12 +287,12 @@ func checkLabel(ri *mcv1alpha1.ResourceImport) error {
 
 // labelOf is the LabelIdentity that a ResourceImport becomes here. A number stands for one label: of two that have the
 // same, the older has it.
-func (t *tables) labelOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.LabelIdentity, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
-	if !m.Joined || !t.config.EnableStretchedNetworkPolicy {
+func (t *labelTables) labelOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.LabelIdentity, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
+	if !m.Joined || !t.base.config.EnableStretchedNetworkPolicy {
 		return nil, nil
 	}
-	ri, ok := derive.Get(r, t.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
+	ri, ok := derive.Get(r, t.base.resourceImports, derive.Object{Namespace: m.Common, Name: k.Name})
 	if !ok || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
 		return nil, nil
 	}
@@ -276,14 +313,15 @@ func (t *tables) labelOf(k derive.Object, r *derive.Reader) (*mcv1alpha1.LabelId
 	return &mcv1alpha1.LabelIdentity{ObjectMeta: metav1.ObjectMeta{Name: k.Name}, Spec: *ri.Spec.LabelIdentity}, nil
 }
 
-func (t *tables) writeLabelIdentity(k derive.Object, r *derive.Reader) *Write {
-	m, _ := derive.Get(r, t.membership, here)
+func (t *labelTables) writeLabelIdentity(k derive.Object, r *derive.Reader) *Write {
+	m, _ := derive.Get(r, t.base.membership, here)
 	if m.keepsImports() {
 		return nil
 	}
 	have, _ := derive.Get(r, t.labelIdentities, k)
 	want, _ := derive.Get(r, t.labels, k)
-	w := kindDiff[*mcv1alpha1.LabelIdentity]{kind: "LabelIdentity", merge: func(into, want *mcv1alpha1.LabelIdentity) { into.Spec = want.Spec }}.write(have, want, t.about(m))
+	w := kindDiff[*mcv1alpha1.LabelIdentity]{kind: "LabelIdentity",
+		merge: func(into, want *mcv1alpha1.LabelIdentity) { into.Spec = want.Spec }}.write(have, want, t.base.about(m))
 	if w != nil && w.Verb != Delete { // a number leaves one label before it comes to another
 		for _, other := range derive.List(r, t.labelsByNumber, labelNumber(want.Spec.ID)) {
 			if other.Key != k {

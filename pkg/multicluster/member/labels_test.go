@@ -116,26 +116,26 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	v.Pods = append(v.Pods, pod("few", "a", "few1"), pod("few", "b", "few2"))
 	tables := newTables(v.Namespace, v.Config)
-	tables.maxLabels = 6
+	tables.labels.maxLabels = 6
 	tables.load(v)
 	exported := func() string {
 		tables.Pass()
-		return exportedLabels(values(tables.labelExports.All()))
+		return exportedLabels(values(tables.labels.labelExports.All()))
 	}
 	expect(t, "exported", exported(), "few1 few2 many0 many1 many2 many3")
 	expect(t, "problems", problems(tables.Problems()), []string{"ClusterSet kube-system/set: LabelIdentityLimit"})
-	for _, re := range values(tables.labelExports.All()) {
-		tables.resourceExports.Set(keyOf(re), resourceExportFacts(re))
+	for _, re := range values(tables.labels.labelExports.All()) {
+		tables.base.resourceExports.Set(keyOf(re), resourceExportFacts(re))
 	}
 	early := pod("default", "early", "aaa")
-	tables.pods.Set(keyOf(early), podFactsOf(nil)(early))
+	tables.labels.pods.Set(keyOf(early), podFactsOf(nil)(early))
 	expect(t, "with a newcomer", exported(), "few1 few2 many0 many1 many2 many3")
-	tables.pods.Delete(keyOf(v.Pods[1]))
+	tables.labels.pods.Delete(keyOf(v.Pods[1]))
 	expect(t, "when one is gone", exported(), "aaa few1 few2 many0 many2 many3")
 	for _, p := range v.Pods[2:7] {
-		tables.pods.Delete(keyOf(p))
+		tables.labels.pods.Delete(keyOf(p))
 	}
-	tables.pods.Delete(keyOf(early))
+	tables.labels.pods.Delete(keyOf(early))
 	expect(t, "few enough", exported(), "few1 few2 many0 many7 many8 many9")
 	expect(t, "problems", len(tables.Problems()), 0)
 }
@@ -304,7 +304,7 @@ func TestLabelFloodIsPaced(t *testing.T) {
 	c.tables.Pass()
 	for i := range 3000 {
 		p := pod("default", fmt.Sprint("p", i), fmt.Sprint("a", i))
-		c.tables.pods.Set(keyOf(p), podFactsOf(c.tables.publish)(p))
+		c.tables.labels.pods.Set(keyOf(p), podFactsOf(publishedRanges(c.tables.base.config))(p))
 	}
 	c.tables.Pass()
 	if n := c.pacedWrites.Len(); n != 3000 {
@@ -314,7 +314,7 @@ func TestLabelFloodIsPaced(t *testing.T) {
 		t.Errorf("%d writes wait in the queue of the others, want the two exports of the Service", n)
 	}
 	for i := range 3000 {
-		c.tables.pods.Delete(keyOf(pod("default", fmt.Sprint("p", i), "")))
+		c.tables.labels.pods.Delete(keyOf(pod("default", fmt.Sprint("p", i), "")))
 	}
 	c.tables.Pass()
 	if n := c.pacedWrites.Len(); n != 0 {

@@ -43,26 +43,24 @@ func (own ownEndpoints) reported(ip netip.Addr) string {
 // apiServer is the Service whose endpoints are the API servers.
 var apiServer = derive.Object{Namespace: "default", Name: "kubernetes"}
 
-func (t *tables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r *derive.Reader) ownEndpoints {
-	m, _ := derive.Get(r, t.membership, here)
-	own, _ := derive.Get(r, t.own, here)
+func (t *importTables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r *derive.Reader) ownEndpoints {
+	m, _ := derive.Get(r, t.base.membership, here)
+	own, _ := derive.Get(r, t.base.own, here)
 	var out ownEndpoints
 	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets); ok {
 		out.exported = addressSet(sources[m.ID].Subsets)
-	} else if export, ok := derive.Get(r, t.exports, of); ok {
-		out.withdrawn = true
-		if export.Endpoints != nil {
-			out.exported = addressSet(export.Endpoints.Spec.Endpoints.Subsets)
-		}
+	} else if subsets, ok := t.in.exported(of, r); ok {
+		out.withdrawn, out.exported = true, addressSet(subsets)
 	} else {
-		_, out.withdrawn = derive.Get(r, t.resourceExports, derive.Object{Namespace: m.Common, Name: exportName(m.ID, of, multicluster.EndpointsKind)})
+		_, out.withdrawn = derive.Get(r, t.base.resourceExports,
+			derive.Object{Namespace: m.Common, Name: exportName(m.ID, of, multicluster.EndpointsKind)})
 	}
 	var servers map[netip.Addr]bool
 	out.what = func(ip netip.Addr) string {
 		const but = " of this cluster, which does not export it"
 		if servers == nil { // few imports have addresses outside of all
 			servers = map[netip.Addr]bool{}
-			for _, s := range values(derive.List(r, t.slicesByService, apiServer)) {
+			for _, s := range values(derive.List(r, t.services.slicesByService, apiServer)) {
 				for _, e := range s.Endpoints {
 					for _, a := range e.Addresses {
 						if server, err := netip.ParseAddr(a); err == nil {
@@ -83,7 +81,7 @@ func (t *tables) ownEndpoints(of derive.Object, ri *mcv1alpha1.ResourceImport, r
 			return "an API server" + but
 		case len(derive.List(r, t.servicesByIP, derive.Name(ip.String()))) > 0:
 			return "a Service" + but
-		case slices.ContainsFunc(values(derive.All(r, t.gateways)), func(g *mcv1alpha1.Gateway) bool {
+		case slices.ContainsFunc(values(derive.All(r, t.in.gateways)), func(g *mcv1alpha1.Gateway) bool {
 			return g.GatewayIP == ip.String() || g.InternalIP == ip.String()
 		}):
 			return "a gateway" + but

@@ -33,7 +33,8 @@ const phaseLook = time.Second
 func phaseOf(g *mcv1alpha1.Gateway) string { return g.Annotations[multicluster.AnnotationPhase] }
 
 // going are the Gateways that are there, are not wanted any more and could carry on.
-func (t *tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway) []*mcv1alpha1.Gateway {
+func (t *gatewayTables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway,
+	present map[string]*mcv1alpha1.Gateway) []*mcv1alpha1.Gateway {
 	var out []*mcv1alpha1.Gateway
 	for _, node := range nodes {
 		have := present[node.Name]
@@ -55,7 +56,8 @@ func (t *tables) going(nodes []*corev1.Node, wanted []*mcv1alpha1.Gateway, prese
 
 // phased are all Gateways with their phases: those that are wanted and used, then the others. Where no Node of those that are wanted is
 // Ready, those that go stay.
-func (t *tables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway, ready bool, r *derive.Reader, ps *faults) []*mcv1alpha1.Gateway {
+func (t *gatewayTables) phased(wanted, going []*mcv1alpha1.Gateway, present map[string]*mcv1alpha1.Gateway,
+	ready bool, r *derive.Reader, ps *faults) []*mcv1alpha1.Gateway {
 	over := func(g *mcv1alpha1.Gateway) bool {
 		phase, ok := derive.Get(r, t.phasesOver, keyOf(g))
 		return ok && phase == phaseOf(present[g.Name])
@@ -119,9 +121,9 @@ func tells(own *mcv1alpha1.ClusterInfo, g *mcv1alpha1.Gateway) bool {
 }
 
 // announcedOf is what the leader tells other clusters of this one; nil while it has not, or has not been heard.
-func (t *tables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ClusterInfo, []problem.Problem) {
-	if m, _ := derive.Get(r, t.membership, here); m.Joined {
-		for _, ri := range values(derive.List(r, t.importsByKind, multicluster.ClusterInfoKind)) {
+func (t *gatewayTables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ClusterInfo, []problem.Problem) {
+	if m, _ := derive.Get(r, t.base.membership, here); m.Joined {
+		for _, ri := range values(derive.List(r, t.base.importsByKind, multicluster.ClusterInfoKind)) {
 			if info := ri.Spec.ClusterInfo; info != nil && info.ClusterID == m.ID && ri.DeletionTimestamp.IsZero() {
 				return info, nil
 			}
@@ -131,8 +133,8 @@ func (t *tables) announcedOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Clust
 }
 
 // hasJoined says whether each cluster that takes what all Gateways send has a way to this one that is up.
-func (t *tables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
-	ways, _ := derive.Get(r, t.gatewayStatus, keyOf(g))
+func (t *gatewayTables) hasJoined(g *mcv1alpha1.Gateway, r *derive.Reader) bool {
+	ways, _ := derive.Get(r, t.status, keyOf(g))
 	for _, ci := range values(derive.All(r, t.clusterInfoImports)) {
 		if slices.Contains(ci.Spec.Features, mcv1alpha1.FeatureActiveGateways) && !slices.ContainsFunc(ways, func(w mcv1alpha1.WayStatus) bool {
 			return w.ClusterID == ci.Spec.ClusterID && w.State == mcv1alpha1.WayUp
@@ -192,9 +194,9 @@ func (c *controller) endPhases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			own, _ := c.tables.announced.Get(here)
-			c.tables.phasesOver.Replace(clock.over(now, values(c.tables.gateways.All()), own))
-			c.tables.forgotten.Replace(forgottenAt(now, values(c.tables.clusterInfoImports.All())))
+			own, _ := c.tables.gateways.announced.Get(here)
+			c.tables.gateways.phasesOver.Replace(clock.over(now, values(c.tables.gateways.gateways.All()), own))
+			c.tables.clusters.forgotten.Replace(forgottenAt(now, values(c.tables.clusters.clusterInfoImports.All())))
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // Kinds of replicated policies, as Writes name them.
@@ -106,38 +107,85 @@ func policyKey(kind string, k derive.Object) derive.Name {
 	return derive.Name(object(kind, k.Namespace, k.Name).String())
 }
 
-// policyTables adds the tables of policies that the leader replicates to all members.
-func (t *tables) policyTables() {
-	e := t.Engine
-	policies := derive.NewIndex(t.resourceImports, "policies", func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
-		if !multicluster.IsPolicy(ri.Spec.Kind) {
-			return nil
-		}
-		return []derive.Object{k}
-	})
+// policyTables are the policies that the leader replicates to all members.
+type policyTables struct {
+	base *membershipTables
+
+	acnps           *derive.Source[derive.Object, *crdv1beta1.ClusterNetworkPolicy]
+	cnps            *derive.Source[derive.Object, *npv1alpha2.ClusterNetworkPolicy]
+	networkPolicies *derive.Source[derive.Object, *networkingv1.NetworkPolicy]
+	tiers           *derive.Source[derive.Object, bool]
+	refusedWrites   *derive.Source[derive.Name, string]        // why policies could not be written, by policyKey
+	writtenPolicies *derive.Source[derive.Name, writtenPolicy] // by policyKey
+
+	replicas         *derive.Table[derive.Object, *replica] // by the ResourceImport
+	replicasByObject *derive.Index[derive.Name, derive.Object, *replica]
+	report           *derive.Table[derive.Name, *mcv1alpha1.ResourceExport]
+	reportByName     *derive.Index[derive.Object, derive.Name, *mcv1alpha1.ResourceExport]
+}
+
+func newPolicyTables(k *kinds, base *membershipTables) *policyTables {
+	t := &policyTables{base: base}
+	e, optional := k.Engine, watch.Optional()
+	t.refusedWrites = derive.NewSource[derive.Name, string](e, "refused writes")
+	t.refusedWrites.Loaded()
+	t.writtenPolicies = derive.NewSource[derive.Name, writtenPolicy](e, "written policies")
+	t.writtenPolicies.Loaded()
+	t.acnps = writtenKind(k, k.cluster, kindACNP, "clusternetworkpolicies of crd.antrea.io",
+		acnpFacts, policyVersion, optional)
+	t.cnps = writtenKind(k, k.cluster, kindCNP, "clusternetworkpolicies of policy.networking.k8s.io",
+		cnpFacts, policyVersion, optional)
+	t.networkPolicies = writtenKind(k, k.cluster, kindNetworkPolicy, "networkpolicies", networkPolicyFacts, policyVersion)
+	t.tiers = watch.NewSource(k.cluster, "tiers", tierFacts, optional)
+	policies := derive.NewIndex(t.base.resourceImports, "policies",
+		func(k derive.Object, ri *mcv1alpha1.ResourceImport) []derive.Object {
+			if !multicluster.IsPolicy(ri.Spec.Kind) {
+				return nil
+			}
+			return []derive.Object{k}
+		})
 	t.replicas = derive.NewTable(e, "replicas of policies", t.replicaOf, derive.KeysOfIndex(policies))
 	t.replicasByObject = derive.NewIndex(t.replicas, "object", func(_ derive.Object, c *replica) []derive.Name {
 		return []derive.Name{policyKey(c.Kind, c.Target)}
 	})
-	t.policyReport = derive.NewTable(e, "report of policies", t.policyReportOf, derive.KeysOf(t.environment))
-	t.policyReportByName = derive.NewIndex(t.policyReport, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
+	t.report = derive.NewTable(e, "report of policies", t.policyReportOf, derive.KeysOf(t.base.environment))
+	t.reportByName = derive.NewIndex(t.report, "name", func(_ derive.Name, re *mcv1alpha1.ResourceExport) []derive.Object {
 		return []derive.Object{keyOf(re)}
 	})
-	targets := func(kind string) *derive.Index[derive.Object, derive.Object, *replica] {
-		return derive.NewIndex(t.replicas, kind, func(_ derive.Object, c *replica) []derive.Object {
-			if c.Kind != kind {
-				return nil
-			}
-			return []derive.Object{c.Target}
-		})
+	return t
+}
+
+// writes adds the tables of missing writes, in the order of their kinds.
+func (t *policyTables) writes(k *kinds) []*writeTable {
+	return []*writeTable{
+		writePolicies(t, k, "write-acnps", kindACNP, t.acnps,
+			func(into, want *crdv1beta1.ClusterNetworkPolicy) { into.Spec = want.Spec }),
+		writePolicies(t, k, "write-cnps", kindCNP, t.cnps,
+			func(into, want *npv1alpha2.ClusterNetworkPolicy) { into.Spec = want.Spec }),
+		writePolicies(t, k, "write-networkpolicies", kindNetworkPolicy, t.networkPolicies,
+			func(into, want *networkingv1.NetworkPolicy) { into.Spec = want.Spec }),
 	}
-	t.acnpTargets, t.cnpTargets, t.networkPolicyTargets = targets(kindACNP), targets(kindCNP), targets(kindNetworkPolicy)
+}
+
+// writePolicies adds the table of missing writes of one kind of policy.
+func writePolicies[T interface {
+	comparable
+	client.Object
+}](t *policyTables, k *kinds, name, kind string, have *derive.Source[derive.Object, T],
+	set func(into, want T)) *writeTable {
+	targets := derive.NewIndex(t.replicas, kind, func(_ derive.Object, c *replica) []derive.Object {
+		if c.Kind != kind {
+			return nil
+		}
+		return []derive.Object{c.Target}
+	})
+	return k.table(name, writePolicy(t, kind, have, set), derive.KeysOf(have), derive.KeysOfIndex(targets))
 }
 
 // replicaOf decides about the ResourceImport of a policy.
-func (t *tables) replicaOf(k derive.Object, r *derive.Reader) (*replica, []problem.Problem) {
-	m, _ := derive.Get(r, t.membership, here)
-	ri, ok := derive.Get(r, t.resourceImports, k)
+func (t *policyTables) replicaOf(k derive.Object, r *derive.Reader) (*replica, []problem.Problem) {
+	m, _ := derive.Get(r, t.base.membership, here)
+	ri, ok := derive.Get(r, t.base.resourceImports, k)
 	if !m.Joined || !ok || !ri.DeletionTimestamp.IsZero() || !m.isFor(ri) {
 		return nil, nil
 	}
@@ -176,7 +224,7 @@ func policyReason(c *replica) string {
 }
 
 // check says what is in the way of a policy, and marks it as replicated.
-func (t *tables) check(c *replica, m membership, r *derive.Reader) {
+func (t *policyTables) check(c *replica, m membership, r *derive.Reader) {
 	mark := multicluster.AnnotationImportedPolicy
 	var have client.Object
 	switch want := c.Object.(type) {
@@ -189,7 +237,8 @@ func (t *tables) check(c *replica, m membership, r *derive.Reader) {
 	case *npv1alpha2.ClusterNetworkPolicy:
 		have = existing(r, t.cnps, c.Target)
 	case *networkingv1.NetworkPolicy:
-		if ns, ok := derive.Get(r, t.namespaces, derive.Object{Name: c.Target.Namespace}); !ok || !ns.DeletionTimestamp.IsZero() {
+		if ns, ok := derive.Get(r, t.base.namespaces, derive.Object{Name: c.Target.Namespace}); !ok ||
+			!ns.DeletionTimestamp.IsZero() {
 			c.Object, c.Fault = nil, fmt.Sprintf("Namespace %s does not exist in cluster %s", c.Target.Namespace, m.ID)
 		}
 		have = existing(r, t.networkPolicies, c.Target)
@@ -228,7 +277,7 @@ func existing[T interface {
 }
 
 // tierExists knows the default Tiers, which may be written with capitals.
-func (t *tables) tierExists(name string, r *derive.Reader) bool {
+func (t *policyTables) tierExists(name string, r *derive.Reader) bool {
 	if _, ok := legacyTiers[name]; ok {
 		return true
 	}
@@ -269,7 +318,7 @@ type writtenPolicy struct {
 // kept compares a policy with the wanted one. It is kept where both are the same, but for what the API server here added; a
 // field that somebody else added is drift, since it may let through what should not be. changed is the first field that the
 // API server did not keep as it was sent.
-func (t *tables) kept(key derive.Name, have, want client.Object, r *derive.Reader) (ok bool, changed string) {
+func (t *policyTables) kept(key derive.Name, have, want client.Object, r *derive.Reader) (ok bool, changed string) {
 	if samePolicy(have, want) {
 		return true, ""
 	}
@@ -332,9 +381,10 @@ func lost(path string, sent, kept any) string {
 func writePolicy[T interface {
 	comparable
 	client.Object
-}](t *tables, kind string, source *derive.Source[derive.Object, T], set func(into, want T)) func(derive.Object, *derive.Reader) *Write {
+}](t *policyTables, kind string, source *derive.Source[derive.Object, T], set func(into, want T)) func(derive.Object,
+	*derive.Reader) *Write {
 	return func(k derive.Object, r *derive.Reader) *Write {
-		m, _ := derive.Get(r, t.membership, here)
+		m, _ := derive.Get(r, t.base.membership, here)
 		if m.keepsImports() {
 			return nil
 		}
@@ -357,19 +407,19 @@ func writePolicy[T interface {
 			if ok, _ := t.kept(policyKey(kind, k), into, want, r); !ok {
 				set(into, want)
 			}
-		}}.write(have, want, t.about(m))
+		}}.write(have, want, t.base.about(m))
 	}
 }
 
 // policyReportOf tells the leader how the policies fare that it has this cluster import; none where there are none.
-func (t *tables) policyReportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
+func (t *policyTables) policyReportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.ResourceExport, []problem.Problem) {
 	states := map[string]exportcheck.PolicyState{}
 	for _, c := range values(derive.All(r, t.replicas)) {
 		if c.Done || c.Fault != "" {
 			states[c.Import.Name] = exportcheck.PolicyState{Hash: c.Hash, Problem: c.Fault}
 		}
 	}
-	m, _ := derive.Get(r, t.membership, here)
+	m, _ := derive.Get(r, t.base.membership, here)
 	if len(states) == 0 || m.ID == "" {
 		return nil, nil
 	}
@@ -391,7 +441,7 @@ func (t *tables) policyReportOf(_ derive.Name, r *derive.Reader) (*mcv1alpha1.Re
 // comes or changes.
 func (c *controller) policyEvents(changes []derive.Change[derive.Object, *replica]) []retry.Offer {
 	var out []retry.Offer
-	m, _ := c.tables.membership.Get(here)
+	m, _ := c.tables.base.membership.Get(here)
 	for _, change := range changes {
 		key := "Event of ResourceImport " + change.Key.String()
 		switch was, is := change.Old, change.New; {
@@ -441,12 +491,12 @@ func (c *controller) wrotePolicy(ctx context.Context, w Write, answer client.Obj
 	case !isPolicyKind(w.Kind):
 		return
 	case w.Verb == Delete:
-		c.tables.writtenPolicies.Delete(key)
+		c.tables.policies.writtenPolicies.Delete(key)
 		return
 	case w.Verb == Update && samePolicy(w.Have, w.Object): // no spec was sent
 		return
 	}
-	c.tables.writtenPolicies.Set(key, writtenPolicy{specOf(w.Object), answer.GetUID(), answer.GetGeneration()})
+	c.tables.policies.writtenPolicies.Set(key, writtenPolicy{specOf(w.Object), answer.GetUID(), answer.GetGeneration()})
 	c.tables.Do(ctx, func() { c.tables.Pass() })
 }
 
@@ -454,9 +504,9 @@ func (c *controller) wrotePolicy(ctx context.Context, w Write, answer client.Obj
 func (c *controller) refused(key string, p *problem.Problem) {
 	if kind, _, _ := strings.Cut(key, " "); isPolicyKind(kind) {
 		if p == nil {
-			c.tables.refusedWrites.Delete(derive.Name(key))
+			c.tables.policies.refusedWrites.Delete(derive.Name(key))
 		} else {
-			c.tables.refusedWrites.Set(derive.Name(key), p.Message)
+			c.tables.policies.refusedWrites.Set(derive.Name(key), p.Message)
 		}
 	}
 	signal(c.reporting)

@@ -477,7 +477,7 @@ func TestWatchIsAheadOfTheAnswer(t *testing.T) {
 		running.Wait()
 	})
 	shows := func(o *crdv1beta1.ClusterNetworkPolicy) {
-		c.tables.acnps.Set(keyOf(o), acnpFacts(o))
+		c.tables.policies.acnps.Set(keyOf(o), acnpFacts(o))
 		c.tables.Do(ctx, func() { c.tables.Pass() })
 	}
 	create := slices.DeleteFunc(c.tables.change().Local, func(w Write) bool { return w.Kind != kindACNP })[0]

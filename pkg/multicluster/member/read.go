@@ -39,7 +39,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 			switch {
 			case err == nil:
 				delete(refused, k)
-				c.tables.secrets.Set(k, secretFacts(secret))
+				c.tables.base.secrets.Set(k, secretFacts(secret))
 			case apierrors.IsForbidden(err): // of others the API server is away, which the watches report
 				if refused[k].IsZero() {
 					refused[k] = time.Now()
@@ -49,16 +49,16 @@ func (c *controller) pollSecrets(ctx context.Context) {
 					continue
 				}
 				known := credentials{}
-				if row, ok := c.tables.secrets.Get(k); ok {
+				if row, ok := c.tables.base.secrets.Get(k); ok {
 					known = *row
 				}
 				known.Refused = cmp.Or(allowed, err).Error()
-				c.tables.secrets.Set(k, &known)
+				c.tables.base.secrets.Set(k, &known)
 			}
 		}
-		for _, row := range c.tables.secrets.All() {
+		for _, row := range c.tables.base.secrets.All() {
 			if !slices.Contains(named, row.Key) {
-				c.tables.secrets.Delete(row.Key)
+				c.tables.base.secrets.Delete(row.Key)
 				delete(refused, row.Key)
 			}
 		}
@@ -77,7 +77,7 @@ func (c *controller) pollSecrets(ctx context.Context) {
 
 // namedSecrets are the Secrets that the ClusterSet names which this cluster is in, by name.
 func (c *controller) namedSecrets() (named []derive.Object) {
-	set, _ := chooseClusterSet(values(c.tables.clusterSets.All()))
+	set, _ := chooseClusterSet(values(c.tables.base.clusterSets.All()))
 	if set == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (c *controller) namedSecrets() (named []derive.Object) {
 // allowSecrets writes the rules of secretsRole for these Secrets. Without Secrets it waits until it is known that there
 // is no ClusterSet.
 func (c *controller) allowSecrets(ctx context.Context, named []derive.Object) error {
-	if m, _ := c.tables.membership.Get(here); len(named) == 0 && !m.Leave {
+	if m, _ := c.tables.base.membership.Get(here); len(named) == 0 && !m.Leave {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTimeout)
@@ -145,8 +145,8 @@ func (c *controller) discover(ctx context.Context) {
 				e.ServiceCIDRError = err.Error()
 			}
 		}
-		c.tables.environment.Set(here, e)
-		c.tables.environment.Loaded()
+		c.tables.base.environment.Set(here, e)
+		c.tables.base.environment.Loaded()
 		if e.ServiceCIDR != "" {
 			return
 		}

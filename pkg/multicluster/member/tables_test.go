@@ -236,11 +236,15 @@ func step(r *rand.Rand, v View, c Change) View {
 // rows are all that tables derive.
 func (t *tables) rows() map[string]any {
 	out := map[string]any{
-		"membership": t.membership.All(), "clusterset": t.clusterSet.All(), "gateways": t.activeGateways.All(), "infos": t.infos.All(), "imports": t.imports.All(),
-		"exportable": t.exportable.All(), "holders": t.holders.All(), "exports": t.exports.All(), "validity": t.validity.All(), "ownInfo": t.ownInfo.All(),
-		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labelExports.All(), "labels": t.labels.All(),
-		"address exports": values(t.addressExports.All()), "addresses": t.addresses.All(), "replicas": t.replicas.All(), "policy report": t.policyReport.All(),
-		"gateway status": t.gatewayStatus.All(), "sights": t.sights.All(), "gone": t.gone.All(),
+		"membership": t.base.membership.All(), "clusterset": t.reach.clusterSet.All(), "gateways": t.gateways.active.All(),
+		"infos": t.clusters.infos.All(), "imports": t.imports.imports.All(),
+		"exportable": t.exports.exportable.All(), "holders": t.exports.holders.All(), "exports": t.exports.exports.All(),
+		"validity": t.exports.validity.All(), "ownInfo": t.info.exports.All(),
+		"leader": t.leader.All(), "problems": t.Problems(), "label exports": t.labels.labelExports.All(),
+		"labels":          t.labels.labels.All(),
+		"address exports": values(t.addresses.addressExports.All()), "addresses": t.addresses.addresses.All(),
+		"replicas": t.policies.replicas.All(), "policy report": t.policies.report.All(),
+		"gateway status": t.gateways.status.All(), "sights": t.reach.sights.All(), "gone": t.reach.gone.All(),
 	}
 	for i, table := range t.local {
 		out[fmt.Sprint("local ", i)] = table.All()
@@ -256,7 +260,7 @@ func TestWalk(t *testing.T) {
 	v.Config.EnableStretchedNetworkPolicy, v.Config.PublishPodAddresses, v.Config.PodCIDRs = true, true, []string{"10.10.0.0/16"}
 	make := func() *tables {
 		t := newTables(v.Namespace, v.Config)
-		t.maxLabels, t.maxAddresses = 4, 2
+		t.labels.maxLabels, t.addresses.maxAddresses = 4, 2
 		t.load(v)
 		t.Pass()
 		return t
@@ -368,7 +372,7 @@ func TestOneExportEvaluatesItsOwnKeys(t *testing.T) {
 	tables := newTables(v.Namespace, v.Config)
 	tables.load(v)
 	tables.Pass()
-	tables.serviceExports.Set(keyOf(last), serviceExportFacts(last))
+	tables.exports.serviceExports.Set(keyOf(last), serviceExportFacts(last))
 	tables.Pass()
 	if pass, _, _ := tables.Stats(); pass.Evaluated == 0 || pass.Evaluated > 12 {
 		t.Errorf("%d keys were evaluated, want the few of one export", pass.Evaluated)

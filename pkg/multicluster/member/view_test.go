@@ -73,12 +73,12 @@ type Leader struct {
 // load fills the sources with a view, as lists of API servers do.
 func (t *tables) load(v View) {
 	t.other(v)
-	t.phasesOver.Replace(v.PhasesOver)
-	t.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
+	t.gateways.phasesOver.Replace(v.PhasesOver)
+	t.clusters.forgotten.Replace(forgottenAt(v.Now, v.ClusterInfoImports))
 	t.cluster.Fill(objects(v)...)
 	t.area.Fill(objects(v.Leader.ResourceImports)...)
 	t.ownExports.Fill(objects(v.Leader.ResourceExports)...)
-	for _, source := range []interface{ Loaded() }{t.connection, t.environment, t.secrets} {
+	for _, source := range []interface{ Loaded() }{t.base.connection, t.base.environment, t.base.secrets} {
 		source.Loaded()
 	}
 }
@@ -111,8 +111,9 @@ func change(kinds *watch.Kinds, from, to []client.Object) {
 
 // other fills the sources that no watch fills.
 func (t *tables) other(v View) {
-	t.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR, ServiceCIDRError: v.ServiceCIDRError})
-	t.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
+	t.base.environment.Set(here, environment{Known: true, ServiceCIDR: v.ServiceCIDR,
+		ServiceCIDRError: v.ServiceCIDRError})
+	t.base.connection.Set(here, connectionOf(1, v.Leader.Area, v.Leader.Synced, v.Leader.Announcement))
 	secrets := map[derive.Object]*credentials{}
 	for _, cs := range v.ClusterSets {
 		for _, leader := range cs.Spec.Leaders {
@@ -122,7 +123,7 @@ func (t *tables) other(v View) {
 	for _, s := range v.Secrets {
 		secrets[keyOf(s)] = secretFacts(s)
 	}
-	t.secrets.Replace(secrets)
+	t.base.secrets.Replace(secrets)
 }
 
 // objects returns the objects of a list, or of all lists of a view that watches fill.

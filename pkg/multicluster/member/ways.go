@@ -16,6 +16,36 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
+// reachTables are which clusters this one reaches, and the status of its ClusterSet, which has that.
+type reachTables struct {
+	base     *membershipTables
+	clusters *clusterTables
+	gateways derive.Readable[derive.Name, []*mcv1alpha1.Gateway] // the active ones
+	ways     derive.Readable[derive.Object, []mcv1alpha1.WayStatus]
+
+	refused *derive.Source[derive.Name, string] // why the content of the configuration file is not in effect
+
+	sights     *derive.Table[derive.Name, map[string]sight] // by cluster ID
+	gone       *derive.Table[derive.Name, map[string]bool]  // cluster IDs
+	clusterSet *derive.Table[derive.Object, *mcv1alpha2.ClusterSet]
+}
+
+func newReachTables(k *kinds, clusters *clusterTables, gateways derive.Readable[derive.Name, []*mcv1alpha1.Gateway],
+	ways derive.Readable[derive.Object, []mcv1alpha1.WayStatus]) *reachTables {
+	t := &reachTables{base: clusters.base, clusters: clusters, gateways: gateways, ways: ways}
+	t.refused = derive.NewSource[derive.Name, string](k.Engine, "refused configuration")
+	t.refused.Loaded()
+	once := derive.KeysOf(t.base.environment)
+	t.sights = derive.NewTable(k.Engine, "sights", t.sightsOf, once)
+	t.gone = derive.NewTable(k.Engine, "gone", t.goneOf, once)
+	t.clusterSet = derive.NewTable(k.Engine, "clusterset", t.clusterSetOf, derive.KeysOf(t.base.clusterSets))
+	return t
+}
+
+func (t *reachTables) writes(k *kinds) *writeTable {
+	return k.table("write-clusterset", t.writeClusterSet, derive.KeysOf(t.clusterSet))
+}
+
 // Reasons of the condition Reachable.
 const (
 	reasonAllWaysUp     = "AllWaysUp"
@@ -34,16 +64,16 @@ const remedyOfDown = "Check that these are addresses at which the other cluster'
 const wayLost = "lost"
 
 // waysOf are the ways of a Gateway as its agent reports them: those to clusters that this one knows.
-func (t *tables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStatus, []problem.Problem) {
-	report, _ := derive.Get(r, t.reports, derive.Object{Name: k.Name})
-	if k.Namespace != t.namespace || len(report.Ways) == 0 {
+func (t *gatewayTables) waysOf(k derive.Object, r *derive.Reader) ([]mcv1alpha1.WayStatus, []problem.Problem) {
+	report, _ := derive.Get(r, t.base.reports, derive.Object{Name: k.Name})
+	if k.Namespace != t.base.namespace || len(report.Ways) == 0 {
 		return nil, nil
 	}
 	known := map[string]bool{}
 	for _, ci := range values(derive.All(r, t.clusterInfoImports)) {
 		known[ci.Spec.ClusterID] = true
 	}
-	node, _ := derive.Get(r, t.nodes, derive.Object{Name: k.Name})
+	node, _ := derive.Get(r, t.base.nodes, derive.Object{Name: k.Name})
 	var out []mcv1alpha1.WayStatus
 	for key, state := range report.Ways {
 		i := strings.LastIndexByte(key, '/')
@@ -75,12 +105,12 @@ type sight struct {
 }
 
 // sightsOf are the sights of clusters to which ways are watched, by their IDs.
-func (t *tables) sightsOf(_ derive.Name, r *derive.Reader) (map[string]sight, []problem.Problem) {
-	gateways, _ := derive.Get(r, t.activeGateways, here)
+func (t *reachTables) sightsOf(_ derive.Name, r *derive.Reader) (map[string]sight, []problem.Problem) {
+	gateways, _ := derive.Get(r, t.gateways, here)
 	out := map[string]sight{}
 	for _, g := range gateways {
-		ways, _ := derive.Get(r, t.gatewayStatus, keyOf(g))
-		report, _ := derive.Get(r, t.reports, derive.Object{Name: g.Name})
+		ways, _ := derive.Get(r, t.ways, keyOf(g))
+		report, _ := derive.Get(r, t.base.reports, derive.Object{Name: g.Name})
 		for _, w := range ways {
 			s, text := out[w.ClusterID], "from Gateway "+g.Name+" to "+w.To
 			switch w.State {
@@ -101,7 +131,7 @@ func (t *tables) sightsOf(_ derive.Name, r *derive.Reader) (map[string]sight, []
 }
 
 // reached are the conditions of other clusters to which ways are watched, by cluster ID.
-func (t *tables) reached(r *derive.Reader) map[string]condition {
+func (t *reachTables) reached(r *derive.Reader) map[string]condition {
 	sights, _ := derive.Get(r, t.sights, here)
 	gone, _ := derive.Get(r, t.gone, here)
 	clusters := slices.Collect(maps.Keys(sights))

@@ -23,7 +23,8 @@ import (
 const withdrawnFor = 24 * time.Hour
 
 // withdrawn are the ClusterInfoImports that stay although the leader has none of that cluster.
-func (t *tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membership, r *derive.Reader) []*mcv1alpha1.ClusterInfoImport {
+func (t *clusterTables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membership,
+	r *derive.Reader) []*mcv1alpha1.ClusterInfoImport {
 	var taken []netip.Prefix
 	for _, cii := range announced {
 		taken = append(taken, rangesOf(cii)...)
@@ -33,7 +34,8 @@ func (t *tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 		id := have.Spec.ClusterID
 		over, _ := derive.Get(r, t.forgotten, keyOf(have))
 		switch {
-		case have.Namespace != t.namespace, have.Name != id+multicluster.ClusterInfoSuffix, id == m.ID, !have.DeletionTimestamp.IsZero():
+		case have.Namespace != t.base.namespace, have.Name != id+multicluster.ClusterInfoSuffix, id == m.ID,
+			!have.DeletionTimestamp.IsZero():
 			continue
 		case over, slices.ContainsFunc(announced, func(cii *mcv1alpha1.ClusterInfoImport) bool { return cii.Name == have.Name }), allWithin(rangesOf(have), taken):
 			continue
@@ -48,7 +50,8 @@ func (t *tables) withdrawn(announced []*mcv1alpha1.ClusterInfoImport, m membersh
 		})
 	}
 	// Agents' reports change all the time: they are read only where it matters.
-	if len(out) > 0 && !slices.ContainsFunc(values(derive.All(r, t.reports)), func(report agentReport) bool { return report.Encrypts }) {
+	if len(out) > 0 && !slices.ContainsFunc(values(derive.All(r, t.base.reports)),
+		func(report agentReport) bool { return report.Encrypts }) {
 		return nil
 	}
 	return out
