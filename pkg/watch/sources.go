@@ -32,7 +32,9 @@ type Kind struct {
 	selector  labels.Selector
 	writers   any // *writers[T]
 	// store returns what takes the objects; loaded is called after each whole list.
-	store  func(log *slog.Logger, loaded func()) toolscache.ReflectorStore
+	store func(log *slog.Logger, loaded func()) toolscache.ReflectorStore
+	// within returns the same for writes within Engine.Together. It does not catch faults.
+	within func() toolscache.ReflectorStore
 	none   func() // makes the Sources empty, and Loaded
 	loaded func() // makes them Loaded
 }
@@ -101,6 +103,7 @@ func kindOf[T client.Object](k *Kinds) (*Kind, *writers[T]) {
 			loaded()
 		}}
 	}
+	kind.within = func() toolscache.ReflectorStore { return &store[T]{to: to.all(), loaded: to.declareLoaded} }
 	kind.none = func() { must(kind.store(nil, func() {}).Replace(nil, "")) }
 	k.list = append(k.list, kind)
 	return kind, to
@@ -146,7 +149,7 @@ func (k *Kinds) Loaded() {
 }
 
 // Fill has the Sources hold these objects, as the lists of an API server would: tests and measurements fill the same
-// Sources through the same functions. Fill panics where no kind is declared for an object.
+// Sources through the same functions. One pass takes all of them. Fill panics where no kind is declared for an object.
 func (k *Kinds) Fill(objects ...client.Object) {
 	lists := map[*Kind][]any{}
 	for _, o := range objects {
@@ -154,20 +157,32 @@ func (k *Kinds) Fill(objects ...client.Object) {
 			lists[kind] = append(lists[kind], o)
 		}
 	}
-	for _, kind := range k.list {
-		must(kind.store(nil, func() {}).Replace(lists[kind], ""))
-	}
+	k.engine.Together(func() {
+		for _, kind := range k.list {
+			must(kind.within().Replace(lists[kind], ""))
+		}
+	})
 }
 
-// Set has the Sources take an object as a watch's event would bring it.
-func (k *Kinds) Set(o client.Object) {
-	if kind := k.of(o); kind.selects(o) {
-		must(kind.store(nil, nil).Add(o))
-	}
+// Set has the Sources take objects as events of watches would bring them, all of them by one pass.
+func (k *Kinds) Set(objects ...client.Object) {
+	k.engine.Together(func() {
+		for _, o := range objects {
+			if kind := k.of(o); kind.selects(o) {
+				must(kind.within().Add(o))
+			}
+		}
+	})
 }
 
-// Delete does the same for an object that was deleted.
-func (k *Kinds) Delete(o client.Object) { must(k.of(o).store(nil, nil).Delete(o)) }
+// Delete does the same for objects that were deleted.
+func (k *Kinds) Delete(objects ...client.Object) {
+	k.engine.Together(func() {
+		for _, o := range objects {
+			must(k.of(o).within().Delete(o))
+		}
+	})
+}
 
 // of returns the entry of an object's kind.
 func (k *Kinds) of(o client.Object) *Kind {

@@ -12,7 +12,7 @@ import (
 
 // store is where a reflector's objects go.
 type store[T client.Object] struct {
-	engine *derive.Engine
+	engine *derive.Engine // nil within Engine.Together
 	to     []writer[T]
 	loaded func()
 	log    *slog.Logger // nil where a fault of the projection is not to be caught
@@ -48,15 +48,16 @@ func (s *store[T]) read(o any) (key derive.Object, failed bool, err error) {
 
 // write calls f for all Sources. One pass takes all that it writes.
 func (s *store[T]) write(f func(writer[T])) {
-	if len(s.to) == 1 {
-		f(s.to[0])
-		return
-	}
-	s.engine.Together(func() {
+	all := func() {
 		for _, w := range s.to {
 			f(w)
 		}
-	})
+	}
+	if len(s.to) == 1 || s.engine == nil {
+		all()
+		return
+	}
+	s.engine.Together(all)
 }
 
 func (s *store[T]) Add(o any) error {

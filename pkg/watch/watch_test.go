@@ -10,7 +10,9 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,9 +143,8 @@ func TestFill(t *testing.T) {
 	}
 	k.Fill(configMap("a", "fact", "1"), elsewhere, configMap("empty"), service, pod)
 	expect("a 1", "a a", "empty empty")
-	k.Set(configMap("a", "fact", "2"))
 	pod.Labels = map[string]string{"counts": ""}
-	k.Set(pod)
+	k.Set(configMap("a", "fact", "2"), pod)
 	k.Delete(configMap("empty"))
 	expect("a 2", "a a", "unlabelled fact")
 	k.Fill(configMap("b", "fact", "3"))
@@ -157,6 +158,41 @@ func TestFill(t *testing.T) {
 		}
 	}()
 	k.Fill(&corev1.Node{})
+}
+
+// TestFillOnce fills sources of two kinds while their engine runs. Each pass takes the objects of both, or of neither.
+func TestFillOnce(t *testing.T) {
+	e := derive.New()
+	k := NewKinds(e)
+	data := NewSource(k, "data", func(c *corev1.ConfigMap) string { return c.Data["fact"] })
+	pods := NewSource(k, "pods", func(p *corev1.Pod) string { return p.Spec.NodeName })
+	key := derive.Object{Namespace: "default", Name: "a"}
+	var passes, mixed atomic.Int64
+	e.WatchPasses(func(derive.PassStats) {
+		fact, _ := data.Get(key)
+		if node, _ := pods.Get(key); node != fact {
+			mixed.Add(1)
+		}
+		passes.Add(1)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { e.Run(ctx) })
+	for i := 0; passes.Load() < 300; i++ {
+		fact := strconv.Itoa(i)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+		pod.Spec.NodeName = fact
+		if c := configMap(key.Name, "fact", fact); i%2 == 0 {
+			k.Fill(c, pod)
+		} else {
+			k.Set(c, pod)
+		}
+	}
+	stop()
+	running.Wait()
+	if n := mixed.Load(); n > 0 {
+		t.Errorf("%d of %d passes took the objects of one kind alone", n, passes.Load())
+	}
 }
 
 func configMap(name string, data ...string) *corev1.ConfigMap {
