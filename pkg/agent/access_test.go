@@ -60,7 +60,7 @@ func TestAccess(t *testing.T) {
 	c.FeatureGates = map[string]bool{"Multicluster": true}
 	c.Multicluster.EnableGateway, c.Multicluster.EnableStretchedNetworkPolicy = true, true
 	var watched []resource
-	for _, k := range newTables(c, "node-1").kinds("kube-system") {
+	for _, k := range newTables(c, "node-1").kinds.All() {
 		watched = append(watched, resource{k.Resource().Group, k.Resource().Resource})
 	}
 	for _, r := range watched {

@@ -71,7 +71,6 @@ type Agent struct {
 	log     *slog.Logger
 
 	tables      *tables
-	kinds       []watch.Kind
 	watcher     *watch.Watcher
 	switchPorts *bridge.Manager
 	flows       *flowsync.Syncer
@@ -172,11 +171,13 @@ func outlive(ctx context.Context, first func(context.Context) error, writers ...
 
 // newAgent prepares an agent that touches nothing yet.
 func newAgent(o Options) (*Agent, error) {
+	c := o.Config
+	c.Multicluster.Namespace = cmp.Or(c.Multicluster.Namespace, o.Namespace)
 	a := &Agent{
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		tables:  newTables(o.Config, o.NodeName), downWays: downWays{},
+		tables:  newTables(c, o.NodeName), downWays: downWays{},
 		pending: pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
 		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
 		applied: map[string]datapath.ServedPod{},
@@ -187,15 +188,13 @@ func newAgent(o Options) (*Agent, error) {
 	}
 	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " + o.Namespace + " daemonset/tombolo-agent"}
 	var err error
-	a.kinds = a.tables.kinds(cmp.Or(a.config.Multicluster.Namespace, o.Namespace))
-	if a.watcher, err = watch.New(o.REST, a.log, a.kinds...); err != nil {
+	if a.watcher, err = watch.New(o.REST, a.log, a.tables.kinds.All()...); err != nil {
 		return nil, err
 	}
 	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
 	a.names = newLearnedNames(agentNames{a}, filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second, a.log)
 	a.names.load()
 	a.strangers = newOtherServers(a.log)
-	a.tables.policies.Learned.Loaded()
 	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
 		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
 		datapath.DNSAnswer: a.names.take, datapath.DNSOther: a.strangers.take, datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.conntrack.take(in) },
@@ -237,45 +236,6 @@ func newAgent(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// kinds is the list of what the agent watches. The multi-cluster kinds are watched in one Namespace.
-func (t *tables) kinds(multiclusterNamespace string) []watch.Kind {
-	p := t.policies
-	kinds := []watch.Kind{
-		watch.Both(t.engine, t.nodes, nodeFactsOf, p.Nodes, policy.NodeFactsOf),
-		watch.Both(t.engine, t.services.Services, service.FactsOf, p.ServiceSelectors, policy.ServiceSelectorOf),
-		watch.Of(t.services.Slices, service.SliceFactsOf),
-		watch.Of(t.serviceCIDRs, serviceCIDRsOf, watch.Optional()),
-		watch.Both(t.engine, p.Pods, policy.PodFactsOf, t.asked, t.askedBy),
-		watch.Of(p.Namespaces, policy.NamespaceLabels),
-		watch.Of(p.Policies[policy.NetworkPolicy], policy.FactsOf),
-		versioned(t, policy.AntreaClusterNetworkPolicy, policy.AntreaClusterFactsOf),
-		versioned(t, policy.AntreaNetworkPolicy, policy.AntreaFactsOf),
-		versioned(t, policy.ClusterNetworkPolicy, policy.ClusterFactsOf),
-		watch.Of(p.Tiers, policy.TierFactsOf, watch.Optional()),
-		watch.Of(p.ClusterGroups, policy.ClusterGroupFactsOf, watch.Optional()),
-		watch.Of(p.Groups, policy.GroupFactsOf, watch.Optional()),
-	}
-	if t.config.StretchedPolicies() {
-		kinds = append(kinds, watch.Of(p.LabelIdentities, policy.LabelIdentityOf, watch.Optional()),
-			watch.Of(p.PodAddresses, policy.RemotePodsOf, watch.In(multiclusterNamespace), watch.Optional()))
-	} else {
-		p.LabelIdentities.Loaded() // there are none
-		p.PodAddresses.Loaded()
-	}
-	if !t.config.MulticlusterGateway() {
-		for _, s := range []interface{ Loaded() }{t.gateways, t.imports, t.sets, t.exports} {
-			s.Loaded() // there are none
-		}
-		return kinds
-	}
-	own := watch.In(multiclusterNamespace)
-	return append(kinds,
-		watch.Of(t.gateways, gatewayFactsOf, own, watch.Optional()),
-		watch.Of(t.imports, importFactsOf, own, watch.Optional()),
-		watch.Of(t.sets, clusterSetFactsOf, own, watch.Optional()),
-		watch.Of(t.exports, exportFactsOf, watch.Optional()))
-}
-
 // ignoreEnd drops the error of something that ended because ctx did.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -305,7 +265,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	for _, at := range restored {
 		a.attachments.put(at)
 	}
-	a.tables.loaded(false)
+	a.tables.loaded()
 	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.counted.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run}
 	for _, p := range a.publishers {
 		runs = append(runs, p.run)

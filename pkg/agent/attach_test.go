@@ -12,7 +12,8 @@ import (
 // no longer wanted.
 func TestAttachmentChangesPort(t *testing.T) {
 	tables := newTables(config.Default(), ownName)
-	tables.loaded(true)
+	tables.kinds.Loaded()
+	tables.loaded()
 	a := newAttachments(nil, tables, func() map[string]bridge.PortState { return nil })
 	ports := func(want ...string) {
 		t.Helper()

@@ -63,7 +63,8 @@ func TestHolders(t *testing.T) {
 						rows[derive.Object{Name: name}] = n
 					}
 					tables.nodes.Replace(rows)
-					tables.loaded(true)
+					tables.kinds.Loaded()
+					tables.loaded()
 					for range 3 { // what is remembered in one pass counts in the next
 						tables.engine.Pass()
 					}

@@ -31,11 +31,11 @@ func testView() View {
 	conf.FeatureGates = map[string]bool{"Multicluster": true}
 	conf.Multicluster.EnableGateway = true
 	return View{
-		Config:     conf,
-		NodeName:   "node-1",
-		GatewayMAC: "02:00:00:00:00:01",
-		Underlay:   Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr("192.168.78.101")}},
-		Nodes:      []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"), testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
+		Config:   conf,
+		NodeName: "node-1",
+		settings: settings{GatewayMAC: "02:00:00:00:00:01"},
+		Underlay: Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr("192.168.78.101")}},
+		Nodes:    []*corev1.Node{testNode("node-1", "192.168.78.101", "10.11.0.0/24"), testNode("node-2", "192.168.78.102", "10.11.1.0/24")},
 		Services: []*corev1.Service{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 			Spec: corev1.ServiceSpec{

@@ -12,7 +12,8 @@ import (
 // another that reads the change does not have it overwritten.
 func TestReadSwitch(t *testing.T) {
 	tables := newTables(config.Default(), ownName)
-	tables.loaded(true)
+	tables.kinds.Loaded()
+	tables.loaded()
 	state := func(port uint32) bridge.State {
 		return bridge.State{Bridges: map[string]bridge.Found{tables.config.OVSBridge: {Ports: map[string]bridge.PortState{"p": {OFPort: port}}}}}
 	}

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
@@ -28,7 +27,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 // reporter writes this Node's NodePolicyReport: what of which policies the switch has confirmed. It writes when that
@@ -233,12 +231,6 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 		return nil, true, fmt.Errorf("create NodePolicyReport %s: %w", r.node, err)
 	}
 	return &now, true, nil
-}
-
-// versioned is the watch of a kind of policies that has a status.
-func versioned[T client.Object](t *tables, kind policy.Kind, facts func(T) policy.Facts) watch.Kind {
-	p := t.policies
-	return watch.Both(t.engine, p.Policies[kind], facts, p.Versions[kind], func(o T) policy.Version { return policy.VersionOf(o) }, watch.Optional())
 }
 
 // lookAtPolicies returns which policies apply to Pods of this Node once the switch has confirmed their flows.

@@ -30,7 +30,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 	"github.com/tombolo-net/tombolo/test/apiserver"
@@ -468,8 +467,8 @@ func TestNewNodeWakesReporter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.tables.clusterLoaded()
-	a.tables.loaded(false)
+	a.tables.kinds.Loaded()
+	a.tables.loaded()
 	n := testNode("node-1", "192.168.78.101", "10.11.0.0/24")
 	for _, uid := range []types.UID{"1", "2"} {
 		select {
@@ -477,7 +476,7 @@ func TestNewNodeWakesReporter(t *testing.T) {
 		default:
 		}
 		n.UID = uid
-		a.tables.nodes.Set(derive.ObjectOf(n), nodeFactsOf(n))
+		a.tables.kinds.Set(n)
 		a.tables.engine.Pass()
 		if len(a.reports.wake) != 1 || a.uid() != uid {
 			t.Errorf("UID %s: it looks %d times, and knows %s", uid, len(a.reports.wake), a.uid())

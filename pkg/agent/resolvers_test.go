@@ -16,7 +16,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 // TestResolvers: whose answers are learned from, as Services, endpoints, the Node's files and the configuration change.
@@ -45,10 +44,8 @@ func TestResolvers(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.10.0.5"}}, {Addresses: []string{"10.10.1.5"}}},
 	}
 	set := func(w *tables, list ...*corev1.Service) {
-		w.engine.Together(func() {
-			replace(w.services.Services, list, service.FactsOf)
-			replace(w.services.Slices, []*discoveryv1.EndpointSlice{slice}, service.SliceFactsOf)
-		})
+		v := View{Services: list, EndpointSlices: []*discoveryv1.EndpointSlice{slice}}
+		w.kinds.Fill(v.objects()...)
 	}
 	start := func(override string) *tables {
 		c := config.Default()
@@ -56,7 +53,8 @@ func TestResolvers(t *testing.T) {
 		w := newTables(c, "node-1")
 		w.settings.Set(self, settings{Known: true})
 		w.nodeResolvers.Set(self, node)
-		w.loaded(true)
+		w.kinds.Loaded()
+		w.loaded()
 		return w
 	}
 	is := func(w *tables, what, want string) {

@@ -99,7 +99,7 @@ func (s sideSpec) view(order sideOrder) View {
 	name := sideName(s.Self)
 	node := testNode(name, sideAddress(s.Self), sidePods(s.Self))
 	v := View{
-		NodeName: name, GatewayMAC: "02:00:00:00:00:01", Nodes: []*corev1.Node{node},
+		NodeName: name, settings: settings{GatewayMAC: "02:00:00:00:00:01"}, Nodes: []*corev1.Node{node},
 		Underlay: Underlay{MTU: 1500, Local: []netip.Addr{netip.MustParseAddr(sideAddress(s.Self))}},
 	}
 	if s.Whole {
@@ -269,7 +269,7 @@ func rotatingSide(text string) error {
 				load.stop()
 			default:
 				state = o
-				agent.tables.setCluster(spec.view(o))
+				agent.tables.kinds.Fill(spec.view(o).objects()...)
 			}
 		case <-tick.C:
 		}

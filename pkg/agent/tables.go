@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
 const self = datapath.Self
@@ -47,6 +48,7 @@ type tables struct {
 	nodeName string
 
 	// From the API server.
+	kinds        *watch.Kinds
 	nodes        *derive.Source[derive.Object, nodeFacts]
 	serviceCIDRs *derive.Source[derive.Object, []netip.Prefix]
 	gateways     *derive.Source[derive.Object, *mcv1alpha1.Gateway]
@@ -150,11 +152,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	if c.StretchedPolicies() {
 		t.policies.Stretched()
 	}
-	t.serviceCIDRs = derive.NewSource[derive.Object, []netip.Prefix](e, "servicecidrs")
-	t.gateways = derive.NewSource[derive.Object, *mcv1alpha1.Gateway](e, "gateways")
-	t.imports = derive.NewSource[derive.Object, *mcv1alpha1.ClusterInfoImport](e, "clusterinfoimports")
-	t.sets = derive.NewSource[derive.Object, *mcv1alpha2.ClusterSet](e, "clustersets")
-	t.exports = derive.NewSource[derive.Object, bool](e, "serviceexports")
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
 	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
@@ -166,8 +163,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
 	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
-	t.asked = derive.NewSource[derive.Object, []problem.Problem](e, "asked-by-pods")
-	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.asked))
 	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
 
 	one := derive.KeysOf(t.settings)
@@ -184,6 +179,8 @@ func newTables(c config.Config, nodeName string) *tables {
 		text, _ := derive.Get(r, zone, self)
 		return text
 	}, knowsSCTP(c))
+	t.declareKinds()
+	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
 	t.clusterDNS = derive.NewIndex(t.services.Services, "dns", clusterDNS)
 	t.resolvers = derive.NewTable(e, "resolvers", t.resolversOf, one)
@@ -723,85 +720,14 @@ func (t *tables) readSwitch(read func() bridge.State) {
 	})
 }
 
-// setCluster makes what a view has from the API server the content of its sources.
-func (t *tables) setCluster(v View) {
-	replace(t.nodes, v.Nodes, nodeFactsOf)
-	replace(t.services.Services, v.Services, service.FactsOf)
-	replace(t.services.Slices, v.EndpointSlices, service.SliceFactsOf)
-	replace(t.serviceCIDRs, v.ServiceCIDRs, serviceCIDRsOf)
-	replace(t.gateways, v.Gateways, gatewayFactsOf)
-	replace(t.imports, v.ClusterInfoImports, importFactsOf)
-	replace(t.sets, v.ClusterSets, clusterSetFactsOf)
-	replace(t.exports, v.ServiceExports, exportFactsOf)
-	replace(t.policies.Pods, v.Pods, policy.PodFactsOf)
-	replace(t.asked, v.Pods, t.askedBy)
-	replace(t.policies.Namespaces, v.Namespaces, policy.NamespaceLabels)
-	replace(t.policies.Nodes, v.Nodes, policy.NodeFactsOf)
-	replace(t.policies.ServiceSelectors, v.Services, policy.ServiceSelectorOf)
-	replace(t.policies.Policies[policy.NetworkPolicy], v.NetworkPolicies, policy.FactsOf)
-	replace(t.policies.LabelIdentities, v.LabelIdentities, policy.LabelIdentityOf)
-	replace(t.policies.PodAddresses, v.PodAddressImports, policy.RemotePodsOf)
-}
-
-// set makes a view the content of all sources.
-func (t *tables) set(v View) {
-	t.engine.Together(func() {
-		t.setCluster(v)
-		attachments := map[derive.Name]cni.Attachment{}
-		for _, a := range v.Attachments {
-			attachments[derive.Name(a.PortName)] = a
-		}
-		t.attachments.Replace(attachments)
-		t.settings.Set(self, settings{
-			Known: true, GatewayMAC: v.GatewayMAC, RuleKey: v.RuleKey, InsideMAC: v.InsideMAC, BesideMAC: v.BesideMAC,
-			NodesMAC: v.NodesMAC, NodesBesideMAC: v.NodesBesideMAC,
-		})
-		t.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
-		t.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
-		u := v.Underlay
-		u.Read = true
-		for _, n := range v.Nodes {
-			if n.Name == v.NodeName {
-				u.Of, _ = nodeFactsOf(n).internalIP()
-			}
-		}
-		t.underlay.Set(self, u)
-	})
-	t.readSwitch(func() bridge.State { return v.Switch })
-	t.loaded(true)
-}
-
-// loaded declares that the sources have their content: those that the Node fills, and those that
-// the API server does.
-func (t *tables) loaded(cluster bool) {
+// loaded declares that the sources have their content which the Node fills.
+func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
-		t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered, t.rebuilding,
-		t.nodeResolvers,
+		t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered,
+		t.rebuilding, t.nodeResolvers, t.policies.Learned,
 	} {
 		s.Loaded()
 	}
-	if cluster {
-		t.clusterLoaded()
-	}
-}
-
-// clusterLoaded declares that those have their content that the API server fills.
-func (t *tables) clusterLoaded() {
-	for _, s := range []interface{ Loaded() }{t.nodes, t.services.Services, t.services.Slices, t.serviceCIDRs, t.policies, t.asked, t.gateways, t.imports, t.sets, t.exports} {
-		s.Loaded()
-	}
-}
-
-// replace makes a list of objects the content of a source.
-func replace[T interface {
-	GetNamespace() string
-	GetName() string
-}, F any](s *derive.Source[derive.Object, F], list []T, facts func(T) F) {
-	all := make(map[derive.Object]F, len(list))
-	for _, o := range list {
-		all[derive.ObjectOf(o)] = facts(o)
-	}
-	s.Replace(all)
 }
 
 // connections are the UDP connections to Services that changed frontends had, and have.

@@ -16,20 +16,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
-	"github.com/tombolo-net/tombolo/pkg/problem"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 var tableSteps = flag.Int("walk.tables", 900, "how many steps the walk without a switch has")
-
-// planAfter is the Plan for a view when a Node was last known like this.
-func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
-	t := newTables(v.Config, v.NodeName)
-	t.last.Set(self, last)
-	t.set(v)
-	t.engine.Pass()
-	return t.desired(), t.engine.Problems()
-}
 
 // TestWalkTables changes the cluster and the Node at random. After each step the agent's tables hold
 // what they would hold if they were made from nothing, and its writers were notified of just that.
@@ -197,12 +186,12 @@ func TestCost(t *testing.T) {
 		owners int
 		others int
 	}{
-		{"a Node's heartbeat", func() { tables.nodes.Set(derive.ObjectOf(heartbeat), nodeFactsOf(heartbeat)) }, 0, 0, 0},
-		{"labels and managed fields of a Service", func() { tables.services.Services.Set(derive.ObjectOf(managed), service.FactsOf(managed)) }, 0, 0, 0},
-		{"labels of a ClusterInfoImport", func() { tables.imports.Set(derive.ObjectOf(import11), importFactsOf(import11)) }, 0, 0, 0},
+		{"a Node's heartbeat", func() { tables.kinds.Set(heartbeat) }, 0, 0, 0},
+		{"labels and managed fields of a Service", func() { tables.kinds.Set(managed) }, 0, 0, 0},
+		{"labels of a ClusterInfoImport", func() { tables.kinds.Set(import11) }, 0, 0, 0},
 		{"a port of the OVSDB that is not ours", func() { tables.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
 		{"the underlay as it was", func() { u, _ := tables.underlay.Get(self); tables.underlay.Set(self, u) }, 0, 0, 0},
-		{"one endpoint of one Service", func() { tables.services.Slices.Set(derive.ObjectOf(fewer), service.SliceFactsOf(fewer)) }, 50, 1, 0},
+		{"one endpoint of one Service", func() { tables.kinds.Set(fewer) }, 50, 1, 0},
 		{"a Pod is attached", func() { tables.attachments.Set(derive.Name(pod.PortName), pod) }, 50, 0, 1},
 		{"its port has a number", func() { tables.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},
 		{"a Pod is attached with a port that asks for a number", func() {
@@ -237,7 +226,7 @@ func BenchmarkEndpointChange(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		slice.Endpoints = all[i%2:]
-		tables.services.Slices.Set(derive.ObjectOf(slice), service.SliceFactsOf(slice))
+		tables.kinds.Set(slice)
 		tables.engine.Pass()
 	}
 	last, _, _ := tables.engine.Stats()

@@ -25,7 +25,6 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 	"github.com/tombolo-net/tombolo/pkg/policy"
-	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
 var (
@@ -143,66 +142,20 @@ func (c *tenancy) failed(format string, args ...any) {
 
 // put writes objects as the watches do.
 func (c *tenancy) put(objects ...client.Object) {
-	t := c.agent.tables
-	t.engine.Together(func() {
-		for _, o := range objects {
-			if o.GetNamespace() == "x" {
-				c.written[fmt.Sprintf("%T %s", o, o.GetName())] = o
-			}
-			key := derive.ObjectOf(o)
-			switch o := o.(type) {
-			case *corev1.Namespace:
-				t.policies.Namespaces.Set(key, policy.NamespaceLabels(o))
-			case *corev1.Pod:
-				t.policies.Pods.Set(key, policy.PodFactsOf(o))
-				t.asked.Set(key, t.askedBy(o))
-			case *networkingv1.NetworkPolicy:
-				t.policies.Policies[policy.NetworkPolicy].Set(key, policy.FactsOf(o))
-			case *crdv1beta1.NetworkPolicy:
-				t.policies.Policies[policy.AntreaNetworkPolicy].Set(key, policy.AntreaFactsOf(o))
-				t.policies.Versions[policy.AntreaNetworkPolicy].Set(key, policy.VersionOf(o))
-			case *crdv1beta1.Group:
-				t.policies.Groups.Set(key, policy.GroupFactsOf(o))
-			case *corev1.Service:
-				t.services.Services.Set(key, service.FactsOf(o))
-				t.policies.ServiceSelectors.Set(key, policy.ServiceSelectorOf(o))
-			case *discoveryv1.EndpointSlice:
-				t.services.Slices.Set(key, service.SliceFactsOf(o))
-			default:
-				c.t.Fatalf("the test does not know %T", o)
-			}
+	for _, o := range objects {
+		if o.GetNamespace() == "x" {
+			c.written[fmt.Sprintf("%T %s", o, o.GetName())] = o
 		}
-	})
+	}
+	c.agent.tables.kinds.Set(objects...)
 }
 
 // del takes objects away.
 func (c *tenancy) del(objects ...client.Object) {
-	t := c.agent.tables
-	t.engine.Together(func() {
-		for _, o := range objects {
-			delete(c.written, fmt.Sprintf("%T %s", o, o.GetName()))
-			key := derive.ObjectOf(o)
-			switch o.(type) {
-			case *corev1.Pod:
-				t.policies.Pods.Delete(key)
-				t.asked.Delete(key)
-			case *networkingv1.NetworkPolicy:
-				t.policies.Policies[policy.NetworkPolicy].Delete(key)
-			case *crdv1beta1.NetworkPolicy:
-				t.policies.Policies[policy.AntreaNetworkPolicy].Delete(key)
-				t.policies.Versions[policy.AntreaNetworkPolicy].Delete(key)
-			case *crdv1beta1.Group:
-				t.policies.Groups.Delete(key)
-			case *corev1.Service:
-				t.services.Services.Delete(key)
-				t.policies.ServiceSelectors.Delete(key)
-			case *discoveryv1.EndpointSlice:
-				t.services.Slices.Delete(key)
-			default:
-				c.t.Fatalf("the test does not know %T", o)
-			}
-		}
-	})
+	for _, o := range objects {
+		delete(c.written, fmt.Sprintf("%T %s", o, o.GetName()))
+	}
+	c.agent.tables.kinds.Delete(objects...)
 }
 
 // settled waits until the switch has confirmed the flows of what was written.

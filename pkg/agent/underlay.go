@@ -13,6 +13,24 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
+// Underlay is what the Node says about its way to the other Nodes.
+type Underlay struct {
+	Read bool       // there is always a row once it was read
+	Of   netip.Addr // the InternalIP whose interface it is; none with a transportInterface
+	// Uplink is the interface that the switch takes over (userspace datapath with a
+	// transportInterface); nil when the kernel keeps it.
+	Uplink *hostnet.Transport
+	// MTU of the interface that carries the tunnels: the transportInterface, else the one with
+	// the Node's InternalIP; 0 when it is not known yet.
+	MTU int
+	// Addresses of the transportInterface where the kernel keeps it.
+	Addresses []netip.Prefix
+	// Local are all IPv4 addresses of the Node.
+	Local []netip.Addr
+	// Networks are the networks that the interface is attached to.
+	Networks []netip.Prefix
+}
+
 // readUnderlay reads the interface that carries the Node's tunnels: the transportInterface, else the
 // one with the Node's InternalIP, if that is known.
 func (t *tables) readUnderlay() (Underlay, error) {

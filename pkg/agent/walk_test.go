@@ -169,7 +169,7 @@ func (w *walk) startAgent() {
 	})
 	w.seen.Store(0) // by this agent; no other runs
 	a.tables.rebuilding.Set(self, w.rebuilds)
-	a.tables.loaded(false)
+	a.tables.loaded()
 	w.world.version++
 	w.world.tell(a.tables, version)
 	for _, run := range []func(context.Context){a.followPorts, a.followUnderlay, a.tables.engine.Run} {

@@ -43,7 +43,7 @@ func wholeSide(ctx context.Context, spec sideSpec, orders <-chan sideOrder, log 
 			default:
 				state = o
 				if running != nil {
-					running.tables.engine.Together(func() { running.tables.setCluster(spec.view(o)) })
+					running.tables.kinds.Fill(spec.view(o).objects()...)
 				}
 			}
 		case <-tick.C:
@@ -88,8 +88,7 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 			return nil
 		}
 	}
-	a.tables.engine.Together(func() { a.tables.setCluster(v) })
-	a.tables.clusterLoaded()
+	a.tables.kinds.Fill(v.objects()...)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {

@@ -12,14 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	crdv1beta1 "github.com/tombolo-net/tombolo/pkg/apis/crd/v1beta1"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/cni"
-	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
-	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
 // serve adds a Service with endpoints to the world.
@@ -165,13 +164,12 @@ func TestWhyAcrossClusters(t *testing.T) {
 			for app, id := range map[string]uint32{"web": 12, "guest": 13} {
 				a.world.labels[app] = labelIdentity("app="+app, id)
 			}
-			db := derive.Object{Namespace: "default", Name: "db"}
-			p := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name}}
+			p := &crdv1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}}
 			p.Spec.Priority, p.Spec.AppliedTo = 1, []crdv1beta1.AppliedTo{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}}
 			p.Spec.Ingress = []crdv1beta1.Rule{{Action: crdv1beta1.ActionAllow, From: []crdv1beta1.Peer{
 				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Scope: crdv1beta1.ScopeClusterSet},
 			}}}
-			a.agent.tables.policies.Policies[policy.AntreaNetworkPolicy].Set(db, policy.AntreaFactsOf(p))
+			a.world.others = []client.Object{p}
 			a.settle()
 			// What no policy judges is not traced to its end: the Gateway lets other clusters reach what is exported alone.
 			a.world.exports["default/store"] = &mcsv1alpha1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "store"}}

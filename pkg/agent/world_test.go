@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
@@ -45,6 +46,7 @@ type world struct {
 	spaces   map[string]*corev1.Namespace
 	policies map[string]*networkingv1.NetworkPolicy
 	labels   map[string]*mcv1alpha1.LabelIdentity
+	others   []client.Object           // of all kinds; a walk does not change them
 	pods     map[string]cni.Attachment // by port name
 	made     int                       // Pods so far
 
@@ -83,7 +85,7 @@ func newWorld() *world {
 // view is the truth that the agent's flows have to come from.
 func (w *world) view(c config.Config, gatewayMAC string) View {
 	return View{
-		Config: c, NodeName: ownName, GatewayMAC: gatewayMAC,
+		Config: c, NodeName: ownName, settings: settings{GatewayMAC: gatewayMAC}, Others: w.others,
 		Nodes: slices.Collect(maps.Values(w.nodes)), Services: slices.Collect(maps.Values(w.services)),
 		EndpointSlices: slices.Collect(maps.Values(w.slices)), ServiceCIDRs: slices.Collect(maps.Values(w.ranges)),
 		Gateways: slices.Collect(maps.Values(w.gateways)), ClusterInfoImports: slices.Collect(maps.Values(w.imports)),
@@ -93,15 +95,11 @@ func (w *world) view(c config.Config, gatewayMAC string) View {
 	}
 }
 
-// tell writes the objects to an agent's tables as its watches would, and the version to a source of the
-// walk's own.
+// tell writes the objects to an agent's tables as its watches would, and then the version to a source of the walk's
+// own.
 func (w *world) tell(t *tables, version *derive.Source[derive.Name, int]) {
-	v := w.view(t.config, "")
-	t.engine.Together(func() {
-		t.setCluster(v)
-		version.Set(self, w.version)
-	})
-	t.loaded(true)
+	t.kinds.Fill(w.view(t.config, "").objects()...)
+	version.Set(self, w.version)
 	version.Loaded()
 }
 

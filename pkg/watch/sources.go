@@ -109,22 +109,6 @@ func kindOf[T client.Object](k *Kinds) (*Kind, *writers[T]) {
 	return kind, to
 }
 
-// Of has the objects of a kind written to one Source.
-func Of[T client.Object, F any](source *derive.Source[derive.Object, F], facts func(T) F, options ...Option) Kind {
-	k := &Kinds{}
-	Into(k, source, facts, options...)
-	return k.All()[0]
-}
-
-// Both has objects written to two Sources of one engine.
-func Both[T client.Object, F, G any](e *derive.Engine, first *derive.Source[derive.Object, F], facts func(T) F,
-	second *derive.Source[derive.Object, G], more func(T) G, options ...Option) Kind {
-	k := NewKinds(e)
-	Into(k, first, facts, options...)
-	Into(k, second, more)
-	return k.All()[0]
-}
-
 // All returns the kinds that are to be watched, with further options.
 func (k *Kinds) All(options ...Option) []Kind {
 	var out []Kind

@@ -462,8 +462,11 @@ func TestBelieved(t *testing.T) {
 	t.Cleanup(server.Close)
 	e := derive.New()
 	text := func(g *mcv1alpha1.Gateway) string { return g.GatewayIP }
-	doubted, believed := derive.NewSource[derive.Object, string](e, "doubted"), derive.NewSource[derive.Object, string](e, "believed")
-	w, err := New(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler), Of(doubted, text, Optional()), Of(believed, text, Believed()))
+	doubted, believed := NewKinds(e), NewKinds(e)
+	NewSource(doubted, "doubted", text, Optional())
+	NewSource(believed, "believed", text, Believed())
+	kinds := append(doubted.All(), believed.All()...)
+	w, err := New(&rest.Config{Host: server.URL}, slog.New(slog.DiscardHandler), kinds...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/service"
+	"github.com/tombolo-net/tombolo/pkg/watch"
+)
+
+// declareKinds declares every kind of object that is watched.
+func (t *tables) declareKinds() {
+	k, p, optional := watch.NewKinds(t.engine), t.policies, watch.Optional()
+	own := watch.In(t.config.Multicluster.Namespace)
+	gateways, stretched := watch.If(t.config.MulticlusterGateway()), watch.If(t.config.StretchedPolicies())
+	watch.Into(k, t.nodes, nodeFactsOf)
+	watch.Into(k, p.Nodes, policy.NodeFactsOf)
+	watch.Into(k, t.services.Services, service.FactsOf)
+	watch.Into(k, p.ServiceSelectors, policy.ServiceSelectorOf)
+	watch.Into(k, t.services.Slices, service.SliceFactsOf)
+	t.serviceCIDRs = watch.NewSource(k, "servicecidrs", serviceCIDRsOf, optional)
+	watch.Into(k, p.Pods, policy.PodFactsOf)
+	t.asked = watch.NewSource(k, "asked-by-pods", t.askedBy)
+	watch.Into(k, p.Namespaces, policy.NamespaceLabels)
+	watch.Into(k, p.Policies[policy.NetworkPolicy], policy.FactsOf)
+	withVersion(k, p, policy.AntreaClusterNetworkPolicy, policy.AntreaClusterFactsOf)
+	withVersion(k, p, policy.AntreaNetworkPolicy, policy.AntreaFactsOf)
+	withVersion(k, p, policy.ClusterNetworkPolicy, policy.ClusterFactsOf)
+	watch.Into(k, p.Tiers, policy.TierFactsOf, optional)
+	watch.Into(k, p.ClusterGroups, policy.ClusterGroupFactsOf, optional)
+	watch.Into(k, p.Groups, policy.GroupFactsOf, optional)
+	watch.Into(k, p.LabelIdentities, policy.LabelIdentityOf, stretched, optional)
+	watch.Into(k, p.PodAddresses, policy.RemotePodsOf, stretched, own, optional)
+	t.gateways = watch.NewSource(k, "gateways", gatewayFactsOf, gateways, own, optional)
+	t.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
+	t.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
+	t.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
+	t.kinds = k
+}
+
+// withVersion declares a kind of policies that has a status. The version of a policy is in a source of its own.
+func withVersion[T client.Object](k *watch.Kinds, p *policy.Tables, kind policy.Kind, facts func(T) policy.Facts) {
+	watch.Into(k, p.Policies[kind], facts, watch.Optional())
+	watch.Into(k, p.Versions[kind], func(o T) policy.Version { return policy.VersionOf(o) })
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"net/netip"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+)
+
+// Names and numbers of the Node's own things.
+const (
+	TunnelPortName = "tombolo-tun0"
+
+	tunnelOFPort  = 32768
+	firstWay      = 33024 // ports with BFD: above the numbers that Open vSwitch gives to other ports
+	lastWay       = 65279 // the largest number that a port can ask for
+	gatewayOFPort = 32769
+
+	instance = 1 // of the cookies; see docs/design/0001-cookies.md
+
+	// Keys in a port's external_ids (contract: OVSDB record of attachments).
+	externalIDType = bridge.TypeKey
+	typeGateway    = "gateway"
+	typeTunnel     = "tunnel"
+	typeUplink     = "uplink"
+	typeWay        = "bfd" // a tunnel port with BFD, to one far end
+)
+
+// serviceVIP is the next hop of the host for Services and remote Pods, and the source
+// address of connections that hairpin through a port.
+var serviceVIP = netip.MustParseAddr("169.254.0.253")
+
+// virtualMAC answers for serviceVIP: the switch routes everything that the host sends there.
+var virtualMAC = datapath.InClusterMAC.String()
+
+// tunnelProtocols are the protocols of the tunnel types, with their own ports (IANA).
+var tunnelProtocols = map[string]datapath.Tunnel{
+	"geneve": {Protocol: 17, Port: 6081},
+	"vxlan":  {Protocol: 17, Port: 4789},
+	"gre":    {Protocol: 47},
+}
+
+// overhead is what each tunnel type adds to a packet over an IPv4 underlay, in bytes.
+var overhead = map[string]int{"geneve": 50, "vxlan": 50, "gre": 42}
