@@ -17,6 +17,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/service"
@@ -196,6 +197,25 @@ func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (
 	return landed, total
 }
 
+// frontendOf returns the frontend of a Service with one port, for a Node in a zone.
+func frontendOf(t *testing.T, s *corev1.Service, zone string, list ...*discoveryv1.EndpointSlice) service.Frontend {
+	t.Helper()
+	e := derive.New()
+	tables := service.NewTables(e, "node-1", func(*derive.Reader) string { return zone }, false)
+	tables.Services.Set(derive.ObjectOf(s), service.FactsOf(s))
+	for _, slice := range list {
+		tables.Slices.Set(derive.ObjectOf(slice), service.SliceFactsOf(slice))
+	}
+	tables.Services.Loaded()
+	tables.Slices.Loaded()
+	e.Pass()
+	frontends, _ := tables.Frontends.Get(derive.ObjectOf(s))
+	if problems := e.Problems(); len(frontends) != 1 || len(problems) > 0 {
+		t.Fatal(frontends, problems)
+	}
+	return frontends[0]
+}
+
 // TestGoneClusterGetsNoConnections has a cluster with three of four shares of an imported Service be there, gone, and there again: while its endpoint is not
 // ready all connections land at the other cluster's, with session affinity too.
 func TestGoneClusterGetsNoConnections(t *testing.T) {
@@ -212,24 +232,21 @@ func TestGoneClusterGetsNoConnections(t *testing.T) {
 	for _, affinity := range []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP} {
 		for i, there := range []bool{true, false, true} {
 			t.Run(fmt.Sprintf("affinity %s, %d: %v", affinity, i, there), func(t *testing.T) {
-				frontends, problems := service.Plan(service.View{
-					Services: []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web", Annotations: map[string]string{multicluster.AnnotationImportedService: "true"}},
-						Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.11", ClusterIPs: []string{"10.96.0.11"}, SessionAffinity: affinity, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}},
-					Slices: []*discoveryv1.EndpointSlice{of("south", "10.99.0.20", "1", true), of("west", "10.98.0.20", "3", there)},
-				})
-				if len(frontends) != 1 || len(problems) > 0 {
-					t.Fatal(frontends, problems)
-				}
+				web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "antrea-mc-web"}}
+				web.Annotations = map[string]string{multicluster.AnnotationImportedService: "true"}
+				web.Spec = corev1.ServiceSpec{ClusterIP: "10.96.0.11", SessionAffinity: affinity,
+					ClusterIPs: []string{"10.96.0.11"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}
+				f := frontendOf(t, web, "", of("south", "10.99.0.20", "1", true), of("west", "10.98.0.20", "3", there))
 				const clients, each = 100, 2
-				landed, total := land(t, o, frontends[0], clients, each)
+				landed, total := land(t, o, f, clients, each)
 				if total != clients*each {
 					t.Fatalf("%d connections landed, want %d", total, clients*each)
 				}
 				switch {
-				case !there && (len(landed) != 1 || frontends[0].Endpoints[0].Addr.Addr().String() != "10.99.0.20"):
-					t.Errorf("while west is gone %v land at %v", landed, frontends[0].Endpoints)
+				case !there && (len(landed) != 1 || f.Endpoints[0].Addr.Addr().String() != "10.99.0.20"):
+					t.Errorf("while west is gone %v land at %v", landed, f.Endpoints)
 				case there && (len(landed) != 2 || landed[0] < 2*landed[1] || landed[1] == 0): // west's address is the lower one
-					t.Errorf("%v land at %v, want three quarters of them at the first", landed, frontends[0].Endpoints)
+					t.Errorf("%v land at %v, want three quarters of them at the first", landed, f.Endpoints)
 				}
 			})
 		}
@@ -263,22 +280,17 @@ func TestHintsKeepConnections(t *testing.T) {
 				}
 				slice.Endpoints = append(slice.Endpoints, e)
 			}
-			frontends, problems := service.Plan(service.View{
-				NodeName: "node-1", Zone: test.zone,
-				Services: []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-					Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.11", Ports: []corev1.ServicePort{{Name: "http", Port: 80}}, TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)}}},
-				Slices: []*discoveryv1.EndpointSlice{slice},
-			})
-			if len(frontends) != 1 || len(problems) > 0 {
-				t.Fatal(frontends, problems)
-			}
+			web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+			web.Spec = corev1.ServiceSpec{ClusterIP: "10.96.0.11", Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+				TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameZone)}
+			f := frontendOf(t, web, test.zone, slice)
 			const clients, each = 50, 4
-			landed, total := land(t, o, frontends[0], clients, each)
+			landed, total := land(t, o, f, clients, each)
 			if total != clients*each {
 				t.Fatalf("%d connections landed, want %d", total, clients*each)
 			}
 			var have []int
-			for i, e := range frontends[0].Endpoints {
+			for i, e := range f.Endpoints {
 				if landed[i] > 0 {
 					have = append(have, int(e.Addr.Addr().As4()[3]))
 				}

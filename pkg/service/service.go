@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/apis/multicluster"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -57,48 +56,6 @@ func (f Frontend) address() address { return address{f.Protocol, f.VIP} }
 
 func (f Frontend) compare(o Frontend) int {
 	return cmp.Or(cmp.Compare(f.Protocol, o.Protocol), f.VIP.Compare(o.VIP))
-}
-
-// View is everything that the load balancing of a Node depends on.
-type View struct {
-	Services []*corev1.Service
-	Slices   []*discoveryv1.EndpointSlice
-	// NodeName is this Node: internalTrafficPolicy Local keeps to its endpoints.
-	NodeName string
-	// Zone is this Node's zone (ZoneOf). Hints of EndpointSlices may name it.
-	Zone string
-	// SCTP is set if the datapath's connection tracker supports SCTP: the kernel's does, the userspace datapath's of
-	// Open vSwitch 3.1 does not.
-	SCTP bool
-}
-
-// Plan returns all frontends of a view, ordered by namespace, Service, protocol and address. A part that cannot be
-// served becomes a Problem, and nothing else stops. Headless and ExternalName Services have no address to serve and are
-// left out. Features that no Node serves are left out without a Problem: see Unsupported, which is reported once for
-// the cluster.
-func Plan(v View) ([]Frontend, []problem.Problem) {
-	e := derive.New()
-	t := NewTables(e, v.NodeName, func(*derive.Reader) string { return v.Zone }, v.SCTP)
-	for _, s := range v.Services {
-		t.Services.Set(derive.ObjectOf(s), FactsOf(s))
-	}
-	for _, s := range v.Slices {
-		t.Slices.Set(derive.ObjectOf(s), SliceFactsOf(s))
-	}
-	t.Services.Loaded()
-	t.Slices.Loaded()
-	e.Pass()
-	return t.All(), e.Problems()
-}
-
-// All returns all frontends, ordered by namespace, Service, protocol and address. It may be
-// called from any goroutine.
-func (t *Tables) All() []Frontend {
-	var out []Frontend
-	for _, row := range t.Frontends.All() {
-		out = append(out, row.Value...)
-	}
-	return out
 }
 
 // Find returns the frontend that serves an address. It may be called from any goroutine.
@@ -154,7 +111,9 @@ type Tables struct {
 	Slices   *derive.Source[derive.Object, SliceFacts]
 	// ByService finds the EndpointSlices of a Service.
 	ByService *derive.Index[derive.Object, derive.Object, SliceFacts]
-	// Frontends are what each Service needs, ordered by protocol and address.
+	// Frontends are what each Service needs, ordered by protocol and address. A part that cannot be served becomes a
+	// Problem, and nothing else stops. Headless and ExternalName Services have no address to serve and are left out.
+	// Features that no Node serves are left out without a Problem: package unserved reports them once for the cluster.
 	Frontends *derive.Table[derive.Object, []Frontend]
 
 	node    string
@@ -166,8 +125,9 @@ type Tables struct {
 	blocks  *derive.Table[block, bool]            // that have a virtual address
 }
 
-// NewTables adds the tables to an engine. node and sctp are as in View; zone reads the Node's zone from an earlier
-// table.
+// NewTables adds the tables to an engine. node is the name of this Node: internalTrafficPolicy Local keeps to its
+// endpoints. zone reads the Node's zone (ZoneOf), which hints of EndpointSlices may name, from an earlier table. sctp
+// is set if the datapath's connection tracker supports SCTP: the kernel's does, Open vSwitch 3.1's own does not.
 func NewTables(e *derive.Engine, node string, zone func(*derive.Reader) string, sctp bool) *Tables {
 	t := &Tables{node: node, zone: zone, sctp: sctp}
 	t.Services = derive.NewSource[derive.Object, Facts](e, "services")

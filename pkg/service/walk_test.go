@@ -109,7 +109,7 @@ func TestWalk(t *testing.T) {
 			v.Slices = append(v.Slices, s)
 		}
 		frontends, problems := Plan(v)
-		if diff := cmp.Diff(text(frontends), text(tables.All())); diff != "" {
+		if diff := cmp.Diff(text(frontends), text(tables.all())); diff != "" {
 			t.Fatalf("seed %d, step %d: frontends (-from nothing +incremental):\n%s", *walkSeed, step, diff)
 		}
 		for _, f := range frontends {
