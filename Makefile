@@ -55,7 +55,7 @@ demo-down: ## remove the demo's clusters
 	@$(STAGE) "tombolo-lab" go build -trimpath -v -o $(BIN)/tombolo-lab ./cmd/tombolo-lab
 	@$(BIN)/tombolo-lab --lab demo down
 
-check: packages ## format, columns and words, vet, lint, and the tests that need no lab: a few minutes
+check: packages ## format, columns and words, vet, lint, and the tests that derive tables from objects
 	@build/check
 
 modules: # what compiling and testing everything downloads
