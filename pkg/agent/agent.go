@@ -381,16 +381,8 @@ func (a *Agent) load(ctx context.Context) error {
 			}
 			s := settings{Known: true, GatewayMAC: mac, RuleKey: datapath.Secret(key)}
 			for _, e := range a.encryptions {
-				switch {
-				case !e.wanted || e.err != nil: // without a key the address would be known
-				case e.insideLink == betweenNodes:
-					s.NodesMAC = e.mac.String()
-				case e.insideLink == besideNodes:
-					s.NodesBesideMAC = e.mac.String()
-				case e.insideLink == besideClusters:
-					s.BesideMAC = e.mac.String()
-				default:
-					s.InsideMAC = e.mac.String()
+				if e.wanted && e.err == nil { // without a key the address would be known
+					s.LinkMACs[e.link.at] = e.mac.String()
 				}
 			}
 			a.tables.settings.Set(self, s)

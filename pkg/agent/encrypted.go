@@ -23,8 +23,13 @@ import (
 // Between clusters, and between the Nodes of a cluster, traffic may be encrypted: tunnels end at addresses inside WireGuard
 // then. docs/design/0010-encryption-between-clusters.md says more.
 
+// links is the number of networks inside WireGuard.
+const links = 4
+
 // insideLink is a network inside WireGuard, which has a device of its own.
 type insideLink struct {
+	// at is the place of the link in insideLinks, and in each list that has one value for each link.
+	at int
 	// name is the link that has this end's address inside. With the kernel's datapath it is the WireGuard device, with the
 	// userspace one a bridge, of which the device is a port. tap is the device then.
 	name, tap string
@@ -40,33 +45,48 @@ type insideLink struct {
 
 var (
 	betweenClusters = insideLink{
-		name: "antrea-mc-wg0", tap: "antrea-mc-tap0", net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
+		at: 0, name: "antrea-mc-wg0", tap: "antrea-mc-tap0",
+		net: netip.MustParsePrefix("169.254.64.1/30"), hop: netip.MustParseAddr("169.254.64.2"),
 		keyFile: "wireguard.key", key: "multicluster.trafficEncryptionMode",
 	}
 	// besideClusters is between clusters while one of them changes its key: a peer has one session by each.
 	besideClusters = insideLink{
-		name: "antrea-mc-wg1", tap: "antrea-mc-tap1", net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
+		at: 1, name: "antrea-mc-wg1", tap: "antrea-mc-tap1",
+		net: netip.MustParsePrefix("169.254.64.9/30"), hop: netip.MustParseAddr("169.254.64.10"),
 		key: betweenClusters.key,
 	}
 	betweenNodes = insideLink{
-		name: "antrea-wg0", tap: "antrea-tap0", net: netip.MustParsePrefix("169.254.64.5/30"), hop: netip.MustParseAddr("169.254.64.6"),
+		at: 2, name: "antrea-wg0", tap: "antrea-tap0",
+		net: netip.MustParsePrefix("169.254.64.5/30"), hop: netip.MustParseAddr("169.254.64.6"),
 		keyFile: "wireguard-nodes.key", key: "trafficEncryptionMode",
 	}
 	// besideNodes is the same between Nodes while one of them changes its key.
 	besideNodes = insideLink{
-		name: "antrea-wg1", tap: "antrea-tap1", net: netip.MustParsePrefix("169.254.64.13/30"), hop: netip.MustParseAddr("169.254.64.14"),
+		at: 3, name: "antrea-wg1", tap: "antrea-tap1",
+		net: netip.MustParsePrefix("169.254.64.13/30"), hop: netip.MustParseAddr("169.254.64.14"),
 		key: betweenNodes.key,
 	}
 )
 
-// insideLinks are all of them, each before the one beside it.
-var insideLinks = []insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
+// insideLinks lists all links by name. Two that follow each other are a pair: the first, and the second one to the same
+// partners while a key changes.
+var insideLinks = [links]insideLink{betweenClusters, besideClusters, betweenNodes, besideNodes}
 
-// pair names a link and the other one by which packets to its address come, now or while a key changes.
-func (l insideLink) pair() []string {
-	i := slices.Index(insideLinks, l) / 2 * 2
-	return []string{insideLinks[i].name, insideLinks[i+1].name}
+// pair returns the place of the link's pair in each list that has one value for each pair.
+func (l insideLink) pair() int { return l.at / 2 }
+
+// ofPair returns the two links of a pair.
+func ofPair(pair int) (first, beside insideLink) { return insideLinks[2*pair], insideLinks[2*pair+1] }
+
+// guards names both links by which packets to the link's address come, now or while a key changes.
+func (l insideLink) guards() []string {
+	first, beside := ofPair(l.pair())
+	return []string{first.name, beside.name}
 }
+
+// linkMACs are the MACs at which a userspace switch takes packets that the devices of the links have decrypted. They are
+// secret.
+type linkMACs [links]string
 
 // WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace datapath,
 // where it has.
@@ -93,13 +113,11 @@ const (
 	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
 )
 
-// encrypted is this Node's part in encryption.
-type encrypted struct {
-	Clusters    tunnelsInside // of a Gateway
-	Beside      tunnelsInside // while a cluster changes its key
-	Nodes       tunnelsInside
-	NodesBeside tunnelsInside // while a Node changes its key
-}
+// encrypted is this Node's part in encryption: the tunnels of each link.
+type encrypted [links]tunnelsInside
+
+// of returns the tunnels of a link.
+func (e encrypted) of(l insideLink) tunnelsInside { return e[l.at] }
 
 const (
 	// keepOpen is how often other clusters are sent something: where one side alone reaches the other, through a firewall or NAT that
@@ -143,20 +161,11 @@ func (t tunnelsInside) addresses() []netip.Addr {
 	return out
 }
 
-func (e encrypted) of(l insideLink) tunnelsInside {
-	switch l {
-	case betweenNodes:
-		return e.Nodes
-	case besideNodes:
-		return e.NodesBeside
-	case besideClusters:
-		return e.Beside
-	}
-	return e.Clusters
-}
+// partners are the other ends of this Node's encrypted ways, a circle for each pair of links.
+type partners [links / 2]circle
 
-// partners are the other ends of this Node's encrypted ways.
-type partners struct{ Clusters, Nodes circle }
+// of returns the ends that a link and its pair lead to.
+func (p partners) of(l insideLink) circle { return p[l.pair()] }
 
 // circle are ends that all reach one another by one kind of link.
 type circle struct {
@@ -170,19 +179,14 @@ type partner struct {
 	Name   string       // with its kind
 	Inside netip.Prefix // where tunnels to it end
 	Base   netip.Addr   // this end's address to it, where that is not the circle's
-	peering.WireGuard
+	Way    peering.WireGuard
 }
 
-func (p partners) of(l insideLink) circle {
-	if l == betweenNodes {
-		return p.Nodes
-	}
-	return p.Clusters
-}
-
-func (t *tables) partnersOf(_ derive.Name, r *derive.Reader) (partners, []problem.Problem) {
+// partnersOf is the function of the table of partners.
+func (t *tables) partnersOf(_ derive.Name, r *derive.Reader) (out partners, _ []problem.Problem) {
 	p, _ := derive.Get(r, t.peering, self)
-	return partners{Clusters: t.clusterCircle(p), Nodes: t.nodeCircle(r)}, nil
+	out[betweenClusters.pair()], out[betweenNodes.pair()] = t.clusterCircle(p), t.nodeCircle(r)
+	return out, nil
 }
 
 // clusterCircle has the gateways of clusters to which this Node carries encrypted traffic.
@@ -194,7 +198,8 @@ func (t *tables) clusterCircle(p peering.Peering) circle {
 	for _, peer := range p.Peers {
 		for i := range p.Ends(peer) {
 			w := peer.WireGuard[i]
-			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Inside: netip.PrefixFrom(w.Inside, w.Inside.BitLen()), Base: peer.Base, WireGuard: w})
+			at := netip.PrefixFrom(w.Inside, w.Inside.BitLen())
+			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Inside: at, Base: peer.Base, Way: w})
 		}
 	}
 	return out
@@ -218,18 +223,22 @@ func (t *tables) nodeCircle(r *derive.Reader) circle {
 		}
 		w.Endpoint = to
 		t.nextOf(string(remote.Key), n, r, &w, new(problems))
-		at := remote.Value.Address
-		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Inside: netip.PrefixFrom(at, at.BitLen()), WireGuard: w})
+		at := netip.PrefixFrom(remote.Value.Address, remote.Value.Address.BitLen())
+		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Inside: at, Way: w})
 	}
 	return out
 }
 
+// encryptedOf is the function of the table of encryption.
 func (t *tables) encryptedOf(_ derive.Name, r *derive.Reader) (e encrypted, _ []problem.Problem) {
 	p, _ := derive.Get(r, t.partners, self)
-	s, _ := derive.Get(r, t.sessions, derive.Name(betweenClusters.name))
-	e.Clusters, e.Beside = p.Clusters.tunnels(t.config.Multicluster.WireGuard.Port, s)
-	s, _ = derive.Get(r, t.sessions, derive.Name(betweenNodes.name))
-	e.Nodes, e.NodesBeside = p.Nodes.tunnels(t.config.WireGuard.Port, s)
+	var ports [links / 2]int
+	ports[betweenClusters.pair()], ports[betweenNodes.pair()] = t.config.Multicluster.WireGuard.Port, t.config.WireGuard.Port
+	for pair, ends := range p {
+		first, beside := ofPair(pair)
+		s, _ := derive.Get(r, t.sessions, derive.Name(first.name))
+		e[first.at], e[beside.at] = ends.tunnels(ports[pair], s)
+	}
 	return e, nil
 }
 
@@ -249,13 +258,13 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 			}
 			first.Bases[p.Inside] = p.Base
 		}
-		first.Peers = append(first.Peers, wireguard.Peer{PublicKey: p.PublicKey, Endpoint: netip.AddrPortFrom(p.Endpoint, uint16(port)), AllowedIPs: []netip.Prefix{p.Inside}})
+		first.Peers = append(first.Peers, p.at(p.Way.PublicKey, uint16(port)))
 		key, ok := s.beside(p)
 		if !ok {
 			continue
 		}
 		beside.Base, beside.Keepalive, beside.Bases = c.Base, first.Keepalive, first.Bases
-		beside.Peers = append(beside.Peers, wireguard.Peer{PublicKey: key, Endpoint: netip.AddrPortFrom(p.Endpoint, p.NextPort), AllowedIPs: []netip.Prefix{p.Inside}})
+		beside.Peers = append(beside.Peers, p.at(key, p.Way.NextPort))
 		if s.detours(p) {
 			first.Unused = append(first.Unused, p.Inside)
 		} else {
@@ -263,6 +272,13 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 		}
 	}
 	return first, beside
+}
+
+// at returns the partner as a device has it, with a key and the port where it takes packets.
+func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
+	return wireguard.Peer{
+		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Endpoint, port), AllowedIPs: []netip.Prefix{p.Inside},
+	}
 }
 
 // insideIDs are what no two Nodes may have in common where traffic between them is encrypted.
@@ -433,7 +449,8 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	e, _ := derive.Get(r, t.encrypted, self)
 	s, _ := derive.Get(r, t.settings, self)
 	var out []bridge.Bridge
-	for l, mac := range map[insideLink]string{betweenClusters: s.InsideMAC, besideClusters: s.BesideMAC, betweenNodes: s.NodesMAC, besideNodes: s.NodesBesideMAC} {
+	for _, l := range insideLinks {
+		mac := s.LinkMACs[l.at]
 		switch {
 		case !t.userspace() || !s.Known:
 			continue
@@ -451,7 +468,6 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 			},
 		})
 	}
-	slices.SortFunc(out, func(a, b bridge.Bridge) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -492,7 +508,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 			link.Addresses = append(link.Addresses, l.net)
 			hop = l.hop
 		} else {
-			link.Guards = l.pair()
+			link.Guards = l.guards()
 			// Packets come by one device while answers already go by the other.
 			d.Sysctls["net/ipv4/conf/"+l.name+"/rp_filter"] = "2"
 		}
@@ -521,14 +537,14 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 
 // encryption is what the agent has of one WireGuard device.
 type encryption struct {
-	insideLink
-	device *wireguard.Manager
-	link   string           // the device's name
-	mac    net.HardwareAddr // at which a userspace switch takes what comes from it; nobody else knows it
-	err    error            // why there is no key
-	wanted bool             // by the configuration
-	port   int
-	what   string // is not reached without a key
+	link       insideLink
+	device     *wireguard.Manager
+	deviceName string
+	mac        net.HardwareAddr // at which a userspace switch takes what comes from it; it is secret
+	err        error            // why there is no key
+	wanted     bool             // by the configuration
+	port       int
+	what       string // is not reached without a key
 	// beside is the link with the sessions by the next key, nil for one that is that, and keys are this end's for both.
 	beside *encryption
 	keys   *wireguard.Keys
@@ -546,11 +562,11 @@ func newEncryptions(o Options) []*encryption {
 		first.beside = beside
 		out = append(out, first, beside)
 	}
-	pair(&encryption{insideLink: betweenNodes, wanted: c.EncryptsNodes(), port: c.WireGuard.Port, what: "other Nodes"},
-		&encryption{insideLink: besideNodes, wanted: c.EncryptsNodes(), port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"})
+	pair(&encryption{link: betweenNodes, wanted: c.EncryptsNodes(), port: c.WireGuard.Port, what: "other Nodes"},
+		&encryption{link: besideNodes, wanted: c.EncryptsNodes(), port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"})
 	if c.MulticlusterGateway() {
-		pair(&encryption{insideLink: betweenClusters, wanted: c.EncryptsPeers(), port: c.Multicluster.WireGuard.Port, what: "other clusters"},
-			&encryption{insideLink: besideClusters, wanted: c.EncryptsPeers(), port: c.NextWireGuardPort(), what: "clusters that change their keys"})
+		pair(&encryption{link: betweenClusters, wanted: c.EncryptsPeers(), port: c.Multicluster.WireGuard.Port, what: "other clusters"},
+			&encryption{link: besideClusters, wanted: c.EncryptsPeers(), port: c.NextWireGuardPort(), what: "clusters that change their keys"})
 	}
 	for _, e := range out {
 		if e.wanted && e.beside != nil {
@@ -559,21 +575,21 @@ func newEncryptions(o Options) []*encryption {
 				o.Logger.Error(e.what+" are not reached", "error", e.err)
 			}
 		}
-		options := wireguard.Options{Name: e.name, Logger: o.Logger}
+		options := wireguard.Options{Name: e.link.name, Logger: o.Logger}
 		if c.OVSDatapathType == "netdev" {
-			options.Name = e.tap
+			options.Name = e.link.tap
 			if e.wanted {
 				options.HardwareAddr, options.Keep = e.mac, true
 			}
 		}
-		e.link, e.device = options.Name, wireguard.New(options)
+		e.deviceName, e.device = options.Name, wireguard.New(options)
 	}
 	return out
 }
 
 // load reads the keys, also for the link beside.
 func (e *encryption) load(dir string) {
-	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.keyFile)); e.err != nil {
+	if e.keys, e.err = wireguard.LoadKeys(filepath.Join(dir, e.link.keyFile)); e.err != nil {
 		e.mac, e.beside.wanted = make(net.HardwareAddr, 6), false // the first link says why
 		return
 	}
@@ -607,7 +623,7 @@ func (e *encryption) rekey(secret wireguard.PrivateKey) {
 
 // apply is called with mu held.
 func (e *encryption) apply() {
-	switch tunnels := e.row.of(e.insideLink); {
+	switch tunnels := e.row.of(e.link); {
 	case e.err != nil:
 	case !tunnels.Base.IsValid():
 		e.device.Set(nil)
@@ -619,7 +635,7 @@ func (e *encryption) apply() {
 // problems are those of the device and of the key.
 func (e *encryption) problems(node string) []problem.Problem {
 	if e.err != nil {
-		return []problem.Problem{{Object: problem.Object{Kind: "Node", Name: node}, Field: e.key, Reason: "NoWireGuardKey",
+		return []problem.Problem{{Object: problem.Object{Kind: "Node", Name: node}, Field: e.link.key, Reason: "NoWireGuardKey",
 			Message: e.what + " are not reached: " + e.err.Error() + "; then restart the agent"}}
 	}
 	return e.device.Problems()

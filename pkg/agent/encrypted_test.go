@@ -24,7 +24,7 @@ import (
 func encryptedView() View {
 	v := testView()
 	v.Config.Multicluster.TrafficEncryptionMode = "wireGuard"
-	v.InsideMAC = "02:00:00:00:00:0a"
+	v.LinkMACs[betweenClusters.at] = "02:00:00:00:00:0a"
 	g := v.Gateways[0]
 	g.Name, g.GatewayIP, g.InternalIP, g.ServiceCIDR = "node-1", "192.168.78.101", "192.168.78.101", "10.97.0.0/16"
 	v.ClusterInfoImports[0].Spec.WireGuard = &mcv1alpha1.WireGuardInfo{PublicKey: publickey.Key{9}.String()}
@@ -32,7 +32,7 @@ func encryptedView() View {
 }
 
 // encryptionOf is what a view has the Node's tables want of encryption.
-func encryptionOf(v View) tunnelsInside { return allEncryptionOf(v).Clusters }
+func encryptionOf(v View) tunnelsInside { return allEncryptionOf(v).of(betweenClusters) }
 
 func allEncryptionOf(v View) encrypted {
 	t := newTables(v.Config, v.NodeName)
@@ -141,7 +141,7 @@ func TestEncryptedPort(t *testing.T) {
 	ports := map[string]int{}
 	for _, e := range newEncryptions(Options{Config: v.Config, StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}) {
 		if e.wanted {
-			ports[e.name] = e.port
+			ports[e.link.name] = e.port
 		}
 	}
 	if want := map[string]int{betweenClusters.name: 4000, besideClusters.name: 4001}; !maps.Equal(ports, want) {
@@ -175,7 +175,8 @@ func TestPlanEncryptedUserspace(t *testing.T) {
 	if have := fmt.Sprint(absent); have != "[antrea-mc-wg1 antrea-wg0 antrea-wg1]" { // with ports that would not read their devices when these come again
 		t.Errorf("bridges %s shall not be there", have)
 	}
-	if inside.Name != betweenClusters.name || inside.DatapathType != "netdev" || inside.HardwareAddr != v.InsideMAC || inside.Ports[0].Name != betweenClusters.tap {
+	if inside.Name != betweenClusters.name || inside.DatapathType != "netdev" ||
+		inside.HardwareAddr != v.LinkMACs[betweenClusters.at] || inside.Ports[0].Name != betweenClusters.tap {
 		t.Errorf("bridge %+v", inside)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
@@ -321,7 +322,7 @@ func TestPlanEncryptedGateways(t *testing.T) {
 func nodesView() View {
 	v := testView()
 	v.Config.TrafficEncryptionMode = "wireGuard"
-	v.NodesMAC = "02:00:00:00:00:0b"
+	v.LinkMACs[betweenNodes.at] = "02:00:00:00:00:0b"
 	for i, n := range v.Nodes {
 		n.Annotations = map[string]string{nodeKey: publickey.Key{byte(i + 1)}.String()}
 	}
@@ -340,8 +341,10 @@ func TestPlanEncryptedNodes(t *testing.T) {
 		t.Errorf("network of new Pods: %+v, want an MTU of 1390", d.Network)
 	}
 	have := allEncryptionOf(v)
-	if len(have.Nodes.Peers) != 1 || have.Nodes.Base.String() != "240.168.78.101" || have.Nodes.Peers[0].Endpoint.String() != "192.168.78.102:51820" ||
-		fmt.Sprint(have.Nodes.Peers[0].AllowedIPs) != "[240.168.78.102/32]" || have.Nodes.Peers[0].PublicKey != (publickey.Key{2}) || have.Clusters.Base.IsValid() {
+	nodes, clusters := have.of(betweenNodes), have.of(betweenClusters)
+	if len(nodes.Peers) != 1 || nodes.Base.String() != "240.168.78.101" || clusters.Base.IsValid() ||
+		nodes.Peers[0].Endpoint.String() != "192.168.78.102:51820" ||
+		fmt.Sprint(nodes.Peers[0].AllowedIPs) != "[240.168.78.102/32]" || nodes.Peers[0].PublicKey != (publickey.Key{2}) {
 		t.Errorf("the devices have %+v", have)
 	}
 	links := map[string]hostnet.Link{}
@@ -385,7 +388,7 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	both := func() View {
 		v := encryptedView()
 		v.Config.TrafficEncryptionMode = "wireGuard"
-		v.NodesMAC = "02:00:00:00:00:0b"
+		v.LinkMACs[betweenNodes.at] = "02:00:00:00:00:0b"
 		for i, n := range v.Nodes {
 			n.Annotations = map[string]string{nodeKey: publickey.Key{byte(i + 1)}.String()}
 		}
@@ -394,7 +397,8 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	v := both()
 	d, problems := Plan(v)
 	have := allEncryptionOf(v)
-	if len(problems) > 0 || len(have.Nodes.Peers) != 1 || len(have.Clusters.Peers) != 1 || d.Network.MTU != 1390 {
+	nodes, clusters := have.of(betweenNodes), have.of(betweenClusters)
+	if len(problems) > 0 || len(nodes.Peers) != 1 || len(clusters.Peers) != 1 || d.Network.MTU != 1390 {
 		t.Errorf("problems %v, devices %+v, MTU %d", problems, have, d.Network.MTU)
 	}
 	if d.Node.TunnelSource.String() != "240.168.78.101" || d.Node.PeerSource.String() != "10.97.0.0" || fmt.Sprint(d.Node.Ends) != "[240.168.78.101]" {
@@ -421,10 +425,10 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 		t.Fatalf("problems %v, bridges %+v", problems, d.Bridges)
 	}
 	for i, want := range []struct {
-		insideLink
-		mac string
-	}{{betweenClusters, v.InsideMAC}, {betweenNodes, v.NodesMAC}} {
-		if b := there[2+i]; b.Name != want.name || b.HardwareAddr != want.mac || b.Ports[0].Name != want.tap {
+		link insideLink
+		mac  string
+	}{{betweenClusters, v.LinkMACs[betweenClusters.at]}, {betweenNodes, v.LinkMACs[betweenNodes.at]}} {
+		if b := there[2+i]; b.Name != want.link.name || b.HardwareAddr != want.mac || b.Ports[0].Name != want.link.tap {
 			t.Errorf("bridge %+v", b)
 		}
 	}

@@ -88,7 +88,7 @@ func (a *Agent) newPublishers() error {
 			continue // announced with the first link
 		}
 		p := &publisher{want: e.published, log: a.log, wake: make(chan struct{}, 1)}
-		if e.insideLink == betweenNodes {
+		if e.link == betweenNodes {
 			api, err := newNodeClient(a.options.REST)
 			if err != nil {
 				return err
@@ -117,7 +117,7 @@ func (a *Agent) newPublishers() error {
 			r := newRotation(e, a.tables, a.options.NodeName, a.log)
 			r.ready, r.announce = a.ready, a.announce
 			p.want = r.published
-			if e.insideLink == betweenClusters {
+			if e.link == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
 					info, ok := r.published()
 					inside, known := a.insideIP()

@@ -43,17 +43,18 @@ type sessions struct {
 	First, Beside []publickey.Key
 }
 
-func (p partner) changes() bool { return p.Next != publickey.Key{} }
+// changes reports whether the partner changes its key.
+func (p partner) changes() bool { return p.Way.Next != publickey.Key{} }
 
 // beside is the key by which a partner has a session with the second device; false where it needs none.
 func (s sessions) beside(p partner) (publickey.Key, bool) {
 	switch {
-	case p.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
+	case p.Way.NextPort == 0 || !p.changes() && !s.Changing && !s.Lingers:
 		return publickey.Key{}, false
 	case p.changes():
-		return p.Next, true
+		return p.Way.Next, true
 	}
-	return p.PublicKey, true
+	return p.Way.PublicKey, true
 }
 
 // detours says whether packets to a partner go by the second device.
@@ -62,8 +63,8 @@ func (s sessions) detours(p partner) bool {
 	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() { // what lingers here has gone there, if an agent runs
 		return false
 	}
-	over := (!p.changes() || p.Next == p.PublicKey) && (!s.Changing || s.Switched)
-	return !over || !slices.Contains(s.First, p.PublicKey)
+	over := (!p.changes() || p.Way.Next == p.Way.PublicKey) && (!s.Changing || s.Switched)
+	return !over || !slices.Contains(s.First, p.Way.PublicKey)
 }
 
 // rotationTimes are how long a rotation waits.
@@ -121,10 +122,10 @@ type knownSessions struct {
 
 func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *rotation {
 	r := &rotation{
-		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node, log: log.With("device", first.name),
+		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node, log: log.With("device", first.link.name),
 		times: usualTimes, look: wireguard.Look, keys: first.keys, began: time.Now(), met: map[string]meeting{},
 	}
-	if first.insideLink == betweenNodes {
+	if first.link == betweenNodes {
 		r.annotation = nodeKeyNotBefore
 	}
 	return r
@@ -173,14 +174,14 @@ func (r *rotation) observe() {
 	lingers := now.Before(r.lingers)
 	if !r.keys.Changing() && !anyone && r.ready() { // nothing is read, and the row changes with rotations alone
 		r.devices = [2]knownSessions{{looked: true}, {looked: true}}
-		r.tables.sessions.Set(derive.Name(r.first.name), sessions{Lingers: lingers})
+		r.tables.sessions.Set(derive.Name(r.first.link.name), sessions{Lingers: lingers})
 		return
 	}
 	switched := r.keys.Changing() && r.keys.Switched()
 	s := sessions{Changing: r.keys.Changing(), Switched: switched, Lingers: lingers}
 	for i, e := range []*encryption{r.first, r.beside} {
 		d := &r.devices[i]
-		d.observe(r.look(e.link), now, r.times, i == 0 && switched)
+		d.observe(r.look(e.deviceName), now, r.times, i == 0 && switched)
 		var keys []publickey.Key
 		for key, since := range d.peers {
 			if now.Sub(since) >= r.times.settle {
@@ -194,7 +195,7 @@ func (r *rotation) observe() {
 			s.Beside = keys
 		}
 	}
-	r.tables.sessions.Set(derive.Name(r.first.name), s)
+	r.tables.sessions.Set(derive.Name(r.first.link.name), s)
 }
 
 // meet notes partners, and whether any changes its key.
@@ -202,8 +203,8 @@ func (r *rotation) meet(now time.Time) (anyone bool) {
 	met := map[string]meeting{}
 	for _, p := range r.partners() {
 		m, known := r.met[p.Name]
-		if !known || m.next != p.Next {
-			m = meeting{p.Next, now}
+		if !known || m.next != p.Way.Next {
+			m = meeting{p.Way.Next, now}
 		}
 		met[p.Name] = m
 		anyone = anyone || p.changes()
@@ -241,7 +242,7 @@ func (d *knownSessions) observe(have wireguard.Session, now time.Time, times rot
 
 // known is for how long a partner has been announcing what it does.
 func (r *rotation) known(p partner, now time.Time) time.Duration {
-	if m, ok := r.met[p.Name]; ok && m.next == p.Next {
+	if m, ok := r.met[p.Name]; ok && m.next == p.Way.Next {
 		return now.Sub(m.since)
 	}
 	return 0
@@ -249,15 +250,15 @@ func (r *rotation) known(p partner, now time.Time) time.Duration {
 
 func (r *rotation) partners() []partner {
 	row, _ := r.tables.partners.Get(self)
-	return row.of(r.first.insideLink).Partners
+	return row.of(r.first.link).Partners
 }
 
 // changing are the partners that change their keys. One with which there is no session at all has nothing to lose: it may be gone
 // in the middle of it.
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
-		_, byFirst := r.devices[0].peers[p.PublicKey]
-		_, byBeside := r.devices[1].peers[p.Next]
+		_, byFirst := r.devices[0].peers[p.Way.PublicKey]
+		_, byBeside := r.devices[1].peers[p.Way.Next]
 		if p.changes() && (byFirst || byBeside || r.known(p, now) <= r.times.patience) {
 			out = append(out, p.Name)
 		}
@@ -326,7 +327,7 @@ func (r *rotation) step() {
 		r.announce()
 	case now.Sub(r.began) > r.times.report:
 		remedy := "the Gateways of the clusters, and see that the leader is there and that the manifests there, here and in these clusters are of this release"
-		if r.first.insideLink == betweenNodes {
+		if r.first.link == betweenNodes {
 			remedy = "the Nodes, and see that the agents there, and tombolo-wireguard.yml where it is in use, are of this release"
 		}
 		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP port %d pass between %s", some(waits), r.beside.port, remedy))
@@ -335,9 +336,9 @@ func (r *rotation) step() {
 
 // stays says whether the second device still has what it had for the last change: its handshakes were by another key than the next one.
 func (r *rotation) stays() bool {
-	have := r.look(r.beside.link)
+	have := r.look(r.beside.deviceName)
 	return slices.ContainsFunc(r.partners(), func(p partner) bool {
-		return !p.changes() && slices.ContainsFunc(have.Peers, func(s wireguard.PeerState) bool { return s.PublicKey == p.PublicKey })
+		return !p.changes() && slices.ContainsFunc(have.Peers, func(s wireguard.PeerState) bool { return s.PublicKey == p.Way.PublicKey })
 	})
 }
 
@@ -353,7 +354,7 @@ func some(names []string) string {
 func (r *rotation) switchFirst() {
 	r.first.rekey(r.keys.Next)
 	for range 100 {
-		if have := r.look(r.first.link); have.PublicKey == r.keys.Next.Public() || have.PublicKey == (publickey.Key{}) {
+		if have := r.look(r.first.deviceName); have.PublicKey == r.keys.Next.Public() || have.PublicKey == (publickey.Key{}) {
 			r.devices[0] = knownSessions{looked: true, last: time.Now(), key: have.PublicKey, since: time.Now()}
 			return
 		}
@@ -372,7 +373,7 @@ func (r *rotation) change(step func() error) error {
 func (r *rotation) asked() (time.Time, error) {
 	n, _ := r.tables.nodes.Get(derive.Object{Name: r.node})
 	text := n.KeyNotBefore
-	if r.first.insideLink == betweenNodes {
+	if r.first.link == betweenNodes {
 		text = n.NodeKeyNotBefore
 	}
 	if text == "" {
@@ -394,7 +395,7 @@ func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 		if !ok {
 			continue
 		}
-		first, byFirst := r.devices[0].peers[p.PublicKey]
+		first, byFirst := r.devices[0].peers[p.Way.PublicKey]
 		second, byBeside := r.devices[1].peers[key]
 		since, there := second, byBeside
 		if device == 0 {

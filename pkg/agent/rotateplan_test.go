@@ -63,22 +63,23 @@ func TestPlanRotation(t *testing.T) {
 				t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 			}
 			have := allEncryptionOf(v)
+			first, second := have.of(betweenClusters), have.of(besideClusters)
 			keepalive := 25 * time.Second
 			if test.have.Changing {
 				keepalive = 7 * time.Second
 			}
-			if have.Clusters.Keepalive != keepalive || have.Clusters.Peers[0].PublicKey != test.key {
-				t.Errorf("the first device has %+v", have.Clusters)
+			if first.Keepalive != keepalive || first.Peers[0].PublicKey != test.key {
+				t.Errorf("the first device has %+v", first)
 			}
 			beside := ""
-			if len(have.Beside.Peers) > 0 {
-				beside = have.Beside.Peers[0].PublicKey.String()
-				if at := have.Beside.Peers[0].Endpoint.String(); at != "192.168.79.101:51822" {
+			if len(second.Peers) > 0 {
+				beside = second.Peers[0].PublicKey.String()
+				if at := second.Peers[0].Endpoint.String(); at != "192.168.79.101:51822" {
 					t.Errorf("the second device sends to %s", at)
 				}
 			}
-			if beside != test.peerBeside || have.Beside.Base.IsValid() != (beside != "") {
-				t.Errorf("the second device has %+v", have.Beside)
+			if beside != test.peerBeside || second.Base.IsValid() != (beside != "") {
+				t.Errorf("the second device has %+v", second)
 			}
 		})
 	}
@@ -87,7 +88,8 @@ func TestPlanRotation(t *testing.T) {
 // TestPlanRotationUserspace: the second device is behind a bridge of its own, and its next hop is asked for before it is used.
 func TestPlanRotationUserspace(t *testing.T) {
 	v := encryptedView()
-	v.Config.OVSDatapathType, v.Config.TransportInterface, v.BesideMAC = "netdev", "eth1", "02:00:00:00:00:0c"
+	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
+	v.LinkMACs[besideClusters.at] = "02:00:00:00:00:0c"
 	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	v.ClusterInfoImports[0].Spec.WireGuard.NextPublicKey, v.ClusterInfoImports[0].Spec.WireGuard.NextPort = publickey.Key{10}.String(), 51822
 	d, problems := Plan(v)
@@ -96,7 +98,8 @@ func TestPlanRotationUserspace(t *testing.T) {
 	}
 	if there, _ := bridgesOf(d); len(there) == 0 {
 		t.Error("no bridge")
-	} else if b := there[len(there)-1]; b.Name != besideClusters.name || b.HardwareAddr != v.BesideMAC || b.Ports[0].Name != besideClusters.tap {
+	} else if b := there[len(there)-1]; b.Name != besideClusters.name ||
+		b.HardwareAddr != v.LinkMACs[besideClusters.at] || b.Ports[0].Name != besideClusters.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); have != "[{antrea-mc-wg0 [10.98.0.0]} {antrea-mc-wg1 [169.254.64.10]} {br-eth1 [192.168.78.102 192.168.79.101]}]" {
@@ -184,8 +187,9 @@ func TestPlanRotationOfNodes(t *testing.T) {
 				t.Errorf("there is no route %+v in %+v", route, d.Host.Routes)
 			}
 			have := allEncryptionOf(v)
+			nodes := have.of(betweenNodes)
 			beside := ""
-			for _, p := range have.NodesBeside.Peers {
+			for _, p := range have.of(besideNodes).Peers {
 				if p.AllowedIPs[0] == route.Dst {
 					beside = p.PublicKey.String()
 					if at := p.Endpoint.String(); at != "192.168.78.102:"+test.port {
@@ -193,11 +197,13 @@ func TestPlanRotationOfNodes(t *testing.T) {
 					}
 				}
 			}
-			if beside != test.beside || (have.Nodes.Keepalive > 0) != test.have.Changing || have.Clusters.Base.IsValid() || have.Beside.Base.IsValid() {
+			clusters := have.of(betweenClusters).Base.IsValid() || have.of(besideClusters).Base.IsValid()
+			if beside != test.beside || (nodes.Keepalive > 0) != test.have.Changing || clusters {
 				t.Errorf("the devices have %+v", have)
 			}
-			if n := slices.IndexFunc(have.Nodes.Peers, func(p wireguard.Peer) bool { return p.AllowedIPs[0] == route.Dst }); n < 0 || have.Nodes.Peers[n].PublicKey != current {
-				t.Errorf("the first device has %+v", have.Nodes)
+			n := slices.IndexFunc(nodes.Peers, func(p wireguard.Peer) bool { return p.AllowedIPs[0] == route.Dst })
+			if n < 0 || nodes.Peers[n].PublicKey != current {
+				t.Errorf("the first device has %+v", nodes)
 			}
 		})
 	}
@@ -206,7 +212,8 @@ func TestPlanRotationOfNodes(t *testing.T) {
 // TestPlanRotationOfNodesUserspace: the second device between Nodes has a bridge and a next hop of its own.
 func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	v := nodesView()
-	v.Config.OVSDatapathType, v.Config.TransportInterface, v.NodesBesideMAC = "netdev", "eth1", "02:00:00:00:00:0d"
+	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"
+	v.LinkMACs[besideNodes.at] = "02:00:00:00:00:0d"
 	v.Underlay.Uplink = &hostnet.Transport{Interface: "eth1", MAC: "02:00:00:00:00:09", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("192.168.78.101/24")}}
 	v.Nodes[1].Annotations[nextNodeKey], v.Nodes[1].Annotations[nextNodePort] = publickey.Key{10}.String(), "51823"
 	d, problems := Plan(v)
@@ -215,7 +222,8 @@ func TestPlanRotationOfNodesUserspace(t *testing.T) {
 	}
 	if there, _ := bridgesOf(d); len(there) == 0 {
 		t.Error("no bridge")
-	} else if b := there[len(there)-1]; b.Name != besideNodes.name || b.HardwareAddr != v.NodesBesideMAC || b.Ports[0].Name != besideNodes.tap {
+	} else if b := there[len(there)-1]; b.Name != besideNodes.name ||
+		b.HardwareAddr != v.LinkMACs[besideNodes.at] || b.Ports[0].Name != besideNodes.tap {
 		t.Errorf("bridge %+v", b)
 	}
 	if have := fmt.Sprint(d.Host.Tunnels); !strings.HasPrefix(have, "[{antrea-wg0 [240.168.78.102]} {antrea-wg1 [169.254.64.14]} {br-eth1 [192.168.78.102") {
@@ -250,7 +258,7 @@ func TestRotationLingers(t *testing.T) {
 				r, tables := testRotation(v, dir, betweenNodes)
 				shaken := time.Now()
 				r.look = func(device string) wireguard.Session {
-					if e, _ := tables.encrypted.Get(self); device == besideNodes.name && len(e.NodesBeside.Peers) == 0 {
+					if e, _ := tables.encrypted.Get(self); device == besideNodes.name && len(e.of(besideNodes).Peers) == 0 {
 						return wireguard.Session{}
 					}
 					return wireguard.Session{Peers: []wireguard.PeerState{{PublicKey: publickey.Key{2}, LastHandshake: shaken}}}
@@ -265,7 +273,8 @@ func TestRotationLingers(t *testing.T) {
 					tables.engine.Pass()
 					info, _ := r.published()
 					e, _ := tables.encrypted.Get(self)
-					if (info.NextPublicKey != "") != changing || (len(e.NodesBeside.Peers) > 0) != beside || !changing && len(e.Nodes.Unused) > 0 {
+					hasBeside, unused := len(e.of(besideNodes).Peers) > 0, e.of(betweenNodes).Unused
+					if (info.NextPublicKey != "") != changing || hasBeside != beside || !changing && len(unused) > 0 {
 						t.Errorf("after %s: announced %+v, devices %+v", wait, info, e)
 					}
 				}

@@ -327,7 +327,7 @@ type side struct {
 
 // pairOf is a link with the one beside.
 func pairOf(all []*encryption, first insideLink) []*encryption {
-	i := slices.IndexFunc(all, func(e *encryption) bool { return e.insideLink == first })
+	i := slices.IndexFunc(all, func(e *encryption) bool { return e.link == first })
 	return all[i : i+2]
 }
 

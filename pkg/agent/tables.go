@@ -112,11 +112,8 @@ type settings struct {
 	// GatewayMAC is the MAC of the host's gateway port; it is chosen once and then kept in
 	// the OVSDB.
 	GatewayMAC string
-	// InsideMAC is the MAC at which a userspace switch takes what WireGuard has decrypted. Nobody else knows it.
-	InsideMAC string
-	// BesideMAC is the same for the device that is beside while a cluster changes its key, NodesMAC and NodesBesideMAC for those
-	// between the Nodes of the cluster.
-	BesideMAC, NodesMAC, NodesBesideMAC string
+	// LinkMACs are the MACs of the links inside WireGuard.
+	LinkMACs linkMACs
 	// RuleKey is a secret of the Node (datapath.Node.RuleKey).
 	RuleKey datapath.Secret
 }

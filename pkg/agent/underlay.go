@@ -171,7 +171,7 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 	out := hostnet.Tunnels{Link: uplinkBridge(t.config.TransportInterface)}
 	if t.config.EncryptsNodes() {
 		e, _ := derive.Get(r, t.encrypted, self)
-		for _, n := range e.Nodes.Peers {
+		for _, n := range e.of(betweenNodes).Peers {
 			out.Peers = append(out.Peers, n.Endpoint.Addr())
 		}
 	} else {
