@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -245,15 +246,16 @@ func (a *Agent) debugPeers(*http.Request) (any, error) {
 	peering, _ := a.tables.peering.Get(self)
 	ways := a.ways()
 	for _, p := range peering.Peers {
-		gateways := slices.Clone(p.Gateways) // as people know them, also where they have other addresses inside WireGuard
-		for i, end := range gateways {
-			gateways[i] = p.Outside(end)
+		var gateways []netip.Addr // as people know them, also where they have other addresses inside WireGuard
+		for _, w := range p.Gateways {
+			gateways = append(gateways, w.Outside)
 		}
 		peer := api.Peer{
-			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(gateways), Role: peering.Role.String(), Ways: ways[p.ClusterID],
+			Kind: "Cluster", Name: p.ClusterID, CIDRs: texts(p.CIDRs), Gateways: texts(gateways),
+			Role: peering.Part.Role.String(), Ways: ways[p.ClusterID],
 		}
-		if len(p.Ways) > 0 {
-			peer.Via = p.Outside(p.Ways[0]).String()
+		if len(p.Ends) > 0 {
+			peer.Via = p.Outside(p.Ends[0].Addr).String()
 		}
 		list.Peers = append(list.Peers, peer)
 	}
@@ -312,8 +314,8 @@ func (a *Agent) status() api.Status {
 		},
 		Problems: []api.Problem{},
 	}
-	if p, _ := a.tables.peering.Get(self); p.Role != peering.None {
-		s.Gateway, s.Role = p.Name, p.Role.String()
+	if p, _ := a.tables.peering.Get(self); p.Part.Role != peering.None {
+		s.Gateway, s.Role = p.Part.Gateway.Name, p.Part.Role.String()
 	}
 	if last, passes, _ := a.tables.engine.Stats(); passes > 0 {
 		s.LastPass = &api.Pass{Started: last.Started, Seconds: last.Duration.Seconds(), Evaluated: last.Evaluated, Changed: last.Changed, Passes: passes}

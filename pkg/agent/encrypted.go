@@ -76,16 +76,15 @@ var insideLinks = [links]insideLink{betweenClusters, besideClusters, betweenNode
 func (l insideLink) pair() int { return l.at / 2 }
 
 // ofPair returns the two links of a pair.
-func ofPair(pair int) (first, beside insideLink) { return insideLinks[2*pair], insideLinks[2*pair+1] }
+func ofPair(pair int) (first, second insideLink) { return insideLinks[2*pair], insideLinks[2*pair+1] }
 
 // guards names both links by which packets to the link's address come, now or while a key changes.
 func (l insideLink) guards() []string {
-	first, beside := ofPair(l.pair())
-	return []string{first.name, beside.name}
+	first, second := ofPair(l.pair())
+	return []string{first.name, second.name}
 }
 
-// linkMACs are the MACs at which a userspace switch takes packets that the devices of the links have decrypted. They are
-// secret.
+// linkMACs are the secret MACs at which a userspace switch takes packets that the devices of the links have decrypted.
 type linkMACs [links]string
 
 // WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace datapath,
@@ -176,30 +175,33 @@ type circle struct {
 
 // partner is another end.
 type partner struct {
-	Name   string       // with its kind
-	Inside netip.Prefix // where tunnels to it end
-	Base   netip.Addr   // this end's address to it, where that is not the circle's
-	Way    peering.WireGuard
+	Name string     // with its kind
+	Base netip.Addr // this end's address to it, where that is not the circle's
+	Way  peering.Way
 }
+
+// inside returns where tunnels to the partner end.
+func (p partner) inside() netip.Prefix { return netip.PrefixFrom(p.Way.Inside, p.Way.Inside.BitLen()) }
 
 // partnersOf is the function of the table of partners.
 func (t *tables) partnersOf(_ derive.Name, r *derive.Reader) (out partners, _ []problem.Problem) {
-	p, _ := derive.Get(r, t.peering, self)
-	out[betweenClusters.pair()], out[betweenNodes.pair()] = t.clusterCircle(p), t.nodeCircle(r)
+	out[betweenClusters.pair()], out[betweenNodes.pair()] = t.clusterCircle(r), t.nodeCircle(r)
 	return out, nil
 }
 
 // clusterCircle has the gateways of clusters to which this Node carries encrypted traffic.
-func (t *tables) clusterCircle(p peering.Peering) circle {
-	if !t.config.EncryptsPeers() || p.Role != peering.Gateway || p.Gateways[0].Name != p.Name && !p.InsideIP.IsValid() {
+func (t *tables) clusterCircle(r *derive.Reader) circle {
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	if !t.config.EncryptsPeers() || p.Role != peering.Gateway {
 		return circle{}
 	}
-	out := circle{Base: p.GatewayIP, Keepalive: keepOpen}
-	for _, peer := range p.Peers {
-		for i := range p.Ends(peer) {
-			w := peer.WireGuard[i]
-			at := netip.PrefixFrom(w.Inside, w.Inside.BitLen())
-			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Inside: at, Base: peer.Base, Way: w})
+	if p.Gateways[0].Name != p.Gateway.Name && !p.Gateway.InsideIP.IsValid() {
+		return circle{}
+	}
+	out := circle{Base: p.End, Keepalive: keepOpen}
+	for _, peer := range values(derive.All(r, t.clusters.Peers)) {
+		for _, w := range p.Ways(peer) {
+			out.Partners = append(out.Partners, partner{Name: peer.Name(w), Base: peer.Base, Way: w})
 		}
 	}
 	return out
@@ -214,17 +216,14 @@ func (t *tables) nodeCircle(r *derive.Reader) circle {
 	out := circle{Base: peering.InsideOfNode(end)}
 	for _, remote := range derive.All(r, t.remotes) {
 		n, _ := derive.Get(r, t.nodes, derive.Object{Name: string(remote.Key)})
-		w := peering.WireGuard{}
-		var err error
-		w.PublicKey, err = publickey.Parse(n.WireGuardKey)
+		key, err := publickey.Parse(n.WireGuardKey)
 		to, ok, _ := n.tunnelEnd()
 		if err != nil || !ok {
 			continue // it has no row in remotes
 		}
-		w.Endpoint = to
+		w := peering.Way{Outside: to, Inside: remote.Value.Address, Key: key}
 		t.nextOf(string(remote.Key), n, r, &w, new(problems))
-		at := netip.PrefixFrom(remote.Value.Address, remote.Value.Address.BitLen())
-		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Inside: at, Way: w})
+		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Way: w})
 	}
 	return out
 }
@@ -233,11 +232,12 @@ func (t *tables) nodeCircle(r *derive.Reader) circle {
 func (t *tables) encryptedOf(_ derive.Name, r *derive.Reader) (e encrypted, _ []problem.Problem) {
 	p, _ := derive.Get(r, t.partners, self)
 	var ports [links / 2]int
-	ports[betweenClusters.pair()], ports[betweenNodes.pair()] = t.config.Multicluster.WireGuard.Port, t.config.WireGuard.Port
+	ports[betweenClusters.pair()] = t.config.Multicluster.WireGuard.Port
+	ports[betweenNodes.pair()] = t.config.WireGuard.Port
 	for pair, ends := range p {
-		first, beside := ofPair(pair)
+		first, second := ofPair(pair)
 		s, _ := derive.Get(r, t.sessions, derive.Name(first.name))
-		e[first.at], e[beside.at] = ends.tunnels(ports[pair], s)
+		e[first.at], e[second.at] = ends.tunnels(ports[pair], s)
 	}
 	return e, nil
 }
@@ -256,9 +256,9 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 			if first.Bases == nil {
 				first.Bases = map[netip.Prefix]netip.Addr{}
 			}
-			first.Bases[p.Inside] = p.Base
+			first.Bases[p.inside()] = p.Base
 		}
-		first.Peers = append(first.Peers, p.at(p.Way.PublicKey, uint16(port)))
+		first.Peers = append(first.Peers, p.at(p.Way.Key, uint16(port)))
 		key, ok := s.beside(p)
 		if !ok {
 			continue
@@ -266,9 +266,9 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 		beside.Base, beside.Keepalive, beside.Bases = c.Base, first.Keepalive, first.Bases
 		beside.Peers = append(beside.Peers, p.at(key, p.Way.NextPort))
 		if s.detours(p) {
-			first.Unused = append(first.Unused, p.Inside)
+			first.Unused = append(first.Unused, p.inside())
 		} else {
-			beside.Unused = append(beside.Unused, p.Inside)
+			beside.Unused = append(beside.Unused, p.inside())
 		}
 	}
 	return first, beside
@@ -277,7 +277,7 @@ func (c circle) tunnels(port int, s sessions) (first, beside tunnelsInside) {
 // at returns the partner as a device has it, with a key and the port where it takes packets.
 func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 	return wireguard.Peer{
-		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Endpoint, port), AllowedIPs: []netip.Prefix{p.Inside},
+		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Outside, port), AllowedIPs: []netip.Prefix{p.inside()},
 	}
 }
 
@@ -360,7 +360,7 @@ func (t *tables) rememberHolders(saved map[string]string, save func(map[string]s
 }
 
 // nextOf adds what a Node says about a change of its key. Bad content is left out alone: the Node is reached by the key that it has.
-func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.WireGuard, ps *problems) {
+func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.Way, ps *problems) {
 	object := problem.Object{Kind: "Node", Name: name}
 	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
 	if n.NextPort == "" && n.NextKey == "" {
@@ -428,7 +428,7 @@ func (t *tables) secured(name string, n nodeFacts, r *derive.Reader, ps *problem
 			return false
 		}
 	}
-	t.nextOf(name, n, r, new(peering.WireGuard), ps)
+	t.nextOf(name, n, r, new(peering.Way), ps)
 	return true
 }
 
@@ -487,7 +487,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		inside = append(inside, peering.InsideRange)
 		drop(peering.InsideRange)
 	}
-	p, _ := derive.Get(r, t.peering, self)
+	p, _ := derive.Get(r, t.clusters.Part, self)
 	for _, c := range p.Closed { // also those that are no ends inside any more: the switch sends there for a moment yet
 		base := netip.PrefixFrom(c.Base(), c.Base().BitLen())
 		inside = append(inside, base)
@@ -562,11 +562,17 @@ func newEncryptions(o Options) []*encryption {
 		first.beside = beside
 		out = append(out, first, beside)
 	}
-	pair(&encryption{link: betweenNodes, wanted: c.EncryptsNodes(), port: c.WireGuard.Port, what: "other Nodes"},
-		&encryption{link: besideNodes, wanted: c.EncryptsNodes(), port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"})
+	nodes, clusters := c.EncryptsNodes(), c.EncryptsPeers()
+	pair(
+		&encryption{link: betweenNodes, wanted: nodes, port: c.WireGuard.Port, what: "other Nodes"},
+		&encryption{link: besideNodes, wanted: nodes, port: c.NextNodeWireGuardPort(), what: "Nodes that change their keys"},
+	)
 	if c.MulticlusterGateway() {
-		pair(&encryption{link: betweenClusters, wanted: c.EncryptsPeers(), port: c.Multicluster.WireGuard.Port, what: "other clusters"},
-			&encryption{link: besideClusters, wanted: c.EncryptsPeers(), port: c.NextWireGuardPort(), what: "clusters that change their keys"})
+		port, next := c.Multicluster.WireGuard.Port, c.NextWireGuardPort()
+		pair(
+			&encryption{link: betweenClusters, wanted: clusters, port: port, what: "other clusters"},
+			&encryption{link: besideClusters, wanted: clusters, port: next, what: "clusters that change their keys"},
+		)
 	}
 	for _, e := range out {
 		if e.wanted && e.beside != nil {
@@ -635,8 +641,10 @@ func (e *encryption) apply() {
 // problems are those of the device and of the key.
 func (e *encryption) problems(node string) []problem.Problem {
 	if e.err != nil {
-		return []problem.Problem{{Object: problem.Object{Kind: "Node", Name: node}, Field: e.link.key, Reason: "NoWireGuardKey",
-			Message: e.what + " are not reached: " + e.err.Error() + "; then restart the agent"}}
+		return []problem.Problem{{
+			Object: problem.Object{Kind: "Node", Name: node}, Field: e.link.key, Reason: "NoWireGuardKey",
+			Message: e.what + " are not reached: " + e.err.Error() + "; then restart the agent",
+		}}
 	}
 	return e.device.Problems()
 }

@@ -344,7 +344,8 @@ func TestPlanEncryptedNodes(t *testing.T) {
 	nodes, clusters := have.of(betweenNodes), have.of(betweenClusters)
 	if len(nodes.Peers) != 1 || nodes.Base.String() != "240.168.78.101" || clusters.Base.IsValid() ||
 		nodes.Peers[0].Endpoint.String() != "192.168.78.102:51820" ||
-		fmt.Sprint(nodes.Peers[0].AllowedIPs) != "[240.168.78.102/32]" || nodes.Peers[0].PublicKey != (publickey.Key{2}) {
+		nodes.Peers[0].PublicKey != (publickey.Key{2}) ||
+		fmt.Sprint(nodes.Peers[0].AllowedIPs) != "[240.168.78.102/32]" {
 		t.Errorf("the devices have %+v", have)
 	}
 	links := map[string]hostnet.Link{}
@@ -413,8 +414,9 @@ func TestPlanEncryptedNodesAndClusters(t *testing.T) {
 	v.NodeName, v.Attachments = "node-2", nil
 	v.Underlay.Local = []netip.Addr{netip.MustParseAddr("192.168.78.102")}
 	d, problems = Plan(v)
-	if len(problems) > 0 || fmt.Sprint(d.Peering.Peers[0].Ways) != "[240.168.78.101]" {
-		t.Errorf("problems %v; another Node sends to %v", problems, d.Peering.Peers[0].Ways)
+	ends := d.Peering.Peers[0].Ends
+	if len(problems) > 0 || len(ends) != 1 || ends[0].Addr.String() != "240.168.78.101" || ends[0].Leaving {
+		t.Errorf("problems %v; another Node sends to %v", problems, ends)
 	}
 	v = both()
 	v.Config.OVSDatapathType, v.Config.TransportInterface = "netdev", "eth1"

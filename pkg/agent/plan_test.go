@@ -88,7 +88,8 @@ func TestPlan(t *testing.T) {
 				t.Errorf("state: %d Pods, %d Nodes, %d frontends, want one each", len(d.Pods), len(d.RemoteNodes), len(d.Frontends))
 			}
 			p := d.Peering
-			if p.Role != peering.Regular || len(p.Peers) != 1 || p.Peers[0].Ways[0].String() != "192.168.78.102" {
+			if p.Part.Role != peering.Regular || len(p.Peers) != 1 ||
+				p.Peers[0].Ends[0].Addr.String() != "192.168.78.102" {
 				t.Errorf("peering: %+v, want west by the Gateway", p)
 			}
 			for _, dst := range []string{"10.97.0.0/16", "10.11.1.0/24"} {
@@ -201,7 +202,7 @@ func TestPlan(t *testing.T) {
 			if have := d.RemoteNodes[0].Address.String(); have != "10.50.0.2" {
 				t.Errorf("the tunnel to node-2 ends at %s, want 10.50.0.2", have)
 			}
-			if have := d.Peering.Peers[0].Ways[0].String(); have != "10.50.0.2" {
+			if have := d.Peering.Peers[0].Ends[0].Addr.String(); have != "10.50.0.2" {
 				t.Errorf("the tunnel to the Gateway ends at %s, want node-2's 10.50.0.2", have)
 			}
 		}},
@@ -268,7 +269,7 @@ func TestPlan(t *testing.T) {
 			v.Nodes[0].Annotations = map[string]string{"node.antrea.io/transport-addresses": "10.50.0.1"}
 			v.Gateways[0].Name, v.Gateways[0].GatewayIP, v.Gateways[0].InternalIP = "node-1", "192.168.78.101", "192.168.78.101"
 		}, check: func(t *testing.T, d Desired) {
-			if have := d.Peering.Peers[0].Ways[0].String(); have != "192.168.79.101" {
+			if have := d.Peering.Peers[0].Ends[0].Addr.String(); have != "192.168.79.101" {
 				t.Errorf("the tunnel to west ends at %s", have)
 			}
 		}, problem: "multicluster.antrea.io/gateway-ip=10.50.0.1"},

@@ -136,10 +136,10 @@ func (a *Agent) newPublishers() error {
 // The second result is false while this is not known: an agent that has just started must not take back what it has announced.
 func (a *Agent) insideIP() (string, bool) {
 	p, known := a.tables.peering.Get(self)
-	if p.Role != peering.Gateway || !p.InsideIP.IsValid() {
-		return "", known
+	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {
+		return at.InsideIP.String(), known
 	}
-	return p.InsideIP.String(), known
+	return "", known
 }
 
 // announced is what a Node announces.

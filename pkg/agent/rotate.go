@@ -54,7 +54,7 @@ func (s sessions) beside(p partner) (publickey.Key, bool) {
 	case p.changes():
 		return p.Way.Next, true
 	}
-	return p.Way.PublicKey, true
+	return p.Way.Key, true
 }
 
 // detours says whether packets to a partner go by the second device.
@@ -63,8 +63,8 @@ func (s sessions) detours(p partner) bool {
 	if !ok || !slices.Contains(s.Beside, key) || s.Lingers && !p.changes() { // what lingers here has gone there, if an agent runs
 		return false
 	}
-	over := (!p.changes() || p.Way.Next == p.Way.PublicKey) && (!s.Changing || s.Switched)
-	return !over || !slices.Contains(s.First, p.Way.PublicKey)
+	over := (!p.changes() || p.Way.Next == p.Way.Key) && (!s.Changing || s.Switched)
+	return !over || !slices.Contains(s.First, p.Way.Key)
 }
 
 // rotationTimes are how long a rotation waits.
@@ -122,7 +122,8 @@ type knownSessions struct {
 
 func newRotation(first *encryption, t *tables, node string, log *slog.Logger) *rotation {
 	r := &rotation{
-		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node, log: log.With("device", first.link.name),
+		first: first, beside: first.beside, annotation: multicluster.AnnotationKeyNotBefore, tables: t, node: node,
+		log:   log.With("device", first.link.name),
 		times: usualTimes, look: wireguard.Look, keys: first.keys, began: time.Now(), met: map[string]meeting{},
 	}
 	if first.link == betweenNodes {
@@ -257,7 +258,7 @@ func (r *rotation) partners() []partner {
 // in the middle of it.
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
-		_, byFirst := r.devices[0].peers[p.Way.PublicKey]
+		_, byFirst := r.devices[0].peers[p.Way.Key]
 		_, byBeside := r.devices[1].peers[p.Way.Next]
 		if p.changes() && (byFirst || byBeside || r.known(p, now) <= r.times.patience) {
 			out = append(out, p.Name)
@@ -338,7 +339,8 @@ func (r *rotation) step() {
 func (r *rotation) stays() bool {
 	have := r.look(r.beside.deviceName)
 	return slices.ContainsFunc(r.partners(), func(p partner) bool {
-		return !p.changes() && slices.ContainsFunc(have.Peers, func(s wireguard.PeerState) bool { return s.PublicKey == p.Way.PublicKey })
+		isPartner := func(s wireguard.PeerState) bool { return s.PublicKey == p.Way.Key }
+		return !p.changes() && slices.ContainsFunc(have.Peers, isPartner)
 	})
 }
 
@@ -354,7 +356,8 @@ func some(names []string) string {
 func (r *rotation) switchFirst() {
 	r.first.rekey(r.keys.Next)
 	for range 100 {
-		if have := r.look(r.first.deviceName); have.PublicKey == r.keys.Next.Public() || have.PublicKey == (publickey.Key{}) {
+		have := r.look(r.first.deviceName)
+		if have.PublicKey == r.keys.Next.Public() || have.PublicKey == (publickey.Key{}) {
 			r.devices[0] = knownSessions{looked: true, last: time.Now(), key: have.PublicKey, since: time.Now()}
 			return
 		}
@@ -395,7 +398,7 @@ func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 		if !ok {
 			continue
 		}
-		first, byFirst := r.devices[0].peers[p.Way.PublicKey]
+		first, byFirst := r.devices[0].peers[p.Way.Key]
 		second, byBeside := r.devices[1].peers[key]
 		since, there := second, byBeside
 		if device == 0 {

@@ -258,7 +258,8 @@ func TestRotationLingers(t *testing.T) {
 				r, tables := testRotation(v, dir, betweenNodes)
 				shaken := time.Now()
 				r.look = func(device string) wireguard.Session {
-					if e, _ := tables.encrypted.Get(self); device == besideNodes.name && len(e.of(besideNodes).Peers) == 0 {
+					e, _ := tables.encrypted.Get(self)
+					if device == besideNodes.name && len(e.of(besideNodes).Peers) == 0 {
 						return wireguard.Session{}
 					}
 					return wireguard.Session{Peers: []wireguard.PeerState{{PublicKey: publickey.Key{2}, LastHandshake: shaken}}}
@@ -273,8 +274,8 @@ func TestRotationLingers(t *testing.T) {
 					tables.engine.Pass()
 					info, _ := r.published()
 					e, _ := tables.encrypted.Get(self)
-					hasBeside, unused := len(e.of(besideNodes).Peers) > 0, e.of(betweenNodes).Unused
-					if (info.NextPublicKey != "") != changing || hasBeside != beside || !changing && len(unused) > 0 {
+					hasSecond, unused := len(e.of(besideNodes).Peers) > 0, e.of(betweenNodes).Unused
+					if (info.NextPublicKey != "") != changing || hasSecond != beside || !changing && len(unused) > 0 {
 						t.Errorf("after %s: announced %+v, devices %+v", wait, info, e)
 					}
 				}
@@ -400,8 +401,8 @@ func TestRotationAsked(t *testing.T) {
 			if reason != test.reason {
 				t.Errorf("problems %v", r.problems())
 			}
-			if p, _ := tables.peering.Get(self); p.Role != peering.Gateway {
-				t.Errorf("role %v", p.Role)
+			if p, _ := tables.peering.Get(self); p.Part.Role != peering.Gateway {
+				t.Errorf("role %v", p.Part.Role)
 			}
 		})
 	}

@@ -86,6 +86,7 @@ type tables struct {
 	now       *derive.Table[derive.Name, thisNode]
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
 	peering   *derive.Table[derive.Name, peering.Peering]
+	clusters  peering.Tables                                // the same, by cluster
 	watched   *derive.Table[derive.Name, []datapath.WayEnd] // by BFD
 	ways      *derive.Numbers[datapath.WayEnd]              // their ports
 	former    *derive.Table[derive.Name, []netip.Prefix]    // podCIDRs that this Node had, and has Pods of
@@ -182,6 +183,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.clusterDNS = derive.NewIndex(t.services.Services, "dns", clusterDNS)
 	t.resolvers = derive.NewTable(e, "resolvers", t.resolversOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
+	t.clusters = peering.NewTables(e, t.peering)
 	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
 	t.byInside = derive.NewIndex(t.nodes, "inside", func(_ derive.Object, n nodeFacts) []derive.Name {
@@ -214,7 +216,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
-		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Frontends: t.services.Frontends, Slices: t.services.ByService, Peering: t.peering, Ways: t.ways, Lost: t.lost,
+		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways, Lost: t.lost,
+		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 		Resolvers: t.resolvers,
 	})
@@ -440,7 +443,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	former, _ := derive.Get(r, t.former, self)
 	ranges = slices.Concat(ranges, former)
 	s, _ := derive.Get(r, t.settings, self)
-	p, _ := derive.Get(r, t.peering, self)
+	p, _ := derive.Get(r, t.clusters.Part, self)
 	n := datapath.Node{
 		Name:         t.nodeName,
 		GatewayPort:  gatewayOFPort,
@@ -462,7 +465,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	for _, cidr := range ranges {
 		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
 	}
-	n.TunnelSource, n.PeerSource = t.tunnelSources(p.GatewayIP, r, &ps)
+	n.TunnelSource, n.PeerSource = t.tunnelSources(p.End, r, &ps)
 	if t.config.EncryptsNodes() {
 		end, _, _ := node.tunnelEnd()
 		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
@@ -472,7 +475,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		}
 	}
 	if t.config.EncryptsPeers() {
-		n.PeerSource = p.GatewayIP // inside, also while the device is not there yet
+		n.PeerSource = p.End // inside, also while the device is not there yet
 	}
 	return n, ps
 }

@@ -135,11 +135,11 @@ func (t *tables) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problem
 // useTransportAddresses makes the ways between clusters follow the Nodes' transport addresses: a
 // Gateway object has the Gateway Node's InternalIP, where no tunnel may end.
 func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps *problems) {
-	for _, g := range p.Gateways {
+	for _, g := range p.Part.Gateways {
 		n, known := derive.Get(r, t.nodes, derive.Object{Name: g.Name})
 		end, ok, _ := n.tunnelEnd()
 		internal, _ := n.internalIP()
-		if p.Role != peering.Gateway || g.Name != p.Name {
+		if p.Part.Role != peering.Gateway || g.Name != p.Part.Gateway.Name {
 			to := g.InternalIP
 			if known && ok && end != internal {
 				to = end
@@ -179,15 +179,10 @@ func (t *tables) tunnels(r *derive.Reader) hostnet.Tunnels {
 			out.Peers = append(out.Peers, n.Value.Address)
 		}
 	}
-	p, _ := derive.Get(r, t.peering, self)
-	for _, peer := range p.Peers {
-		switch {
-		case len(peer.WireGuard) > 0:
-			for i := range p.Ends(peer) {
-				out.Peers = append(out.Peers, peer.WireGuard[i].Endpoint)
-			}
-		default: // the other ends are Nodes
-			out.Peers = append(out.Peers, p.Ends(peer)...)
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	for _, peer := range derive.All(r, t.clusters.Peers) {
+		for _, w := range p.Ways(peer.Value) {
+			out.Peers = append(out.Peers, w.Outside)
 		}
 	}
 	return out

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"net/netip"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
@@ -24,12 +26,18 @@ func (t *tables) peerWays(ports map[string]bridge.PortState) map[string][]api.Wa
 	p, _ := t.peering.Get(self)
 	out := map[string][]api.Way{}
 	for _, peer := range p.Peers {
-		ends := p.Ends(peer)
-		if len(ends) == 0 {
-			ends = peer.Ways
+		add := func(to, end netip.Addr) {
+			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: to.String(), State: ports[wayPort(end)].BFD})
 		}
-		for _, end := range ends {
-			out[peer.ClusterID] = append(out[peer.ClusterID], api.Way{To: peer.Outside(end).String(), State: ports[wayPort(end)].BFD})
+		own := p.Part.Ways(peer)
+		for _, w := range own {
+			add(w.Outside, w.End())
+		}
+		if len(own) > 0 {
+			continue
+		}
+		for _, end := range peer.Ends {
+			add(end.Addr, end.Addr)
 		}
 	}
 	return out

@@ -46,14 +46,18 @@ func (a *Agent) watchedWays() map[string]wayNow {
 // watchedWays are those ways, with what ports of a switch say that answers, or does not.
 func (t *tables) watchedWays(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
-	if p.Role != peering.Gateway {
+	if p.Part.Role != peering.Gateway {
 		return nil
 	}
 	out := map[string]wayNow{}
 	for _, peer := range p.Peers {
-		for _, end := range p.Ends(peer) { // also of one that does not send by them yet
-			if port := ports[wayPort(end)]; port.BFD != "" {
-				out[peer.ClusterID+"/"+peer.Outside(end).String()] = wayNow{up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp}
+		for _, w := range p.Part.Ways(peer) { // also of one that does not send by them yet
+			port := ports[wayPort(w.End())]
+			if port.BFD == "" {
+				continue
+			}
+			out[peer.ClusterID+"/"+w.Outside.String()] = wayNow{
+				up: connected && port.BFD == wayIsUp, was: connected && port.BFDWasUp,
 			}
 		}
 	}
@@ -72,12 +76,14 @@ type wayReport struct {
 
 // wayState is a way's state and since when it is up or down.
 type wayState struct {
-	wayNow
+	now   wayNow
 	since time.Time
 }
 
 // lost says whether a way is lost that was reported otherwise.
-func (s wayState) lost(now time.Time) bool { return !s.up && s.was && now.Sub(s.since) >= wayLost }
+func (s wayState) lost(now time.Time) bool {
+	return !s.now.up && s.now.was && now.Sub(s.since) >= wayLost
+}
 
 // observe takes in the state of all ways at a time. It returns whether what is to be reported has changed, and whether to observe
 // again although nothing happens.
@@ -90,7 +96,7 @@ func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, aga
 	seen := make(map[string]wayState, len(ways))
 	for k, is := range ways {
 		since := now
-		if was, known := w.seen[k]; known && was.up == is.up {
+		if was, known := w.seen[k]; known && was.now.up == is.up {
 			since = was.since
 		}
 		seen[k] = wayState{is, since}
@@ -105,11 +111,11 @@ func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, aga
 		steady := now.Sub(seen[k].since) >= waySteady
 		switch last := w.reported[k]; {
 		case len(report) == maxReportedWays:
-		case seen[k].up && (last == "" || last == wayIsUp || steady):
+		case seen[k].now.up && (last == "" || last == wayIsUp || steady):
 			report[k] = wayIsUp
 		case last == wayIsLost || seen[k].lost(now): // also after a restart of the switch, which knows of no way that was up
 			report[k] = wayIsLost
-		case seen[k].up || last != "" || steady:
+		case seen[k].now.up || last != "" || steady:
 			report[k] = wayIsDown
 		} // else its port is new, and BFD begins down
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
@@ -24,8 +25,8 @@ const bfdEvery = time.Millisecond
 
 // watchedOf are the far ends that are watched by BFD.
 func (t *tables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEnd, []problem.Problem) {
-	p, _ := derive.Get(r, t.peering, self)
-	ends, nodes := p.Watched()
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	ends, nodes := p.Watched(values(derive.All(r, t.clusters.Peers)))
 	if nodes {
 		for _, n := range derive.All(r, t.remotes) {
 			ends = append(ends, n.Value.Address)
@@ -48,7 +49,8 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 		return nil
 	}
 	node, _ := derive.Get(r, t.node, self)
-	p, _ := derive.Get(r, t.peering, self)
+	p, _ := derive.Get(r, t.clusters.Part, self)
+	peers := derive.All(r, t.clusters.Peers)
 	bfd := t.bfd(len(watched))
 	var out []bridge.Port
 	for _, end := range watched {
@@ -60,8 +62,9 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 		options["remote_ip"] = end.String()
 		if !transport.IsValid() || options["local_ip"] == "flow" {
 			from := node.TunnelSource
-			for _, peer := range p.Peers {
-				if slices.Contains(p.Ends(peer), end.Addr) {
+			for _, peer := range peers {
+				isEnd := func(w peering.Way) bool { return w.End() == end.Addr }
+				if slices.ContainsFunc(p.Ways(peer.Value), isEnd) {
 					from = node.PeerSource
 				}
 			}

@@ -267,7 +267,7 @@ func reason(d policy.Direction, h policy.Half) string {
 
 func (a *Agent) gatewayIP() netip.Addr {
 	p, _ := a.tables.peering.Get(self)
-	return p.GatewayIP
+	return p.Part.End
 }
 
 // gatewaysOf are the addresses of a Node's gateway port.
@@ -396,7 +396,7 @@ func (a *Agent) remoteEnd(number, cluster string) (e whyEnd, err error) {
 	case len(p.Peers[i].Gateways) == 0:
 		return e, fmt.Errorf("cluster %s has no Gateway yet", p.Peers[i].ClusterID)
 	}
-	e.Kind, e.Cluster, e.ip = kindIdentity, p.Peers[i].ClusterID, p.Peers[i].Gateways[0]
+	e.Kind, e.Cluster, e.ip = kindIdentity, p.Peers[i].ClusterID, p.Peers[i].Gateways[0].End()
 	e.Address = e.ip.String()
 	if number == unknownNumber {
 		e.Name, e.ClusterSet = unknownNumber, policy.UnknownClusterSet
@@ -452,12 +452,13 @@ func (a *Agent) endAt(ip netip.Addr) whyEnd {
 	}
 	p, _ := a.tables.peering.Get(self)
 	for _, peer := range p.Peers {
-		if slices.Contains(peer.Gateways, ip) || slices.ContainsFunc(peer.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
+		isGateway := slices.ContainsFunc(peer.Gateways, func(w peering.Way) bool { return w.End() == ip })
+		if isGateway || slices.ContainsFunc(peer.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
 			e.Cluster = peer.ClusterID
 			return e
 		}
 	}
-	for _, c := range p.Closed {
+	for _, c := range p.Part.Closed {
 		if slices.ContainsFunc(c.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
 			e.note = fmt.Sprintf("packets to %s are dropped in table Route: it is of cluster %s, which is reached encrypted or not at all, and there is no way to it: see `tombolo get status`", ip, c.ClusterID)
 		}
@@ -575,11 +576,11 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 		if i < 0 || len(n.Ends) == 0 {
 			return "", fmt.Errorf("there is no tunnel from cluster %s", from.Cluster)
 		}
-		near, far := n.Ends[0], p.InternalIP // from this cluster's Gateway
-		if p.Role == peering.Gateway {
+		near, far := n.Ends[0], p.Part.Gateway.InternalIP // from this cluster's Gateway
+		if p.Part.Role == peering.Gateway {
 			mac, far = datapath.CrossClusterMAC.String(), p.Peers[i].TunnelSources()[0].Addr()
-			if len(p.Peers[i].WireGuard) > 0 || n.Encrypted { // not where those of Nodes end
-				near = p.GatewayIP
+			if p.Peers[i].Encrypted() || n.Encrypted { // not where those of Nodes end
+				near = p.Part.End
 			}
 			if base := p.Peers[i].Base; base.IsValid() {
 				near = base

@@ -15,7 +15,7 @@ import (
 // claims are what a peer is reached by: its ranges and its gateways. On a Gateway requests and replies
 // have flows of their own; on other Nodes its ranges are routes as those of Nodes are.
 func (at role) claims(peer peering.Peer) []claim {
-	if at.Role == peering.None || len(peer.Ways) == 0 {
+	if at.part == peering.None || len(peer.Ends) == 0 {
 		return nil
 	}
 	var out []claim
@@ -25,8 +25,8 @@ func (at role) claims(peer peering.Peer) []claim {
 			out = append(out, route(cidr))
 		}
 	}
-	for _, ip := range peer.Gateways {
-		out = append(out, claim{kind: claimCluster, to: host(ip)})
+	for _, w := range peer.Gateways {
+		out = append(out, claim{kind: claimCluster, to: host(w.End())})
 	}
 	return out
 }
@@ -35,7 +35,7 @@ func (at role) claims(peer peering.Peer) []claim {
 func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	at, _ := derive.Get(r, t.role, Self)
 	e := flow.Entries{Flows: t.neverInPlainText(r)}
-	if at.Role == peering.None {
+	if at.part == peering.None {
 		return e, nil
 	}
 	e.Flows = append(e.Flows, beginAgain())
@@ -52,7 +52,7 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 		}
 	}
 	if at.own.IsValid() {
-		flows = append(flows, crossCluster{Node: t.self(r), role: at}.translate()...)
+		flows = append(flows, crossCluster{node: t.self(r), at: at}.translate()...)
 	}
 	e.Flows = flows
 	return e, nil
@@ -62,7 +62,7 @@ func (t *Tables) gatewayFlows(_ derive.Name, r *derive.Reader) (flow.Entries, []
 // send it by its default route. It may be for a cluster whose key is missing, or from a server that answers to an address that its client's
 // Gateway had before.
 func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
-	p, _ := derive.Get(r, t.Peering, Self)
+	p, _ := derive.Get(r, t.Peering.Part, Self)
 	var ranges []netip.Prefix
 	for _, c := range p.Closed {
 		for _, cidr := range c.CIDRs {
@@ -79,29 +79,29 @@ func (t *Tables) neverInPlainText(r *derive.Reader) (flows []flow.Flow) {
 // peerFlows are the ways between this cluster and a peer.
 func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	at, _ := derive.Get(r, t.role, Self)
-	if at.Role == peering.None {
+	if at.part == peering.None {
 		return flow.Entries{}, nil
 	}
-	peer, _ := derive.Get(r, t.peers, id)
+	peer, _ := derive.Get(r, t.Peering.Peers, id)
 	object := problem.Object{Kind: "cluster", Name: peer.ClusterID}
-	if len(peer.Ways) == 0 {
+	if len(peer.Ends) == 0 {
 		return flow.Entries{}, []problem.Problem{{Object: object, Reason: "InvalidGatewayIP", Message: fmt.Sprintf(
 			"cluster %s ignored: there is no address that a tunnel to it can end at", peer.ClusterID)}}
 	}
 	if problems := t.refused(r, peerCluster(id), object, at.claims(peer)); problems != nil {
 		return flow.Entries{}, problems
 	}
-	c := crossCluster{Node: t.self(r), role: at, gateways: t.otherGateways(r, at, peer)}
+	c := crossCluster{node: t.self(r), at: at, gateways: t.otherGateways(r, at, peer)}
 	var e flow.Entries
 	if at.takes(peer) && peer.Base.IsValid() && peer.Base != at.own {
-		c.PeerSource, c.own = peer.Base, peer.Base
+		c.node.PeerSource, c.at.own = peer.Base, peer.Base
 		e.Flows = c.translate(peer.CIDRs...)
 	}
-	c.nodes = c.Node
-	if at.takes(peer) && c.own.IsValid() && len(c.Ends) > 0 && !slices.Contains(c.Ends, c.own) {
-		c.Ends = append(slices.Clone(c.Ends), c.own) // peers send to it
-		if !c.Encrypted {
-			c.nodes = c.Node
+	c.nodes = c.node
+	if ends := c.node.Ends; at.takes(peer) && c.at.own.IsValid() && len(ends) > 0 && !slices.Contains(ends, c.at.own) {
+		c.node.Ends = append(slices.Clone(ends), c.at.own) // peers send to it
+		if !c.node.Encrypted {
+			c.nodes = c.node
 		}
 	}
 	c.ways = t.waysTo(r, at, peer)
@@ -112,22 +112,22 @@ func (t *Tables) peerFlows(id derive.Name, r *derive.Reader) (flow.Entries, []pr
 	for _, cidr := range peer.CIDRs {
 		e.Flows = append(e.Flows, c.toPeer(peer, cidr.Masked())...)
 	}
-	for _, ip := range peer.Gateways {
-		e.Flows = append(e.Flows, c.reply(peer, ip)...)
+	for _, w := range peer.Gateways {
+		e.Flows = append(e.Flows, c.reply(peer, w.End())...)
 	}
 	e.Flows = append(e.Flows, c.transit(peer)...)
 	e.Flows = append(e.Flows, c.admit(peer)...)
-	for _, ip := range peer.Gateways {
-		e.Flows = append(e.Flows, c.notToTunnel(ip)...)
+	for _, w := range peer.Gateways {
+		e.Flows = append(e.Flows, c.node.notToTunnel(w.End())...)
 	}
 	return e, nil
 }
 
 // crossCluster is this Node's part in traffic with a peer.
 type crossCluster struct {
-	Node
-	role
-	nodes    Node // as the other Nodes of this cluster see this one
+	node     Node // this one, as the peer sees it
+	nodes    Node // this one, as the other Nodes of this cluster see it
+	at       role // in which own is the address that the peer has
 	ways     ways
 	gateways []otherGateway
 	portOf   func(end netip.Addr) ofp.Port
@@ -135,19 +135,21 @@ type crossCluster struct {
 
 // otherGateway is a Gateway of this cluster on another Node that packets of a peer may come by.
 type otherGateway struct {
-	wayTo
-	ends []netip.Prefix // that its tunnels come from
+	way  wayTo
+	from []netip.Prefix // that its tunnels come from
 }
 
 // otherGateways are those that packets of a peer may come by.
 func (t *Tables) otherGateways(r *derive.Reader, at role, peer peering.Peer) []otherGateway {
 	var out []otherGateway
 	for _, g := range at.others {
-		if !peer.Active && !slices.Contains(peer.Ways, g.InternalIP) {
+		isEnd := func(e peering.End) bool { return e.Addr == g.InternalIP }
+		if !peer.Active && !slices.ContainsFunc(peer.Ends, isEnd) {
 			continue // the peer knows the first alone
 		}
 		remote, _ := derive.Get(r, t.RemoteNodes, derive.Name(g.Name))
-		out = append(out, otherGateway{wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}, gatewayEnds(g.InternalIP, remote)})
+		to := wayTo{end: g.InternalIP, port: t.wayPort(r, g.InternalIP)}
+		out = append(out, otherGateway{to, gatewayEnds(g.InternalIP, remote)})
 	}
 	return out
 }
@@ -170,16 +172,16 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 	var flows []flow.Flow
 	from := func(priority uint16, inside netip.Prefix) (flows []flow.Flow) {
 		for _, g := range c.gateways {
-			for _, end := range g.ends {
-				flows = append(flows, cameBy(g.port, c.nodes.throughTunnelFrom(end, priority, fromPeer, inside))...)
+			for _, end := range g.from {
+				flows = append(flows, cameBy(g.way.port, c.nodes.throughTunnelFrom(end, priority, fromPeer, inside))...)
 			}
 		}
-		if !c.takes(peer) {
+		if !c.at.takes(peer) {
 			return flows
 		}
-		here := c.Node
-		if len(peer.WireGuard) > 0 {
-			here.Ends = []netip.Addr{c.own} // inside: what came in plain text was for another address
+		here := c.node
+		if peer.Encrypted() {
+			here.Ends = []netip.Addr{c.at.own} // inside: what came in plain text was for another address
 		}
 		for _, end := range peer.TunnelSources() {
 			by := ofp.Port(0)
@@ -197,8 +199,8 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 		}
 		flows = append(flows, admitted...)
 	}
-	for _, ip := range peer.Gateways {
-		flows = append(flows, from(high, host(ip))...)
+	for _, w := range peer.Gateways {
+		flows = append(flows, from(high, host(w.End()))...)
 	}
 	return flows
 }
@@ -208,7 +210,7 @@ func (c crossCluster) admit(peer peering.Peer) []flow.Flow {
 // from another cluster. On the Gateway the source becomes the Gateway's address, so that the
 // peer needs to know nothing of this cluster's Pods; for its policies the tunnel's key says who sends.
 func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
-	if c.direct(peer) {
+	if c.at.direct(peer) {
 		flows := c.ways.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("-rpl+trk"))
 		if first, ok := c.before(peer); ok {
 			old := first.send(sentRequest, 0, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(0))
@@ -216,8 +218,10 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 			flows = append(flows, old...)
 		}
 		for _, g := range c.gateways { // from before this Node was a Gateway, or was one again
-			if g.port != 0 {
-				old := ways{Node: c.Node, list: []wayTo{g.wayTo}}.send(sentRequest, 0, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(uint64(g.port)))
+			if port := g.way.port; port != 0 {
+				back := ways{node: c.node, list: []wayTo{g.way}}
+				hasWay := []flow.Cond{flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(uint64(port))}
+				old := back.send(sentRequest, 0, hasWay...)
 				old[0].Priority = differ
 				flows = append(flows, old...)
 			}
@@ -229,24 +233,24 @@ func (c crossCluster) toPeer(peer peering.Peer, cidr netip.Prefix) []flow.Flow {
 
 // untilTheyEnd has a Gateway that sends by others, since it comes or goes, carry on the connections that are on ways of its own.
 func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows []flow.Flow) {
-	if !c.takes(peer) {
+	if !c.at.takes(peer) {
 		return nil
 	}
-	own := ways{Node: c.Node}
-	own.TunnelSource = own.PeerSource
+	own := ways{node: c.node}
+	own.node.TunnelSource = own.node.PeerSource
 	if peer.Base.IsValid() {
-		own.TunnelSource = peer.Base
+		own.node.TunnelSource = peer.Base
 	}
-	ends := peer.Gateways
+	gateways := peer.Gateways
 	if !peer.Active {
-		ends = ends[:min(1, len(ends))]
+		gateways = gateways[:min(1, len(gateways))]
 	}
-	for _, end := range ends {
-		port := c.portOf(end)
+	for _, w := range gateways {
+		port := c.portOf(w.End())
 		if port == 0 {
 			continue
 		}
-		own.list = []wayTo{{end: end, port: port}}
+		own.list = []wayTo{{end: w.End(), port: port}}
 		old := own.send(sentRequest, snatCross, flow.IPDst(cidr), flow.CTState("+est-rpl+trk"), markWay.Is(uint64(port)))
 		old[0].Priority = differ
 		flows = append(flows, old...)
@@ -258,36 +262,39 @@ func (c crossCluster) untilTheyEnd(peer peering.Peer, cidr netip.Prefix) (flows 
 // only one. All others have one, unless the peer's tunnels come from addresses that cannot be watched.
 func (c crossCluster) before(peer peering.Peer) (ways, bool) {
 	unwatched := slices.ContainsFunc(peer.TunnelSources(), func(s netip.Prefix) bool { return !s.IsSingleIP() || c.portOf(s.Addr()) == 0 })
-	if !c.later || unwatched {
+	if !c.at.later || unwatched {
 		return ways{}, false
 	}
-	return ways{Node: c.Node, list: []wayTo{{end: c.others[0].InternalIP}}}, true
+	return ways{node: c.node, list: []wayTo{{end: c.at.others[0].InternalIP}}}, true
 }
 
 // reply sends answers to a peer's requests back the way they came: on a Gateway to the very gateway that the request
 // was sent by, whichever requests are sent to, or to the other Gateway of this cluster that it came through. Refusals,
 // which the agent makes, go the same way.
 func (c crossCluster) reply(peer peering.Peer, gateway netip.Addr) []flow.Flow {
-	if !c.takes(peer) {
+	if !c.at.takes(peer) {
 		return append(c.ways.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), c.ways.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	}
-	back := ways{Node: c.Node, list: []wayTo{{end: gateway}}}
-	back.TunnelSource = back.PeerSource
+	back := ways{node: c.node, list: []wayTo{{end: gateway}}}
+	back.node.TunnelSource = back.node.PeerSource
 	flows := append(back.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk")), back.send(sentRefusal, 0, flow.IPDst(host(gateway)), generated.Is(1))...)
 	if first, ok := c.before(peer); ok {
 		old := first.send(sentReply, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(0))
 		old[0].Priority = differ
 		flows = append(flows, old...)
 		// A connection that a policy refuses has no way either, and its endpoint may have been chosen here.
-		flows = append(flows, back.throughTunnel(same, CrossClusterMAC, gateway, 0, flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
+		flows = append(flows, back.node.throughTunnel(same, CrossClusterMAC, gateway, 0,
+			flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(c.portOf(gateway)))))
 	}
 	for _, g := range c.gateways {
-		if g.port == 0 {
+		if g.way.port == 0 {
 			continue // how requests came is not known
 		}
 		flows = append(flows,
-			c.throughTunnel(differ, CrossClusterMAC, g.end, 0, flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(uint64(g.port))),
-			c.throughTunnel(same, CrossClusterMAC, g.end, 0, flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(g.port))))
+			c.node.throughTunnel(differ, CrossClusterMAC, g.way.end, 0,
+				flow.IPDst(host(gateway)), flow.CTState("+rpl+trk"), markWay.Is(uint64(g.way.port))),
+			c.node.throughTunnel(same, CrossClusterMAC, g.way.end, 0,
+				flow.IPDst(host(gateway)), generated.Is(1), way.Is(uint64(g.way.port))))
 	}
 	return flows
 }
@@ -298,7 +305,7 @@ func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
 	requests := flow.Flow{
 		Table: SNAT, Priority: normal,
 		Match:   flow.All(flow.IP(), snat.Is(snatCross)),
-		Actions: flow.Do(translateSource(c.own)),
+		Actions: flow.Do(translateSource(c.at.own)),
 	}
 	flows := []flow.Flow{requests}
 	if len(to) > 0 {
@@ -310,7 +317,7 @@ func (c crossCluster) translate(to ...netip.Prefix) []flow.Flow {
 	}
 	return append(flows, flow.Flow{
 		Table: UnSNAT, Priority: normal,
-		Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.own))),
+		Match:   flow.All(flow.IP(), source.Is(fromPeer), flow.IPDst(host(c.at.own))),
 		Actions: flow.Do(restoreSource()),
 	})
 }

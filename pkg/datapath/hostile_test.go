@@ -246,7 +246,7 @@ var hostilePackets = []hostile{
 func hostileStates() map[string]State {
 	states := map[string]State{"east1": onNode(1), "east2": onNode(2), "shared": onNode(2), "second": onNode(2)}
 	second := states["second"]
-	second.Peering.GatewayIP = addrOf("198.51.100.2")
+	second.Peering.Part.End = addrOf("198.51.100.2")
 	states["second"] = second
 	for name, s := range states {
 		// A Service whose endpoint is the end of a tunnel.
@@ -284,7 +284,7 @@ func (h hostile) packet(states map[string]State) oftest.Packet {
 	case "node":
 		p.TunSrc, p.IPSrc = s.RemoteNodes[0].Address, s.RemoteNodes[0].PodCIDRs[0].Addr().Next().Next()
 	case "gateway":
-		p.TunSrc, p.IPSrc = s.Peering.InternalIP, westGW
+		p.TunSrc, p.IPSrc = s.Peering.Part.Gateway.InternalIP, westGW
 	case "peer":
 		p.TunSrc, p.IPSrc, p.EthDst = westGW, westGW, CrossClusterMAC
 	}
@@ -316,7 +316,8 @@ func TestHostilePackets(t *testing.T) {
 				}
 				if strings.HasPrefix(h.after.at, "east1 pod") && strings.Contains(h.ct, "est") {
 					reply := r.Outputs[0].Packet.Reply()
-					reply.InPort, reply.EthDst, reply.TunSrc, reply.TunDst = tunnelPort, InClusterMAC, states[node].Peering.InternalIP, states[node].Node.Ends[0]
+					reply.InPort, reply.EthDst = tunnelPort, InClusterMAC
+					reply.TunSrc, reply.TunDst = states[node].Peering.Part.Gateway.InternalIP, states[node].Node.Ends[0]
 					s.Send(reply)
 				}
 			}

@@ -77,10 +77,10 @@ func onNode(n int) State {
 			frontend("antrea-mc-nginx", corev1.ProtocolTCP, "10.97.0.14:80", "10.96.0.20:80"),
 		},
 		Peering: peering.Peering{
-			Role: peering.Regular, GatewayNode: eastGateway, Gateways: []peering.GatewayNode{eastGateway},
+			Part: partOf(peering.Regular, eastGateway),
 			Peers: []peering.Peer{
-				{ClusterID: "north", CIDRs: []netip.Prefix{rangeOf("10.98.0.0/16")}, Gateways: []netip.Addr{northGW}, Ways: []netip.Addr{eastTwo}},
-				{ClusterID: "west", CIDRs: []netip.Prefix{rangeOf("10.96.0.0/16")}, Gateways: []netip.Addr{westGW}, Ways: []netip.Addr{eastTwo}},
+				peerAt("north", rangeOf("10.98.0.0/16"), northGW, eastTwo),
+				peerAt("west", rangeOf("10.96.0.0/16"), westGW, eastTwo),
 			},
 		},
 		Exported: exported("web", "self", "empty", "kubernetes", "headless"),
@@ -96,12 +96,28 @@ func onNode(n int) State {
 		}
 	}
 	if n == 2 {
-		s.Peering.Role = peering.Gateway
+		s.Peering.Part.Role = peering.Gateway
 		for i := range s.Peering.Peers {
-			s.Peering.Peers[i].Ways = s.Peering.Peers[i].Gateways
+			p := &s.Peering.Peers[i]
+			p.Ends = []peering.End{{Addr: p.Gateways[0].End()}}
 		}
 	}
 	return s
+}
+
+// partOf returns a Node's part in a cluster with one Gateway.
+func partOf(role peering.Role, gateway peering.GatewayNode) peering.Part {
+	return peering.Part{
+		Role: role, Gateway: gateway, Gateways: []peering.GatewayNode{gateway}, End: gateway.GatewayIP,
+	}
+}
+
+// peerAt returns a peer with one gateway. The Node's tunnels to the peer end at an address.
+func peerAt(id string, services netip.Prefix, gateway, end netip.Addr) peering.Peer {
+	return peering.Peer{
+		ClusterID: id, CIDRs: []netip.Prefix{services},
+		Gateways: []peering.Way{{Outside: gateway}}, Ends: []peering.End{{Addr: end}},
+	}
 }
 
 // exported are Services of the default Namespace that other clusters may use.

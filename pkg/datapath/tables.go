@@ -25,7 +25,7 @@ type Inputs struct {
 	Pods        derive.Readable[derive.Name, Pod]  // by port
 	RemoteNodes derive.Readable[derive.Name, RemoteNode]
 	Frontends   derive.Readable[derive.Object, []service.Frontend] // by Service
-	Peering     derive.Readable[derive.Name, peering.Peering]      // under Self
+	Peering     peering.Tables                                     // its part under Self
 	// Ways are the ports with BFD to the ends of ways that are watched; nil means that there are none.
 	Ways derive.Readable[WayEnd, uint32]
 	// Lost are ends of ways that have been down for a while; nil means that there are none.
@@ -57,7 +57,6 @@ type Tables struct {
 	role     *derive.Table[derive.Name, role]
 	rate     *derive.Table[derive.Name, uint32]
 	ruleKey  *derive.Table[derive.Name, Secret]
-	peers    *derive.Table[derive.Name, peering.Peer]
 	ranges   *derive.Index[podRange, derive.Name, RemoteNode]
 	lengths  *derive.Table[derive.Name, []int]
 	claims   *derive.Table[claimant, []claim]
@@ -90,14 +89,13 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.ruleKey = derive.NewTable(e, "rule-key", func(_ derive.Name, r *derive.Reader) (Secret, []problem.Problem) {
 		return t.self(r).RuleKey, nil
 	}, self)
-	t.peers = derive.NewTable(e, "peers", t.peerOf, derive.KeysOfIndex(derive.NewIndex(in.Peering, "cluster", clusterIDs)))
 
 	t.ranges = derive.NewIndex(in.RemoteNodes, "pod-range", func(_ derive.Name, n RemoteNode) []podRange { return podRanges(n.PodCIDRs) })
 	t.lengths = derive.NewTable(e, "pod-range-lengths", t.lengthsOf, self)
 
 	t.claims = derive.NewTable(e, "flow-claims", t.claimsOf,
 		claimants(in.Node, func(derive.Name) claimant { return thisNode }),
-		claimants(in.RemoteNodes, remoteNode), claimants(in.Pods, localPod), claimants(t.peers, peerCluster))
+		claimants(in.RemoteNodes, remoteNode), claimants(in.Pods, localPod), claimants(in.Peering.Peers, peerCluster))
 	t.claimed = derive.NewIndex(t.claims, "claim", func(_ claimant, list []claim) []claim { return list })
 	t.holders = derive.NewTable(e, "flow-holders", func(c claim, r *derive.Reader) (claimant, []problem.Problem) {
 		return derive.List(r, t.claimed, c)[0].Key, nil
@@ -113,7 +111,7 @@ func NewTables(e *derive.Engine, in Inputs) *Tables {
 	t.nodes = derive.NewTable(e, "node-flows", t.nodeFlows, derive.KeysOfIndex(named), derive.KeysOf(in.RemoteNodes))
 	t.ServedPods = derive.NewTable(e, "pod-flows", t.servedPod, derive.KeysOf(in.Pods))
 	t.gateway = derive.NewTable(e, "gateway-flows", t.gatewayFlows, self)
-	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(t.peers))
+	t.clusters = derive.NewTable(e, "peer-flows", t.peerFlows, derive.KeysOf(in.Peering.Peers))
 	t.exports = derive.NewTable(e, "export-flows", t.exportFlows, derive.KeysOf(in.Exported))
 	t.ended = derive.NewSource[ServiceConnection, bool](e, "ended-connections")
 	t.ended.Loaded() // it is found out while the agent runs
@@ -255,7 +253,7 @@ func (t *Tables) claimsOf(c claimant, r *derive.Reader) ([]claim, []problem.Prob
 		pod, _ := derive.Get(r, t.Pods, derive.Name(c.name))
 		return pod.claims(), nil
 	}
-	peer, _ := derive.Get(r, t.peers, derive.Name(c.name))
+	peer, _ := derive.Get(r, t.Peering.Peers, derive.Name(c.name))
 	at, _ := derive.Get(r, t.role, Self)
 	return at.claims(peer), nil
 }
@@ -273,50 +271,35 @@ func (t *Tables) refused(r *derive.Reader, who claimant, object problem.Object, 
 
 // role is this Node's part in traffic between clusters, without the peers.
 type role struct {
-	peering.Role
-	own         netip.Addr            // where the tunnels of peers end, on a Gateway
-	others      []peering.GatewayNode // Gateways of this cluster but this Node
-	ways, going []netip.Addr          // to those of them that this Node's connections may be on, and those of these that new ones do not take
-	sends       bool                  // a Gateway, and sends its own itself
-	later       bool                  // a Gateway, and others[0] is the oldest
-	exportsAll  bool                  // other clusters may reach every Pod through this Node
+	part       peering.Role
+	own        netip.Addr            // where the tunnels of peers end, on a Gateway
+	others     []peering.GatewayNode // Gateways of this cluster but this Node
+	ends       []peering.End         // at the others that this Node's connections may be on
+	sends      bool                  // a Gateway, and sends its own itself
+	later      bool                  // a Gateway, and others[0] is the oldest
+	exportsAll bool                  // other clusters may reach every Pod through this Node
 }
 
+// roleOf is the function of the table of the role.
 func (t *Tables) roleOf(_ derive.Name, r *derive.Reader) (role, []problem.Problem) {
-	p, _ := derive.Get(r, t.Peering, Self)
+	p, _ := derive.Get(r, t.Peering.Part, Self)
 	if p.Role == peering.None || t.self(r).TunnelPort == 0 {
 		return role{}, nil
 	}
-	at := role{Role: p.Role, others: p.Others(), sends: p.Direct(peering.Peer{}), exportsAll: t.PodToPod && p.Role == peering.Gateway}
-	at.ways, at.going = p.OwnWays()
+	at := role{part: p.Role, others: p.Others(), ends: p.OwnEnds(), sends: p.Direct(peering.Peer{})}
 	if at.isGateway() {
-		at.own, at.later = p.GatewayIP, p.Gateways[0].Name != p.Name
+		at.own, at.later, at.exportsAll = p.End, p.Gateways[0].Name != p.Gateway.Name, t.PodToPod
 	}
 	return at, nil
 }
 
-func (at role) isGateway() bool { return at.Role == peering.Gateway }
+func (at role) isGateway() bool { return at.part == peering.Gateway }
 
 // direct says whether this Node tunnels to a peer itself.
 func (at role) direct(peer peering.Peer) bool { return at.takes(peer) && at.sends }
 
 // takes says whether this Node takes what a peer's gateways send it.
 func (at role) takes(peer peering.Peer) bool { return at.isGateway() && !peer.Relayed }
-
-func clusterIDs(_ derive.Name, p peering.Peering) []derive.Name {
-	out := make([]derive.Name, len(p.Peers))
-	for i, peer := range p.Peers {
-		out[i] = derive.Name(peer.ClusterID)
-	}
-	return out
-}
-
-// peerOf finds one peer.
-func (t *Tables) peerOf(id derive.Name, r *derive.Reader) (peering.Peer, []problem.Problem) {
-	p, _ := derive.Get(r, t.Peering, Self)
-	i := slices.IndexFunc(p.Peers, func(peer peering.Peer) bool { return peer.ClusterID == string(id) })
-	return p.Peers[i], nil
-}
 
 // podRange is a range of Pods of another Node, as the key of an index.
 type podRange struct{ netip.Prefix }
@@ -391,9 +374,10 @@ func Plan(s State) (map[flow.Owner]flow.Entries, []problem.Problem) {
 		Node:        filled(e, "node", []Node{s.Node}, func(Node) derive.Name { return Self }),
 		Pods:        filled(e, "pods", s.Pods, func(p Pod) derive.Name { return derive.Name(p.Interface) }),
 		RemoteNodes: filled(e, "remote-nodes", s.RemoteNodes, func(n RemoteNode) derive.Name { return derive.Name(n.Name) }),
-		Peering:     filled(e, "peering", []peering.Peering{s.Peering}, func(peering.Peering) derive.Name { return Self }),
 		PodToPod:    s.PodToPod,
 	}
+	whole := filled(e, "peering", []peering.Peering{s.Peering}, func(peering.Peering) derive.Name { return Self })
+	in.Peering = peering.NewTables(e, whole)
 	ways := derive.NewSource[WayEnd, uint32](e, "ways")
 	for end, port := range s.Ways {
 		ways.Set(WayEnd{end}, uint32(port))

@@ -72,7 +72,8 @@ func newSources(s State) *sources {
 	}
 	c.tables = NewTables(e, Inputs{
 		Node: c.node, Pods: c.pods, RemoteNodes: c.remotes, Frontends: c.frontends, Slices: service.ByService(c.slices),
-		Peering: c.peering, Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod, Ways: c.ways,
+		Peering: peering.NewTables(e, c.peering), Exported: c.exported, Policy: c.policy, PodToPod: s.PodToPod,
+		Ways:      c.ways,
 		Resolvers: c.resolvers,
 	})
 	c.tables.Watch(func(o flow.Owner, entries func() flow.Entries) {
@@ -230,9 +231,9 @@ func (c *sources) step(r *rand.Rand) string {
 			case 0:
 				p.CIDRs = []netip.Prefix{rangeOf([]string{"10.96.0.0/16", "10.11.3.0/24", "192.168.77.101/32"}[r.IntN(3)])}
 			case 1:
-				p.Gateways = []netip.Addr{westGW}
+				p.Gateways = []peering.Way{{Outside: westGW}}
 			case 2:
-				p.Ways = nil
+				p.Ends = nil
 			}
 		}
 		if r.IntN(6) == 0 {

@@ -102,11 +102,11 @@ func westNode(n int) State {
 		frontend("sctp", corev1.ProtocolSCTP, "10.96.0.22:9", "10.10.1.2:9"),
 	}
 	s.Peering = peering.Peering{
-		Role: peering.Gateway, GatewayNode: westGateway, Gateways: []peering.GatewayNode{westGateway},
-		Peers: []peering.Peer{{ClusterID: "east", CIDRs: []netip.Prefix{rangeOf("10.97.0.0/16")}, Gateways: []netip.Addr{eastTwo}, Ways: []netip.Addr{eastTwo}}},
+		Part:  partOf(peering.Gateway, westGateway),
+		Peers: []peering.Peer{peerAt("east", rangeOf("10.97.0.0/16"), eastTwo, eastTwo)},
 	}
 	if n == 2 {
-		s.Peering.Role, s.Peering.Peers[0].Ways = peering.Regular, []netip.Addr{westGW}
+		s.Peering.Part.Role, s.Peering.Peers[0].Ends = peering.Regular, []peering.End{{Addr: westGW}}
 	}
 	return s
 }

@@ -35,7 +35,7 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 		return nil
 	}
 	mac := TransitMAC
-	if c.direct(peer) {
+	if c.at.direct(peer) {
 		mac = CrossClusterMAC
 	}
 	var flows []flow.Flow
@@ -50,7 +50,7 @@ func (c crossCluster) transit(peer peering.Peer) []flow.Flow {
 		if peer.Preserve {
 			to(same, true, flow.CTState("+new-rpl+trk"), source.Is(fromPod))
 		}
-		if c.direct(peer) {
+		if c.at.direct(peer) {
 			to(normal, false, flow.CTState("-trk"))
 			flows = append(flows, flow.Flow{
 				Table: UnSNAT, Priority: high,
@@ -81,14 +81,14 @@ func (r RemoteNode) transitTo(c claim) []flow.Flow {
 func (w ways) asItIs(priority uint16, mac ofp.MAC, remember bool, match ...flow.Cond) flow.Flow {
 	var f flow.Flow
 	if len(w.list) == 1 {
-		f = w.throughTunnel(priority, mac, w.list[0].end, 0, match...)
-		if w.Stretched {
+		f = w.node.throughTunnel(priority, mac, w.list[0].end, 0, match...)
+		if w.node.Stretched {
 			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
 		}
 	} else {
 		f = flow.Flow{
 			Table: Route, Priority: priority, Match: flow.All(match...),
-			Actions: flow.Do(flow.SetEthSrc(w.GatewayMAC), flow.SetEthDst(mac), flow.ToGroup(w.any)),
+			Actions: flow.Do(flow.SetEthSrc(w.node.GatewayMAC), flow.SetEthDst(mac), flow.ToGroup(w.any)),
 		}
 	}
 	if remember {

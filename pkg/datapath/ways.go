@@ -37,7 +37,7 @@ type wayTo struct {
 
 // ways are the ways that packets to a destination may take, the oldest first.
 type ways struct {
-	Node
+	node Node // this one
 	list []wayTo
 	// Numbers of groups, where there are several ways: that of the ways that are up, that with the first way for
 	// when none is, and for each way the one for connections that have it.
@@ -72,26 +72,26 @@ func (t *Tables) waysTo(r *derive.Reader, at role, peer peering.Peer) ways {
 		if peer.Base.IsValid() {
 			node.TunnelSource = peer.Base
 		}
-		return t.waysOver(r, node, peer.ClusterID, peer.Ways, peer.Going)
+		return t.waysOver(r, node, peer.ClusterID, peer.Ends)
 	case peer.Active:
 		return t.ownWays(r, at)
 	}
-	return t.waysOver(r, node, "", peer.Ways[:1], nil)
+	return t.waysOver(r, node, "", []peering.End{{Addr: peer.Ends[0].Addr}})
 }
 
 // ownWays are the ways to this cluster's Gateways.
 func (t *Tables) ownWays(r *derive.Reader, at role) ways {
-	return t.waysOver(r, t.self(r), ownGateways, at.ways, at.going)
+	return t.waysOver(r, t.self(r), ownGateways, at.ends)
 }
 
 // ownGateways is the name of the ways to this cluster's Gateways. No cluster is called so.
 const ownGateways = "own gateways"
 
-// waysOver are the ways to some ends, of which some are going, behind the others. The name is that of their groups.
-func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends, going []netip.Addr) ways {
-	w := ways{Node: node}
+// waysOver returns the ways to some ends. Ends that are leaving are behind the others. Their groups have the name.
+func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends []peering.End) ways {
+	w := ways{node: node}
 	for _, end := range ends {
-		w.list = append(w.list, wayTo{end, t.wayPort(r, end), t.lostWay(r, end), slices.Contains(going, end)})
+		w.list = append(w.list, wayTo{end.Addr, t.wayPort(r, end.Addr), t.lostWay(r, end.Addr), end.Leaving})
 	}
 	if len(ends) < 2 {
 		return w
@@ -110,31 +110,30 @@ func (t *Tables) waysOver(r *derive.Reader, node Node, name string, ends, going 
 }
 
 // wayGroups names the groups of some ways, as waysOver uses them. They are no Service's: those have a Namespace.
-func wayGroups(name string, ends []netip.Addr) []groupID {
+func wayGroups(name string, ends []peering.End) []groupID {
 	named := func(what string) groupID { return groupID{frontendID: frontendID{service: name, port: what}} }
 	out := []groupID{named("live"), named("any")}
 	for _, end := range ends {
-		out = append(out, named(end.String()))
+		out = append(out, named(end.Addr.String()))
 	}
 	return out
 }
 
 // wayGroupsOf are the groups of all ways of this Node.
 func (t *Tables) wayGroupsOf(_ derive.Name, r *derive.Reader) ([]groupID, []problem.Problem) {
-	p, _ := derive.Get(r, t.Peering, Self)
+	p, _ := derive.Get(r, t.Peering.Part, Self)
 	var out []groupID
-	add := func(name string, ends []netip.Addr) {
+	add := func(name string, ends []peering.End) {
 		if len(ends) > 1 {
 			out = append(out, wayGroups(name, ends)...)
 		}
 	}
 	if p.Role != peering.None && !p.Direct(peering.Peer{}) {
-		ends, _ := p.OwnWays()
-		add(ownGateways, ends)
+		add(ownGateways, p.OwnEnds())
 	}
-	for _, peer := range p.Peers {
-		if p.Direct(peer) {
-			add(peer.ClusterID, peer.Ways)
+	for _, peer := range derive.All(r, t.Peering.Peers) {
+		if p.Direct(peer.Value) {
+			add(peer.Value.ClusterID, peer.Value.Ends)
 		}
 	}
 	return out, nil
@@ -156,8 +155,8 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		priority = low
 	}
 	if len(w.list) == 1 {
-		f := w.throughTunnel(priority, CrossClusterMAC, w.list[0].end, translate, match...)
-		if w.Stretched && what == sentRequest { // the key of what a peer sends stays as it is, on the way to another Node
+		f := w.node.throughTunnel(priority, CrossClusterMAC, w.list[0].end, translate, match...)
+		if w.node.Stretched && what == sentRequest { // a peer's packet keeps its key, on the way to another Node
 			f.Actions = append(flow.Do(flow.Move(clusterSetID, tunnelKey)), f.Actions...)
 		}
 		if what == sentRequest { // else it would look like one from before there were ways
@@ -166,11 +165,11 @@ func (w ways) send(what sent, translate uint64, match ...flow.Cond) []flow.Flow 
 		return []flow.Flow{f}
 	}
 	to := func(priority uint16, where flow.Actions, more ...flow.Cond) flow.Flow {
-		actions := flow.Do(flow.SetEthSrc(w.GatewayMAC), flow.SetEthDst(CrossClusterMAC))
+		actions := flow.Do(flow.SetEthSrc(w.node.GatewayMAC), flow.SetEthDst(CrossClusterMAC))
 		if translate != 0 {
 			actions = append(actions, flow.Load(snat, translate))
 		}
-		if w.Stretched && what != sentRequest {
+		if w.node.Stretched && what != sentRequest {
 			actions = append(actions, flow.Load(clusterSetID, 0))
 		}
 		return flow.Flow{Table: Route, Priority: priority, Match: flow.All(append(slices.Clone(match), more...)...), Actions: append(actions, where...)}
@@ -210,12 +209,12 @@ func (w ways) groups() []flow.Group {
 	watched := func(id int, one wayTo) flow.Bucket {
 		port := one.port
 		if port == 0 {
-			port = w.TunnelPort // is up
+			port = w.node.TunnelPort // is up
 		}
 		return flow.Bucket{ID: uint32(id), WatchPort: port, Actions: w.take(one)}
 	}
 	first := func(id int) flow.Bucket {
-		return flow.Bucket{ID: uint32(id), WatchPort: w.TunnelPort, Actions: w.take(w.list[0])}
+		return flow.Bucket{ID: uint32(id), WatchPort: w.node.TunnelPort, Actions: w.take(w.list[0])}
 	}
 	live := flow.Group{ID: w.live, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash", Param: wayHash}}
 	for i, at := range spread(w.staying()) {
@@ -260,10 +259,10 @@ func beginAgain() flow.Flow {
 // take sends a packet by a way.
 func (w ways) take(one wayTo) flow.Actions {
 	var actions flow.Actions
-	if w.Stretched { // not before the group: what chooses forgets the key of a tunnel without an address
+	if w.node.Stretched { // not before the group: what chooses forgets the key of a tunnel without an address
 		actions = append(actions, flow.Move(clusterSetID, tunnelKey))
 	}
-	actions = append(actions, w.tunnelTo(one.end)...)
+	actions = append(actions, w.node.tunnelTo(one.end)...)
 	return append(actions, flow.Load(way, uint64(one.port)), flow.Resubmit(Commit))
 }
 

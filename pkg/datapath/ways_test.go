@@ -126,7 +126,7 @@ func (a activeClusters) state(t *testing.T, cluster string, n int) State {
 	}
 	s.Peering, s.Lost = p, a.lost
 	s.Ways = map[netip.Addr]ofp.Port{}
-	ends, nodes := p.Watched()
+	ends, nodes := p.Part.Watched(p.Peers)
 	if a.older[cluster] {
 		ends = nil
 	}

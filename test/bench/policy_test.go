@@ -64,7 +64,7 @@ func newPolicies(node string, sync *flowsync.Syncer) policies {
 	p := policies{Tables: policy.NewTables(e, node, attachments), engine: e, pods: pods, ports: map[netip.Addr]ofp.Port{}, dirty: map[flow.Owner]func() flow.Entries{}, sync: sync}
 	p.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: self, Pods: p.pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService,
-		Peering: peers, Exported: exported, Policy: p.Tables,
+		Peering: peering.NewTables(e, peers), Exported: exported, Policy: p.Tables,
 	})
 	p.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.dirty[o] = entries })
 	self.Set(datapath.Self, datapath.Node{

@@ -156,7 +156,8 @@ func shardsRow(ctx context.Context, socket string) error {
 	peers := derive.NewSource[derive.Name, peering.Peering](e, "peering")
 	exported := derive.NewSource[derive.Object, bool](e, "exported")
 	tables := datapath.NewTables(e, datapath.Inputs{
-		Node: node, Pods: pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService, Peering: peers, Exported: exported,
+		Node: node, Pods: pods, RemoteNodes: nodes, Frontends: services.Frontends, Slices: services.ByService,
+		Peering: peering.NewTables(e, peers), Exported: exported,
 	})
 	dirty := map[flow.Owner]func() flow.Entries{}
 	tables.Watch(func(o flow.Owner, entries func() flow.Entries) { dirty[o] = entries })

@@ -171,8 +171,7 @@ func (s *state) derivePeers(ctx context.Context, h *honest) error {
 			node[peer.ClusterID] = fmt.Sprintf("%+v", peer)
 			to[peer.ClusterID] = peer.CIDRs
 		}
-		p.Peers = nil
-		node[""] = fmt.Sprintf("%+v", p)
+		node[""] = fmt.Sprintf("%+v", p.Part)
 		s.peers[h.id+" "+view.NodeName], s.ranges[h.id+" "+view.NodeName] = node, to
 	}
 	return nil

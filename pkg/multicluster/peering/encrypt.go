@@ -56,14 +56,14 @@ func inside(text string) (netip.Addr, error) {
 }
 
 // knownInside says whether there is a Gateway that others send by with an address of its own inside.
-func (p Peering) knownInside() bool {
+func (p Part) knownInside() bool {
 	return slices.ContainsFunc(p.Gateways, func(g GatewayNode) bool { return g.Used() && g.InsideIP.IsValid() })
 }
 
 // withoutEnds leaves out the Gateways that have no address inside yet, at which they could take something: those that come, and, beside
 // one that has, those that are used. The member controller tells other clusters of the same ones. Such a Node is like those that are no
 // Gateways: the connections of its Pods would change their ways for that moment.
-func (p Peering) withoutEnds() Peering {
+func (p Part) withoutEnds() Part {
 	inside := p.knownInside()
 	without := func(g GatewayNode) bool { return !g.InsideIP.IsValid() && (inside || !g.Used()) }
 	left := slices.DeleteFunc(slices.Clone(p.Gateways), without)
@@ -71,8 +71,8 @@ func (p Peering) withoutEnds() Peering {
 		return p
 	}
 	p.Gateways = left
-	if p.Role == Regular || without(p.GatewayNode) {
-		p.Role, p.GatewayNode = Regular, left[0]
+	if p.Role == Regular || without(p.Gateway) {
+		p.Role, p.Gateway = Regular, left[0]
 	}
 	return p
 }
@@ -144,77 +144,101 @@ func gatewayHasKey(ci *mcv1alpha1.ClusterInfoImport) bool {
 	return false
 }
 
-// encryption adds the ends of encrypted ways to the peer's usable gateways; false where there is none.
+// encryption leaves the peer the ways that are encrypted, with their addresses inside and their keys. It returns false
+// where no such way stays. A peer that has one address inside keeps its other ways until all peers are known: no other
+// peer may have their addresses.
 func (p *planner) encryption(object problem.Object, ci *mcv1alpha1.ClusterInfoImport, peer *Peer) bool {
 	if !ci.Spec.Inside() || !p.inside {
 		peer.Active, peer.Base = false, p.base
-		w := WireGuard{Endpoint: peer.Gateways[0], Inside: peer.CIDRs[0].Masked().Addr()}
-		return p.keys(object, "spec.wireGuard", ci.Spec.WireGuard, peer, w)
+		w := peer.Gateways[0]
+		w.Inside = peer.CIDRs[0].Masked().Addr()
+		ok := p.keys(object, "spec.wireGuard", ci.Spec.WireGuard, *peer, &w)
+		peer.Gateways[0] = w
+		return ok
 	}
-	usable, at := peer.Gateways, []netip.Addr{}
+	usable := peer.Gateways
+	peer.Gateways = nil
 	for field, info := range announced(ci) {
 		outside, err := claims.Address(info.GatewayIP)
-		if err != nil || !slices.Contains(usable, outside) || slices.Contains(at, outside) || info.WireGuard == nil || info.WireGuard.InsideIP == "" {
-			continue // it has been said why, or the Gateway's agent is about to announce its key
+		i := slices.IndexFunc(usable, leads(outside))
+		if err != nil || i < 0 || slices.ContainsFunc(peer.Gateways, leads(outside)) {
+			continue // it has been said why
+		}
+		if info.WireGuard == nil || info.WireGuard.InsideIP == "" {
+			continue // the Gateway's agent is about to announce its key
 		}
 		field += ".wireGuard"
-		end, err := inside(info.WireGuard.InsideIP)
+		w := usable[i]
+		w.Inside, err = inside(info.WireGuard.InsideIP)
 		if err != nil {
-			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and in the leader's", outside, peer.ClusterID, err)
+			p.report(object, field+".insideIP", "InvalidInsideIP",
+				"gateway %s of cluster %s ignored: %v: apply the manifests of this release in that cluster and "+
+					"in the leader's",
+				outside, peer.ClusterID, err)
 			continue
 		}
-		if end != InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
-			p.report(object, field+".insideIP", "InvalidInsideIP", "gateway %s of cluster %s ignored: its address inside WireGuard is %s: expected %s, which follows from its address; if that has changed, its agent announces the other one soon", outside, peer.ClusterID, end, InsideOf(outside))
+		if w.Inside != InsideOf(outside) { // another's, or another cluster could take the address of a Gateway to come
+			p.report(object, field+".insideIP", "InvalidInsideIP",
+				"gateway %s of cluster %s ignored: its address inside WireGuard is %s: expected %s, which follows from "+
+					"its address; if that has changed, its agent announces the other one soon",
+				outside, peer.ClusterID, w.Inside, InsideOf(outside))
 			continue
 		}
-		if owner := p.insideOwner(end, *peer); owner != "" {
-			p.report(object, field+".insideIP", "DuplicateInsideIP", "gateway %s of cluster %s ignored: its address inside WireGuard, %s, is that of %s: the last 28 bits of Gateways' addresses have to differ; give one of them another address", outside, peer.ClusterID, end, owner)
+		if owner := p.insideOwner(w.Inside, *peer); owner != "" {
+			p.report(object, field+".insideIP", "DuplicateInsideIP",
+				"gateway %s of cluster %s ignored: its address inside WireGuard, %s, is that of %s: the last 28 bits of "+
+					"Gateways' addresses have to differ; give one of them another address",
+				outside, peer.ClusterID, w.Inside, owner)
 			continue
 		}
-		if p.keys(object, field, info.WireGuard, peer, WireGuard{Endpoint: outside, Inside: end}) {
-			at = append(at, outside)
+		if p.keys(object, field, info.WireGuard, *peer, &w) {
+			peer.Gateways = append(peer.Gateways, w)
 		}
 	}
-	peer.Gateways = at
-	return slices.ContainsFunc(at, func(a netip.Addr) bool { return !slices.Contains(peer.Leaving, a) })
+	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
 }
 
-// keys adds an end with the keys that are announced for it; false where they cannot be used.
-func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer *Peer, w WireGuard) bool {
-	var err error
-	if w.PublicKey, err = publickey.Parse(info.PublicKey); err != nil {
-		p.report(object, field+".publicKey", "InvalidWireGuardKey", "%s ignored: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its key again", peer.named(w), err)
+// keys gives a way of the peer the keys that are announced for it. It returns false where they cannot be used.
+func (p *planner) keys(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) bool {
+	key, err := publickey.Parse(info.PublicKey)
+	if err != nil {
+		p.report(object, field+".publicKey", "InvalidWireGuardKey",
+			"%s ignored: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its key again",
+			peer.named(*w), err)
 		return false
 	}
-	if owner := p.keyOwner(w.PublicKey, *peer); owner != "" {
-		p.report(object, field+".publicKey", "DuplicateWireGuardKey", "%s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on that cluster's Gateway Nodes, if they are copies of others, and restart their agents", peer.named(w), owner)
+	if owner := p.keyOwner(key, peer); owner != "" {
+		p.report(object, field+".publicKey", "DuplicateWireGuardKey",
+			"%s ignored: %s has the same WireGuard key: remove the file wireguard.key below /var/lib/tombolo on "+
+				"that cluster's Gateway Nodes, if they are copies of others, and restart their agents",
+			peer.named(*w), owner)
 		return false
 	}
-	p.next(object, field, info, peer, &w)
-	peer.WireGuard = append(peer.WireGuard, w)
+	w.Key = key
+	p.next(object, field, info, peer, w)
 	return true
 }
 
-// named is an end for people.
-func (peer Peer) named(w WireGuard) string {
+// named returns a name for the other end of a way, for people.
+func (peer Peer) named(w Way) string {
 	if peer.Base.IsValid() {
 		return "cluster " + peer.ClusterID
 	}
-	return fmt.Sprintf("gateway %s of cluster %s", w.Endpoint, peer.ClusterID)
+	return fmt.Sprintf("gateway %s of cluster %s", w.Outside, peer.ClusterID)
 }
 
-// Name is an end of the peer's encrypted ways for people.
-func (peer Peer) Name(w WireGuard) string {
-	if len(peer.WireGuard) == 1 {
+// Name returns a name for the other end of an encrypted way, for people.
+func (peer Peer) Name(w Way) string {
+	if len(peer.Gateways) == 1 {
 		return "cluster " + peer.ClusterID
 	}
 	return peer.named(w)
 }
 
-// Outside is the address by which the gateway is known whose tunnels end at an address.
+// Outside returns the address by which people know the gateway whose tunnels end at an address.
 func (peer Peer) Outside(end netip.Addr) netip.Addr {
-	if i := slices.IndexFunc(peer.WireGuard, func(w WireGuard) bool { return w.Inside == end }); i >= 0 {
-		return peer.WireGuard[i].Endpoint
+	if i := slices.IndexFunc(peer.Gateways, func(w Way) bool { return w.End() == end }); i >= 0 {
+		return peer.Gateways[i].Outside
 	}
 	return end
 }
@@ -228,15 +252,15 @@ func (p *planner) insideOwner(a netip.Addr, peer Peer) string {
 		return "a Node of this cluster"
 	}
 	for _, o := range append(slices.Clone(p.peers), peer) {
-		if i := slices.IndexFunc(o.WireGuard, func(w WireGuard) bool { return w.Inside == a }); i >= 0 {
-			return "gateway " + o.WireGuard[i].Endpoint.String() + " of cluster " + o.ClusterID
+		if i := slices.IndexFunc(o.Gateways, func(w Way) bool { return w.Inside == a }); i >= 0 {
+			return "gateway " + o.Gateways[i].Outside.String() + " of cluster " + o.ClusterID
 		}
 	}
 	return ""
 }
 
 // next adds what a peer says about a change of its key. Bad content is left out alone: the peer is reached by the key that it has.
-func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer *Peer, w *WireGuard) {
+func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.WireGuardInfo, peer Peer, w *Way) {
 	if info.NextPort < 0 || info.NextPort > 65535 || info.NextPort == 0 && info.NextPublicKey != "" {
 		p.report(object, field+".nextPort", "InvalidWireGuardPort",
 			"packets of %s will be lost when it changes its WireGuard key: %d is not a port: apply the manifests of this release in that cluster and in the leader's", peer.named(*w), info.NextPort)
@@ -252,7 +276,7 @@ func (p *planner) next(object problem.Object, field string, info *mcv1alpha1.Wir
 			"packets of %s will be lost when it changes its WireGuard key: %v: delete that cluster's Gateway object: it is made anew, and its agent writes its keys again", peer.named(*w), err)
 		return
 	}
-	if owner := p.keyOwner(key, *peer); owner != "" {
+	if owner := p.keyOwner(key, peer); owner != "" {
 		p.report(object, field+".nextPublicKey", "DuplicateWireGuardKey",
 			"%s cannot change to its next WireGuard key: %s has the same: remove the file wireguard.key.next below /var/lib/tombolo on that cluster's Gateway Node, and restart its agent", peer.named(*w), owner)
 		return
@@ -269,21 +293,14 @@ func (p *planner) keyOwner(key publickey.Key, peer Peer) string {
 		}
 	}
 	for _, o := range append(slices.Clone(p.peers), peer) {
-		if i := slices.IndexFunc(o.WireGuard, func(w WireGuard) bool { return w.PublicKey == key || w.Next == key }); i >= 0 {
-			return o.named(o.WireGuard[i])
+		if i := slices.IndexFunc(o.Gateways, func(w Way) bool { return w.Key == key || w.Next == key }); i >= 0 {
+			return o.named(o.Gateways[i])
 		}
 	}
 	return ""
 }
 
-// goInside makes the peer's tunnels end inside.
-func (peer *Peer) goInside() {
-	leaving := peer.Leaving
-	peer.Gateways, peer.Leaving = nil, nil
-	for _, w := range peer.WireGuard {
-		peer.Gateways = append(peer.Gateways, w.Inside)
-		if slices.Contains(leaving, w.Endpoint) {
-			peer.Leaving = append(peer.Leaving, w.Inside)
-		}
-	}
+// onlyInside leaves out the ways that are not encrypted.
+func (peer *Peer) onlyInside() {
+	peer.Gateways = slices.DeleteFunc(peer.Gateways, func(w Way) bool { return !w.Inside.IsValid() })
 }

@@ -109,7 +109,7 @@ func TestPlanEncrypted(t *testing.T) {
 					t.Errorf("problem (-want +have):\n%s", diff)
 				}
 			}
-			if ends, _ := p.Watched(); test.node == "node-1" && len(ends) > 1 {
+			if ends, _ := p.Part.Watched(p.Peers); test.node == "node-1" && len(ends) > 1 {
 				t.Errorf("watched are %v, want the other Gateway at most", ends)
 			}
 		})
@@ -145,8 +145,9 @@ func TestClosed(t *testing.T) {
 		for _, gateways := range [][]*mcv1alpha1.Gateway{{own}, nil} {
 			test.view.NodeName, test.view.Gateways, test.view.ClusterInfoImports = "node-1", gateways, []*mcv1alpha1.ClusterInfoImport{north, west, away, cluster("south", "no range", true)}
 			p, problems := Plan(test.view)
-			if fmt.Sprint(p.Closed) != test.want {
-				t.Errorf("%s, with %d Gateways: closed are %v, want %s", test.name, len(gateways), p.Closed, test.want)
+			if fmt.Sprint(p.Part.Closed) != test.want {
+				t.Errorf("%s, with %d Gateways: closed are %v, want %s",
+					test.name, len(gateways), p.Part.Closed, test.want)
 			}
 			said := slices.ContainsFunc(problems, func(p problem.Problem) bool { return p.Reason == "ClusterWithdrawn" && p.Name == away.Name })
 			if reached := slices.ContainsFunc(p.Peers, func(p Peer) bool { return p.ClusterID == "away" }); reached || said != test.view.Encrypt {
@@ -159,8 +160,11 @@ func TestClosed(t *testing.T) {
 // encryptedText has a line for each end of an encrypted way.
 func encryptedText(p Peering) (out []string) {
 	for _, peer := range p.Peers {
-		for _, w := range peer.WireGuard {
-			line := fmt.Sprintf("%s is at %s with %s", peer.Name(w), w.Endpoint, w.PublicKey)
+		for _, w := range peer.Gateways {
+			if !w.Inside.IsValid() {
+				continue
+			}
+			line := fmt.Sprintf("%s is at %s with %s", peer.Name(w), w.Outside, w.Key)
 			if w.NextPort != 0 {
 				next := ""
 				if w.Next != (publickey.Key{}) {
@@ -285,13 +289,13 @@ func TestPlanEncryptedGateways(t *testing.T) {
 			if diff := cmp.Diff(test.want, append(text(p), encryptedText(p)...)); diff != "" {
 				t.Errorf("peering (-want +have):\n%s", diff)
 			}
-			ends, _ := p.Watched()
+			ends, _ := p.Part.Watched(p.Peers)
 			if have := fmt.Sprint(ends); have != test.watched {
 				t.Errorf("watched are %s, want %s", have, test.watched)
 			}
 			for _, peer := range p.Peers {
 				want := ""
-				if len(peer.WireGuard) == 1 && peer.WireGuard[0].Inside == peer.CIDRs[0].Addr() {
+				if len(peer.Gateways) == 1 && peer.Gateways[0].Inside == peer.CIDRs[0].Addr() {
 					want = "10.97.0.0"
 				}
 				if peer.Base.IsValid() != (want != "") || want != "" && peer.Base.String() != want {

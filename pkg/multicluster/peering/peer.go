@@ -82,13 +82,11 @@ func (p *planner) gateways(object problem.Object, ci *mcv1alpha1.ClusterInfoImpo
 			p.report(object, field, "DuplicateGatewayIP", "gateway of cluster %s ignored: %s is %s too: give each cluster's gateway an address of its own", peer.ClusterID, ip, owner)
 			continue
 		}
-		if !slices.Contains(peer.Gateways, ip) {
-			if peer.Gateways = append(peer.Gateways, ip); leaving {
-				peer.Leaving = append(peer.Leaving, ip)
-			}
+		if !slices.ContainsFunc(peer.Gateways, leads(ip)) {
+			peer.Gateways = append(peer.Gateways, Way{Outside: ip, Leaving: leaving})
 		}
 	}
-	return len(peer.Gateways) > len(peer.Leaving)
+	return slices.ContainsFunc(peer.Gateways, func(w Way) bool { return !w.Leaving })
 }
 
 // leavingGateways is the field of Gateways that are about to go.
@@ -129,7 +127,7 @@ func (p *planner) gatewayOwner(ip netip.Addr) string {
 		return "an address of this cluster's Pod range"
 	}
 	for _, o := range p.peers {
-		if slices.Contains(o.Gateways, ip) {
+		if slices.ContainsFunc(o.Gateways, leads(ip)) {
 			return "the gateway of cluster " + o.ClusterID
 		}
 		if slices.ContainsFunc(o.CIDRs, holds) {
@@ -190,8 +188,8 @@ func (p *planner) overlaps(r netip.Prefix, own []netip.Prefix) string {
 		if slices.ContainsFunc(o.CIDRs, meets) {
 			return "cluster " + o.ClusterID
 		}
-		if i := slices.IndexFunc(o.Gateways, r.Contains); i >= 0 {
-			return "the gateway of cluster " + o.ClusterID + " (" + o.Gateways[i].String() + ")"
+		if i := slices.IndexFunc(o.Gateways, func(w Way) bool { return r.Contains(w.Outside) }); i >= 0 {
+			return "the gateway of cluster " + o.ClusterID + " (" + o.Gateways[i].Outside.String() + ")"
 		}
 	}
 	if slices.ContainsFunc(own, meets) {

@@ -79,11 +79,9 @@ type Peer struct {
 	// Preserve says that new connections of this Node's Pods to the peer's Pods keep the client's address: the Gateways of
 	// this cluster, and the peer, take them so.
 	Preserve bool
-	// Gateways are the peer's gateway addresses, the oldest first. Requests from the
-	// peer come from one of them.
-	Gateways []netip.Addr
-	// Leaving are those of them that are about to go, and carry what they carry alone.
-	Leaving []netip.Addr
+	// Gateways are the ways to the peer's gateways, the oldest first. Gateways that are about to go are behind the
+	// others. Requests from the peer come from the ends of these ways.
+	Gateways []Way
 	// Active says that all of the peer's gateways are in use, and that it takes requests from all Gateways of
 	// this cluster (FeatureActiveGateways). Else the first of each cluster tunnel to one another.
 	Active bool
@@ -92,31 +90,54 @@ type Peer struct {
 	// Relayed is set on a Gateway that is not the first, for a peer that knows the first alone: it sends what
 	// is for the peer to the first Gateway, like a regular Node.
 	Relayed bool
-	// Ways are where this Node's tunnels to the peer end, the oldest first: the internal addresses of this
-	// cluster's Gateways on a regular Node, the peer's gateways on a Gateway.
-	Ways []netip.Addr
-	// Going are those of the ways that new connections do not take.
-	Going []netip.Addr
+	// Ends are where this Node's tunnels to the peer end, the oldest first: at this cluster's Gateways on a regular
+	// Node, at the peer's gateways on a Gateway.
+	Ends []End
 	// Sources are further addresses that the peer's tunnels come from: those of gateways behind
 	// NAT, which the receiving cluster's administrator has written down.
 	Sources []netip.Prefix
-	// WireGuard are the ends of encrypted ways, one for each of Gateways, which are the addresses inside then; empty where what is for
-	// the peer is not encrypted.
-	WireGuard []WireGuard
 	// Base is this cluster's address for a peer that knows one inside a cluster, and takes nothing from another: the first of the
 	// Service range. It is not valid for others.
 	Base netip.Addr
 }
 
-// WireGuard is the other end of an encrypted way.
-type WireGuard struct {
-	PublicKey publickey.Key
-	Endpoint  netip.Addr // the peer's gateway, outside
-	Inside    netip.Addr // where tunnels to it end
-	// Next is the key that the peer changes to, none while it does not. NextPort is where it takes sessions meanwhile, zero
-	// where it cannot do so.
+// Encrypted reports whether packets for the peer are encrypted.
+func (p Peer) Encrypted() bool { return len(p.Gateways) > 0 && p.Gateways[0].Inside.IsValid() }
+
+// Way leads to a gateway of another cluster, or to a Node of this one.
+type Way struct {
+	// Outside is the address in the network between the Nodes.
+	Outside netip.Addr
+	// Inside is the address inside WireGuard, where encrypted tunnels end. It is not valid without encryption.
+	Inside netip.Addr
+	// Key is the WireGuard key, none without encryption.
+	Key publickey.Key
+	// Next is the key that the other end changes to, none while it does not. NextPort is where it takes sessions
+	// meanwhile, zero where it cannot do so.
 	Next     publickey.Key
 	NextPort uint16
+	// Leaving is set where the gateway is about to go. It carries the connections that it has, and no new ones.
+	Leaving bool
+}
+
+// End returns the address where tunnels end.
+func (w Way) End() netip.Addr {
+	if w.Inside.IsValid() {
+		return w.Inside
+	}
+	return w.Outside
+}
+
+// leads returns a function that reports whether a way leads to an address outside.
+func leads(outside netip.Addr) func(Way) bool {
+	return func(w Way) bool { return w.Outside == outside }
+}
+
+// End is where a tunnel of this Node ends.
+type End struct {
+	Addr netip.Addr
+	// Leaving is set where the tunnel carries the connections that it has, and no new ones.
+	Leaving bool
 }
 
 // TunnelSources are all addresses that the peer's tunnels may come from, as ranges that do not
@@ -124,8 +145,8 @@ type WireGuard struct {
 func (p Peer) TunnelSources() []netip.Prefix {
 	var out []netip.Prefix
 	all := slices.Clone(p.Sources)
-	for _, ip := range p.Gateways {
-		all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+	for _, w := range p.Gateways {
+		all = append(all, netip.PrefixFrom(w.End(), w.End().BitLen()))
 	}
 	slices.SortStableFunc(all, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() }) // wide ranges first
 	for _, s := range all {
@@ -153,17 +174,24 @@ func (g GatewayNode) Used() bool { return g.Phase == "" }
 // sends says whether it sends its own to other clusters itself.
 func (g GatewayNode) sends() bool { return g.Used() || g.Phase == multicluster.PhaseLeaving }
 
-// Peering is what one Node does for traffic between clusters.
-type Peering struct {
+// Part is this Node's part in traffic between clusters, without the peers.
+type Part struct {
 	Role Role
 	// Gateways are those of this cluster, the oldest first, and those that come and go behind the others.
 	Gateways []GatewayNode
-	// GatewayNode is this Node, where it is a Gateway, else the first Gateway. Where traffic is encrypted its GatewayIP is
-	// the address inside: InsideIP, or else the base of this cluster's Service range.
-	GatewayNode
-	Peers []Peer // ordered by cluster ID
+	// Gateway is this Node, where it is a Gateway, else the first Gateway.
+	Gateway GatewayNode
+	// End is where tunnels of other clusters to that Gateway end. Where traffic is encrypted it is the address inside:
+	// InsideIP, or else the base of this cluster's Service range.
+	End netip.Addr
 	// Closed are the clusters that are reached encrypted or not at all, peers or not, also where the role is None.
 	Closed []Closed
+}
+
+// Peering is all that one Node does for traffic between clusters.
+type Peering struct {
+	Part  Part
+	Peers []Peer // ordered by cluster ID
 }
 
 // Closed is a cluster to whose ranges nothing may go by another link than WireGuard's.
@@ -176,33 +204,32 @@ type Closed struct {
 func (c Closed) Base() netip.Addr { return c.CIDRs[0].Addr() }
 
 // Others are the Gateways of this cluster but this Node.
-func (p Peering) Others() []GatewayNode {
-	return slices.DeleteFunc(slices.Clone(p.Gateways), func(g GatewayNode) bool { return p.Role == Gateway && g.Name == p.Name })
+func (p Part) Others() []GatewayNode {
+	isThis := func(g GatewayNode) bool { return p.Role == Gateway && g.Name == p.Gateway.Name }
+	return slices.DeleteFunc(slices.Clone(p.Gateways), isThis)
 }
 
 // Carriers are those of the others that this Node's connections may be on: the ones that new connections take, and those that go.
-func (p Peering) Carriers() []GatewayNode {
+func (p Part) Carriers() []GatewayNode {
 	return slices.DeleteFunc(p.Others(), func(g GatewayNode) bool { return g.Phase == multicluster.PhaseJoining })
 }
 
-// OwnWays are the ends of the ways to the carriers, the oldest first, and which of them are going.
-func (p Peering) OwnWays() (ends, going []netip.Addr) {
+// OwnEnds returns where tunnels to the carriers end, the oldest first.
+func (p Part) OwnEnds() (ends []End) {
 	for _, g := range p.Carriers() {
-		if ends = append(ends, g.InternalIP); !g.Used() {
-			going = append(going, g.InternalIP)
-		}
+		ends = append(ends, End{Addr: g.InternalIP, Leaving: !g.Used()})
 	}
-	return ends, going
+	return ends
 }
 
 // Direct says whether this Node tunnels to the peer itself.
-func (p Peering) Direct(peer Peer) bool { return p.Takes(peer) && p.sends() }
+func (p Part) Direct(peer Peer) bool { return p.Takes(peer) && p.Gateway.sends() }
 
 // Takes says whether this Node takes what the peer's gateways send it.
-func (p Peering) Takes(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
+func (p Part) Takes(peer Peer) bool { return p.Role == Gateway && !peer.Relayed }
 
-// Ends are the gateways of the peer that this Node's tunnels end at, the oldest first; none on a Node that has none.
-func (p Peering) Ends(peer Peer) []netip.Addr {
+// Ways returns the ways to the peer's gateways that this Node has itself, the oldest first.
+func (p Part) Ways(peer Peer) []Way {
 	switch {
 	case !p.Takes(peer):
 		return nil
@@ -214,37 +241,42 @@ func (p Peering) Ends(peer Peer) []netip.Addr {
 
 // SetInternalIP changes where the tunnels of this cluster's Nodes to a Gateway end.
 func (p *Peering) SetInternalIP(gateway string, to netip.Addr) {
-	p.Gateways = slices.Clone(p.Gateways)
-	for i := range p.Gateways {
-		if p.Gateways[i].Name == gateway {
-			p.Gateways[i].InternalIP = to
+	p.Part.Gateways = slices.Clone(p.Part.Gateways)
+	for i := range p.Part.Gateways {
+		if p.Part.Gateways[i].Name == gateway {
+			p.Part.Gateways[i].InternalIP = to
 		}
 	}
-	if p.Name == gateway {
-		p.InternalIP = to
+	if p.Part.Gateway.Name == gateway {
+		p.Part.Gateway.InternalIP = to
 	}
-	p.ways()
+	p.ends()
 }
 
-// ways fills in where the tunnels to the peers end.
-func (p *Peering) ways() {
+// ends fills in where the tunnels to the peers end.
+func (p *Peering) ends() {
 	for i := range p.Peers {
 		peer := &p.Peers[i]
-		peer.Relayed = p.Role == Gateway && !peer.Active && p.Gateways[0].Name != p.Name
-		if p.Direct(*peer) {
-			peer.Ways, peer.Going = slices.Clone(p.Ends(*peer)), peer.Leaving
-			continue
-		}
-		if peer.Ways, peer.Going = p.OwnWays(); !peer.Active {
-			peer.Ways, peer.Going = peer.Ways[:1], nil
+		peer.Relayed = p.Part.Role == Gateway && !peer.Active && p.Part.Gateways[0].Name != p.Part.Gateway.Name
+		switch {
+		case p.Part.Direct(*peer):
+			peer.Ends = nil
+			for _, w := range p.Part.Ways(*peer) {
+				peer.Ends = append(peer.Ends, End{Addr: w.End(), Leaving: w.Leaving})
+			}
+		case peer.Active:
+			peer.Ends = p.Part.OwnEnds()
+		default: // the first, for all connections
+			peer.Ends = []End{{Addr: p.Part.OwnEnds()[0].Addr}}
 		}
 	}
 }
 
-// Watched are the ways of this Node that are watched by BFD: those between the Gateways of this cluster where there are several, and
-// a Gateway's to the gateways of peers, also a single one where the peer does that too, by which it is found that a cluster is gone. The second result says
-// whether all other Nodes of this cluster are watched as well: to them it is one of several Gateways, and BFD takes both ends.
-func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
+// Watched returns the ends of this Node's ways that are watched by BFD: the ways between the Gateways of this cluster
+// where there are several, and a Gateway's ways to the gateways of peers. A single way is watched where the peer watches
+// it too, so that the loss of a cluster is found. The second result reports whether all other Nodes of this cluster are
+// watched as well: to them this Node is one of several Gateways, and BFD takes both ends.
+func (p Part) Watched(peers []Peer) (ends []netip.Addr, nodes bool) {
 	add := func(a netip.Addr) {
 		if !slices.Contains(ends, a) {
 			ends = append(ends, a)
@@ -256,10 +288,10 @@ func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
 			add(g.InternalIP)
 		}
 	}
-	for _, peer := range p.Peers {
+	for _, peer := range peers {
 		if p.Takes(peer) && peer.Active && (peer.SingleWays || len(p.Gateways) > 1 || len(peer.Gateways) > 1) {
-			for _, ip := range peer.Gateways {
-				add(ip)
+			for _, w := range peer.Gateways {
+				add(w.End())
 			}
 		}
 	}
@@ -271,8 +303,8 @@ func (p Peering) Watched() (ends []netip.Addr, nodes bool) {
 // a peer whose ClusterInfoImport is older, is a Problem and is left out alone.
 func Plan(v View) (Peering, []problem.Problem) {
 	p := planner{view: v}
-	out, ok := p.ownGateways()
-	p.own = out.Gateways
+	part, ok := p.ownGateways()
+	p.own = part.Gateways
 	imports := slices.Clone(v.ClusterInfoImports)
 	slices.SortFunc(imports, func(a, b *mcv1alpha1.ClusterInfoImport) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -282,17 +314,17 @@ func Plan(v View) (Peering, []problem.Problem) {
 	})
 	closed := p.closed(imports)
 	if !ok {
-		return Peering{Closed: closed}, p.problems
+		return Peering{Part: Part{Closed: closed}}, p.problems
 	}
-	out.Closed = closed
+	part.Closed, part.End = closed, part.Gateway.GatewayIP
 	p.kept = p.keeps()
 	if p.view.Encrypt {
-		if p.base, ok = p.ownBase(out.Gateways[0].Name); !ok {
-			return Peering{Closed: closed}, p.problems
+		if p.base, ok = p.ownBase(part.Gateways[0].Name); !ok {
+			return Peering{Part: Part{Closed: closed}}, p.problems
 		}
-		out, p.inside = out.withoutEnds(), out.knownInside()
-		if out.GatewayIP = p.base; out.InsideIP.IsValid() {
-			out.GatewayIP = out.InsideIP
+		part, p.inside = part.withoutEnds(), part.knownInside()
+		if part.End = p.base; part.Gateway.InsideIP.IsValid() {
+			part.End = part.Gateway.InsideIP
 		}
 	}
 	for _, ci := range imports {
@@ -304,14 +336,14 @@ func Plan(v View) (Peering, []problem.Problem) {
 	}
 	if p.view.Encrypt {
 		for i := range p.peers {
-			p.peers[i].goInside()
+			p.peers[i].onlyInside()
 		}
 	} else { // they come from inside otherwise
 		p.tunnelSources()
 	}
-	out.Peers = p.peers
+	out := Peering{Part: part, Peers: p.peers}
 	slices.SortFunc(out.Peers, func(a, b Peer) int { return strings.Compare(a.ClusterID, b.ClusterID) })
-	out.ways()
+	out.ends()
 	return out, p.problems
 }
 
@@ -334,7 +366,7 @@ func (p *planner) report(object problem.Object, field, reason, format string, ar
 }
 
 // ownGateways finds this cluster's usable Gateways; false when there is none.
-func (p *planner) ownGateways() (out Peering, ok bool) {
+func (p *planner) ownGateways() (out Part, ok bool) {
 	gateways := slices.Clone(p.view.Gateways)
 	slices.SortFunc(gateways, func(a, b *mcv1alpha1.Gateway) int {
 		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
@@ -367,7 +399,7 @@ func (p *planner) ownGateways() (out Peering, ok bool) {
 		out.Gateways = append(out.Gateways, GatewayNode{Name: g.Name, GatewayIP: gatewayIP, InternalIP: internalIP, InsideIP: insideIP, Phase: g.Annotations[multicluster.AnnotationPhase]})
 	}
 	if len(out.Gateways) == 0 {
-		return Peering{}, false
+		return Part{}, false
 	}
 	used := slices.ContainsFunc(out.Gateways, GatewayNode.Used)
 	for i := range out.Gateways {
@@ -376,7 +408,7 @@ func (p *planner) ownGateways() (out Peering, ok bool) {
 			g.Phase = ""
 		}
 		if g.Name == p.view.NodeName {
-			out.Role, out.GatewayNode = Gateway, *g
+			out.Role, out.Gateway = Gateway, *g
 		}
 	}
 	slices.SortStableFunc(out.Gateways, func(a, b GatewayNode) int {
@@ -389,7 +421,7 @@ func (p *planner) ownGateways() (out Peering, ok bool) {
 		return 1
 	})
 	if out.Role == Regular {
-		out.GatewayNode = out.Gateways[0]
+		out.Gateway = out.Gateways[0]
 	}
 	return out, true
 }

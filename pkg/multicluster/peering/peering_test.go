@@ -56,15 +56,19 @@ func pods(ci *mcv1alpha1.ClusterInfoImport, cidrs ...string) *mcv1alpha1.Cluster
 
 // text lists a peering: "role gateway gatewayIP internalIP", then each peer.
 func text(p Peering) []string {
-	if p.Role == None {
+	at := p.Part.Gateway
+	if p.Part.Role == None {
 		return []string{"none"}
 	}
-	out := []string{fmt.Sprintf("%s of %s %s %s", p.Role, p.Name, p.GatewayIP, p.InternalIP)}
+	out := []string{fmt.Sprintf("%s of %s %s %s", p.Part.Role, at.Name, p.Part.End, at.InternalIP)}
 	for _, peer := range p.Peers {
-		out = append(out, fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, peer.Gateways, strings.Trim(fmt.Sprint(peer.Ways), "[]")))
-		if len(peer.Going) > 0 {
-			out[len(out)-1] += " going " + strings.Trim(fmt.Sprint(peer.Going), "[]")
+		gateways, _ := wayAddresses(peer.Gateways)
+		to, going := endAddresses(peer.Ends)
+		line := fmt.Sprintf("%s %v %v via %s", peer.ClusterID, peer.CIDRs, gateways, strings.Trim(fmt.Sprint(to), "[]"))
+		if len(going) > 0 {
+			line += " going " + strings.Trim(fmt.Sprint(going), "[]")
 		}
+		out = append(out, line)
 	}
 	return out
 }

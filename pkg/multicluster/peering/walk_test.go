@@ -61,7 +61,7 @@ func TestWalk(t *testing.T) {
 			fail("in another order", diff)
 		}
 		moved := walkText(again, nil)
-		for i, g := range again.Gateways { // as the agent does where tunnels end elsewhere
+		for i, g := range again.Part.Gateways { // as the agent does where tunnels end elsewhere
 			to := netip.AddrFrom4([4]byte{240, 0, 0, byte(i)})
 			again.SetInternalIP(g.Name, to)
 			for j, line := range moved {
@@ -104,20 +104,20 @@ func (w *walkWorld) count(p Peering, problems []problem.Problem, seen map[string
 		}
 	}
 	has := func(is func(Peer) bool) bool { return slices.ContainsFunc(p.Peers, is) }
-	note("a Gateway", p.Role == Gateway)
-	note("a regular Node", p.Role == Regular)
-	note("no Gateway", p.Role == None)
+	note("a Gateway", p.Part.Role == Gateway)
+	note("a regular Node", p.Part.Role == Regular)
+	note("no Gateway", p.Part.Role == None)
 	note("a peer", len(p.Peers) > 0)
 	note("several peers", len(p.Peers) > 1)
 	note("a relayed peer", has(func(o Peer) bool { return o.Relayed }))
-	note("several ways", has(func(o Peer) bool { return len(o.Ways) > 1 }))
-	note("a way that goes", has(func(o Peer) bool { return len(o.Going) > 0 }))
+	note("several ways", has(func(o Peer) bool { return len(o.Ends) > 1 }))
+	note("a way that goes", has(func(o Peer) bool { _, leaving := endAddresses(o.Ends); return len(leaving) > 0 }))
 	note("Pods", has(func(o Peer) bool { return len(o.Pods) > 0 }))
 	note("kept clients", has(func(o Peer) bool { return o.Preserve }))
-	note("an encrypted way", has(func(o Peer) bool { return len(o.WireGuard) > 0 }))
-	note("several encrypted ways", has(func(o Peer) bool { return len(o.WireGuard) > 1 }))
+	note("an encrypted way", has(func(o Peer) bool { return o.Encrypted() }))
+	note("several encrypted ways", has(func(o Peer) bool { return o.Encrypted() && len(o.Gateways) > 1 }))
 	note("one address inside", has(func(o Peer) bool { return o.Base.IsValid() }))
-	note("a closed cluster", len(p.Closed) > 0)
+	note("a closed cluster", len(p.Part.Closed) > 0)
 	note("a problem", len(problems) > 0)
 }
 
@@ -275,27 +275,52 @@ func (w *walkWorld) end(r *rand.Rand, cluster, i int) mcv1alpha1.GatewayInfo {
 const peerLine = "peer %s: ranges %v, Pods %v kept %t, gateways %v without %v, ways %v without %v, " +
 	"ends %v, active %t, relayed %t"
 
+// wayAddresses returns where tunnels on ways end, all of them and the leaving ones.
+func wayAddresses(ways []Way) (all, leaving []netip.Addr) {
+	for _, w := range ways {
+		if all = append(all, w.End()); w.Leaving {
+			leaving = append(leaving, w.End())
+		}
+	}
+	return all, leaving
+}
+
+// endAddresses returns the addresses of ends, all of them and the leaving ones.
+func endAddresses(list []End) (all, leaving []netip.Addr) {
+	for _, e := range list {
+		if all = append(all, e.Addr); e.Leaving {
+			leaving = append(leaving, e.Addr)
+		}
+	}
+	return all, leaving
+}
+
 // walkText writes a peering down, and the reasons of problems.
 func walkText(p Peering, problems []problem.Problem) (out []string) {
-	out = append(out, fmt.Sprint("role ", p.Role))
-	for _, g := range p.Gateways {
+	out = append(out, fmt.Sprint("role ", p.Part.Role))
+	for _, g := range p.Part.Gateways {
 		out = append(out, fmt.Sprintf("Gateway %s %q", g.Name, g.Phase))
 	}
-	if p.Role != None {
-		out = append(out, fmt.Sprintf("the end of peers' ways is %s of %s", p.GatewayIP, p.Name))
+	if p.Part.Role != None {
+		out = append(out, fmt.Sprintf("the end of peers' ways is %s of %s", p.Part.End, p.Part.Gateway.Name))
 	}
 	for _, o := range p.Peers {
+		gateways, leaving := wayAddresses(o.Gateways)
+		own, _ := wayAddresses(p.Part.Ways(o))
+		to, going := endAddresses(o.Ends)
 		line := fmt.Sprintf(peerLine,
-			o.ClusterID, o.CIDRs, o.Pods, o.Preserve, o.Gateways, o.Leaving, o.Ways, o.Going, p.Ends(o), o.Active, o.Relayed)
-		for _, w := range o.WireGuard {
-			line += fmt.Sprintf(", %s is %s with %s", w.Inside, w.Endpoint, w.PublicKey)
+			o.ClusterID, o.CIDRs, o.Pods, o.Preserve, gateways, leaving, to, going, own, o.Active, o.Relayed)
+		for _, w := range o.Gateways {
+			if w.Inside.IsValid() {
+				line += fmt.Sprintf(", %s is %s with %s", w.Inside, w.Outside, w.Key)
+			}
 		}
 		if o.Base.IsValid() {
 			line += fmt.Sprint(", from ", o.Base)
 		}
 		out = append(out, line)
 	}
-	for _, c := range p.Closed {
+	for _, c := range p.Part.Closed {
 		out = append(out, fmt.Sprintf("closed %s: %v", c.ClusterID, c.CIDRs))
 	}
 	var list []string
@@ -688,7 +713,8 @@ func (o *oracle) line(p oraclePeer, self oracleGateway) string {
 		}
 	}
 	if len(ends) > 0 && self.phase != multicluster.PhaseJoining {
-		ways, going = ends, p.leaving
+		ways = ends
+		going = slices.DeleteFunc(slices.Clone(p.leaving), func(a string) bool { return !slices.Contains(ends, a) })
 	} else {
 		for _, g := range o.gateways {
 			if g.Name == o.NodeName || g.phase == multicluster.PhaseJoining {

@@ -45,8 +45,9 @@ func TestWays(t *testing.T) {
 			if len(problems) > 0 || len(p.Peers) != 1 {
 				t.Fatalf("%+v, %v", p, problems)
 			}
-			ends, nodes := p.Watched()
-			have := fmt.Sprint(p.Peers[0].Ways, ends)
+			watched, nodes := p.Part.Watched(p.Peers)
+			to, _ := endAddresses(p.Peers[0].Ends)
+			have := fmt.Sprint(to, watched)
 			if have = strings.ReplaceAll(have, "][", "] ["); nodes {
 				have += " nodes"
 			}
@@ -65,7 +66,8 @@ func TestDuplicateGateway(t *testing.T) {
 	p, problems := Plan(View{NodeName: "b", Gateways: []*mcv1alpha1.Gateway{
 		gateway("a", "198.51.100.1", "192.168.78.1", 2*time.Hour), gateway("b", "198.51.100.1", "192.168.78.2", time.Hour),
 	}})
-	if len(p.Gateways) != 1 || p.Role != Regular || len(problems) != 1 || problems[0].Reason != "DuplicateGatewayIP" || problems[0].Name != "b" {
+	if len(p.Part.Gateways) != 1 || p.Part.Role != Regular || len(problems) != 1 ||
+		problems[0].Reason != "DuplicateGatewayIP" || problems[0].Name != "b" {
 		t.Errorf("%+v, %v", p, problems)
 	}
 }

@@ -243,8 +243,15 @@ func gateway(t testing.TB) map[flow.Owner]flow.Entries {
 			frontend("empty", corev1.ProtocolTCP, "10.97.0.13:80"),
 		},
 		Peering: peering.Peering{
-			Role: peering.Gateway, GatewayNode: gateway, Gateways: []peering.GatewayNode{gateway},
-			Peers: []peering.Peer{{ClusterID: "west", CIDRs: []netip.Prefix{prefix("10.96.0.0/16")}, Gateways: []netip.Addr{addr("192.168.77.101")}, Ways: []netip.Addr{addr("192.168.77.101")}}},
+			Part: peering.Part{
+				Role: peering.Gateway, Gateway: gateway, Gateways: []peering.GatewayNode{gateway},
+				End: gateway.GatewayIP,
+			},
+			Peers: []peering.Peer{{
+				ClusterID: "west", CIDRs: []netip.Prefix{prefix("10.96.0.0/16")},
+				Gateways: []peering.Way{{Outside: addr("192.168.77.101")}},
+				Ends:     []peering.End{{Addr: addr("192.168.77.101")}},
+			}},
 		},
 	})
 	if len(problems) > 0 || len(out) < 6 {
