@@ -89,6 +89,8 @@ type Agent struct {
 	counted     *connectionCount
 	confirms    *confirmations
 	reports     *reporter
+	policies    *policyAnswers
+	why         *whyAnswers
 	wayReport   wayReport
 	downWays    downWays
 	hops        *metrics.Propagation
@@ -233,6 +235,12 @@ func newAgent(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a.reports = newReporter(o.NodeName, client, a.lookAtPolicies, a.tables.nodes.Len, a.uid, a.log)
+	a.policies, a.why = &policyAnswers{a.tables, a.flows}, &whyAnswers{a.tables, a.tracer}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packets.counts, a.names.addresses,
+			a.names.answers, newRuleMetrics(a.policies.countRules, maxRuleSeries, a.log),
+			&flowMetrics{a.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{a.ways})
+	}
 	return a, nil
 }
 
@@ -449,11 +457,6 @@ func (a *Agent) watchTables() {
 	t.flows.WatchConcerns(func(c datapath.Concern) { a.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.engine.WatchProblems(newProblemLog(a.log).changed)
-	if a.options.Registerer != nil {
-		a.options.Registerer.MustRegister(metrics.NewTables(t.engine), a.hops, a.packets.counts, a.names.addresses, a.names.answers, newRuleMetrics(a.countRules, maxRuleSeries, a.log),
-			&flowMetrics{a.countPolicyFlows, maxFlowSeries, a.log},
-			wayMetrics{a.ways})
-	}
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.passStarted = s.Started
 		a.apply()

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
@@ -42,14 +44,20 @@ func (c ruleCounts) ended(d policy.Direction) (sum api.Counters) {
 	return sum
 }
 
+// policyAnswers answers which policies there are, and what the switch counts for them.
+type policyAnswers struct {
+	tables *tables
+	flows  *flowsync.Syncer
+}
+
 // countRules reads the switch's counters of rules.
-func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
+func (a *policyAnswers) countRules(ctx context.Context) (ruleCounts, error) {
 	flows, err := a.flows.DumpTables(ctx, slices.Sorted(maps.Keys(datapath.RuleTables))...)
 	if err != nil {
 		return ruleCounts{}, fmt.Errorf("read the counters of rules: %w", err)
 	}
 	var owners map[flow.Owner]policy.RuleKey
-	if err := a.ask(ctx, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
+	if err := ask(ctx, a.tables.engine, func() { owners = a.tables.flows.RuleOwners() }); err != nil {
 		return ruleCounts{}, err
 	}
 	out := ruleCounts{map[policy.RuleKey]api.Counters{}, map[policy.Direction]api.Counters{}, map[fragmentFlow]api.Counters{}}
@@ -75,28 +83,29 @@ func (a *Agent) countRules(ctx context.Context) (ruleCounts, error) {
 }
 
 // countPolicyFlows counts the flows of policies by Namespace.
-func (a *Agent) countPolicyFlows(ctx context.Context) (out map[string]int, err error) {
-	err = a.ask(ctx, func() { out = a.tables.flows.PolicyFlows() })
+func (a *policyAnswers) countPolicyFlows(ctx context.Context) (out map[string]int, err error) {
+	err = ask(ctx, a.tables.engine, func() { out = a.tables.flows.PolicyFlows() })
 	return out, err
 }
 
 // ask reads tables between two passes.
-func (a *Agent) ask(ctx context.Context, f func()) error {
+func ask(ctx context.Context, e *derive.Engine, f func()) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if !a.tables.engine.Do(ctx, f) {
+	if !e.Do(ctx, f) {
 		return errors.New("the agent does not look at its tables yet: is the OVSDB running?")
 	}
 	return nil
 }
 
 // standing are the policies that apply to Pods of this Node.
-func (a *Agent) standing(ctx context.Context) (list []policy.Standing, err error) {
-	err = a.ask(ctx, func() { list = a.tables.policies.Standing() })
+func (a *policyAnswers) standing(ctx context.Context) (list []policy.Standing, err error) {
+	err = ask(ctx, a.tables.engine, func() { list = a.tables.policies.Standing() })
 	return list, err
 }
 
-func (a *Agent) debugPolicies(r *http.Request) (any, error) {
+// servePolicies lists the policies that apply to Pods of this Node.
+func (a *policyAnswers) servePolicies(r *http.Request) (any, error) {
 	standing, err := a.standing(r.Context())
 	if err != nil {
 		return nil, err
@@ -130,7 +139,8 @@ func problemsOf(list []problem.Problem) (out []api.Problem) {
 	return out
 }
 
-func (a *Agent) debugRules(r *http.Request) (any, error) {
+// serveRules lists their rules with what the switch counts.
+func (a *policyAnswers) serveRules(r *http.Request) (any, error) {
 	standing, err := a.standing(r.Context())
 	if err != nil {
 		return nil, err
@@ -139,7 +149,7 @@ func (a *Agent) debugRules(r *http.Request) (any, error) {
 	if name != "" {
 		standing = slices.DeleteFunc(standing, func(s policy.Standing) bool { return !called(s.Policy, name) })
 		if len(standing) == 0 {
-			return nil, fmt.Errorf("no policy %q applies to Pods of Node %s: see `tombolo get policies` for those that do", name, a.options.NodeName)
+			return nil, fmt.Errorf("no policy %q applies to Pods of Node %s: see `tombolo get policies` for those that do", name, a.tables.nodeName)
 		}
 	}
 	counts, err := a.countRules(r.Context())
@@ -178,9 +188,10 @@ func called(k policy.Key, name string) bool {
 	return name == k.Name || strings.TrimPrefix(k.Namespace+"/"+k.Name, "/") == name
 }
 
-func (a *Agent) debugIdentities(r *http.Request) (any, error) {
+// serveIdentities lists the label identities and how many Pods use them.
+func (a *policyAnswers) serveIdentities(r *http.Request) (any, error) {
 	list := api.IdentityList{Identities: []api.Identity{}}
-	err := a.ask(r.Context(), func() {
+	err := ask(r.Context(), a.tables.engine, func() {
 		for _, u := range a.tables.policies.IdentityUses() {
 			list.Identities = append(list.Identities, api.Identity{
 				Number: u.Number, ClusterSet: u.ClusterSet, Labels: string(u.Identity), Here: u.Here, Elsewhere: u.Elsewhere, Addresses: u.Addresses,

@@ -72,10 +72,10 @@ func (a *Agent) debugHandler() http.Handler {
 	answer(api.PathStatus, a.debugStatus)
 	answer(api.PathTrace, a.debugTrace)
 	answer(api.PathExplain, a.debugExplain)
-	answer(api.PathPolicies, a.debugPolicies)
-	answer(api.PathRules, a.debugRules)
-	answer(api.PathIdentities, a.debugIdentities)
-	answer(api.PathWhy, a.debugWhy)
+	answer(api.PathPolicies, a.policies.servePolicies)
+	answer(api.PathRules, a.policies.serveRules)
+	answer(api.PathIdentities, a.policies.serveIdentities)
+	answer(api.PathWhy, a.why.serve)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}

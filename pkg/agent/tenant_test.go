@@ -261,7 +261,7 @@ func (c *tenancy) honest() {
 // check asks the agent and the switch about the honest tenant's connections.
 func (c *tenancy) check(when string) {
 	c.t.Helper()
-	c.must(c.agent.ask(c.t.Context(), func() {
+	c.must(ask(c.t.Context(), c.agent.tables.engine, func() {
 		for _, q := range c.servers {
 			if have := c.agent.tables.policies.Decide(q.pod, q.direction, q.Connection); have.Allowed != q.allowed {
 				c.t.Errorf("%s: %+v: %v, want allowed %v", when, q, have, q.allowed)

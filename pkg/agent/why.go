@@ -20,6 +20,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
@@ -46,8 +47,14 @@ type whyQuestion struct {
 	cluster  string
 }
 
-// debugWhy says which rules decide about a connection.
-func (a *Agent) debugWhy(r *http.Request) (any, error) {
+// whyAnswers answers which rules decide about a connection.
+type whyAnswers struct {
+	tables *tables
+	tracer appctl.Client
+}
+
+// serve reports which rules decide about a connection.
+func (a *whyAnswers) serve(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	traced, err := strconv.ParseBool(cmp.Or(query.Get("trace"), "false"))
 	if err != nil {
@@ -58,7 +65,7 @@ func (a *Agent) debugWhy(r *http.Request) (any, error) {
 		flows []traceOf
 	)
 	// Nothing else may change the tables meanwhile, or one half would be judged by others than the other half.
-	if asking := a.ask(r.Context(), func() {
+	if asking := ask(r.Context(), a.tables.engine, func() {
 		if out, err = a.why(query); err == nil && traced {
 			flows = a.tracesOf(out)
 		}
@@ -71,7 +78,7 @@ func (a *Agent) debugWhy(r *http.Request) (any, error) {
 	return out, err
 }
 
-func (a *Agent) why(query url.Values) (api.Why, error) {
+func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 	q, err := a.whyQuestion(query)
 	if err != nil {
 		return api.Why{}, err
@@ -150,7 +157,7 @@ func (a *Agent) why(query url.Values) (api.Why, error) {
 }
 
 // elsewhere has the tables of the Nodes of Pods made when they are needed.
-func (a *Agent) elsewhere(pods []derive.Object) func() *policy.Tables {
+func (a *whyAnswers) elsewhere(pods []derive.Object) func() *policy.Tables {
 	var made *policy.Tables
 	return func() *policy.Tables {
 		if made == nil {
@@ -162,7 +169,7 @@ func (a *Agent) elsewhere(pods []derive.Object) func() *policy.Tables {
 }
 
 // stage is what is decided for the Pod own, about its connection with other.
-func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection, elsewhere func() *policy.Tables) api.WhyStage {
+func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Connection, elsewhere func() *policy.Tables) api.WhyStage {
 	s := api.WhyStage{Direction: d.String(), Allowed: true}
 	switch {
 	case own.Cluster != "" && d == policy.Ingress:
@@ -186,7 +193,7 @@ func (a *Agent) stage(d policy.Direction, own, other whyEnd, c policy.Connection
 		s.Reason = fmt.Sprintf("%s is no Pod of this cluster: no policy judges for it", own.ip)
 		return s
 	}
-	s.Pod, s.Node, s.Here = own.Name, own.Node, own.Node == a.options.NodeName
+	s.Pod, s.Node, s.Here = own.Name, own.Node, own.Node == a.tables.nodeName
 	tables := a.tables.policies
 	if !s.Here {
 		tables = elsewhere()
@@ -265,13 +272,13 @@ func reason(d policy.Direction, h policy.Half) string {
 	return "no policy applies to the Pod for " + d.String()
 }
 
-func (a *Agent) gatewayIP() netip.Addr {
+func (a *whyAnswers) gatewayIP() netip.Addr {
 	p, _ := a.tables.peering.Get(self)
 	return p.Part.End
 }
 
 // gatewaysOf are the addresses of a Node's gateway port.
-func (a *Agent) gatewaysOf(node string) []netip.Addr {
+func (a *whyAnswers) gatewaysOf(node string) []netip.Addr {
 	if n, _ := a.tables.node.Get(self); n.Name == node {
 		return n.GatewayIPs
 	}
@@ -280,7 +287,7 @@ func (a *Agent) gatewaysOf(node string) []netip.Addr {
 }
 
 // whyQuestion reads a query.
-func (a *Agent) whyQuestion(query url.Values) (q whyQuestion, err error) {
+func (a *whyAnswers) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	q.port, q.cluster = query.Get("port"), query.Get("cluster")
 	q.protocol = corev1.Protocol(strings.ToUpper(query.Get("protocol")))
 	switch q.protocol {
@@ -305,7 +312,7 @@ func (a *Agent) whyQuestion(query url.Values) (q whyQuestion, err error) {
 	} else if q.from, err = a.end("from", query.Get("from"), ""); err != nil {
 		return q, err
 	}
-	if q.from.facts != nil && a.config.StretchedPolicies() {
+	if q.from.facts != nil && a.tables.config.StretchedPolicies() {
 		i, _ := a.tables.policies.Identities.Get(q.from.pod)
 		q.from.ClusterSet = cmp.Or(a.tables.policies.ClusterSetNumber(i), policy.UnknownClusterSet)
 	}
@@ -328,7 +335,7 @@ func (a *Agent) whyQuestion(query url.Values) (q whyQuestion, err error) {
 const protocolICMP corev1.Protocol = "ICMP"
 
 // end finds out what is meant by an end of a connection.
-func (a *Agent) end(field, text, cluster string) (whyEnd, error) {
+func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 	const forms = "give a Pod or Service as namespace/name, or an address"
 	if text == "" {
 		return whyEnd{}, fmt.Errorf("%s is missing: %s", field, forms)
@@ -384,8 +391,8 @@ func (a *Agent) end(field, text, cluster string) (whyEnd, error) {
 const kindIdentity = "Identity"
 
 // remoteEnd is a client in another cluster, by the number of its labels in the ClusterSet.
-func (a *Agent) remoteEnd(number, cluster string) (e whyEnd, err error) {
-	if !a.config.StretchedPolicies() {
+func (a *whyAnswers) remoteEnd(number, cluster string) (e whyEnd, err error) {
+	if !a.tables.config.StretchedPolicies() {
 		return e, errors.New("from: policies do not span clusters here: set multicluster.enableStretchedNetworkPolicy")
 	}
 	p, _ := a.tables.peering.Get(self)
@@ -412,7 +419,7 @@ func (a *Agent) remoteEnd(number, cluster string) (e whyEnd, err error) {
 }
 
 // serviceCalled finds a Service. Of another cluster's it is the imported one.
-func (a *Agent) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
+func (a *whyAnswers) serviceCalled(object derive.Object, cluster string) (derive.Object, bool) {
 	if cluster != "" && !strings.HasPrefix(object.Name, importedPrefix) {
 		imported := derive.Object{Namespace: object.Namespace, Name: importedPrefix + object.Name}
 		if _, ok := a.tables.services.Services.Get(imported); ok {
@@ -427,7 +434,7 @@ func (a *Agent) serviceCalled(object derive.Object, cluster string) (derive.Obje
 const importedPrefix = "antrea-mc-"
 
 // endAt says whose an address is.
-func (a *Agent) endAt(ip netip.Addr) whyEnd {
+func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
 	e := whyEnd{WhyEnd: api.WhyEnd{Address: ip.String()}, ip: ip}
 	who, occupied := a.tables.policies.OccupantAt(ip)
 	switch claims := a.tables.policies.Claims(ip); {
@@ -436,7 +443,7 @@ func (a *Agent) endAt(ip netip.Addr) whyEnd {
 		e.Kind, e.Name, e.Node, e.pod, e.facts = "Pod", who.Pod.String(), f.Node, who.Pod, &f
 		return e
 	case occupied:
-		e.Kind, e.Name, e.Node, e.foreign = "Pod", who.Pod.String(), a.options.NodeName, true
+		e.Kind, e.Name, e.Node, e.foreign = "Pod", who.Pod.String(), a.tables.nodeName, true
 		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its UID: "+
 			"it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
 		return e
@@ -491,7 +498,7 @@ func portOf(q whyQuestion) (uint16, error) {
 }
 
 // frontendOf is the port of a Service that is asked about.
-func (a *Agent) frontendOf(q whyQuestion) (service.Frontend, error) {
+func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 	all, _ := a.tables.services.Frontends.Get(*q.to.service)
 	if len(all) == 0 {
 		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or `tombolo get status` says why): ask for one of its Pods", q.to.service)
@@ -525,7 +532,7 @@ type traceOf struct {
 }
 
 // tracesOf are the packets that prove what this Node decides.
-func (a *Agent) tracesOf(w api.Why) []traceOf {
+func (a *whyAnswers) tracesOf(w api.Why) []traceOf {
 	var out []traceOf
 	for i := range w.Connections {
 		c := &w.Connections[i]
@@ -548,14 +555,14 @@ func (a *Agent) tracesOf(w api.Why) []traceOf {
 }
 
 // packetOf is the first packet of a connection as it comes into this Node's switch.
-func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
+func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 	n, ok := a.tables.node.Get(self)
 	if !ok {
 		return "", errors.New("this Node's network is not known yet")
 	}
 	source, mac := "", virtualMAC
 	switch {
-	case from.Node == a.options.NodeName:
+	case from.Node == a.tables.nodeName:
 		for _, row := range a.tables.pods.All() {
 			if row.Value.Namespace+"/"+row.Value.Name == from.Name {
 				source = fmt.Sprintf("in_port=%d,dl_src=%s", row.Value.Port, row.Value.MAC)
@@ -608,7 +615,7 @@ func (a *Agent) packetOf(from api.WhyEnd, c api.WhyConnection) (string, error) {
 }
 
 // traceStages asks the switch, and compares.
-func (a *Agent) traceStages(ctx context.Context, t traceOf) {
+func (a *whyAnswers) traceStages(ctx context.Context, t traceOf) {
 	output, failed := "", t.failed
 	if failed == "" {
 		// A packet goes through connection tracking a few times; each time its connection is new.
@@ -617,7 +624,7 @@ func (a *Agent) traceStages(ctx context.Context, t traceOf) {
 			options = append(options, "--ct-next", "trk,new")
 		}
 		var err error
-		if output, err = a.tracer.Trace(ctx, a.config.OVSBridge, t.flow, options...); err != nil {
+		if output, err = a.tracer.Trace(ctx, a.tables.config.OVSBridge, t.flow, options...); err != nil {
 			failed = err.Error()
 		}
 	}
