@@ -43,7 +43,7 @@ func run() int {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&file, "config", "", "configuration file of kind MultiClusterConfig")
-	root.PersistentFlags().IntVar(&verbosity, "v", 0, "log verbosity: 0 says what changes, 1 and more says why")
+	root.PersistentFlags().IntVar(&verbosity, "v", 0, "log verbosity: 0 logs changes, 1 and more also logs their reasons")
 	logTo := func() {
 		level := slog.LevelInfo
 		if verbosity > 0 {
@@ -82,7 +82,7 @@ func control(ctx context.Context, role webhook.Role, file string, setup func(ctr
 	cfg := config.Default()
 	if file != "" {
 		if cfg, err = config.Load(file); err != nil {
-			return fmt.Errorf("%w; the file is that of ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the controller again within five minutes", err, namespace)
+			return fmt.Errorf("%w; the file comes from ConfigMap %s/antrea-mc-controller-config: change it there, and the kubelet starts the controller again within five minutes", err, namespace)
 		}
 	}
 	if err := waitServed(ctx, kube, role); err != nil {

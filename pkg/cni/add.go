@@ -90,7 +90,7 @@ func (s *Server) add(ctx context.Context, q wire.Request, c *netConf) ([]byte, *
 			err = s.node.Detach(ctx, k.ContainerID, k.IfName)
 		}
 		if err != nil {
-			return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare to make its interface anew: %s", p, err), "the runtime will try again; see `tombolo get status` on this Node")
+			return nil, types.NewError(wire.CodeTryAgainLater, fmt.Sprintf("add Pod %s: prepare to make its interface again: %s", p, err), "the runtime will try again; see `tombolo get status` on this Node")
 		}
 	}
 	hostMAC, failed := s.build(ctx, box, &a)

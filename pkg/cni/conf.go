@@ -127,7 +127,7 @@ func (c *netConf) valid() (map[ipam.Key]bool, *types.Error) {
 	const field = "cni.dev/valid-attachments"
 	if c.Valid == nil && c.Attachments == nil {
 		return nil, types.NewError(wire.CodeNetworkConfig, "network configuration: "+field+" is missing",
-			"the runtime has to pass the list of all attachments of this network, [] where there are none")
+			"the runtime has to pass the list of all attachments of this network, [] if it has no attachment")
 	}
 	out := map[ipam.Key]bool{}
 	for _, list := range []*[]types.GCAttachment{c.Valid, c.Attachments} {

@@ -148,11 +148,11 @@ func (s *Server) detachStale(ctx context.Context) {
 				return
 			}
 			if err != nil {
-				s.log.Warn("Pod that is gone not detached yet", "pod", a.PodNamespace+"/"+a.PodName, "port", a.PortName, "error", err)
+				s.log.Warn("deleted Pod not detached yet", "pod", a.PodNamespace+"/"+a.PodName, "port", a.PortName, "error", err)
 				failed = append(failed, a)
 				continue
 			}
-			s.log.Info("detached a Pod that went while the agent was away", "pod", a.PodNamespace+"/"+a.PodName, "port", a.PortName)
+			s.log.Info("detached a Pod that was deleted while the agent did not run", "pod", a.PodNamespace+"/"+a.PodName, "port", a.PortName)
 		}
 		stale = failed
 		if len(stale) == 0 {

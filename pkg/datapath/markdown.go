@@ -31,8 +31,8 @@ var purposes = map[ofp.Table]string{
 	IngressAdmin:    "As EgressAdmin, on to Commit.",
 	IngressRule:     "As EgressRule, on to Commit.",
 	IngressBaseline: "As EgressBaseline, on to Commit.",
-	Commit:          "Remembers new connections that table Service has not, and of those that it has that policies have allowed them. A packet to the range of Services that no Service has translated makes no connection.",
-	SNAT:            "Translates the source of connections between clusters (on the Gateway) and of those that leave by the port they came from.",
+	Commit:          "Remembers new connections that table Service has not remembered. Of the others it remembers that policies have allowed them. A packet to the range of Services that no Service has translated makes no connection.",
+	SNAT:            "Translates the source of connections between clusters (on the Gateway) and of connections that leave through the port they came from.",
 	Output:          "Sends the packet.",
 }
 
@@ -74,14 +74,14 @@ func Markdown() string {
 	return b.String()
 }
 
-// admission says which packets table Classify lets in, and what they reach.
+// admission describes which packets table Classify lets in, and where they may go.
 const admission = `
 ## What is admitted
 
 | a packet from | needs | and reaches |
 |---|---|---|
 | a Pod | its own MAC and one of its addresses, also inside ARP | everything but the tunnel ports of Nodes and of other clusters' gateways |
-| the host | nothing: it speaks for others | Pods, Services, other clusters' Services |
+| the host | nothing: it forwards for others | Pods, Services, other clusters' Services |
 | another Node, by the tunnel | outer source: an address of that Node; outer destination: this Node's; inner source: that Node's podCIDRs, or its own addresses | Pods, the host, and on the Gateway other clusters |
 | another cluster, on the Gateway | outer source: a gateway address that the cluster has announced, or one that the ClusterSet's annotation adds; destination MAC for packets between clusters; inner source: its gateways' addresses and the ranges behind it | exported Services and their endpoints; Pods with enablePodToPodConnectivity, but not hosts; answers to connections that are known |
 | Pods of another cluster, to Pods of other Nodes, on the Gateway, with enablePodToPodConnectivity | the same; inner source: the ranges of its Pods; inner destination: podCIDRs of another Node, not its host's address | these Nodes, untracked |
@@ -91,9 +91,9 @@ Whatever its source, a packet with a VLAN tag is dropped, as are IPv6 packets, p
 224.0.0.0/3, packets to 169.254.0.253 outside of a connection, and packets to another Node whose TTL ends. The switch hides
 the ports of fragments; so new connections in fragments of UDP to the address of a tunnel's end are dropped
 whatever their port (on the kernel's datapath connection tracking reassembles them first). An ICMP error is taken when it is
-about a known connection and for the end that it is about, from anybody who may send to that end at all, as from any router.
+about a known connection and for the end that it is about, from any sender that may send to that end at all, as from any router.
 
-Outer addresses are as trustworthy as the network between the Nodes: who can forge them there needs encryption to be kept out.
+Outer addresses are as trustworthy as the network between the Nodes: only encryption keeps out a sender that can forge them.
 Each kind of packet that goes to the agent passes a meter of ` + "`packetInRate`" + ` packets a second; what exceeds it is dropped.
 Packets for the log of policies, and answers of DNS before, pass the share of a Pod's label set.
 `

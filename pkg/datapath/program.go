@@ -6,8 +6,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// Tables in the order a packet meets them. A goto can only move down this list; a packet
-// that went through connection tracking goes on where the ct action says.
+// Tables in the order a packet meets them. A goto can only move down this list. A packet that went through connection
+// tracking continues in the table that the ct action names.
 const (
 	Classify        ofp.Table = iota // what kind of port did it come from, may it use this source?
 	ARP                              // answer for the addresses that the switch knows
@@ -31,11 +31,11 @@ const (
 	Commit                           // remember a new connection
 	SNAT                             // translate the source address where replies must come back here
 	Output                           // send it
-	Affinity                         // beside the way, from Service: which endpoint did the client have last?
+	Affinity                         // from Service, for affinity: which endpoint did the client have last?
 	Endpoint                         // then, with session affinity: go to that, or choose one
 )
 
-// Program says what each table is called and what happens when nothing matches.
+// Program has the name of each table, and its action for packets that match no flow.
 var Program = flow.Program{
 	Classify:        {Name: "Classify", Miss: flow.Drop},
 	ARP:             {Name: "ARP", Miss: flow.Drop},
@@ -78,9 +78,9 @@ const (
 	fragments uint16 = 65001 // there: fragments, of which no rule sees ports
 )
 
-// What a packet carries from table to table: first bit, then width. Registers survive
-// recirculation, ct_state and ct_mark do not survive a ct action in the same pass.
-// TestProgram fails when a range leaves its register or meets another one.
+// Fields that a packet carries from table to table: first bit, then width. Registers survive recirculation. ct_state and
+// ct_mark do not survive a ct action in the same pass. TestProgram fails if a range leaves its register or meets
+// another one.
 var (
 	source       = flow.Reg(0).Bits(0, 4)  // where it came from
 	snat         = flow.Reg(0).Bits(4, 2)  // which source address it gets in table SNAT
@@ -91,43 +91,45 @@ var (
 	named        = flow.Reg(0).Bits(13, 1) // the tunnel's key has named the sender
 	outPort      = flow.Reg(1).Bits(0, 32) // the port it will leave by
 
-	// Which stages have policies for the Pod that it is judged for, in the direction that is judged.
+	// The stages with policies for the judged Pod, in the judged direction.
 	byAdmin           = flow.Reg(0).Bits(8, 1)
 	byNetworkPolicies = flow.Reg(0).Bits(9, 1)
 	byBaseline        = flow.Reg(0).Bits(10, 1)
 
-	// Who sends and who receives, in numbers of identities (pkg/policy). 0 is nobody whom a rule names. One in another
-	// cluster has the number of the cluster set, and the highest bit (remote).
+	// The sender and the receiver as numbers of identities (pkg/policy). 0 is an identity that no rule names. An identity
+	// of another cluster has the ClusterSet's number, and the highest bit (remote).
 	sender   = flow.Reg(2).Bits(0, 25)
 	receiver = flow.Reg(3).Bits(0, 25)
 
-	// Which rule let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0 is none.
+	// The rules that let it out of the Pod that sends, and into the Pod that receives (ruleNumber). 0
+	// is no rule.
 	egressRule  = flow.Reg(4).Bits(0, 32)
 	ingressRule = flow.Reg(5).Bits(0, 32)
 
-	// The cluster set's number of a Pod of this cluster that sends: it becomes the tunnel's key on the way to another
-	// cluster. It cannot be there from the start: recirculation forgets tunnel metadata without an address.
+	// The ClusterSet's number of a Pod of this cluster that sends. It becomes the tunnel's key on the way to another
+	// cluster. It is not written into the key at once: recirculation clears tunnel metadata without an address.
 	clusterSetID = flow.Reg(6).Bits(0, 24)
 
-	// The way between clusters, or between a Node and one of several Gateways, that it came by or leaves by: the
-	// number of the port with BFD (WayEnd). 0 is a way without.
+	// The way between clusters, or between a Node and one of several Gateways, through which it came or leaves: the number
+	// of the port with BFD (WayEnd). 0 is a path without BFD.
 	way = flow.Reg(7).Bits(0, 16)
 
-	// Of a new connection to a Service with session affinity, while it has no endpoint: the number of the group that chooses one, that of the
-	// bucket that was chosen, and what a choice depends on beside the client's address. It is a register of its own, since a hash is of whole fields.
+	// For a new connection to a Service with session affinity that has no endpoint yet: the number of the group that
+	// chooses one, the number of the chosen bucket, and the value that the choice depends on in addition to the client's
+	// address. The value has a register of its own, since a hash covers whole fields.
 	affinityGroup = flow.Reg(8).Bits(0, 32)
 	affinityTo    = flow.Reg(9).Bits(0, 32)
 	affinitySalt  = flow.Reg(10).Bits(0, 16)
 
-	// The Pod of this Node that sends (policy.SenderKeyOf): it becomes the tunnel's key on the way to another Node. Like
-	// clusterSetID it cannot be there from the start.
+	// The Pod of this Node that sends (policy.SenderKeyOf). It becomes the tunnel's key on the way to another Node. Like
+	// clusterSetID it is not written into the key at once.
 	senderKey = flow.Reg(11).Bits(0, 24)
 )
 
 // tunnelKey is the part of a tunnel's key that all tunnel types have.
 var tunnelKey = flow.Bits{Field: ofp.TunID, First: 0, Width: 24}
 
-// What a connection carries for its whole life, in zone mainZone.
+// Fields that a connection carries for its whole life, in zone mainZone.
 var (
 	markSource       = flow.CTMarkBits(0, 4)  // source of its first packet
 	markService      = flow.CTMarkBits(4, 1)  // it goes to a Service
@@ -135,12 +137,13 @@ var (
 	markUntranslated = flow.CTMarkBits(6, 1)  // no Gateway translates it
 	markWay          = flow.CTMarkBits(8, 16) // way of its first packet: the Gateways at both ends of it know the connection
 
-	markUnanswered = flow.CTMarkBits(24, 3) // replies that have passed since it has to be judged again, without a packet of the client
+	// replies that have passed without a packet of the client, since it has to be judged again
+	markUnanswered = flow.CTMarkBits(24, 3)
 
 	labelIngress = flow.CTLabelBits(0, 32) // ingressRule of the packet that was judged
 	labelEgress  = flow.CTLabelBits(32, 32)
 
-	// Sender and receiver of the packet that was judged: a Pod whose labels change has another identity.
+	// Sender and receiver of the packet that was judged. A Pod whose labels change gets another identity.
 	labelSender   = flow.CTLabelBits(76, 25)
 	labelReceiver = flow.CTLabelBits(101, 25)
 )
@@ -159,8 +162,9 @@ const (
 	snatHairpin = 2 // the Service address: a Pod that gets its own packet back answers to the switch
 )
 
-// unknownIdentity is that of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
-// nothing is allowed. To policies of other Pods such a Pod, and one of another Node, is policy.UnknownPod.
+// unknownIdentity is the identity of a Pod of this Node whose labels are not known yet, in a Namespace with policies:
+// it is denied everything. For policies of other Pods it is an unknown Pod (policy.UnknownPod), like such a Pod of
+// another Node.
 const unknownIdentity = 1<<24 - 1
 
 // remote is in sender and receiver where their number is one of the cluster set.
@@ -172,11 +176,10 @@ const (
 	snatZone uint16 = 65521 // connections whose source is translated
 )
 
-// ZoneTimeouts says how many seconds a closed TCP connection is remembered in each zone,
-// where it is for us to say: in the userspace datapath. Its own 30 and 45 seconds are less
-// than the 60 for which Linux keeps a closed socket (TCP_TIMEWAIT_LEN), so that the port of a
-// translated source would be given to another client while the server still takes its SYN
-// for a stray of the connection before. These are the kernel's
+// ZoneTimeouts returns how many seconds a closed TCP connection is remembered in each zone. Only the userspace datapath
+// can be configured. Its own 30 and 45 seconds are less than the 60 for which Linux keeps a closed socket
+// (TCP_TIMEWAIT_LEN). The port of a translated source would then be given to another client, while the server still
+// takes its SYN for a stray of the earlier connection. The values are the kernel's
 // (net.netfilter.nf_conntrack_tcp_timeout_time_wait).
 func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 	if datapathType != "netdev" {
@@ -186,16 +189,14 @@ func ZoneTimeouts(datapathType string) map[uint16]map[string]int {
 	return map[uint16]map[string]int{mainZone: closed, snatZone: closed}
 }
 
-// MACs that stand for the switch. A packet for another Node carries InClusterMAC in the
-// tunnel; one that comes from, or is for, another cluster carries CrossClusterMAC, by which
-// gateways of this and other implementations know it.
+// MACs that stand for the switch. A packet for another Node carries InClusterMAC in the tunnel. A packet from or for
+// another cluster carries CrossClusterMAC, by which gateways of this and other implementations recognize it.
 var (
 	InClusterMAC    = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	CrossClusterMAC = ofp.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xf0}
 )
 
-// ourMACs is a mask under which both are one: Nodes of this cluster send the Gateway packets with
-// either.
+// ourMACs is a mask under which both are equal: Nodes of this cluster send the Gateway packets with either.
 var ourMACs = ofp.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xf0}
 
 // Kinds of owners; they stand in the cookies of their flows.
@@ -235,7 +236,7 @@ var bitFields = []bitField{
 	{"way", way, "the way that it came by from another cluster, or leaves by to one: the port with BFD", []string{"0 a way without BFD"}},
 	{"affinityGroup", affinityGroup, "the group that chooses an endpoint for it, with session affinity", nil},
 	{"affinityTo", affinityTo, "the bucket of the endpoint that it goes to, with session affinity", []string{"0 none yet"}},
-	{"affinitySalt", affinitySalt, "the client's port, which a choice depends on beside its address, with session affinity", []string{"0 it comes from another cluster"}},
+	{"affinitySalt", affinitySalt, "the client's port; with session affinity a choice depends on it and on the address", []string{"0 it comes from another cluster"}},
 	{
 		"senderKey", senderKey, "the Pod of this Node that sends, by its UID; the tunnel's key on the way to other Nodes",
 		[]string{"0 no Pod, or one that is not known"},
@@ -245,7 +246,7 @@ var bitFields = []bitField{
 	{"markPending", markPending, "the connection's endpoint was chosen, and policies have not allowed it", nil},
 	{"markUntranslated", markUntranslated, "no Gateway translates the connection", []string{"as untranslated"}},
 	{"markWay", markWay, "way of the connection's first packet, which the others take as long as it is up", []string{"as way"}},
-	{"markUnanswered", markUnanswered, "replies of TCP and SCTP that have passed since the connection has to be judged again, while its client was silent", []string{"7 no more pass"}},
+	{"markUnanswered", markUnanswered, "replies of TCP and SCTP that have passed without a packet of the client, since the connection has to be judged again", []string{"7 no more pass"}},
 	{"labelIngress", labelIngress, "ingressRule of the packet that was judged", []string{"as ingressRule"}},
 	{"labelEgress", labelEgress, "egressRule of the packet that was judged", []string{"as egressRule"}},
 	{"labelSender", labelSender, "sender of the packet that was judged", nil},

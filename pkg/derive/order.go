@@ -134,6 +134,6 @@ func (o *Order[K]) found(k K) {
 func (o *Order[K]) problem(k K) []problem.Problem {
 	return []problem.Problem{{
 		Object: problem.Object{Kind: o.name, Name: fmt.Sprint(k)}, Reason: "NoNumberLeft",
-		Message: fmt.Sprintf("all %d numbers are taken by those that come before it, it is left out: remove something else", o.last-o.first+1),
+		Message: fmt.Sprintf("all %d numbers are taken by objects that come before it, it is left out: remove something else", o.last-o.first+1),
 	}}
 }

@@ -388,7 +388,7 @@ func TestRefusedAndTaken(t *testing.T) {
 	}
 	for _, want := range []string{
 		"link gw0: mtu: set MTU 1048576, was 1500: ",
-		"route 10.96.0.0/16: somebody else has a route for it (protocol 3, ",
+		"route 10.96.0.0/16: another program has a route for it (protocol 3, ",
 		`neighbours gw0: mac: set 169.254.0.253 to "nonsense": `,
 	} {
 		if !strings.Contains(err.Error(), want) {

@@ -94,7 +94,7 @@ func (a *applier) routesIn(table int, kind string, list []Route) {
 		if other, ok := others[key]; ok {
 			if !sameRoute(other, route) {
 				a.failed = append(a.failed, problem.Problem{Object: object, Reason: reasonTaken,
-					Message: fmt.Sprintf("somebody else has a route for it (protocol %d, link number %d, gateway %v): remove that route", other.Protocol, other.LinkIndex, other.Gw)})
+					Message: fmt.Sprintf("another program has a route for it (protocol %d, link number %d, gateway %v): remove that route", other.Protocol, other.LinkIndex, other.Gw)})
 			}
 			continue
 		}

@@ -156,7 +156,7 @@ func PlanUplink(bridge string, recorded map[string]string, found Transport) (Upl
 		}
 	}
 	if len(addresses) == 0 {
-		return Uplink{}, fmt.Errorf("interface %s cannot be moved onto bridge %s: it has no address and none is recorded; configure it, or set another transportInterface", found.Interface, bridge)
+		return Uplink{}, fmt.Errorf("interface %s cannot be moved onto bridge %s: it has no address and no address is recorded; configure it, or set another transportInterface", found.Interface, bridge)
 	}
 	if routes == nil {
 		routes = []Route{} // recorded as [], not null

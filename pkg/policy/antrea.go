@@ -360,7 +360,7 @@ func (p *antreaParser) antreaPorts(field string, in *crdv1beta1.Rule, r *RuleFac
 				if r.denies() {
 					meant = "the rule denies all of IGMP"
 				}
-				p.report(field+".igmp.igmpType", "NotServed", "switches do not tell the types of IGMP apart, so %s: leave it out", meant)
+				p.report(field+".igmp.igmpType", "NotServed", "switches do not distinguish the types of IGMP, so %s: leave it out", meant)
 				if !r.denies() {
 					continue
 				}
@@ -443,7 +443,7 @@ func groupFacts(o problem.Object, spec *crdv1beta1.GroupSpec) GroupFacts {
 		}
 		if bound := DefaultBounds.of(o.Namespace); p.ranges > bound || len(prefixes(f.Ranges)) > bound {
 			p.report("spec.ipBlocks", ReasonTooLarge, "they are more than %d ranges, as written or once exceptions divide them, "+
-				"so none of them is in the group: write larger ranges or fewer exceptions", bound)
+				"so they are not in the group: write larger ranges or fewer exceptions", bound)
 			f.Ranges, f.Broken = nil, true
 		}
 	case spec.PodSelector != nil || spec.NamespaceSelector != nil:
@@ -498,7 +498,7 @@ func (t *Tables) group(k derive.Object, r *derive.Reader) (m members, problems [
 			if text, ok := derive.Get(r, t.ServiceSelectors, f.Service); ok {
 				m.Selectors = append(m.Selectors, Selector{Namespace: f.Service.Namespace, Pods: text})
 			} else {
-				report("spec.serviceReference", "UnknownService", "there is no Service %s with a selector, so none of its Pods are in the group: create it", f.Service)
+				report("spec.serviceReference", "UnknownService", "there is no Service %s with a selector, so the group has no Pods of it: create it", f.Service)
 			}
 		}
 		for _, child := range f.Children {

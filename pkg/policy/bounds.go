@@ -273,7 +273,7 @@ func (f Facts) bounded(o problem.Object, bound int) Facts {
 // tooLarge is the Problem of a policy with rules beyond a bound.
 func tooLarge(o problem.Object, field string, rules int, bound string) problem.Problem {
 	return problem.Problem{Object: o, Field: field, Reason: ReasonTooLarge, Message: fmt.Sprintf(
-		"%d of its rules are beyond a bound, this one first: %s; those that allow do nothing, and those that deny or pass deny everything: "+
+		"%d of its rules are beyond a bound, this one first: %s; rules that allow do nothing, and rules that deny or pass deny everything: "+
 			"write fewer rules, selectors and exceptions, or larger ranges", rules, bound)}
 }
 

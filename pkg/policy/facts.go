@@ -325,7 +325,7 @@ func (p *parser) rule(field, peers, namespace string, from []networkingv1.Networ
 		field := fmt.Sprintf("%s.%s[%d]", field, peers, i)
 		switch {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			p.report(field, "InvalidPeer", "ipBlock stands beside a selector, so this peer selects nothing: make two peers of them")
+			p.report(field, "InvalidPeer", "ipBlock stands next to a selector, so this peer selects nothing: make two peers of them")
 		case peer.IPBlock != nil:
 			if block, ok := p.block(field+".ipBlock", peer.IPBlock.CIDR, peer.IPBlock.Except); ok {
 				r.Ranges = append(r.Ranges, block)
@@ -412,7 +412,7 @@ func (p *parser) port(field string, in portFacts, r *RuleFacts) bool {
 	case in.port == nil:
 		out.To = 65535
 	case in.port.Type == intstr.String && in.end != nil:
-		p.report(field+".endPort", "InvalidPort", "endPort stands beside the name %q: give the first port's number", in.port.StrVal)
+		p.report(field+".endPort", "InvalidPort", "endPort stands next to the name %q: give the first port's number", in.port.StrVal)
 		return false
 	case in.port.Type == intstr.String:
 		r.Named = append(r.Named, portName{in.port.StrVal, out.Protocol})

@@ -25,7 +25,7 @@ func TestBadParts(t *testing.T) {
 		port       *networkingv1.NetworkPolicyPort
 	}{
 		{name: "no peer", want: "spec.ingress[0].from[0]: there is no podSelector"},
-		{name: "two kinds", peer: networkingv1.NetworkPolicyPeer{IPBlock: good.IPBlock, PodSelector: &metav1.LabelSelector{}}, want: "spec.ingress[0].from[0]: ipBlock stands beside a selector"},
+		{name: "two kinds", peer: networkingv1.NetworkPolicyPeer{IPBlock: good.IPBlock, PodSelector: &metav1.LabelSelector{}}, want: "spec.ingress[0].from[0]: ipBlock stands next to a selector"},
 		{name: "CIDR", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/33"}}, want: `spec.ingress[0].from[0].ipBlock.cidr: "10.0.0.0/33" is not a range`},
 		{name: "except", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0", Except: []string{"x"}}}, want: `spec.ingress[0].from[0].ipBlock.except[0]: "x" is not a range`},
 		{name: "IPv6", peer: networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}, want: "spec.ingress[0].from[0].ipBlock.cidr: fd00::/64 is of IPv6, which is not served yet"},
@@ -35,7 +35,7 @@ func TestBadParts(t *testing.T) {
 		{name: "port", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(0))}, want: "spec.ingress[0].ports[0]: ports 0 to 0 are not within 1 to 65535"},
 		{name: "range", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromInt32(90)), EndPort: new(int32(80))}, want: "spec.ingress[0].ports[0]: ports 90 to 80 are not"},
 		{name: "range without a first port", peer: good, port: &networkingv1.NetworkPolicyPort{EndPort: new(int32(80))}, want: "spec.ingress[0].ports[0].endPort: endPort is given without port"},
-		{name: "range from a name", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web")), EndPort: new(int32(80))}, want: `spec.ingress[0].ports[0].endPort: endPort stands beside the name "web"`},
+		{name: "range from a name", peer: good, port: &networkingv1.NetworkPolicyPort{Port: new(intstr.FromString("web")), EndPort: new(int32(80))}, want: `spec.ingress[0].ports[0].endPort: endPort stands next to the name "web"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(1)

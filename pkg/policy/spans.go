@@ -243,7 +243,7 @@ func (s *Spans) judge(k Key, r *derive.Reader) (Judgement, []problem.Problem) {
 				j.Problems = append(j.Problems, unknownGroup(k, field, one))
 			case m.Broken:
 				j.Problems = append(j.Problems, problem.Problem{Object: k.problem(), Field: field, Reason: "GroupNotComputed",
-					Message: fmt.Sprintf("not all members of %s are known: its condition %s says what to do", one, crdv1beta1.ConditionGroupMembersComputed)})
+					Message: fmt.Sprintf("not all members of %s are known: its condition %s has the remedy", one, crdv1beta1.ConditionGroupMembersComputed)})
 			}
 		}
 	}

@@ -130,7 +130,7 @@ func definitions(resources []string, group string) func(*metav1.PartialObjectMet
 	return func(d *metav1.PartialObjectMetadata) []Finding {
 		resource, ok := strings.CutSuffix(d.Name, group)
 		return when(ok && slices.Contains(resources, resource), "",
-			"objects of this kind have no effect in a cluster with Tombolo: do not rely on them; remove the definition when nobody else reads it")
+			"objects of this kind have no effect in a cluster with Tombolo: do not rely on them; remove the definition when no other program reads it")
 	}
 }
 

@@ -135,7 +135,7 @@ var rows = []Row{
 	{
 		Asked: "a cluster that is gone and that [BFD does not watch](multicluster-reference.md#a-cluster-that-is-gone): " +
 			"Antrea's, older ones, behind NAT",
-		Happens: "it keeps its share of requests until its exports go; when its member is silent, after 24 hours",
+		Happens: "it keeps its share of requests until its exports go; if it is disconnected, after 24 hours",
 		Test:    "pkg/agent.TestWayMetrics", Reported: "`tombolo get peers`, `tombolo_multicluster_way_up`",
 	},
 	{
@@ -194,7 +194,7 @@ var rows = []Row{
 	},
 	{
 		Asked: "`antrea-controller.conf` in ConfigMap `antrea-config`",
-		Happens: "nobody reads it. Some guides put `multicluster.enablePodToPodConnectivity` or " +
+		Happens: "no program reads it. Some guides put `multicluster.enablePodToPodConnectivity` or " +
 			"`enableStretchedNetworkPolicy` there: they belong into `antrea-agent.conf`",
 		Reason: "ConfigurationIgnored", Test: "pkg/cluster/warnings.TestEvents", Reported: "Event on the ConfigMap",
 	},

@@ -45,8 +45,7 @@ func serviceURL(t *testing.T) string {
 	return "http://" + ip
 }
 
-// background runs one command of the echo client while a test goes on; its result is
-// checked by the function that is returned.
+// background runs one command of the echo client while a test goes on. It returns a function that checks the result.
 func background(t *testing.T, args ...string) func() {
 	t.Helper()
 	type result struct {
@@ -70,8 +69,8 @@ func background(t *testing.T, args ...string) func() {
 	}
 }
 
-// quiet waits until every cluster knows the two others, no connection waits to be judged again or to be forgotten, and no
-// agent on the way has changed its switch for three seconds.
+// quiet waits until every cluster has the two others, no connection waits to be judged again or to be flushed, and no
+// agent on the path has changed its switch for three seconds.
 func quiet(t *testing.T) {
 	t.Helper()
 	type counters struct{ flowMods, groupMods uint64 }
@@ -115,11 +114,11 @@ func quiet(t *testing.T) {
 	})
 }
 
-// testAgentsKilled kills each agent in turn while requests and a download go on for a
-// minute. Nothing may fail, and an agent that comes back sends no flow-mod.
+// testAgentsKilled kills each agent in turn while requests and a download go on for a minute. Nothing may fail, and an
+// agent that comes back sends no flow-mod.
 //
-// The minute serves another test too: of two clients behind one Gateway the second uses the
-// ports of the first while the servers' kernels still remember the connections from these.
+// The minute serves another test too: of two clients behind one Gateway the second uses the ports of the first, while
+// the servers' kernels still remember the first client's connections.
 func testAgentsKilled(t *testing.T) {
 	url := serviceURL(t)
 	quiet(t) // what changes while an agent is away, it has to send afterwards
@@ -151,7 +150,7 @@ func testAgentsKilled(t *testing.T) {
 				cluster, n.Name(), s.OpenFlow.FlowMods, s.OpenFlow.GroupMods, s.OpenFlow.MessagesSent)
 		}
 	})
-	// After what the userspace datapath would forget a closed connection, and before Linux does.
+	// Later than the userspace datapath would forget a closed connection, and earlier than Linux does.
 	if rest := 48*time.Second - time.Since(closed); rest > 0 {
 		timer := time.NewTimer(rest)
 		<-timer.C
@@ -161,8 +160,8 @@ func testAgentsKilled(t *testing.T) {
 	download()
 }
 
-// testFlowsDeleted takes the flows away behind the agent's back, adds one under our cookie
-// and one under a foreign cookie.
+// testFlowsDeleted deletes the flows behind the agent's back, and adds one flow with our cookie and one with a foreign
+// cookie.
 func testFlowsDeleted(t *testing.T) {
 	url := serviceURL(t)
 	ofctl := func(args ...string) string {
@@ -219,8 +218,8 @@ func testSwitchKilled(t *testing.T) {
 	ask(t, "east", "client", url+"/", 20)
 }
 
-// testLeaderAway stops the leader's API server for half a minute: longer than leases last that its clients renew. An export made
-// meanwhile arrives when it is back. (`make failover` has it away for longer.)
+// testLeaderAway stops the leader's API server for half a minute: longer than the leases of its clients last. An export
+// made meanwhile arrives when it is back. (In `make failover` the leader is unavailable for longer.)
 func testLeaderAway(t *testing.T) {
 	url := serviceURL(t)
 	ctx := testContext(t)
@@ -243,13 +242,13 @@ func testLeaderAway(t *testing.T) {
 	must(t, err)
 }
 
-// secondGateway has west's other Node become a Gateway, under requests, and its clients lose either for a moment.
+// secondGateway makes west's other Node a Gateway, under requests, and its clients lose either for a moment.
 func secondGateway(t *testing.T, url string) {
 	t.Helper()
 	kubectl(t, "west", "annotate", "node", "node-2", "multicluster.antrea.io/gateway=true")
 	gatewaysAre(t, url, "node-1 ,node-2 ,")
 	out, err := verify(t, "--disruptive")
-	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") || !strings.Contains(out, "was away: new connections were lost for") {
+	if err != nil || !strings.Contains(out, "failover east/kubeconfig to west/kubeconfig: ") || !strings.Contains(out, "did not run: new connections failed for") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("verify --disruptive:\n%s", out)
@@ -270,8 +269,8 @@ func gatewaysAre(t *testing.T, url, want string) {
 	})
 }
 
-// testGatewayDies has another Node become a Gateway, and go, and come again, under requests and connections that stay. Then it switches the
-// first one off for good while the leader is away.
+// testGatewayDies makes another Node a Gateway, removes it, and adds it again, under requests and open connections.
+// Then it switches the first one off for good while the leader is unavailable.
 func testGatewayDies(t *testing.T) {
 	url := serviceURL(t)
 	ctx := testContext(t)

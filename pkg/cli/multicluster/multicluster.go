@@ -165,7 +165,7 @@ func (c *cluster) resourceExports() *cobra.Command {
 			return cli.Rows{{cli.Or(e.Spec.ClusterID, none), e.Namespace, e.Name, e.Spec.Kind}}
 		},
 	}.command(c)
-	cmd.Flags().StringVar(&of, "cluster-id", "", "only those of this member")
+	cmd.Flags().StringVar(&of, "cluster-id", "", "only tokens of this member")
 	cmd.Flags().StringVar(&of, "clusterid", "", "the name of --cluster-id in some documents")
 	_ = cmd.Flags().MarkHidden("clusterid")
 	return cmd
@@ -266,7 +266,7 @@ func (l listing[T]) command(c *cluster) *cobra.Command {
 		of, usual = of+" (required, or -A)", ""
 	}
 	namespaceFlag(cmd, &namespace, usual, of)
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "those of all Namespaces")
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "objects of all Namespaces")
 	out.Flag(cmd)
 	return cmd
 }

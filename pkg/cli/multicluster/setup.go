@@ -98,7 +98,7 @@ func (c *cluster) deploy(role string) *cobra.Command {
 	cmd.Flags().StringVar(&registry, "image-registry", "", "registry and path of the controller's image (as make push REGISTRY=)")
 	cmd.Flags().StringVar(&tag, "image-tag", "", "tag of the controller's image there")
 	cmd.Flags().BoolVar(&withOther, "with-other-cni", false, "deploy in a cluster that runs Antrea, in place of its multi-cluster controller")
-	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of that of this program")
+	cmd.Flags().StringVarP(&file, "manifest-file", "f", "", "manifest to apply instead of the one in this program")
 	return cmd
 }
 
@@ -275,7 +275,7 @@ func (c *cluster) join() *cobra.Command {
 				return err
 			}
 			if join.TokenSecretName != "" && (join.TokenSecretFile != "" || join.Secret != nil) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "The token is that of Secret %s in Namespace %s: the one in a file is not used\n", join.TokenSecretName, join.Namespace)
+				fmt.Fprintf(cmd.ErrOrStderr(), "The token is taken from Secret %s in Namespace %s: the one in a file is not used\n", join.TokenSecretName, join.Namespace)
 			}
 			k, err := c.setup(cmd)
 			if err != nil {

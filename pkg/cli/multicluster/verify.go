@@ -28,7 +28,7 @@ func (c *cluster) verify() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify A B",
-		Short: "Check two members of a ClusterSet: what they know of each other, and packets both ways",
+		Short: "Check two members of a ClusterSet: what each has received about the other, and packets both ways",
 		Long: "Check two members of a ClusterSet. A and B are contexts of the kubeconfig, or paths of kubeconfig files. " +
 			"Each check is a line:\npass, fail, or skip with the reason, its time, and a remedy when it failed; " +
 			"the exit code is 1 when one failed, and skipped\nones do not count. " +

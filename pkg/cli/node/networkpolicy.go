@@ -42,7 +42,7 @@ func (n *node) networkPolicies() *cobra.Command {
 				return fmt.Errorf("--sort-by=%s: want %s", order, effectivePriority)
 			}
 			if len(args) > 0 && (source != "" || kind != "" || pod != "") {
-				return fmt.Errorf("NAME %s stands beside --source, --type or --pod: leave out the one or the other", args[0])
+				return fmt.Errorf("NAME %s does not go with --source, --type or --pod: leave out the one or the other", args[0])
 			}
 			wantKind, err := kindOfType(kind)
 			if err != nil {
@@ -64,7 +64,7 @@ func (n *node) networkPolicies() *cobra.Command {
 					wantKind != "" && p.Kind != wantKind || pod != "" && !slices.Contains(p.Pods, pod)
 			})
 			if len(args) > 0 && len(list.Policies) == 0 {
-				return fmt.Errorf("no policy %q applies to Pods of this Node: leave out the name to see those that do", args[0])
+				return fmt.Errorf("no policy %q applies to Pods of this Node: leave out the name to see all that do", args[0])
 			}
 			if order == effectivePriority {
 				slices.SortStableFunc(list.Policies, byEffectivePriority)

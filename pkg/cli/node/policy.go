@@ -146,7 +146,7 @@ func (n *node) identities() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&here, "here", false, "only those of Pods of this Node")
+	cmd.Flags().BoolVar(&here, "here", false, "only policies that apply to Pods of this Node")
 	out.Flag(cmd)
 	return cmd
 }

@@ -27,7 +27,7 @@ func (n *node) why() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why --from POD|ADDRESS --to POD|SERVICE|ADDRESS --port PORT",
 		Short: "Which rules decide about a connection, and why",
-		Long: "Say which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the server's (ingress) on its.\n\n" +
+		Long: "Show which rules decide about a new connection: for the client's Pod (egress) on its Node, then for the server's (ingress) on its.\n\n" +
 			"Ends are namespace/name of a Pod or, of --to, a Service, or an address. The agent of this Node answers for both Nodes; " +
 			"its switch, which --trace asks as well, has the flows of this Node's Pods alone: ask the other Node's agent to prove the other half.\n\n" +
 			"Of a connection to another cluster (--cluster) this one decides about the client's half. The answer has the number of the client's labels in the " +

@@ -22,7 +22,7 @@ func Command() *cobra.Command {
 	cmd := cli.Group("openflow", "Read, write and compare OpenFlow 1.5: bytes, text, and switches on any machine",
 		printMessages(), parseFlows(), encodeFlows(), dumpSwitch(), diffFlows(), replaceFlows(), monitorSwitch())
 	cmd.Aliases = []string{"of"}
-	cmd.Long = cmd.Short + ".\n\nText is ovs-ofctl's. None of these commands needs Kubernetes or Tombolo's agent."
+	cmd.Long = cmd.Short + ".\n\nText is ovs-ofctl's. These commands need neither Kubernetes nor Tombolo's agent."
 	return cmd
 }
 
@@ -266,7 +266,7 @@ func parseMod(cmd *cobra.Command, where place, text string) (flow.Mod, error) {
 	if err == nil {
 		for _, f := range m.Unsent {
 			fmt.Fprintf(cmd.ErrOrStderr(), "tombolo: warning: %s: %s is left out, as by ovs-ofctl: "+
-				"Open vSwitch sends it only beside ct_nw_proto\n", where, f)
+				"Open vSwitch sends it only together with ct_nw_proto\n", where, f)
 		}
 	}
 	return m, inFile(where, err)
@@ -276,7 +276,7 @@ func parseMod(cmd *cobra.Command, where place, text string) (flow.Mod, error) {
 func parseFlow(cmd *cobra.Command, where place, text string) (flow.Flow, error) {
 	m, err := parseMod(cmd, where, text)
 	if err == nil && m.Command != ofp.FlowAdd {
-		err = fmt.Errorf("%s: %q is not a flow but a change: here the file says what the switch holds", where, text)
+		err = fmt.Errorf("%s: %q is not a flow but a change: here the file lists what the switch holds", where, text)
 	}
 	return m.Flow, err
 }

@@ -20,12 +20,12 @@ func replaceFlows() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "replace TARGET FILE",
-		Short: "Make a switch's flows those of a file, in one atomic bundle",
-		Long: "Make a switch's flows those of a file, in one atomic bundle: no packet meets some of the new\n" +
+		Short: "Replace a switch's flows with the flows of a file, in one atomic bundle",
+		Long: "Replace a switch's flows with the flows of a file, in one atomic bundle: no packet meets some of the new\n" +
 			"flows and some of the old. What changes is shown as `diff` shows it; flows that are the same\n" +
-			"already are left alone and keep their counters, as do those of which only the actions change.\n" +
+			"already are left alone and keep their counters, as do flows of which only the actions change.\n" +
 			"Where the switch refuses a flow it is named with the switch's reason, and nothing is changed.\n\n" +
-			"With --all groups and meters are made those of the file too, groups in the same bundle.\n" +
+			"With --all groups and meters are replaced too, groups in the same bundle.\n" +
 			"Open vSwitch takes no meters in bundles: new and changed ones come before it, and go back where\n" +
 			"it is refused; others are removed after it.\n\n" +
 			"FILE has one flow a line, as for `ovs-ofctl add-flows`, and with --all one group or meter a line,\n" +

@@ -471,7 +471,7 @@ func TestTargetErrors(t *testing.T) {
 	}{
 		{"bridge not there", []string{"dump", "br0"}, "bridge br0 has no socket /none/br0.mgmt: see `ovs-vsctl list-br`"},
 		{"socket not there", []string{"dump", "unix:/run/none.mgmt"}, "there is no socket /run/none.mgmt: a bridge's socket is RUNDIR/BRIDGE.mgmt, here /none/BRIDGE.mgmt"},
-		{"nobody listens", []string{"monitor", "tcp:127.0.0.1:1"}, "nobody listens at tcp:127.0.0.1:1: the bridge has to, as after `ovs-vsctl set-controller BRIDGE ptcp:PORT`"},
+		{"no program listens", []string{"monitor", "tcp:127.0.0.1:1"}, "no program listens at tcp:127.0.0.1:1: the bridge has to, as after `ovs-vsctl set-controller BRIDGE ptcp:PORT`"},
 		{"no transport", []string{"dump", "udp:1.2.3.4"}, `"udp" is no transport`},
 		{"no host", []string{"dump", "tcp:"}, "a host is missing"},
 		{"IPv6 without brackets", []string{"dump", "tcp:fd00::1"}, "an IPv6 address stands in brackets"},

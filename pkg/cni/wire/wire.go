@@ -174,5 +174,5 @@ func unanswered(socket string, after time.Duration, err error) error {
 		return types.NewError(CodeTryAgainLater, fmt.Sprintf("no answer from the Tombolo agent at %s within %s", socket, after.Round(time.Second)),
 			"look at its log, and at `tombolo get status` on this Node")
 	}
-	return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent at %s went away before it answered", socket), err.Error())
+	return types.NewError(CodeTryAgainLater, fmt.Sprintf("the Tombolo agent at %s ended before it answered", socket), err.Error())
 }

@@ -46,7 +46,7 @@ func (c Cluster) checkLeader(ctx context.Context, j *JoinConfig) error {
 	l := leader{join: j, secret: "Secret " + j.Namespace + "/" + secret.Name, token: strings.TrimSpace(string(secret.Data[corev1.ServiceAccountTokenKey]))}
 	ca := secret.Data[corev1.ServiceAccountRootCAKey]
 	if _, err := cert.ParseCertsPEM(ca); err != nil {
-		return fmt.Errorf("%s, key ca.crt: %w: want the certificates of the leader's CA, in PEM; make the token anew with `mc create membertoken`", l.secret, err)
+		return fmt.Errorf("%s, key ca.crt: %w: want the certificates of the leader's CA, in PEM; make the token again with `mc create membertoken`", l.secret, err)
 	}
 	if err := l.checkToken(time.Now()); err != nil {
 		return err
@@ -219,7 +219,7 @@ func (l leader) explain(err error) error {
 func hasToken(secret *corev1.Secret) error {
 	for _, key := range []string{corev1.ServiceAccountRootCAKey, corev1.ServiceAccountTokenKey} {
 		if len(bytes.TrimSpace(secret.Data[key])) == 0 {
-			return fmt.Errorf("Secret %s has no key %s; make it anew with `mc create membertoken`", secret.Name, key) //nolint:staticcheck // a kind's name
+			return fmt.Errorf("Secret %s has no key %s; make it again with `mc create membertoken`", secret.Name, key) //nolint:staticcheck // a kind's name
 		}
 	}
 	return nil

@@ -115,7 +115,7 @@ func TestJoinChecks(t *testing.T) {
 		remedy  string // how the error ends
 	}{
 		{"a CA that is none", nil, with(func(j *JoinConfig) { j.Secret.Data["ca.crt"] = []byte("x") }),
-			"Secret kube-system/east-token, key ca.crt: data does not contain any valid", "; make the token anew with `mc create membertoken`"},
+			"Secret kube-system/east-token, key ca.crt: data does not contain any valid", "; make the token again with `mc create membertoken`"},
 		{"another CA", nil, with(func(j *JoinConfig) { j.Secret.Data["ca.crt"] = otherCA }),
 			"Secret kube-system/east-token, key ca.crt: it is not the CA of " + w.config.Host, "; the token is of another cluster, or leaderAPIServer is another one; " + renewed},
 		{"garbage", nil, token("garbage"), "Secret kube-system/east-token, key token: the leader at " + w.config.Host + " does not know it", ": it is of another cluster, was deleted or has expired; " + renewed},
@@ -141,7 +141,7 @@ func TestJoinChecks(t *testing.T) {
 		{"a token that may do nothing", nil, powerless, "Secret kube-system/east-token, key token: it may not be used in leaderNamespace antrea-multicluster: ", "; correct leaderNamespace, or " + renewed},
 		{"no such Secret", nil, with(func(j *JoinConfig) { j.TokenSecretName = "none" }),
 			"tokenSecretName: there is no Secret none in Namespace kube-system of the member", "; create it with the keys ca.crt and token, or give its manifest with --token-secret-file"},
-		{"half a Secret", nil, with(func(j *JoinConfig) { j.TokenSecretName = "half" }), "Secret half has no key token", "; make it anew with `mc create membertoken`"},
+		{"half a Secret", nil, with(func(j *JoinConfig) { j.TokenSecretName = "half" }), "Secret half has no key token", "; make it again with `mc create membertoken`"},
 		{"an ID that is none", nil, with(func(j *JoinConfig) { j.ClusterID = "a/b" }), `invalid ClusterID "a/b": `, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -350,5 +350,5 @@ func (j *JoinConfig) Write(w io.Writer) error {
 // WriteSecret is the manifest of a member's Secret.
 func WriteSecret(s *corev1.Secret) ([]byte, error) {
 	text, err := yaml.Marshal(s)
-	return append([]byte("# A token for one member of the ClusterSet: whoever has it acts as that member.\n"), bytes.ReplaceAll(text, []byte("  creationTimestamp: null\n"), nil)...), err
+	return append([]byte("# A token for one member of the ClusterSet: a client that has it acts as that member.\n"), bytes.ReplaceAll(text, []byte("  creationTimestamp: null\n"), nil)...), err
 }

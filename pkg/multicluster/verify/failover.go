@@ -111,11 +111,11 @@ func (r *run) lost(gateway string, a probe.Answer) (string, error) {
 	if a.Answered == 0 {
 		return "", &wrong{what: "no answer: " + a.Error, remedy: remedy}
 	}
-	lost := fmt.Sprintf("new connections were lost for %s, %d of %d", a.Away.Round(time.Millisecond), a.Failed, a.Failed+a.Answered)
+	lost := fmt.Sprintf("new connections failed for %s, %d of %d", a.Away.Round(time.Millisecond), a.Failed, a.Failed+a.Answered)
 	if most := r.awayMost(); a.Away > most {
-		return "", &wrong{what: fmt.Sprintf("while Open vSwitch of Gateway %s was away %s, expected at most %s; the last: %s", gateway, lost, most, a.Error), remedy: remedy}
+		return "", &wrong{what: fmt.Sprintf("while Open vSwitch of Gateway %s did not run, %s, expected at most %s; the last: %s", gateway, lost, most, a.Error), remedy: remedy}
 	}
-	return fmt.Sprintf("Open vSwitch of Gateway %s was away: %s", gateway, lost), nil
+	return fmt.Sprintf("Open vSwitch of Gateway %s did not run: %s", gateway, lost), nil
 }
 
 // lose deletes a Pod of Open vSwitch while a client asks, and waits until there is another.

@@ -117,7 +117,7 @@ func (s state) member() (string, error) {
 	case len(s.Sets) == 0:
 		return "", wrongf("join it: tombolo mc join; or name the Namespace of its ClusterSet with --namespace", "%s is in no ClusterSet", s.Name)
 	case len(s.Sets) > 1:
-		return "", wrongf("delete the one that is not meant", "%s has %d ClusterSets", s.Name, len(s.Sets))
+		return "", wrongf("delete the wrong one", "%s has %d ClusterSets", s.Name, len(s.Sets))
 	}
 	set := s.Sets[0]
 	why := "its controller has not looked at it: does Deployment antrea-mc-controller run?"

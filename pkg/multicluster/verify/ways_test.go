@@ -189,12 +189,12 @@ func TestLost(t *testing.T) {
 		most       time.Duration
 		want       string
 	}{
-		{"within BFD's time", 100 * time.Millisecond, 3, answer(280 * time.Millisecond), 3 * time.Second, "Open vSwitch of Gateway node-2 was away: new connections were lost for 280ms, 10 of 100"},
-		{"as long as it may be", 100 * time.Millisecond, 3, answer(3 * time.Second), 3 * time.Second, "Open vSwitch of Gateway node-2 was away: new connections were lost for 3s, 10 of 100"},
+		{"within BFD's time", 100 * time.Millisecond, 3, answer(280 * time.Millisecond), 3 * time.Second, "Open vSwitch of Gateway node-2 did not run: new connections failed for 280ms, 10 of 100"},
+		{"as long as it may be", 100 * time.Millisecond, 3, answer(3 * time.Second), 3 * time.Second, "Open vSwitch of Gateway node-2 did not run: new connections failed for 3s, 10 of 100"},
 		{"longer", 100 * time.Millisecond, 3, answer(3001 * time.Millisecond), 3 * time.Second,
-			"while Open vSwitch of Gateway node-2 was away new connections were lost for 3.001s, 10 of 100, expected at most 3s; the last: timeout" + remedy},
-		{"with a slow BFD", time.Second, 3, answer(5 * time.Second), 6 * time.Second, "Open vSwitch of Gateway node-2 was away: new connections were lost for 5s, 10 of 100"},
-		{"with an unknown configuration", 0, 0, answer(4 * time.Second), 3 * time.Second, "while Open vSwitch of Gateway node-2 was away new connections were lost for 4s"},
+			"while Open vSwitch of Gateway node-2 did not run, new connections failed for 3.001s, 10 of 100, expected at most 3s; the last: timeout" + remedy},
+		{"with a slow BFD", time.Second, 3, answer(5 * time.Second), 6 * time.Second, "Open vSwitch of Gateway node-2 did not run: new connections failed for 5s, 10 of 100"},
+		{"with an unknown configuration", 0, 0, answer(4 * time.Second), 3 * time.Second, "while Open vSwitch of Gateway node-2 did not run, new connections failed for 4s"},
 		{"no answer", 100 * time.Millisecond, 3, probe.Answer{Failed: 10, Error: "refused"}, 3 * time.Second, "no answer: refused" + remedy},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -163,7 +163,7 @@ func checkUnbound(name string, is *mcv1alpha1.MemberClusterAnnounce, op admissio
 	switch record := binding.Announcer(is); record {
 	case name:
 	case "":
-		return fmt.Sprintf("MemberClusterAnnounce %s does not record its author: apply the leader's manifest anew, which has the webhook for it, or %s", is.Name, remedy)
+		return fmt.Sprintf("MemberClusterAnnounce %s does not record its author: apply the leader's manifest again, which has the webhook for it, or %s", is.Name, remedy)
 	default:
 		return fmt.Sprintf("MemberClusterAnnounce %s was made by ServiceAccount %s; %s too", is.Name, record, remedy)
 	}

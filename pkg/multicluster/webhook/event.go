@@ -62,7 +62,7 @@ func (h *handlers) event(ctx context.Context, req admission.Request) admission.R
 		return badRequest(err)
 	}
 	if have := e.Labels[multicluster.AnnotationClusterID]; have != id {
-		return denied("Event %s: label %s is %q: expected %q, which the leader's mutating webhook writes; apply the leader's manifest anew",
+		return denied("Event %s: label %s is %q: expected %q, which the leader's mutating webhook writes; apply the leader's manifest again",
 			req.Name, multicluster.AnnotationClusterID, have, id)
 	}
 	events := &metav1.PartialObjectMetadataList{}

@@ -325,7 +325,7 @@ func TestUnmarkedAnnounce(t *testing.T) {
 		want    string
 	}{
 		{"bound", eastUser, create, nil, announcement("east"), ""},
-		{"not bound", westUser, create, nil, announcement("west"), "apply the leader's manifest anew"},
+		{"not bound", westUser, create, nil, announcement("west"), "apply the leader's manifest again"},
 		{"in another's name", westUser, create, nil, announcement("west", by(east)), "written by the leader only"},
 		{"takes the record over", eastUser, update, announcement("east", by(west)), announcement("east", by(east)), "written by the leader only"},
 		{"takes the record away", eastUser, update, announcement("east", by(west)), announcement("east"), "written by the leader only"},

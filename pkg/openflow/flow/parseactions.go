@@ -90,7 +90,7 @@ func parseActions(x span, depth int, inCT bool) (parsed, error) {
 	for _, it := range items {
 		if strings.EqualFold(it.key.s, "drop") {
 			if len(items) > 1 {
-				return p, it.whole.bad("drop alone, or no drop", "drop stands beside other actions")
+				return p, it.whole.bad("drop alone, or no drop", "drop stands together with other actions")
 			}
 			return p, nil
 		}

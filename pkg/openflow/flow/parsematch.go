@@ -202,7 +202,7 @@ func (p *matchParser) finish() (Match, error) {
 	p.unsent = p.b.DropUnsent()
 	oxm, err := p.b.Match()
 	if err != nil {
-		return Match{}, p.last.bad("the fields that this needs beside it", "%v", err)
+		return Match{}, p.last.bad("the fields that this needs next to it", "%v", err)
 	}
 	return Match{oxm: oxm}, nil
 }
@@ -247,7 +247,8 @@ func (p *matchParser) settle(it item) error {
 		}
 	}
 	if f == 0 {
-		return it.key.bad("tcp, udp or sctp beside it", "%s only has a meaning together with a protocol that has ports", name)
+		return it.key.bad("tcp, udp or sctp next to it",
+			"%s only has a meaning together with a protocol that has ports", name)
 	}
 	if err := p.field(f, it.value); err != nil {
 		return within(name, err)

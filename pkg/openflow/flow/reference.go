@@ -55,7 +55,7 @@ func Reference() string {
 # OpenFlow fields and actions
 
 What packages ` + "`ofp` and `flow`" + ` match, write and read in OpenFlow 1.5 with Open vSwitch's extensions. The
-text is that of ovs-ofctl.
+text has the form of ovs-ofctl.
 
 ## Fields
 

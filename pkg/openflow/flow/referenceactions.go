@@ -41,13 +41,13 @@ var actionForms = []actionForm{
 	{"push:NXM_NX_REG0[]", "copies bits of a field to the stack", "the field's", nicira},
 	{"pop:NXM_NX_REG0[]", "takes bits from the stack", "the field's", nicira},
 	{"check_pkt_larger(1400)->NXM_NX_REG0[0]", "sets a bit where the packet is longer than some bytes", "", nicira},
-	{"delete_field:tun_metadata0", "takes a tunnel option away", "", nicira},
+	{"delete_field:tun_metadata0", "removes a tunnel option", "", nicira},
 	{"write_metadata:0x5/0xff", "instruction: writes the bits of a mask to the metadata", "", spec725},
 
 	{"push_vlan:0x8100", "pushes a VLAN tag", "no more than one tag", spec726},
 	{"pop_vlan", "takes the outer VLAN tag off; strip_vlan is the same", needVLAN, spec726},
-	{"mod_vlan_vid:5", "sets the VLAN, and pushes a tag where there is none", "", oldForm},
-	{"mod_vlan_pcp:5", "sets the VLAN priority, and pushes a tag where there is none", "", oldForm},
+	{"mod_vlan_vid:5", "sets the VLAN, and pushes a tag if there is no tag", "", oldForm},
+	{"mod_vlan_pcp:5", "sets the VLAN priority, and pushes a tag if there is no tag", "", oldForm},
 	{"set_vlan_vid:5", "sets the VLAN", needVLAN, oldForm},
 	{"set_vlan_pcp:5", "sets the VLAN priority", needVLAN, oldForm},
 	{"push_mpls:0x8847", "pushes an MPLS label", "", spec726},
@@ -57,7 +57,7 @@ var actionForms = []actionForm{
 	{"set_mpls_ttl(5)", "sets its TTL", needMPLS, spec726},
 	{"dec_mpls_ttl", "decrements its TTL", needMPLS, spec726},
 	{"encap(nsh(md_type=2,tlv(0x1000,10,0x1234)))", "puts a header in front: ethernet, nsh, mpls or mpls_mc", "", nicira},
-	{"decap(packet_type(ns=1,type=0x894f))", "takes the outer header off; says what is below where the header does not", "", nicira},
+	{"decap(packet_type(ns=1,type=0x894f))", "takes the outer header off; names the protocol below if the header does not", "", nicira},
 	{"dec_nsh_ttl", "decrements the TTL of an NSH header", "dl_type=0x894f, or encap(nsh)", nicira},
 
 	{"mod_dl_src:00:11:22:33:44:55", "sets the source MAC", "", oldForm},
@@ -75,10 +75,10 @@ var actionForms = []actionForm{
 
 	{"ct(commit,force,zone=5,table=3,nat(src=10.0.0.1-10.0.0.9:1024-2048,random),exec(set_field:1->ct_mark),alg=ftp)",
 		"sends the packet through connection tracking and goes on in a table; zone may be a field of 16 bits; nat alone repeats what was done before", needIP + "; tcp for ftp, udp for tftp", nicira},
-	{"ct_clear", "forgets what connection tracking said", "", nicira},
+	{"ct_clear", "forgets the result of connection tracking", "", nicira},
 	{"learn(table=1,hard_timeout=5,limit=9,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG1[0..15],output:NXM_OF_IN_PORT[])",
 		"adds or changes a flow made of this packet's fields", "the fields', in the match and in what is learned", nicira},
-	{"conjunction(5,1/2)", "is one clause of a match on several dimensions; conj_id=5 matches when all clauses do", "only notes beside it", nicira},
+	{"conjunction(5,1/2)", "is one clause of a match on several dimensions; conj_id=5 matches when all clauses do", "only notes next to it", nicira},
 	{"note:01.02.03.04.05.06", "does nothing; its bytes stay with the flow", "", nicira},
 	{"fin_timeout(idle_timeout=5,hard_timeout=9)", "lowers the flow's timeouts when a TCP connection ends", "tcp or tcp6", nicira},
 

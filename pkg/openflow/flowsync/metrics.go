@@ -22,7 +22,8 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	flowModsDesc = describe("flow_mods_total", "Flow-mods sent, by command.", "command")
 	refusalsDesc = describe("refusals_total",
-		"Entries that were refused, each attempt counted, by the switch's error, or invalid for those that were not sent.", "reason")
+		"Entries that were refused, each attempt counted, by the switch's error, or invalid for entries that were not sent.",
+		"reason")
 )
 
 // numbers are the metrics without labels.
@@ -93,7 +94,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 func newLatency() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "tombolo_flowsync_sync_seconds",
-		Help:    "Time from a declaration to the switch's confirmation; the oldest of those that are confirmed together.",
+		Help:    "Time from a declaration to the switch's confirmation; the oldest of the declarations that are confirmed together.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
 	})
 }

@@ -115,7 +115,7 @@ func unixTarget(path, bridge string) Dialer {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, fmt.Errorf("there is no socket %s: a bridge's socket is RUNDIR/BRIDGE.mgmt, here %s: %w", path, filepath.Join(RunDir(), "BRIDGE.mgmt"), err)
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return nil, fmt.Errorf("nobody listens on the socket %s: is ovs-vswitchd running? %w", path, err)
+			return nil, fmt.Errorf("no program listens on the socket %s: is ovs-vswitchd running? %w", path, err)
 		}
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
@@ -131,11 +131,11 @@ func explained(target string, dial Dialer) Dialer {
 		case err == nil:
 			return c, nil
 		case errors.Is(err, syscall.ECONNREFUSED):
-			return nil, fmt.Errorf("nobody listens at %s: the bridge has to, as after `ovs-vsctl set-controller BRIDGE p%s:PORT`: %w", target, scheme, err)
+			return nil, fmt.Errorf("no program listens at %s: the bridge has to, as after `ovs-vsctl set-controller BRIDGE p%s:PORT`: %w", target, scheme, err)
 		case errors.As(err, new(tls.RecordHeaderError)):
 			return nil, fmt.Errorf("%s: what listens there does not speak TLS: use tcp: where the bridge listens with ptcp: %w", target, err)
 		case errors.As(err, &unknown):
-			return nil, fmt.Errorf("%s: the switch's certificate is not signed by the CA: name the one that signed it: %w", target, err)
+			return nil, fmt.Errorf("%s: the switch's certificate is not signed by the CA: name the CA that signed it: %w", target, err)
 		}
 		return nil, fmt.Errorf("%s: %w", target, err)
 	}

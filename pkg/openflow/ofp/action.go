@@ -172,7 +172,7 @@ func (e *encoder) conjunctions(list []Action) {
 		}
 	}
 	if conjunction && other != nil {
-		e.fail("conjunction: only notes and other conjunctions may stand beside it, not %s", actionName(other))
+		e.fail("conjunction: only notes and other conjunctions may stand next to it, not %s", actionName(other))
 	}
 }
 

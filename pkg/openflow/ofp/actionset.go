@@ -54,7 +54,7 @@ func (a SetField) check() error {
 		return fmt.Errorf("set_field: the value for %s has bits outside of its mask", f)
 	}
 	if f == VLANVID && (v.Lo&0x1000 == 0 || m.Lo&0x1000 == 0) {
-		return fmt.Errorf("set_field: %#x for vlan_vid lacks the bit 0x1000, which says that there is a tag", v.Lo)
+		return fmt.Errorf("set_field: %#x for vlan_vid lacks the bit 0x1000, which means that there is a tag", v.Lo)
 	}
 	if f == IPTOS && v.Lo&3 != 0 {
 		return fmt.Errorf("set_field: %d for nw_tos has bits of ECN, which is nw_ecn", v.Lo)

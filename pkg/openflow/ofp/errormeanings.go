@@ -153,7 +153,7 @@ var errorMeanings = map[string]string{
 	"OFPMMFC_BAD_BURST":      "the burst cannot be had",
 	"OFPMMFC_BAD_BAND":       "this kind of band cannot be had",
 	"OFPMMFC_BAD_BAND_VALUE": "a band's value cannot be had",
-	"OFPMMFC_OUT_OF_METERS":  "there is no room for more meters, or the datapath has none",
+	"OFPMMFC_OUT_OF_METERS":  "there is no room for more meters, or the datapath has no meters",
 	"OFPMMFC_OUT_OF_BANDS":   "a meter cannot have so many bands",
 
 	"OFPTFFC_BAD_TABLE":    "there is no such table",
@@ -185,7 +185,7 @@ var errorMeanings = map[string]string{
 	"OFPMOFC_INVALID_MONITOR": "the monitor contradicts itself",
 	"OFPMOFC_UNKNOWN_MONITOR": "there is no such monitor",
 	"OFPMOFC_BAD_COMMAND":     "the command is not known",
-	"OFPMOFC_BAD_FLAGS":       "a flag is not known, or none says what to watch",
+	"OFPMOFC_BAD_FLAGS":       "a flag is not known, or no flag names what to watch",
 	"OFPMOFC_BAD_TABLE_ID":    "there is no such table",
 	"OFPMOFC_BAD_OUT":         "there is no such port or group to watch for",
 
@@ -196,7 +196,7 @@ var errorMeanings = map[string]string{
 	"OFPBFC_BUNDLE_CLOSED":       "the bundle is closed",
 	"OFPBFC_OUT_OF_BUNDLES":      "there is no room for more bundles",
 	"OFPBFC_BAD_TYPE":            "the control is not known, or not now",
-	"OFPBFC_BAD_FLAGS":           "a flag is not known, or is not the one that the bundle was opened with",
+	"OFPBFC_BAD_FLAGS":           "a flag is not known, or the bundle was opened with another one",
 	"OFPBFC_MSG_BAD_LEN":         "the length of the message in the bundle is wrong",
 	"OFPBFC_MSG_BAD_XID":         "the message in the bundle has another transaction id",
 	"OFPBFC_MSG_UNSUP":           "a bundle cannot hold such a message",

@@ -16,9 +16,9 @@ func Join(parts []Message) (Message, error) {
 		}
 		if last := i == len(parts)-1; ok && m.HasMore() == last {
 			if last {
-				return nil, fmt.Errorf("join multipart: part %d, the last, says that more follow", i+1)
+				return nil, fmt.Errorf("join multipart: part %d, the last, announces more parts", i+1)
 			}
-			return nil, fmt.Errorf("join multipart: part %d of %d says that it is the last", i+1, len(parts))
+			return nil, fmt.Errorf("join multipart: part %d of %d is marked as the last", i+1, len(parts))
 		}
 	}
 	if len(parts) == 1 {

@@ -82,8 +82,8 @@ func TestJoinRefuses(t *testing.T) {
 	}{
 		{"nothing", nil, "there are no parts"},
 		{"another kind", []Message{flows, ports}, "part 2 is ofp.PortDescReply, the first is ofp.FlowDescReply"},
-		{"an end too early", []Message{ports, ports}, "part 1 of 2 says that it is the last"},
-		{"no end", []Message{flows, flows}, "part 2, the last, says that more follow"},
+		{"an end too early", []Message{ports, ports}, "part 1 of 2 is marked as the last"},
+		{"no end", []Message{flows, flows}, "part 2, the last, announces more parts"},
 		{"no parts", []Message{BarrierReply{}, BarrierReply{}}, "ofp.BarrierReply, which has no parts"},
 		{"another experimenter", []Message{ExperimenterMultipart{MsgType: TypeMultipartReply, More: true, Vendor: 1}, ExperimenterMultipart{MsgType: TypeMultipartReply, Vendor: 2}}, "does not go with"},
 		{"another unknown type", []Message{RawMultipart{TypeMultipartReply, 77, 1, nil}, RawMultipart{TypeMultipartReply, 78, 0, nil}}, "multipart_type_78 does not go with multipart_type_77"},

@@ -50,10 +50,10 @@ var requirements = [...]requirement{
 	needsNDSolicit: {ethTypes: ethIPv6, proto: 58, icmp: []uint8{135}, text: "icmp6 with icmp_type 135 and no icmp_code but 0"},
 	needsNDAdvert:  {ethTypes: ethIPv6, proto: 58, icmp: []uint8{136}, text: "icmp6 with icmp_type 136 and no icmp_code but 0"},
 	needsNSH:       {ethTypes: ethNSH, text: "dl_type=0x894f"},
-	needsCT:        {text: "a ct_state that says that the connection is known, such as +trk+est"},
-	needsCT4:       {ethTypes: ethIPv4, text: "ip and a ct_state that says that the connection is known, such as +trk+est"},
-	needsCT6:       {ethTypes: ethIPv6, text: "ipv6 and a ct_state that says that the connection is known, such as +trk+est"},
-	needsCTPort:    {text: "ct_nw_proto and a ct_state that says that the connection is known, such as +trk+est"},
+	needsCT:        {text: "a ct_state which means that the connection is known, such as +trk+est"},
+	needsCT4:       {ethTypes: ethIPv4, text: "ip and a ct_state which means that the connection is known, such as +trk+est"},
+	needsCT6:       {ethTypes: ethIPv6, text: "ipv6 and a ct_state which means that the connection is known, such as +trk+est"},
+	needsCTPort:    {text: "ct_nw_proto and a ct_state which means that the connection is known, such as +trk+est"},
 }
 
 // Prerequisites returns in words the other matches that the field needs, or "".
