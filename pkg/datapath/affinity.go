@@ -12,18 +12,22 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Session affinity. A client address that has opened a connection to a frontend is remembered, by a flow of table Affinity that the switch learns
-// from the packet. Its next connections go to the same endpoint, also when others come. It is forgotten when no new connection has come for the
-// Service's timeout: an idle timeout, as kube-proxy counts it. (Antrea's flows have a hard one, so a busy client changes its endpoint in the middle of its
-// requests.) Packets of known connections do not count, with kube-proxy neither. Then a new choice is made, which may be another endpoint.
+// Session affinity. The switch remembers a client address that has opened a connection to a frontend, by a flow of
+// table Affinity that it learns from the packet. The client's next connections go to the same endpoint, also if others
+// come. If no new connection has come for the Service's timeout, the client is forgotten. This is an idle timeout, as
+// in kube-proxy. (Antrea's flows have a hard one, so a busy client changes its endpoint in the middle of its requests.)
+// Packets of known connections do not count, as in kube-proxy. After the timeout a new choice is made, which may be
+// another endpoint.
 //
-// Learned flows are nobody's: their cookie has no instance, flowsync leaves them alone, and a restart of the agent keeps them. What has learned them is
-// the flow of one endpoint in table Endpoint, and they go with it (delete_learned): with the endpoint, or when the timeout changes.
+// Learned flows have no owner: their cookie has no instance, flowsync leaves them alone, and a restart of the agent
+// keeps them. The flow of one endpoint in table Endpoint has learned them, and they are deleted with it
+// (delete_learned): when the endpoint goes, or when the timeout changes.
 
-// maxClients is how many clients an endpoint remembers. Others, which may be another cluster's addresses, have a new choice for each connection.
+// maxClients is how many clients an endpoint remembers. Other clients, which may be another cluster's addresses, have a
+// new choice for each connection.
 const maxClients = 4096
 
-// toGroup hands a new connection to the group of a shard, with affinity where the client has no endpoint yet.
+// toGroup sends a new connection to the group of a shard, with affinity only if the client has no endpoint yet.
 func (b balanced) toGroup() flow.Actions {
 	if b.Affinity == 0 {
 		return flow.Do(flow.ToGroup(b.group))
@@ -31,8 +35,8 @@ func (b balanced) toGroup() flow.Actions {
 	return flow.Do(flow.Load(affinityGroup, uint64(b.group)), flow.Resubmit(Affinity), flow.Goto(Endpoint))
 }
 
-// affinity are the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. That is also for a client whose endpoint is in
-// another shard now.
+// affinity returns the flows of table Endpoint for a shard: one for each endpoint, and one that chooses. The latter is
+// also for a client whose endpoint is in another shard now.
 func (b balanced) affinity() []flow.Flow {
 	if b.Affinity == 0 {
 		return nil
@@ -48,8 +52,9 @@ func (b balanced) affinity() []flow.Flow {
 	ours := func(more ...flow.Cond) flow.Match {
 		return flow.All(append(more, proto, affinityGroup.Is(uint64(b.group)))...)
 	}
-	// Each connection of a client that is not remembered has a choice of its own, made once the first one's was learned: the switch looks at each
-	// because of its port. One from another cluster may come by any Gateway, so there the address alone chooses.
+	// Each connection of a client that is not remembered has a choice of its own, made once the first one's was learned:
+	// the switch looks at each because of its port. A connection from another cluster may come through any Gateway, so
+	// there the address alone chooses.
 	out := []flow.Flow{
 		{Table: Endpoint, Priority: normal, Match: ours(), Actions: flow.Do(flow.MoveField(ports, affinitySalt.Field), flow.ToGroup(b.group))},
 		{Table: Endpoint, Priority: differ, Match: ours(source.Is(fromPeer)), Actions: flow.Do(flow.ToGroup(b.group))},
@@ -58,7 +63,7 @@ func (b balanced) affinity() []flow.Flow {
 	for i, e := range b.Endpoints {
 		out = append(out, flow.Flow{Table: Endpoint, Priority: high, Match: ours(affinityTo.Is(uint64(numbers[i]))), Actions: flow.Do(
 			b.learn(e, numbers[i]),
-			// What comes out of connection tracking is the same for all clients.
+			// Fields that connection tracking sets are the same for all clients.
 			flow.Load(affinityGroup, 0), flow.Load(affinityTo, 0), flow.Load(affinitySalt, 0),
 			flow.Load(committed, 1), flow.CT(toEndpoint(e)),
 		)})
@@ -95,7 +100,8 @@ func (b balanced) learn(e service.Endpoint, number uint32) ofp.Action {
 	}
 }
 
-// learned is the cookie of what is learned of an endpoint, of no instance. It depends on the timeout: a flow that is there keeps the one it has.
+// learned returns the cookie of flows that are learned of an endpoint; it has no instance. It depends on the timeout,
+// since a flow that exists keeps its timeout.
 func (b balanced) learned(e service.Endpoint) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(idOf(b.Frontend).String() + " " + e.Addr.String() + " " + b.Affinity.String()))

@@ -54,7 +54,7 @@ func (r *remembered) set(f service.Frontend) {
 	r.f = f
 }
 
-// connect opens a connection of each of some clients and returns where they land, by the endpoints' last byte.
+// connect opens a connection of each of some clients and returns their endpoints, by the endpoints' last byte.
 func (r *remembered) connect(clients ...int) []int {
 	r.t.Helper()
 	out := make([]int, len(clients))
@@ -94,9 +94,9 @@ func (r *remembered) later(d time.Duration) {
 	}
 }
 
-// TestAffinityTimeout has clients of a Service with session affinity of 30 seconds come again, on a real switch.
+// TestAffinityTimeout lets clients of a Service with session affinity of 30 seconds come again, on a real switch.
 func TestAffinityTimeout(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	f := withEndpoints(ones(9)...)
 	f.Endpoints = f.Endpoints[1:] // 10.10.0.1 to 8
 	f.Affinity = 30 * time.Second

@@ -20,23 +20,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// When policies change their mind, known connections that the change concerns are judged again. Which these are is
-// read from the connections that the switch tracks (Look), so that a restart finds the same, and for
-// each Recheck there is a flow in table ConntrackState, as long as there are such connections: only then do
-// packets cost a look at the connection's label.
+// If a change of policies concerns known connections, these are judged again. The connections are found among those
+// that the switch tracks (Look), so a restart finds the same. For each Recheck there is a flow in table ConntrackState,
+// as long as there are such connections. Only then do packets cost a look at the connection's label.
 //
-// Table Again makes such a connection pending, as one to a Service is before any policy has seen it: its packets are
-// judged like the first. Where a rule allows them the connection goes on under that rule's number; else it stays
-// pending, and nothing of it passes in either direction, for as long as it is tracked. It is not flushed: the next
-// packet of the server would make it a new connection, in the other direction, which other policies judge.
+// Table Again makes such a connection pending, like a connection to a Service that no policy has judged yet: its
+// packets are judged like the first. If a rule allows them, the connection goes on under that rule's number. Otherwise
+// it stays pending for as long as it is tracked, and no packet of it passes in either direction. It is not flushed:
+// the next packet of the server would make it a new connection, in the other direction, which other policies judge.
 //
-// A reply cannot be judged, since it is not known what it would be the reply to. The first replies of TCP and SCTP pass
+// A reply cannot be judged, because the packet that it replies to is not known. The first replies of TCP and SCTP pass
 // (maxUnanswered): they make the client answer, and its answer is judged, so that a download ends within a round trip.
-// The connection counts them in its mark. If the client stays silent the connection becomes pending after them, in both
-// directions: two ends that agree could else go on for ever. All other replies wait for the client's next packet.
+// The connection counts them in its mark. If the client sends nothing, the connection becomes pending after them, in
+// both directions: otherwise two ends that cooperate could go on for ever. All other replies wait for the client's next
+// packet.
 
-// maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet was judged. They are enough for
-// a server that repeats a lost segment several times. Of a larger window the rest is lost once, and sent again. Packets
+// maxUnanswered is how many replies of TCP and SCTP pass before the client's next packet is judged. They are enough for
+// a server that repeats a lost segment several times. The rest of a larger window is lost once, and sent again. Packets
 // that the datapath takes together, up to 32 in userspace, count as one.
 const maxUnanswered = 7
 
@@ -69,7 +69,7 @@ var whys = [...]string{
 	RuleGone: "rule-gone", NotJudged: "not-judged", Relabelled: "relabelled", RuleOfOthers: "rule-of-others",
 }
 
-// String is such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5",
+// String returns text such as "egress rule-gone 77", "ingress not-judged 10.0.0.7", "egress relabelled 10.0.0.7 was 5",
 // "ingress rule-of-others 10.0.0.7 has 77".
 func (c Recheck) String() string {
 	text := fmt.Sprintf("%s %s ", c.Direction, whys[c.Why])
@@ -110,7 +110,7 @@ func (p *policyFlows) recheckFlows(c Recheck, _ *derive.Reader) (e flow.Entries,
 	case RuleOfOthers:
 		both(d.label.Is(uint64(c.Rule)))
 	case Relabelled:
-		// Only where a rule has let it through: then it is judged again, and remembers another identity after it.
+		// Only if a rule has let it through: then it is judged again, and remembers another identity after it.
 		for _, judged := range directions {
 			byRule := flow.Bits{Field: judged.label.Field, First: judged.label.First + ruleNumberBit, Width: 1}
 			both(d.labelOwn.Is(uint64(c.Identity)), byRule.Is(1))
@@ -139,7 +139,7 @@ func again() []flow.Flow {
 	}...)
 }
 
-// Recheck has known connections judged again, these and no others. It may be called from any goroutine.
+// Recheck starts to judge these known connections again, and stops for all others. Any goroutine may call it.
 func (t *Tables) Recheck(list []Recheck) {
 	if t.policies == nil {
 		return
@@ -151,7 +151,7 @@ func (t *Tables) Recheck(list []Recheck) {
 	t.policies.rechecks.Replace(rows)
 }
 
-// WatchPolicies has changed called, by the evaluating goroutine, when known connections may have to be judged again.
+// WatchPolicies sets a function that the evaluating goroutine calls if known connections may have to be judged again.
 func (t *Tables) WatchPolicies(changed func()) {
 	p := t.policies
 	if p == nil {
@@ -174,7 +174,7 @@ func (t *Tables) WatchPolicies(changed func()) {
 	})
 }
 
-// Look compares the connections that a datapath tracks with what policies say. One goroutine uses it.
+// Look compares the connections that a datapath tracks with the policies. One goroutine uses it.
 type Look struct {
 	policies *policyFlows
 	snapshot policySnapshot
@@ -184,8 +184,8 @@ type Look struct {
 // Look begins one. It may be called from any goroutine.
 func (t *Tables) Look() *Look { return &Look{policies: t.policies} }
 
-// Line takes a line of dpctl/dump-conntrack. The first one has it look at the policies. The switch writes that line
-// when its list is complete, so the list is not newer than the policies.
+// Line takes a line of dpctl/dump-conntrack. The first line reads the policies. The switch writes it when its list is
+// complete, so the list is not newer than the policies.
 func (l *Look) Line(line string) {
 	if l.policies == nil {
 		return

@@ -70,11 +70,11 @@ func newRelabelled(t *testing.T, seed uint64) *policed {
 	return p
 }
 
-// TestChangeOfMind changes policies, Pods and labels at random under connections that are open. After each change
-// those go on that are allowed now, and no others, in both directions, and once they were judged again nothing is
-// left to be done for them. Some steps are restarts of the agent: the flows and numbers are made from nothing.
+// TestChangeOfMind changes policies, Pods and labels at random under open connections. After each change exactly the
+// allowed connections go on, in both directions. After they were judged again no recheck remains. Some steps are
+// restarts of the agent: the flows and numbers are made from nothing.
 //
-// Once looks at the connections say what has to be judged again, and once the changes do.
+// In one run looks at the connections name the ones to judge again, in the other the changes do.
 func TestChangeOfMind(t *testing.T) {
 	t.Run("looks", func(t *testing.T) { changeOfMind(t, false) })
 	t.Run("concerns", func(t *testing.T) { changeOfMind(t, true) })

@@ -43,8 +43,8 @@ func (c *sources) conjunctions() (most int) {
 	return most
 }
 
-// TestSharedFlows changes policies at random where few rules may share a flow: no flow has more than the bound, and one
-// for each Pod beside.
+// TestSharedFlows changes policies at random with a low bound on the rules that share a flow. No flow exceeds the
+// bound, except by one rule for each Pod.
 func TestSharedFlows(t *testing.T) {
 	p := newPoliced(t, *walkSeed)
 	b := policy.DefaultBounds
@@ -68,8 +68,8 @@ func TestSharedFlows(t *testing.T) {
 	}
 }
 
-// TestTenants gives a Node tenants that write policies of absurd size, and one that does not. Open vSwitch takes all flows
-// at once, as it does after a restart, and the last tenant's rules are in force.
+// TestTenants gives a Node tenants that write policies of absurd size, and one that does not. Open vSwitch takes all
+// flows at once, as it does after a restart, and the last tenant's rules are in force.
 func TestTenants(t *testing.T) {
 	const tenants = 5
 	s := onNode(1)

@@ -9,18 +9,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// Concern is which known connections a change of policies may concern. It is made of the change alone, without a look
-// at the connections, so it names more of them than a Look does: also some that policies still allow.
+// Concern is the known connections that a change of policies may concern. It is made of the change alone, without a
+// look at the connections. So it names more of them than a Look does: also some that policies still allow.
 type Concern struct {
 	Since []Cause // these have to be judged again from now on
-	Until []Cause // these no more, since they are what policies say now
-	Look  bool    // only a look at the connections tells which
+	Until []Cause // these no more, since they are as policies demand again
+	Look  bool    // only a look at the connections shows which
 }
 
-// Cause is a Recheck with what it comes from. It ends when what it comes from is as before.
+// Cause is a Recheck with its origin. It ends when the origin is as before.
 type Cause struct {
 	Recheck
-	Of string // whose number a rule's was, of RuleGone: another rule with the same number does not end it
+	// For RuleGone, the owner of the rule's number: another rule with the same number does not end it.
+	Of string
 }
 
 func (c *Concern) number(of string, d policy.Direction, old, now uint32) {
@@ -36,7 +37,7 @@ func (c *Concern) number(of string, d policy.Direction, old, now uint32) {
 func (c *Concern) since(r Recheck) { c.Since = append(c.Since, Cause{Recheck: r}) }
 func (c *Concern) until(r Recheck) { c.Until = append(c.Until, Cause{Recheck: r}) }
 
-// identity notes that an end of connections was another identity. The one in the tunnel's key says itself who it is.
+// identity notes that an end of connections was another identity. A sender that the tunnel's key names needs no note.
 func (c *Concern) identity(addr policy.Addr, old, now uint32) {
 	if old == now {
 		return
@@ -54,8 +55,8 @@ func (c *Concern) identityOf(d policy.Direction, addr policy.Addr, old, now uint
 	c.until(Recheck{Why: Relabelled, Direction: d, Addr: addr.Addr, Identity: now})
 }
 
-// holder notes that rules ask for another Pod at an address, or no more for one. Packets of an address without a Pod have no
-// number, or that of unknown Pods.
+// holder notes that rules apply to another Pod at an address, or to no Pod there any more. Packets of an address
+// without a Pod have no number, or the number of unknown Pods.
 func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	for d := range directions {
 		d := policy.Direction(d)
@@ -72,7 +73,7 @@ func (c *Concern) holder(addr policy.Addr, old, now policy.Holder) {
 	}
 }
 
-// numbersAt are the numbers that packets of an address can have, by the Pod that is known there.
+// numbersAt returns the numbers that packets of an address can have, by the Pod that is known there.
 func numbersAt(h policy.Holder, d policy.Direction) []uint32 {
 	if h.Asked[d] {
 		return []uint32{h.Number}
@@ -103,7 +104,7 @@ func (c *Concern) local(old, now local) {
 	}
 }
 
-// WatchConcerns has changed called, by the evaluating goroutine, with what a pass has changed for known connections.
+// WatchConcerns sets a function that the evaluating goroutine calls with the changes of a pass for known connections.
 func (t *Tables) WatchConcerns(changed func(Concern)) {
 	p := t.policies
 	if p == nil {

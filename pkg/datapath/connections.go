@@ -11,9 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// ServiceConnection is what all UDP connections through one Service to one endpoint have in
-// common. Connection tracking repeats the choice of the endpoint for each datagram between the
-// same two ports, also when the endpoint is gone.
+// ServiceConnection is the common part of all UDP connections through one Service to one endpoint. Connection tracking
+// repeats the choice of the endpoint for each datagram between the same two ports, also when the endpoint is gone.
 type ServiceConnection struct{ VIP, Endpoint netip.AddrPort }
 
 // Flush forgets these connections, so that a client's next datagram is a new connection.
@@ -30,7 +29,7 @@ const protocolUDP = 17
 // ServiceZone is the zone of connection tracking that connections to Services are in.
 const ServiceZone = mainZone
 
-// ServiceConnections returns those of frontends.
+// ServiceConnections returns the connections of frontends.
 func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
 	var out []ServiceConnection
 	for _, f := range frontends {
@@ -44,9 +43,9 @@ func ServiceConnections(frontends []service.Frontend) []ServiceConnection {
 	return out
 }
 
-// TrackedServiceConnection reads one that a datapath tracks from a line of dpctl/dump-conntrack. A UDP connection of our
-// zone whose replies come from another address than its first packet was for has been translated, which is done for
-// Services only.
+// TrackedServiceConnection reads a connection that a datapath tracks from a line of dpctl/dump-conntrack. A UDP
+// connection of our zone was translated if its replies come from another address than the destination of its first
+// packet. Only Services translate.
 func TrackedServiceConnection(line string) (ServiceConnection, bool) {
 	orig, rest, ok1 := tuple(line, "orig=(")
 	reply, rest, ok2 := tuple(rest, "reply=(")
@@ -59,7 +58,8 @@ func TrackedServiceConnection(line string) (ServiceConnection, bool) {
 	return ServiceConnection{vip, endpoint}, ok1 && ok2 && vip != endpoint
 }
 
-// tuple reads one such as "orig=(src=10.0.0.1,...)", whose beginning is given to the parenthesis, and what follows.
+// tuple reads a tuple such as "orig=(src=10.0.0.1,...)" and returns its inside and the text after it. The caller gives
+// its beginning up to the parenthesis.
 func tuple(text, name string) (inside, rest string, ok bool) {
 	_, text, ok = strings.Cut(text, name)
 	if !ok {

@@ -72,7 +72,8 @@ func (c *cable) entries(s State) []flow.Entries {
 
 // travel is what a packet went through, and how it came out.
 type travel struct {
-	places []string // Nodes in order; then "pod1", "pod2" or "host" where it was delivered, "agent", or "dropped in ..."
+	// Nodes in order; then the place of delivery "pod1", "pod2" or "host", or "agent", or "dropped in ...".
+	places []string
 	packet oftest.Packet
 }
 
@@ -147,8 +148,8 @@ func (c *cable) request(from, to string, proto uint8) oftest.Packet {
 	return p
 }
 
-// TestConversations follows requests and replies over all Nodes between client and server,
-// with the connections that each switch remembers.
+// TestConversations follows requests and replies over all Nodes between client and server, with the connections that
+// each switch remembers.
 func TestConversations(t *testing.T) {
 	for _, test := range []struct {
 		name, from, to string
@@ -227,8 +228,8 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestConversationOutlivesEndpoints: a connection goes on where it goes while endpoints of its
-// Service come and go; new ones follow the new endpoints.
+// TestConversationOutlivesEndpoints keeps a connection on its endpoint while endpoints of its Service come and go. New
+// connections follow the new endpoints.
 func TestConversationOutlivesEndpoints(t *testing.T) {
 	c := newCable(t)
 	request := c.request("east1 pod2", "10.97.0.10:80", oftest.TCP)
@@ -306,8 +307,8 @@ func TestPretenders(t *testing.T) {
 	}
 }
 
-// TestRefusalComesBack takes the agent's answer to a request of another cluster back to the
-// client, over the same Nodes.
+// TestRefusalComesBack takes the agent's answer to a request of another cluster back to the client, over the same
+// Nodes.
 func TestRefusalComesBack(t *testing.T) {
 	c := newCable(t)
 	for _, from := range []string{"east1 pod1", "east1 host"} {

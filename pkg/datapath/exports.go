@@ -10,9 +10,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// exportsBase has other clusters open no connections but to what is exported. Other Nodes get from
-// their Gateway only what it has let through. Packets of known connections do not come to this
-// table: they are answered also when the export is gone.
+// exportsBase keeps other clusters from opening connections, except to exports. Other Nodes get from their Gateway only
+// the packets that it has let through. Packets of known connections do not come to this table: they are answered also
+// when the export is gone.
 func exportsBase() []flow.Flow {
 	return []flow.Flow{
 		{Table: Exports, Priority: last, Match: flow.All(flow.IP(), source.Is(fromPeer))},
@@ -21,8 +21,8 @@ func exportsBase() []flow.Flow {
 	}
 }
 
-// exportFlows let other clusters open connections to an exported Service and its endpoints, on the
-// Gateway. Services that share endpoints have flows in common.
+// exportFlows let other clusters open connections to an exported Service and its endpoints, on the Gateway. Services
+// that share endpoints have flows in common.
 func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	var e flow.Entries
 	if at, _ := derive.Get(r, t.role, Self); !at.isGateway() {
@@ -44,9 +44,9 @@ func (t *Tables) exportFlows(key derive.Object, r *derive.Reader) (flow.Entries,
 	if t.PodToPod {
 		return e, nil
 	}
-	// A peer with endpointIPType PodIP connects to the Pods themselves, and chooses for itself: also
-	// one that this Node would not (of another Node, with internalTrafficPolicy Local; one that is
-	// ending while others are ready; of a headless Service).
+	// A peer with endpointIPType PodIP connects to the Pods themselves, and makes its own choice. It may choose one that
+	// this Node would not: a Pod of another Node with internalTrafficPolicy Local, an ending Pod while others are ready,
+	// or a Pod of a headless Service.
 	for _, slice := range derive.List(r, t.Slices, key) {
 		for _, at := range slice.Value.Endpoints {
 			if !t.isPod(r, at.Addr) {
@@ -65,8 +65,7 @@ func export(priority uint16, match ...flow.Cond) flow.Flow {
 	return flow.Flow{Table: Exports, Priority: priority, Match: flow.All(append(match, source.Is(fromPeer))...), Actions: flow.Do(flow.Goto(Service))}
 }
 
-// exportPods lets other clusters reach the Pods of a Node, but not its host, whose addresses lie
-// in the same ranges.
+// exportPods lets other clusters reach the Pods of a Node, but not its host, whose addresses lie in the same ranges.
 func exportPods(ranges []netip.Prefix, hosts []netip.Addr) []flow.Flow {
 	var flows []flow.Flow
 	for _, r := range ranges {
@@ -80,7 +79,7 @@ func exportPods(ranges []netip.Prefix, hosts []netip.Addr) []flow.Flow {
 	return flows
 }
 
-// portMatch matches packets to a port of a protocol: TCP, UDP or SCTP, pkg/service knows no others.
+// portMatch matches packets to a port of a protocol: TCP, UDP or SCTP, the protocols of pkg/service.
 func portMatch(protocol corev1.Protocol, number uint16) (proto, port flow.Cond) {
 	switch protocol {
 	case corev1.ProtocolUDP:

@@ -70,7 +70,7 @@ func (n *realNode) vswitchd(t *testing.T) *os.Process {
 	return p
 }
 
-// flood is a client's flow of lines, each of which is answered with the address that the server sees.
+// flood is a client's flow of lines. The server answers each with the client's address as it sees it.
 type flood struct {
 	conn net.Conn
 	mu   sync.Mutex
@@ -122,7 +122,7 @@ func (s *flood) run() {
 	}
 }
 
-// now is what the stream has come to; the gap begins anew.
+// now returns the counts of the stream, and starts a new gap.
 func (s *flood) now() (gap time.Duration, by []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,8 @@ func (s *flood) now() (gap time.Duration, by []string) {
 	return gap, slices.Clone(s.by)
 }
 
-// unanswered holds the streams until what is on its way has arrived, tells how many lines of each have no answer and goes on, counting anew.
+// unanswered holds the streams until the packets on their way have arrived. It returns how many lines of each have no
+// answer, and resets the counts.
 func unanswered(streams []*flood) []int {
 	for _, s := range streams {
 		s.mu.Lock()
@@ -158,9 +159,9 @@ func unanswered(streams []*flood) []int {
 	return lost
 }
 
-// TestFailover takes one of two Gateways away under traffic, by its link and then by its switch: streams of the
-// other lose nothing, those of the lost one are back when BFD has noticed, and new connections go by the one that is
-// left.
+// TestFailover stops one of two Gateways under traffic, by its link and then by its switch. Streams of the other
+// Gateway lose nothing. Streams of the stopped one are back when BFD has noticed, and new connections use the Gateway
+// that is left.
 //
 //tombolo:alone
 func TestFailover(t *testing.T) {
@@ -286,7 +287,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// newConnection waits for an answer, since BFD takes more ways down where switches are short of time, and fails unless it is the one wanted.
+// newConnection waits for an answer from the wanted server, since BFD takes more ways down if switches are short of
+// time.
 func newConnection(t *testing.T, client namespace, to, want string) {
 	t.Helper()
 	eventually(t, "a new connection to "+to+" is answered", func() error {
@@ -298,8 +300,9 @@ func newConnection(t *testing.T, client namespace, to, want string) {
 	})
 }
 
-// waysUp waits for BFD between pairs of Nodes: that it is up, and that both ends have come to their interval. It begins with one of a second
-// (RFC 5880, 6.8.3), and a way that is lost before the other one is agreed on is found after three seconds.
+// waysUp waits for BFD between pairs of Nodes: until it is up, and both ends use their interval. BFD begins with an
+// interval of a second (RFC 5880, 6.8.3). If a way is lost before both have agreed on another interval, BFD finds it
+// after three seconds.
 func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, pairs [][2]string) {
 	t.Helper()
 	for _, pair := range pairs {
@@ -316,9 +319,9 @@ func waysUp(t *testing.T, nodes map[string]*realNode, states map[string]State, p
 	}
 }
 
-// TestFailoverUntranslated cuts the link of a Gateway, and then stops the switch of one on either side, one after
-// the other, under connections between Pods, by their addresses and through a Service: none of them breaks, and the
-// server sees the client's address all along.
+// TestFailoverUntranslated cuts the link of a Gateway, and then stops the switch of one on either side, one after the
+// other. Connections between Pods, by their addresses and through a Service, go on, and the server always sees the
+// client's address.
 //
 //tombolo:alone
 func TestFailoverUntranslated(t *testing.T) {

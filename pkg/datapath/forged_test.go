@@ -20,8 +20,8 @@ func forged(src, dst netip.Addr, text string) []byte {
 	return append([]byte{0, 0, 0x65, 0x58, 0, 0, 0, 0}, frame...) // no options, Ethernet inside
 }
 
-// TestForgedTunnel sends a Node packets that look like another Node's, from where they must not come.
-// The last one is what an honest Node sends: it is the only one that the Pod gets.
+// TestForgedTunnel sends a Node packets that look like another Node's, from places where they must not come from. The
+// last packet is an honest Node's: only that one reaches the Pod.
 func TestForgedTunnel(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up", "address add 192.168.0.66/16 dev hub")

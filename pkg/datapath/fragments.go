@@ -8,11 +8,11 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// The userspace datapath reassembles the fragments of a datagram for connection tracking alone: afterwards each fragment
-// goes on by itself, and a match finds 0 for its ports and its message of ICMP. A rule with ports would miss the fragments
-// that it denies, and one with port 0 would take them for its own. So where a rule of a stage needs ports, fragments end
-// before the stage. The kernel's datapath has whole datagrams here. Fragments of connections that policies have allowed
-// do not come here on either.
+// The userspace datapath reassembles the fragments of a datagram for connection tracking alone. Afterwards each
+// fragment goes on by itself, and a match finds 0 for its ports and its message of ICMP. A rule with ports would miss
+// the fragments that it denies, and a rule with port 0 would match all. So if a rule of a stage needs ports, fragments
+// end before the stage. The kernel's datapath has whole datagrams here. Fragments of connections that policies have
+// allowed do not come here on either datapath.
 
 // staged are the Pods of a subject in one stage.
 type staged struct {
@@ -36,7 +36,7 @@ func needingPorts(k policy.RuleKey, r policy.Rule) (out []staged) {
 	return out
 }
 
-// needsPorts says whether a rule asks for more of a packet than its addresses and its protocol.
+// needsPorts reports whether a rule matches more of a packet than its addresses and its protocol.
 func needsPorts(r policy.Rule) bool {
 	if r.AnyPort {
 		return false
@@ -68,5 +68,5 @@ func (p *policyFlows) noFragments(s staged, r *derive.Reader) []flow.Flow {
 	}}
 }
 
-// CountsFragments says whether a flow of RuleTables counts fragments that end before a stage.
+// CountsFragments reports whether a flow of RuleTables counts fragments that end before a stage.
 func CountsFragments(f flow.Flow) bool { return f.Priority == fragments }

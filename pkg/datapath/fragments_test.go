@@ -25,9 +25,9 @@ import (
 // large is a datagram's payload that takes three fragments.
 const large = 3000
 
-// TestFragments sends large datagrams, and a SYN in fragments, to ports that a policy denies, on a real datapath:
-// they do not arrive, and open no connection for the small packets after them. Under rules without ports they arrive, and
-// so do those of connections that are open.
+// TestFragments sends large datagrams, and a SYN in fragments, to ports that a policy denies, on a real datapath. They
+// do not arrive, and open no connection for the small packets after them. Under rules without ports they arrive, and so
+// do fragments of open connections.
 func TestFragments(t *testing.T) {
 	n := newPacketNode(t)
 	allowed, denied := listenUDP(t, n.server, "10.11.0.2:9000"), listenUDP(t, n.server, "10.11.0.2:9001")

@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.flows anew")
 
-// TestGolden compares the flows of each kind of owner with testdata/*.flows, which people
-// review in changes, and has the real parser read them.
+// TestGolden compares the flows of each kind of owner with testdata/*.flows, which people review in changes. The real
+// parser reads them too.
 func TestGolden(t *testing.T) {
 	regular, gateway := mustPlan(t, onNode(1)), mustPlan(t, onNode(2))
 	ruled := namesAndLogs()

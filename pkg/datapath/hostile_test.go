@@ -13,16 +13,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// hostile is a packet that somebody sends who may not, or who wants more than he may.
+// hostile is a packet of a sender that may not send it, or that tries to reach more than it may.
 type hostile struct {
 	name string
-	// at is where it comes in: a Node of east, then
-	//   pod1, pod2, host
-	//   node      from the other Node's Pod through the tunnel
-	//   gateway   from the peer west through the tunnel of this cluster's Gateway
-	//   peer      from the peer west through its own tunnel
-	// The Node "shared" is east2 with Pod-to-Pod connectivity, "second" is east2 with a gateway
-	// address beside its own.
+	// at is where the packet comes in: a Node of east, then
+	//	pod1, pod2, host
+	//	node      from the other Node's Pod through the tunnel
+	//	gateway   from the peer west through the tunnel of this cluster's Gateway
+	//	peer      from the peer west through its own tunnel
+	// The Node "shared" is east2 with Pod-to-Pod connectivity, "second" is east2 with a second gateway address.
 	at   string
 	to   string // 10.11.0.3:80 where empty
 	udp  bool
@@ -45,7 +44,7 @@ func errorAbout(p *oftest.Packet, inner oftest.Packet) {
 	p.Proto, p.Inner, p.IPDst = oftest.ICMP, &inner, inner.IPSrc
 }
 
-// hostilePackets are questions about packets from where they must not come, with the answers.
+// hostilePackets are questions about packets from places where they must not come from, with the answers.
 var hostilePackets = []hostile{
 	// From a Pod: who it is.
 	{name: "Pod with its own addresses", at: "east1 pod1", want: "to pod2"},

@@ -1,9 +1,8 @@
-// Package datapath is Tombolo's OpenFlow program: what flows and groups a Node's switch has
-// for the state of its cluster. It is pure; flowsync brings the result into the switch.
-// There is one file a feature, each a function from state to flows, and docs/pipeline.md is
-// generated from the declarations in program.go.
+// Package datapath is Tombolo's OpenFlow program: it returns the flows and groups of a Node's switch for the state of
+// its cluster. It is pure; flowsync writes the result into the switch. Each feature has one file, a function from state
+// to flows. docs/pipeline.md is generated from the declarations in program.go.
 //
-// All addresses and ranges are of families that are served (service.Served): the others are left out, and
+// All addresses and ranges are of families that are served (service.Served). Other addresses are left out, and
 // reported, where objects are read.
 package datapath
 
@@ -17,41 +16,38 @@ import (
 // Node is this Node.
 type Node struct {
 	Name string
-	// GatewayMAC and GatewayIPs are those of the gateway port, the host's leg in the Pods'
-	// network.
+	// GatewayMAC and GatewayIPs belong to the gateway port, the host's interface in the Pods' network.
 	GatewayMAC ofp.MAC
 	GatewayIPs []netip.Addr
-	// GatewayPort and TunnelPort are OpenFlow port numbers; a Node without tunnels has
-	// TunnelPort 0.
+	// GatewayPort and TunnelPort are OpenFlow port numbers; a Node without tunnels has TunnelPort 0.
 	GatewayPort, TunnelPort ofp.Port
 	PodCIDRs                []netip.Prefix
-	// ServiceCIDRs are the ranges that ClusterIPs come from, as the configuration or the API server says; none where
-	// neither does. A packet to such an address that no Service has translated makes no connection.
+	// ServiceCIDRs are the ranges of ClusterIPs, from the configuration or the API server; empty if neither has them. A
+	// packet to such an address that no Service has translated makes no connection.
 	ServiceCIDRs []netip.Prefix
-	// ServiceVIP is the host's next hop for Services and the source address of connections
-	// that leave by the port they came from: 169.254.0.253.
+	// ServiceVIP is the host's next hop for Services and the source address of connections that leave through the port
+	// they came from: 169.254.0.253.
 	ServiceVIP netip.Addr
-	// Ends are the addresses at which the tunnels of other Nodes may end here. Empty while none is
-	// known: packets to any address of the Node are then taken.
+	// Ends are the addresses at which the tunnels of other Nodes may end here. While they are unknown it is empty, and
+	// packets to any address of the Node are accepted.
 	Ends []netip.Addr
-	// Encrypted says that the tunnels of other Nodes end inside WireGuard: they are taken at Ends alone, also on a Gateway,
-	// where those of other clusters end elsewhere.
+	// Encrypted is set if the tunnels of other Nodes end inside WireGuard. They are accepted at Ends alone, also on a
+	// Gateway, where tunnels of other clusters end elsewhere.
 	Encrypted bool
-	// TunnelSource and PeerSource are the addresses of this Node that tunnel packets to other Nodes
-	// and, from the Gateway, to other clusters come from: the receivers take them from no other.
-	// With the zero address the host's routes decide.
+	// TunnelSource and PeerSource are this Node's source addresses of tunnel packets to other Nodes and, on the Gateway,
+	// to other clusters. The receivers accept no other source. With the zero address the host's routes decide.
 	TunnelSource, PeerSource netip.Addr
 	// Tunnel is what the packets of a tunnel look like from outside.
 	Tunnel Tunnel
-	// PacketInRate is how many packets a second of each kind the switch sends to the agent; the
-	// others are dropped in the switch. With 0 it sends none.
+	// PacketInRate is how many packets a second of each kind the switch sends to the agent. It drops the others. With 0 it
+	// sends none.
 	PacketInRate uint32
-	// SCTPByPort says that connection tracking does not know the ports of SCTP, as in the userspace datapath.
+	// SCTPByPort is set if connection tracking does not know the ports of SCTP, as in the userspace datapath.
 	SCTPByPort bool
-	// RuleKey is a secret of this Node that numbers of rules depend on. It stays for as long as there are connections
-	// that have numbers. Without it numbers are those that versions without keys gave.
+	// RuleKey is a secret of this Node on which numbers of rules depend. It stays for as long as there are connections
+	// with numbers. Without it, numbers are as in versions without keys.
 	RuleKey Secret
-	// Stretched has the keys of tunnels between clusters say who sends, in numbers of the cluster set.
+	// Stretched names the sender in the key of tunnels between clusters, in numbers of the ClusterSet.
 	Stretched bool
 }
 
@@ -66,8 +62,8 @@ func (s Secret) String() string {
 	return "(secret)"
 }
 
-// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with
-// Port 0. The zero value means that the tunnels are not known.
+// Tunnel is the protocol of a tunnel: UDP with a port, or an IP protocol that has no ports, with Port 0. The zero value
+// means that the tunnels are not known.
 type Tunnel struct {
 	Protocol uint8
 	Port     uint16
@@ -87,11 +83,11 @@ type RemoteNode struct {
 	Name     string
 	PodCIDRs []netip.Prefix
 	Address  netip.Addr // where the tunnel to it ends
-	// Sources are the addresses that its packets come from, outside the tunnel and, where its
-	// host uses one of them, inside. Empty means Address alone.
+	// Sources are the outer source addresses of its packets, and the inner ones if its host uses one of them. Empty means
+	// Address alone.
 	Sources []netip.Addr
-	// Hosts are the addresses that its host uses inside the tunnel, where they are not those that tunnels come from:
-	// these are addresses inside WireGuard then.
+	// Hosts are the addresses that its host uses inside the tunnel, if they differ from the sources of tunnels. Then these
+	// are addresses inside WireGuard.
 	Hosts []netip.Addr
 	// GatewayIPs are the addresses of its host in the Pods' network.
 	GatewayIPs []netip.Addr

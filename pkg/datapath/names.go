@@ -19,13 +19,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Rules may name servers by DNS. What the names mean is learned from the answers that Pods under such rules get: the switch
-// leaves each to the agent, which notes the addresses, waits until the flows for them are in the switch, and hands the answer
-// on (Answer.Release). So a Pod's first connection after it finds the rule in place. Only replies are taken, of connections
-// that the Pod has opened to resolvers that are configured, and of them only those to questions for names of the Pod's
-// rules. Answers of other servers pass: a tenant with such a server could else have a name mean any address.
+// Rules may name servers by DNS. The agent learns the addresses of the names from the answers that Pods under such
+// rules get. The switch sends each answer to the agent. The agent notes the addresses, waits until their flows are in
+// the switch, and hands the answer on (Answer.Release). So a Pod's first connection after it finds the rule in place.
+//
+// Only replies are read: on connections that the Pod has opened to configured resolvers, to questions for names of the
+// Pod's rules. Answers of other servers pass unread: otherwise a tenant with such a server could map a name to any
+// address.
 
-// namedFor are the flows for Pods of one identity that are under rules with names, and these names.
+// namedFor is the flows for Pods of one identity that are under rules with names, and these names.
 type namedFor struct {
 	patterns []string
 	Entries  flow.Entries // exported, so that fmt prints them as text
@@ -52,9 +54,9 @@ func namedSubjects(k policy.RuleKey, r policy.Rule) (out []subject) {
 	return out
 }
 
-// answerFlows leave answers of DNS to some Pods to the agent. No other packet is looked at for it: their
-// identity stands before the ports in a match. With packetInRate 0 answers pass and nothing is learned. The agent gets
-// copies of a few answers of servers that are no resolvers, so that it can name these servers.
+// answerFlows send answers of DNS to some Pods to the agent. No other packet is looked at for it: their identity stands
+// before the ports in a match. With packetInRate 0 answers pass and the agent learns nothing. The agent gets copies of
+// a few answers of servers that are no resolvers, so that it can name these servers.
 func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ []problem.Problem) {
 	for _, row := range derive.List(r, p.naming, s) {
 		out.patterns = append(out.patterns, row.Value.Names...)
@@ -69,7 +71,7 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	out.Entries.Meters = []flow.Meter{share}
 	for _, protocol := range [][]flow.Cond{
 		{flow.UDPSrc(dnsPort)},
-		// A segment with PSH ends what the server has sent; it is learned from where it is all of an answer.
+		// A segment with PSH ends what the server has sent. The agent learns from it if it holds the whole answer.
 		{flow.TCPSrc(dnsPort), flow.Field(ofp.TCPFlags, []byte{0, tcpPSH}, []byte{0, tcpPSH})},
 	} {
 		match := func(more ...flow.Cond) flow.Match {
@@ -90,7 +92,7 @@ func (p *policyFlows) answerFlows(s subject, r *derive.Reader) (out namedFor, _ 
 	return out, nil
 }
 
-// resolvers returns a condition for each DNS server that answers are learned from; an empty one means every server.
+// resolvers returns a condition for each DNS server whose answers are read; an empty one means every server.
 func (p *policyFlows) resolvers(r *derive.Reader) (out [][]flow.Cond) {
 	if p.servers == nil {
 		return nil
@@ -129,7 +131,7 @@ type Answer struct {
 // maxAnswer bounds how many records of an answer are looked at.
 const maxAnswer = 1000
 
-// AnswerOf reads a packet of kind DNSAnswer. An Answer that comes with an error has nothing to learn from, but has to be
+// AnswerOf reads a packet of kind DNSAnswer. An Answer that comes with an error has no addresses, but has to be
 // released, too.
 func AnswerOf(pkt ofp.PacketIn2) (a Answer, err error) {
 	a.frame = pkt.Data
@@ -245,7 +247,7 @@ func (a Answer) Release(n Node, pod Pod) ofp.PacketOut {
 	return ofp.PacketOut{BufferID: ofp.NoBuffer, InPort: ofp.PortController, Actions: n.deliver(pod, flow.Resubmit(Output)), Data: a.frame}
 }
 
-// Wanted says whether a rule that is applied to the Pod names what it asked for. It may be called from any goroutine.
+// Wanted reports whether a rule that is applied to the Pod has the name that it asked for. Any goroutine may call it.
 func (t *Tables) Wanted(a Answer) bool {
 	if t.policies == nil {
 		return false

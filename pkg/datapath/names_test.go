@@ -17,10 +17,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// zone is what a DNS server answers: addresses, and aliases of names that end with a dot.
+// zone holds the answers of a DNS server: addresses, and aliases of names that end with a dot.
 type zone map[string][]string
 
-// answer is the server's answer to a question, nil to what is none.
+// answer returns the server's answer to a question, nil if the message is no question.
 func (z zone) answer(query []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(query)
@@ -67,7 +67,7 @@ func queryFor(name string) []byte {
 	return out
 }
 
-// framed is a message that a DNS server at 10.11.0.2 sends to 10.11.0.3, by UDP or, with its length before it, by TCP.
+// framed returns a message of the DNS server at 10.11.0.2 to 10.11.0.3, by UDP or, with its length in front, by TCP.
 func framed(protocol uint8, message []byte) []byte {
 	p := packet{ethSrc: podMACTwo, ethDst: gwMAC, src: addrOf("10.11.0.3"), dst: addrOf("10.11.0.2")} // of the question
 	if protocol == protoUDP {
@@ -87,12 +87,12 @@ func TestAnswerOf(t *testing.T) {
 		"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"edge.example.org."}, "edge.example.org.": {"192.0.2.2", "192.0.2.1", "192.0.2.1"},
 		"local.example.com.": {"127.0.0.1", "224.0.0.1", "0.0.0.0"}, "round.example.com.": {"example.com."},
 	}
-	circle := dnsmessage.Message{Header: dnsmessage.Header{Response: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+	loop := dnsmessage.Message{Header: dnsmessage.Header{Response: true}, Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("a."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
 	for _, alias := range [][2]string{{"a.", "b."}, {"b.", "a."}} {
-		circle.Answers = append(circle.Answers, dnsmessage.Resource{
+		loop.Answers = append(loop.Answers, dnsmessage.Resource{
 			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(alias[0]), Class: dnsmessage.ClassINET}, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(alias[1])}})
 	}
-	round, err := circle.Pack()
+	round, err := loop.Pack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestAnswerOf(t *testing.T) {
 		{"aliases", z.answer(queryFor("WWW.example.com.")), "www.example.com [192.0.2.1 192.0.2.2] 30s"},
 		{"addresses that nobody may learn", z.answer(queryFor("local.example.com.")), "local.example.com [] 30s"},
 		{"an alias that leads nowhere", z.answer(queryFor("round.example.com.")), "round.example.com [] 30s"},
-		{"a circle", round, "a [] 0s"},
+		{"a loop", round, "a [] 0s"},
 		{"no such name", z.answer(queryFor("none.example.com.")), "code"},
 		{"a question", queryFor("www.example.com."), "no answer"},
 		{"noise", []byte("noise"), "unpacking header"},
@@ -127,7 +127,7 @@ func TestAnswerOf(t *testing.T) {
 	}
 }
 
-// FuzzAnswerOf reads answers that are damaged: what can be read is for somebody, and can be released.
+// FuzzAnswerOf reads damaged answers. An answer that can be read has a receiver, and can be released.
 func FuzzAnswerOf(f *testing.F) {
 	z := zone{"www.example.com.": {"cdn.example.net."}, "cdn.example.net.": {"192.0.2.2"}}
 	for _, protocol := range []uint8{protoUDP, protoTCP} {
@@ -181,7 +181,7 @@ func serveDNS(t *testing.T, ns namespace, z zone) (c net.PacketConn) {
 	return c
 }
 
-// lookup asks a DNS server, as a resolver does, and says how many addresses it answers.
+// lookup asks a DNS server, as a resolver does, and returns how many addresses it answers.
 func lookup(from namespace, network, server, name string) error {
 	c, err := from.dial(network, server+":53")
 	if err != nil {
@@ -206,10 +206,10 @@ func lookup(from namespace, network, server, name string) error {
 	return err
 }
 
-// TestNames: a Pod under a rule with names reaches what it has asked DNS for, at once, and nothing else; answers that it did
-// not ask for, and those to other names, open nothing.
+// TestNames lets a Pod under a rule with names reach the addresses that it has asked DNS for, at once, and no others.
+// Answers to questions that it did not ask, or for other names, open nothing.
 func TestNames(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.b.serve(t, "tcp", ":8080", "b")
 	n.server.serve(t, "tcp", ":8080", "server")
@@ -335,7 +335,7 @@ func TestNames(t *testing.T) {
 	if _, err := server.WriteTo(unasked, &net.UDPAddr{IP: net.IPv4(10, 11, 0, 3), Port: 5000}); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is learned from a server that is no resolver, and its answers pass. The agent can name the server.
+	// The agent learns nothing from a server that is no resolver, and its answers pass. The agent can name the server.
 	for _, network := range []string{"udp", "tcp"} {
 		if err := lookup(n.a, network, "10.11.0.4", "evil.example.com."); err != nil {
 			t.Errorf("an answer by %s of a server that is no resolver does not pass: %v", network, err)

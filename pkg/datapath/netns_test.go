@@ -22,17 +22,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/rtnetlink"
 )
 
-// besideOthers has a test run while others of these do: it waits most of the time. The kernel's datapath is one for all
-// switches, so there it runs alone.
-func besideOthers(t *testing.T) {
+// withOthers lets a test that mostly waits run at the same time as others of the kind. All switches share the
+// kernel's datapath, so there it runs alone.
+func withOthers(t *testing.T) {
 	t.Helper()
 	if !ovstest.System() {
 		t.Parallel()
 	}
 }
 
-// namespace is a network namespace that lives as long as a process of the test's does, so
-// that nothing of it stays behind however the test ends.
+// namespace is a network namespace that lives as long as a process of the test's does, so that it does not stay behind
+// however the test ends.
 type namespace struct{ pid int }
 
 func newNamespace(t *testing.T) namespace {
@@ -108,8 +108,7 @@ func (n namespace) do(f func() error) error {
 	return f()
 }
 
-// wholeChecksums makes the kernel compute checksums itself: the userspace datapath sends on
-// what it reads.
+// wholeChecksums makes the kernel compute checksums itself: the userspace datapath forwards packets as it reads them.
 func (n namespace) wholeChecksums(t *testing.T, link string) {
 	t.Helper()
 	err := n.do(func() error { return rtnetlink.SwitchOff(link, rtnetlink.ChecksumOffload) })
@@ -118,9 +117,8 @@ func (n namespace) wholeChecksums(t *testing.T, link string) {
 	}
 }
 
-// mute brings a link of the userspace datapath up and keeps the kernel's own stack from
-// answering what comes in by it: the kernel sees every packet that Open vSwitch reads, and
-// would tell its MAC to whoever asks for any address of the host.
+// mute brings a link of the userspace datapath up and keeps the kernel's own stack from answering packets there. The
+// kernel sees every packet that Open vSwitch reads, and would answer ARP requests for any address of the host.
 func (n namespace) mute(t *testing.T, link string) {
 	t.Helper()
 	n.run(t, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/"+link+"/disable_ipv6")
@@ -224,8 +222,8 @@ func dialSCTP(address string) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// socketSCTP makes a one-to-one socket, which package net then takes for TCP's: both are streams
-// between an address and a port and another.
+// socketSCTP makes a one-to-one socket. Package net then takes it for a socket of TCP: both are streams between two
+// addresses with ports.
 func socketSCTP(address string, use func(fd int, at unix.Sockaddr) error) (*os.File, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -270,8 +268,8 @@ func (n namespace) dial(network, address string) (net.Conn, error) {
 	return c, err
 }
 
-// ask connects, sends two lines one after the other and returns the answer, which must be the
-// same both times: the second goes through an established connection.
+// ask connects, sends two lines one after the other and returns the answer, which must be the same both times: the
+// second line goes through an established connection.
 func (n namespace) ask(network, address string) (string, error) {
 	c, err := n.dial(network, address)
 	if err != nil {

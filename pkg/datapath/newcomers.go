@@ -10,12 +10,12 @@ import (
 )
 
 // A new Pod of another Node sends before its kubelet has reported the address. Its Node names it in the tunnel's key
-// (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads
-// the number of the Pod's identity, as the flow of a Pod of this Node does. Table IngressPeer leaves that number,
-// whichever Pod is known at the address. A key without a flow changes nothing: the address decides, and is an
-// unknown Pod's where no Pod is known at it.
+// (sends, namingSender). Table Classify admits packets from that Node anyway. For the key it has a flow that loads the
+// number of the Pod's identity, as the flow of a Pod of this Node does. Table IngressPeer keeps that number, whichever
+// Pod is known at the address. A key without a flow changes nothing: the address decides. An address without a known
+// Pod is an unknown Pod's.
 
-// bySenderKey keeps table IngressPeer from asking for the address of a sender that the key has named.
+// bySenderKey keeps table IngressPeer from looking up the address of a sender that the key has named.
 func bySenderKey() flow.Flow {
 	return flow.Flow{
 		Table: IngressPeer, Priority: high, Match: flow.All(named.Is(1)), Actions: flow.Do(flow.Goto(IngressAdmin)),
@@ -52,7 +52,7 @@ func (n Node) fromNewcomer(r RemoteNode, cidr netip.Prefix, key, number uint32) 
 	return flows
 }
 
-// newcomer notes that a key names another Pod, or the same one with another identity, or no Pod any more. It is called
+// newcomer notes that a key names another Pod, or the same one with another identity, or no Pod any more. Call it
 // between two passes.
 func (c *Concern) newcomer(in *policy.Tables, old, now policy.Newcomer) {
 	if old.Number == 0 || old == now {

@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// arrival is two Nodes: on the first one the server (app=server), on the second one new Pods. Each has its own view of
-// the cluster's Pods.
+// arrival is two Nodes: the first one has the server (app=server), the second one the new Pods. Each has its own view
+// of the cluster's Pods.
 type arrival struct {
 	t              *testing.T
 	sender, server *sources
@@ -85,7 +85,7 @@ func (a *arrival) arrives(k oftest.Packet) string {
 	return met(a.to.Send(k))
 }
 
-// connect has a Pod of the second Node open a connection to the server; edit changes the packet on its way.
+// connect opens a connection from a Pod of the second Node to the server; edit changes the packet on its way.
 func (a *arrival) connect(pod Pod, edit func(*oftest.Packet)) string {
 	a.t.Helper()
 	r := a.from.Send(a.packet(pod))
@@ -226,8 +226,8 @@ func (c *sources) isolate(list ...policy.RuleFacts) {
 	})
 }
 
-// TestNewcomerIsKnown: a connection that a tunnel's key has opened goes on when the address becomes known. It ends when
-// the Pod gets denied labels, or goes, before that.
+// TestNewcomerIsKnown keeps a connection that a tunnel's key has opened when the address becomes known. It ends if the
+// Pod gets denied labels, or goes, before that.
 func TestNewcomerIsKnown(t *testing.T) {
 	pod := onNode(2).Pods[0]
 	pending := policy.PodFacts{Labels: "app=a", Node: "node-2", UID: newcomerUID}
@@ -310,9 +310,9 @@ func TestNewcomerIsKnown(t *testing.T) {
 }
 
 // TestWalkNewcomers changes Pods of one Node at random. That Node and the server's Node see the changes in their order,
-// each as late as chance has it. If both have a Pod without an address, its packets are judged by the labels that
-// the server's Node has for that very Pod, as they will be once the address is known. In all other cases the key
-// opens nothing.
+// each with a random delay. If both have a Pod without an address, its packets are judged by the labels that the
+// server's Node has for that very Pod, as they will be once the address is known. In all other cases the key opens
+// nothing.
 func TestWalkNewcomers(t *testing.T) {
 	type change struct {
 		name string

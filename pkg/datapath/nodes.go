@@ -58,7 +58,7 @@ func (n Node) entries(at role) flow.Entries {
 	flows = append(flows, n.policies()...)
 	flows = append(flows, n.hairpin()...)
 	flows = append(flows, n.toHost()...)
-	flows = append(flows, n.toNobody()...)
+	flows = append(flows, n.toUnowned()...)
 	flows = append(flows, n.output()...)
 	if at.exportsAll {
 		flows = append(flows, exportPods(n.PodCIDRs, n.GatewayIPs)...)
@@ -69,7 +69,7 @@ func (n Node) entries(at role) flow.Entries {
 	return flow.Entries{Flows: flows, Meters: meters(n.PacketInRate)}
 }
 
-// meter drops what exceeds a rate of packets a second. It has room for a burst of one second.
+// meter drops packets beyond a rate in packets a second. It has room for a burst of one second.
 func meter(id, rate uint32) flow.Meter { return burstMeter(id, rate, rate) }
 
 // burstMeter drops what exceeds a rate of packets a second after a burst.
@@ -77,8 +77,8 @@ func burstMeter(id, rate, burst uint32) flow.Meter {
 	return flow.Meter{ID: id, Flags: ofp.MeterPktps | ofp.MeterBurst, Bands: []flow.Band{{Kind: ofp.BandDrop, Rate: rate, Burst: burst}}}
 }
 
-// classify marks what comes from the host, which speaks for others and may use any source. No
-// port may use VLAN tags: the rest of the program would not see them and pass them on.
+// classify marks packets from the host. The host forwards for others and may use any source. No port may use VLAN tags:
+// the rest of the program would not see them and pass them on.
 func (n Node) classify() []flow.Flow {
 	flows := []flow.Flow{
 		{Table: Classify, Priority: never, Match: flow.All(flow.Tagged())},
@@ -88,8 +88,9 @@ func (n Node) classify() []flow.Flow {
 	return append(flows, n.forwards()...)
 }
 
-// forwards tells packets that the host forwards to Pods of this Node from its own. Something beside us, such as kube-proxy, may
-// have given them the host's address. The host routes them by the virtual MAC (agent.hostOf), and its own to the Pods' MACs.
+// forwards separates packets that the host forwards to Pods of this Node from the host's own. A program such as
+// kube-proxy may have given forwarded packets the host's address. The host routes them by the virtual MAC
+// (agent.hostOf), and its own packets to the Pods' MACs.
 func (n Node) forwards() (flows []flow.Flow) {
 	for _, ip := range n.GatewayIPs {
 		for _, cidr := range n.PodCIDRs {
@@ -116,15 +117,15 @@ func (n Node) accept(priority uint16, from uint64, match ...flow.Cond) flow.Flow
 	}
 }
 
-// keyOf reads the tunnel's key, by source: a Node of this cluster says whose packet it is for other clusters, and another
-// cluster for this one. A key of 0 is nobody whom a rule names.
+// keyOf reads the tunnel's key, by source. In packets from a Node of this cluster the key names the sender for other
+// clusters. In packets from another cluster it names the sender for this one. Key 0 is a sender that no rule names.
 var keyOf = map[uint64]flow.Actions{
 	fromTunnel: flow.Do(flow.Move(tunnelKey, clusterSetID)),
 	fromPeer:   flow.Do(flow.Load(sender, remote), flow.Move(tunnelKey, flow.Bits{Field: sender.Field, First: sender.First, Width: tunnelKey.Width})),
 }
 
-// fromNode admits what another Node of this cluster sends through its tunnel to this Node's
-// address: packets of its Pods and of its host, and no others.
+// fromNode admits packets that another Node of this cluster sends through its tunnel to this Node's address: packets of
+// its Pods and of its host, and no others.
 func (n Node) fromNode(r RemoteNode, cidr netip.Prefix) []flow.Flow {
 	var flows []flow.Flow
 	for _, from := range r.sources() {
@@ -144,15 +145,15 @@ func (n Node) fromHostOf(r RemoteNode) []flow.Flow {
 	return flows
 }
 
-// throughTunnelFrom admits packets with a source inside that a Node of this cluster sends here.
+// throughTunnelFrom admits packets of a Node of this cluster with one inner source.
 func (n Node) throughTunnelFrom(from netip.Prefix, priority uint16, as uint64, inside netip.Prefix) []flow.Flow {
 	return n.acceptTunnel(from, priority, as, flow.EthDstMasked(InClusterMAC, ourMACs), flow.IPSrc(inside))
 }
 
-// acceptTunnel admits packets of a tunnel from an address. One to an address where no tunnel ends was not made
-// by the switch of a Node or of a peer. Packets from an end that is watched by BFD come by the port that is
-// for it. Only tunnel ports give packets an outer source, so it need not be said which one; a range, which
-// no watched end is in, is taken from the port for all.
+// acceptTunnel admits packets of a tunnel from an address. A packet to an address where no tunnel ends was not made by
+// the switch of a Node or of a peer. Packets from an end that BFD watches come through the port for that end. Other
+// packets come through the port for all: only tunnel ports give packets an outer source, so the match needs no port. No
+// watched end is in a range.
 func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match ...flow.Cond) []flow.Flow {
 	match = append([]flow.Cond{flow.TunnelSrc(from)}, match...)
 	if !from.IsSingleIP() {
@@ -168,11 +169,10 @@ func (n Node) acceptTunnel(from netip.Prefix, priority uint16, as uint64, match 
 	return flows
 }
 
-// notToTunnel drops what looks like a packet of a tunnel and is for an address where one ends:
-// the far end would take it for this Node's, once the host has masqueraded it. It stands after
-// the choice of an endpoint, so that a Service leads nowhere else. The switch hides the ports of
-// fragments: requests in fragments are dropped whatever their port. The kernel's datapath
-// reassembles them before, so it drops no others.
+// notToTunnel drops packets that look like packets of a tunnel and go to an address where one ends. The far end would
+// take such a packet for this Node's, once the host has masqueraded it. The flow stands after the choice of an
+// endpoint, so that a Service leads nowhere else. The switch hides the ports of fragments, so requests in fragments are
+// dropped whatever their port. The kernel's datapath reassembles them before, so it drops no others.
 func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 	if n.Tunnel.Protocol == 0 {
 		return nil
@@ -186,8 +186,8 @@ func (n Node) notToTunnel(end netip.Addr) []flow.Flow {
 	return []flow.Flow{drop(flow.UDPDst(n.Tunnel.Port)), drop(flow.Fragment(), flow.CTState("-rpl+trk"))}
 }
 
-// conntrack looks every connection up. Packets of known connections, and errors about them,
-// go past the choice of an endpoint.
+// conntrack looks every connection up. Packets of known connections, and errors about them, skip the choice of an
+// endpoint.
 func (n Node) conntrack() []flow.Flow {
 	state := func(priority uint16, s string, actions ...ofp.Action) flow.Flow {
 		return flow.Flow{Table: ConntrackState, Priority: priority, Match: flow.All(flow.IP(), flow.CTState(s)), Actions: actions}
@@ -199,7 +199,7 @@ func (n Node) conntrack() []flow.Flow {
 			Actions: flow.Do(flow.CT(ofp.CT{Zone: mainZone, NAT: &ofp.NAT{}, Table: ConntrackState})),
 		},
 		state(high, "+inv+trk"),
-		// The agent's refusal of a connection, which its translation was undone for, whatever the tracker says of it.
+		// The agent's refusal of a connection whose translation it has undone, in any state of connection tracking.
 		{Table: ConntrackState, Priority: never, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(Route))},
 		{Table: ConntrackState, Priority: last, Actions: flow.Do(flow.Goto(Exports))},
 		state(normal, "-new+est+trk", flow.Goto(Route)),
@@ -207,8 +207,9 @@ func (n Node) conntrack() []flow.Flow {
 	}
 }
 
-// commit remembers a connection that table Service has not remembered, and that policies have allowed
-// one that it has, both with what was judged. Nothing after it depends on ct_state, so it takes no recirculation.
+// commit remembers a connection that table Service has not remembered. It also remembers that policies have allowed a
+// connection that Service has. Both are stored with the rules that judged them. No later table depends on ct_state, so
+// commit takes no recirculation.
 func (n Node) commit() []flow.Flow {
 	remember := func(exec ofp.Action, match ...flow.Cond) flow.Flow {
 		return flow.Flow{
@@ -224,7 +225,7 @@ func (n Node) commit() []flow.Flow {
 	flows := []flow.Flow{
 		remember(flow.Move(source, markSource), flow.CTState("+new+trk"), committed.Is(0)),
 		remember(flow.Load(markPending, 0), committed.Is(1)),
-		// The agent's refusal of a connection makes none of its own.
+		// The agent's refusal of a connection makes no new connection.
 		{Table: Commit, Priority: high, Match: flow.All(generated.Is(1)), Actions: flow.Do(flow.Goto(SNAT))},
 	}
 	return append(flows, n.withoutService()...)
@@ -244,9 +245,9 @@ func (n Node) withoutService() []flow.Flow {
 	return flows
 }
 
-// hairpin makes connections that leave by the port they came from look as if they came from
-// the Service address: otherwise the receiver would see its own address, or answer past the
-// switch. An established connection is "committed" again, which only repeats its translation.
+// hairpin gives connections that leave through the port they came from the Service address as their source. Otherwise
+// the receiver would see its own address, or answer past the switch. An established connection is "committed" again,
+// which only repeats its translation.
 func (n Node) hairpin() []flow.Flow {
 	return []flow.Flow{
 		{
@@ -288,17 +289,15 @@ func (n Node) toHost() []flow.Flow {
 		// Replies to an address of the host that is not the gateway port's.
 		n.toGateway(last, 0, flow.IP(), flow.CTState("+rpl+trk")),
 		n.toGateway(last, 0, flow.IP(), generated.Is(1)),
-		// The host's or another cluster's connection to a Service whose endpoint is no Pod:
-		// the host, the API server, a machine outside. The host would answer the client
-		// directly if it saw its address. Only Services: anything else that neither a Pod nor
-		// a route is for would go round between host and switch.
+		// The host's or another cluster's connection to a Service whose endpoint is no Pod: the host, the API server, a
+		// machine outside. If such an endpoint saw the client's address it would answer the client directly. Only Services:
+		// any other packet without a Pod or a route would loop between host and switch.
 		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromGateway), flow.CTState("-rpl+trk"), markService.Is(1)),
 		n.toGateway(last, snatHairpin, flow.IP(), source.Is(fromPeer), flow.CTState("-rpl+trk"), markService.Is(1)),
 	)
 }
 
-// toGateway routes to the gateway port. For the host everything comes from the next hop of
-// its routes, also its own packets.
+// toGateway routes to the gateway port. The host gets every packet, also its own, from the next hop of its routes.
 func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) flow.Flow {
 	actions := flow.Do(
 		flow.SetEthSrc(InClusterMAC),
@@ -311,19 +310,18 @@ func (n Node) toGateway(priority uint16, translate uint64, match ...flow.Cond) f
 	return flow.Flow{Table: Route, Priority: priority, Match: flow.All(match...), Actions: append(actions, flow.Goto(Commit))}
 }
 
-// unroutable are addresses that the host must not get packets for: "this network", loopback,
-// multicast, reserved and broadcast (RFC 6890). The host would take some of them for itself, such
-// as 127.0.0.1 where something has turned route_localnet on.
+// unroutable are addresses whose packets the host must not get: "this network", loopback, multicast, reserved and
+// broadcast (RFC 6890). The host would accept some of them itself, such as 127.0.0.1 if a program has turned
+// route_localnet on.
 var unroutable = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("127.0.0.0/8"),
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// toNobody drops what is for an address of this Node that no Pod has, and for the Service
-// address where no connection has it: the host would send both back to the switch. It drops
-// what is never routed, too.
-func (n Node) toNobody() []flow.Flow {
+// toUnowned drops packets to an address of this Node's Pods that no Pod has, and to the Service address outside of a
+// connection: the host would send both back to the switch. It also drops packets that are never routed.
+func (n Node) toUnowned() []flow.Flow {
 	ranges := slices.Concat(n.PodCIDRs, unroutable)
 	if n.ServiceVIP.IsValid() {
 		ranges = append(ranges, host(n.ServiceVIP))
@@ -335,8 +333,7 @@ func (n Node) toNobody() []flow.Flow {
 	return flows
 }
 
-// output sends a packet. A switch never sends one back by the port it came from unless the action
-// is IN_PORT.
+// output sends a packet. A switch never sends a packet back through the port it came from unless the action is IN_PORT.
 func (n Node) output() []flow.Flow {
 	flows := []flow.Flow{
 		{Table: Output, Priority: low, Actions: flow.Do(flow.OutputReg(outPort))},
@@ -348,8 +345,8 @@ func (n Node) output() []flow.Flow {
 	return flows
 }
 
-// outputTunnel decrements the TTL of what goes to another Node. A packet whose TTL ends is dropped
-// here: dec_ttl would have the switch hand each to its controllers, past every meter.
+// outputTunnel decrements the TTL of packets to another Node. A packet whose TTL ends is dropped here: dec_ttl would
+// have the switch hand each to its controllers, past every meter.
 func (n Node) outputTunnel() []flow.Flow {
 	toTunnel := outPort.Is(uint64(n.TunnelPort))
 	flows := []flow.Flow{
@@ -380,8 +377,8 @@ func (r RemoteNode) claims() []claim {
 	return out
 }
 
-// remoteFlows are the way to the Pods of another Node, and admit what comes from them. What it has in
-// common with other owners, such as a tunnel that ends at one address, is the same flow.
+// remoteFlows are the routes to the Pods of another Node, and the flows that admit its packets. A flow that several
+// owners need, such as one for a tunnel's end, is the same flow in each.
 func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reader) (flow.Entries, []problem.Problem) {
 	if n.TunnelPort == 0 {
 		return flow.Entries{}, nil
@@ -415,15 +412,15 @@ func (t *Tables) remoteFlows(remote RemoteNode, n Node, at role, r *derive.Reade
 	return e, problems
 }
 
-// namingSender routes packets of Pods of this Node to Pods of another, and has the tunnel's key name the sender. A
-// Gateway leaves the key of packets from other clusters as it is.
+// namingSender routes packets of Pods of this Node to Pods of another, and names the sender in the tunnel's key. A
+// Gateway keeps the key of packets from other clusters.
 func (n Node) namingSender(r RemoteNode, cidr netip.Prefix) flow.Flow {
 	f := n.throughTunnel(differ, InClusterMAC, r.Address, 0, flow.IPDst(cidr), source.Is(fromPod))
 	f.Actions = append(flow.Do(flow.Move(senderKey, tunnelKey)), f.Actions...)
 	return f
 }
 
-// throughTunnel routes to another tunnel end. By the MAC the far side knows what the packet is.
+// throughTunnel routes to another tunnel end. The MAC shows the far side the kind of the packet.
 func (n Node) throughTunnel(priority uint16, mac ofp.MAC, to netip.Addr, translate uint64, match ...flow.Cond) flow.Flow {
 	actions := append(flow.Do(flow.SetEthSrc(n.GatewayMAC), flow.SetEthDst(mac)), n.tunnelTo(to)...)
 	if translate != 0 {

@@ -21,9 +21,9 @@ type openVSwitch struct {
 	netns string // path of the network namespace that vswitchd runs in, "" for the test's
 }
 
-// startOVS starts ovsdb-server and ovs-vswitchd and stops them when the test ends. Without a
-// network namespace the datapath is the dummy one, which needs no rights and no interfaces, or
-// the kernel's in a namespace of its own where ovstest.System is true.
+// startOVS starts ovsdb-server and ovs-vswitchd and stops them when the test ends. Without a network namespace the
+// datapath is the dummy one, which needs no rights and no interfaces. If ovstest.System is true, it is the kernel's in
+// a namespace of its own.
 func startOVS(t *testing.T, netns string) *openVSwitch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tombolo-ovs-") // short: a unix socket's path has 108 bytes
@@ -128,7 +128,7 @@ func (o *openVSwitch) appctl(t *testing.T, args ...string) string {
 	return o.run(t, "", "ovs-appctl", append([]string{"-t", "ovs-vswitchd"}, args...)...)
 }
 
-// program puts a set into a bridge as flowsync does: the meters, then the rest in one bundle.
+// program writes a set into a bridge as flowsync does: the meters, then the rest in one bundle.
 func (o *openVSwitch) program(t *testing.T, bridge string, set *flow.Set) {
 	t.Helper()
 	for m := range set.Meters() {

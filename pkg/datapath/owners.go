@@ -11,7 +11,7 @@ import (
 type owned interface {
 	// len returns how many rows there are.
 	len() int
-	// each calls yield for all owners with entries until it returns false, and returns whether it never did.
+	// each calls yield for all owners with entries until it returns false. each returns whether yield never did.
 	each(yield func(flow.Owner, flow.Entries) bool) bool
 	// watch calls changed with the owners of rows that a pass changes.
 	watch(changed func(flow.Owner, func() flow.Entries))
@@ -88,7 +88,7 @@ func (p *policyFlows) shared() []owned {
 	}
 }
 
-// All returns all owners of flows or groups with what they want. It may be called from any goroutine.
+// All returns all owners of flows or groups with their entries. Any goroutine may call it.
 func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
 	return func(yield func(flow.Owner, flow.Entries) bool) {
 		for _, table := range t.owned() {
@@ -99,7 +99,7 @@ func (t *Tables) All() iter.Seq2[flow.Owner, flow.Entries] {
 	}
 }
 
-// Len returns how many owners there are, and makes no entries: flows of all Services at once are large.
+// Len returns how many owners there are. It makes no entries: flows of all Services at once are large.
 func (t *Tables) Len() (n int) {
 	for _, table := range t.owned() {
 		n += table.len()
@@ -107,14 +107,14 @@ func (t *Tables) Len() (n int) {
 	return n
 }
 
-// Watch calls changed, by the evaluating goroutine, with each owner that wants something else after a pass. The second
+// Watch calls changed, in the evaluating goroutine, with each owner whose entries a pass has changed. The second
 // argument makes the entries of the owner, or no entries if the owner is gone. It is a function because the entries of
 // all Services at once are large.
 func (t *Tables) Watch(changed func(flow.Owner, func() flow.Entries)) {
 	for _, table := range t.owned() {
 		table.watch(changed)
 	}
-	// How Services without endpoints are refused depends on the rate, which is in no row of theirs.
+	// How Services without endpoints are refused depends on the rate, which is not part of their rows.
 	t.rate.Watch(func([]derive.Change[derive.Name, uint32]) {
 		for _, row := range t.services.All() {
 			changed(shardOwner(row.Key), func() flow.Entries { return t.balance(row.Value) })

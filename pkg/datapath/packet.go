@@ -20,10 +20,10 @@ const (
 	protoSCTP uint8 = 132
 )
 
-// protocols are those that Services have, by number.
+// protocols are the protocols of Services, by number.
 var protocols = map[uint8]corev1.Protocol{protoTCP: corev1.ProtocolTCP, protoUDP: corev1.ProtocolUDP, protoSCTP: corev1.ProtocolSCTP}
 
-// protocolNumber is that of a Service's protocol.
+// protocolNumber is the number of a Service's protocol.
 func protocolNumber(p corev1.Protocol) uint8 {
 	for number, name := range protocols {
 		if name == p {
@@ -47,8 +47,8 @@ const (
 	tcpLen   = 20
 	icmpLen  = 8
 	ipv4Type = 0x0800
-	// quoteLen bounds how much of a packet an ICMP error quotes, so that the error has at
-	// most 576 bytes (RFC 1812 4.3.2.3).
+	// quoteLen bounds how much of a packet an ICMP error quotes, so that the error has at most 576 bytes (RFC 1812
+	// 4.3.2.3).
 	quoteLen = 576 - ipv4Len - icmpLen
 )
 
@@ -70,7 +70,8 @@ func (h header) isLaterFragment() bool { return binary.BigEndian.Uint16(h[6:])&0
 func (h header) src() netip.Addr       { return netip.AddrFrom4([4]byte(h[12:16])) }
 func (h header) dst() netip.Addr       { return netip.AddrFrom4([4]byte(h[16:20])) }
 
-// ipv4 finds the IPv4 header in an Ethernet frame that may be cut after it, and what follows it to the packet's end.
+// ipv4 finds the IPv4 header in an Ethernet frame, and the bytes after it up to the packet's end. The frame may be cut
+// there.
 func ipv4(frame []byte) (ip header, payload []byte, err error) {
 	if len(frame) < ethLen+ipv4Len {
 		return nil, nil, fmt.Errorf("frame has %d bytes, an IPv4 packet needs %d", len(frame), ethLen+ipv4Len)
@@ -141,7 +142,7 @@ func (p packet) reset() ([]byte, error) {
 	binary.BigEndian.PutUint16(tcp[2:], p.srcPort)
 	tcp[12] = tcpLen / 4 << 4
 	if flags&tcpACK != 0 {
-		copy(tcp[4:8], p.payload[8:12]) // the peer says what it expects next
+		copy(tcp[4:8], p.payload[8:12]) // the sequence number that the peer expects next
 		tcp[13] = tcpRST
 	} else {
 		length := uint32(len(p.payload) - offset)
@@ -164,12 +165,12 @@ const (
 	codeProhibited byte = 10 // communication with the host is administratively prohibited
 )
 
-// isError says whether the packet is an ICMP error, or of a type that is not known: these are not answered (RFC 1122 3.2.2).
+// isError reports whether the packet is an ICMP error or of an unknown type. These are not answered (RFC 1122 3.2.2).
 func (p packet) isError() bool {
 	return p.protocol == protoICMP && !slices.Contains([]byte{0, 8, 13, 14}, p.payload[0])
 }
 
-// unreachable is ICMP destination unreachable; it quotes the packet (RFC 792, RFC 1812 4.3.2).
+// unreachable returns ICMP destination unreachable; it quotes the packet (RFC 792, RFC 1812 4.3.2).
 func (p packet) unreachable(code byte) []byte {
 	quote := p.ip[:min(len(p.ip), quoteLen)]
 	out := p.reply(protoICMP, icmpLen+len(quote))
@@ -204,8 +205,7 @@ func pseudoHeader(src, dst netip.Addr, protocol uint8, n int) uint32 {
 	return s + uint32(protocol) + uint32(n)
 }
 
-// sum adds 16-bit words to an Internet checksum (RFC 1071); only the last of several parts may
-// have an odd length.
+// sum adds 16-bit words to an Internet checksum (RFC 1071). Only the last of several parts may have an odd length.
 func sum(s uint32, b []byte) uint32 {
 	for ; len(b) >= 2; b = b[2:] {
 		s += uint32(b[0])<<8 | uint32(b[1])

@@ -17,9 +17,9 @@ func (pod Pod) claims() []claim {
 // ServedPod is a Pod of this Node, and how it is served.
 type ServedPod struct {
 	Pod Pod
-	// Served is true where the Pod has flows, and false where others have its addresses or its port.
+	// Served is true if the Pod has flows. It is false if others have its addresses or its port.
 	Served bool
-	// Closed is true where the Pod is denied everything, since it or its labels are not known.
+	// Closed is true if the Pod is denied everything, since it or its labels are not known.
 	Closed bool
 	// Entries are the Pod's flows. fmt, and so `tombolo explain`, prints them as text since the field is exported.
 	Entries flow.Entries
@@ -80,8 +80,8 @@ func (n Node) toPod(pod Pod, ip netip.Addr, identity uint32) flow.Flow {
 	}
 }
 
-// toItself is for a Pod that reached itself through a Service, which policies cannot forbid. Its replies are not
-// translated but restored, before they get here.
+// toItself is for a Pod that reached itself through a Service, which policies cannot forbid. Its replies are restored,
+// not translated, before they get here.
 func (n Node) toItself(pod Pod, ip netip.Addr) flow.Flow {
 	return flow.Flow{
 		Table: Route, Priority: high,

@@ -13,22 +13,23 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Policies judge the first packet of a connection: in table Egress for the Pod that sends, after a Service's
-// endpoint was chosen, and in table Ingress for the Pod that receives. A Pod that no policy is applied to passes at
-// once, and nothing of its packets is looked at. For the others
+// Policies judge the first packet of a connection. Table Egress judges it for the Pod that sends, after a Service's
+// endpoint was chosen. Table Ingress judges it for the Pod that receives. A packet of a Pod without policies passes at
+// once, without a look at its fields. The others pass through
 //
 //	Egress ──► EgressPeer ──► EgressAdmin ──Pass, no rule──► EgressRule ──not isolated──► EgressBaseline
 //	policies?  whose address       │                             │                             │
 //	                               └───────────Allow─────────────┴────────Allow, no rule───────┴──► Route
 //
-// and the same for Ingress, on to Commit. A stage that has no rules for the Pod is left at once, so that nothing of
-// the packet is looked at there either.
+// and the same for Ingress, on to Commit. A stage without rules for the Pod is skipped, so it matches no further fields
+// of the packet either.
 //
-// A rule is a conjunction (ovs-fields(7)) of the identities of Pods that it is applied to, of its peers, identities
-// and ranges, and of its ports. A flow belongs to its match and rank: several rules share it, with an action for each.
+// A rule is a conjunction (ovs-fields(7)) of three dimensions: the identities of Pods that it is applied to, its peers
+// (identities and ranges), and its ports. A flow belongs to its match and rank: several rules share it, with an action
+// for each.
 //
-// A connection to a Service is remembered with its endpoint before policies have seen it. Until they have allowed
-// it, it is pending: each further packet of it is judged like the first.
+// A connection to a Service is remembered with its endpoint before policies judge it. Until they have allowed it, it is
+// pending: each further packet of it is judged like the first.
 
 // policies are the flows that policies need whatever they are.
 func (n Node) policies() []flow.Flow {
@@ -74,8 +75,8 @@ type podIdentity struct {
 	egress     bool   // a policy is applied to it for egress
 }
 
-// identity returns that of the Pod at a port. While it is not known it is that of unknown Pods where a rule denies these, or in
-// a Namespace with policies the one that is denied everything: a Pod starts closed.
+// identity returns the identity of the Pod at a port. A Pod starts closed: while its labels are not known, it is an
+// unknown Pod if a rule denies these, or has the identity that is denied everything in a Namespace with policies.
 func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdentity {
 	if t.Policy == nil {
 		return podIdentity{}
@@ -101,7 +102,7 @@ func (t *Tables) identity(r *derive.Reader, port derive.Name, pod Pod) podIdenti
 	return podIdentity{number, clusterSet, t.Policy.SenderKeyAt(r, port), applied.Any(policy.Egress)}
 }
 
-// load is the action that says who sends or receives, none for nobody whom a rule names.
+// load is the action that loads the sender or receiver; no action for one that no rule names.
 func load(who flow.Bits, identity uint32) flow.Actions {
 	if identity == 0 {
 		return nil
@@ -229,8 +230,8 @@ var directions = [...]direction{
 	policy.Egress:  {Egress, EgressPeer, [...]ofp.Table{EgressAdmin, EgressRule, EgressBaseline}, Route, sender, receiver, egressRule, labelEgress, labelSender, flow.IPDst},
 }
 
-// judgedFlows send connections of Pods that policies are applied to to the stages that have some. What no rule
-// decides, and NetworkPolicies do not isolate from, is allowed at the end.
+// judgedFlows send connections of Pods with policies to the stages that have some. A connection that no rule decides
+// about is allowed at the end, unless NetworkPolicies isolate the Pod.
 func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
 	identity, ok := derive.Get(r, p.in.Numbers, i)
@@ -255,7 +256,7 @@ func (p *policyFlows) judgedFlows(i policy.Identity, r *derive.Reader) (e flow.E
 		}
 		e.Flows = append(e.Flows, flow.Flow{Table: s.judge, Priority: normal, Match: own, Actions: append(actions, flow.Goto(s.peers))})
 		if d == policy.Ingress && len(derive.List(r, p.stretched, subject{identity, d})) > 0 {
-			e.Flows = append(e.Flows, nobodyUnknown(identity))
+			e.Flows = append(e.Flows, dropUnnumbered(identity))
 		}
 		if !applied.Isolated(d) {
 			e.Flows = append(e.Flows, flow.Flow{
@@ -290,8 +291,9 @@ func (d direction) isAt(priority uint16, number uint64, at netip.Prefix, more ..
 	}
 }
 
-// unknownFlows make a podCIDR's addresses those of unknown Pods, but for the Node's own, in directions in which a rule denies
-// these. An address of a Pod that is known has a flow of its own. A sender that its port has told already is known.
+// unknownFlows make a podCIDR's addresses, except the Node's own, addresses of unknown Pods, in directions in which a
+// rule denies these. An address of a known Pod has a flow of its own. A sender that its port identifies is known
+// already.
 func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	in, _ := derive.Get(r, p.in.PodRanges, of)
 	if !of.Addr().Is4() {
@@ -307,7 +309,7 @@ func (p *policyFlows) unknownFlows(of policy.PodRange, r *derive.Reader) (e flow
 	return e, nil
 }
 
-// member is what the flows of its clauses have to know of a rule. Many rules share some clauses.
+// member is the part of a rule that the flows of its clauses need. Many rules share some clauses.
 type member struct {
 	id               uint32
 	anyPeer, anyPort bool
@@ -319,7 +321,7 @@ func (m member) same(o member) bool {
 	return m.id == o.id && m.anyPeer == o.anyPeer && m.anyPort == o.anyPort
 }
 
-// outline is a rule without its peers and ports: what is made of it alone does not change when Pods come and go.
+// outline returns a rule without its peers and ports. Flows made of it alone do not change when Pods come and go.
 func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	return policy.Rule{
@@ -328,7 +330,7 @@ func (p *policyFlows) outline(k policy.RuleKey, r *derive.Reader) (policy.Rule, 
 	}, nil
 }
 
-// member is none for a rule without a number; the table of numbers reports it.
+// member returns no row for a rule without a number; the table of numbers reports it.
 func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []problem.Problem) {
 	rule, _ := derive.Get(r, p.in.Rules, k)
 	id, ok := derive.Get(r, p.conjunctions, k)
@@ -338,7 +340,7 @@ func (p *policyFlows) member(k policy.RuleKey, r *derive.Reader) (member, []prob
 	return member{id, rule.AnyPeer, rule.AnyPort, slices.Concat(parts(k, rule)...)}, nil
 }
 
-// clauseFlows are one flow, or one for each port of a Service, with an action for each rule that has the clause.
+// clauseFlows returns one flow, or one for each port of a Service, with an action for each rule that has the clause.
 func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _ []problem.Problem) {
 	priority, ok := p.priority(r, c.rank)
 	if !ok {
@@ -363,7 +365,7 @@ func (p *policyFlows) clauseFlows(c clause, r *derive.Reader) (e flow.Entries, _
 	return e, nil
 }
 
-// priority is that of the flows of rules of a rank.
+// priority returns the priority of the flows of rules of a rank.
 func (p *policyFlows) priority(r *derive.Reader, rank policy.Rank) (uint16, bool) {
 	n, ok := derive.Get(r, p.in.Priorities, rank)
 	return uint16(n), ok

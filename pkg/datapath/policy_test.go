@@ -26,7 +26,7 @@ import (
 )
 
 // policed is node-1 of the scenario, with other ranges of Pods, in a cluster whose Pods and policies change at random.
-// The switch gets the changes, as flowsync would.
+// The switch gets the changes as from flowsync.
 type policed struct {
 	*policytest.Walk
 	*sources
@@ -35,7 +35,7 @@ type policed struct {
 	concerns map[Recheck]bool // by changes since the last look
 	wantLook bool
 
-	// parts are fragments that passed, partsEnded those that did not.
+	// parts are fragments that passed, partsEnded fragments that did not.
 	parts, partsEnded int
 }
 
@@ -53,7 +53,7 @@ func (p *policed) followConcerns() {
 	})
 }
 
-// Ranges of Pods, with addresses that the policies of policytest name, and what else packets come from and go to.
+// Ranges of Pods, with addresses that the policies of policytest name, and other sources and destinations of packets.
 var (
 	ownRange, farRange     = rangeOf("10.10.0.0/29"), rangeOf("10.10.0.8/29")
 	ownGateway, farGateway = addrOf("10.10.0.1"), addrOf("10.10.0.9")
@@ -82,13 +82,13 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 			p.policy.Pods.Set(derive.Object{Namespace: namespace, Name: name}, f)
 		},
 		Namespace: func(name string, n *corev1.Namespace) {
-			hear(p.policy.Namespaces, derive.Object{Name: name}, n, policy.NamespaceLabels)
+			observe(p.policy.Namespaces, derive.Object{Name: name}, n, policy.NamespaceLabels)
 		},
 		Policy: func(namespace, name string, n *networkingv1.NetworkPolicy) {
-			hear(p.policy.Policies[policy.NetworkPolicy], derive.Object{Namespace: namespace, Name: name}, n, policy.FactsOf)
+			observe(p.policy.Policies[policy.NetworkPolicy], derive.Object{Namespace: namespace, Name: name}, n, policy.FactsOf)
 		},
 		Other: func(namespace, name string, o any) {
-			hearOther(p.policy, derive.Object{Namespace: namespace, Name: name}, o)
+			observeOther(p.policy, derive.Object{Namespace: namespace, Name: name}, o)
 		},
 	})
 	p.resolvers.Set(Self, []netip.Prefix{ownRange, rangeOf("198.51.100.0/24")}) // and no other server
@@ -100,7 +100,7 @@ func newPoliced(t *testing.T, seed uint64) *policed {
 	return p
 }
 
-func hear[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
+func observe[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, facts func(*T) F) {
 	if o == nil {
 		s.Delete(k)
 		return
@@ -108,33 +108,33 @@ func hear[T, F any](s *derive.Source[derive.Object, F], k derive.Object, o *T, f
 	s.Set(k, facts(o))
 }
 
-// hearOther is for kinds that are not NetworkPolicies of Kubernetes.
-func hearOther(t *policy.Tables, k derive.Object, o any) {
+// observeOther is for kinds that are not NetworkPolicies of Kubernetes.
+func observeOther(t *policy.Tables, k derive.Object, o any) {
 	switch o := o.(type) {
 	case *crdv1beta1.ClusterNetworkPolicy:
-		hear(t.Policies[policy.AntreaClusterNetworkPolicy], k, o, policy.AntreaClusterFactsOf)
+		observe(t.Policies[policy.AntreaClusterNetworkPolicy], k, o, policy.AntreaClusterFactsOf)
 	case *crdv1beta1.NetworkPolicy:
-		hear(t.Policies[policy.AntreaNetworkPolicy], k, o, policy.AntreaFactsOf)
+		observe(t.Policies[policy.AntreaNetworkPolicy], k, o, policy.AntreaFactsOf)
 	case *npv1alpha2.ClusterNetworkPolicy:
-		hear(t.Policies[policy.ClusterNetworkPolicy], k, o, policy.ClusterFactsOf)
+		observe(t.Policies[policy.ClusterNetworkPolicy], k, o, policy.ClusterFactsOf)
 	case *crdv1beta1.Tier:
-		hear(t.Tiers, k, o, policy.TierFactsOf)
+		observe(t.Tiers, k, o, policy.TierFactsOf)
 	case *crdv1beta1.ClusterGroup:
-		hear(t.ClusterGroups, k, o, policy.ClusterGroupFactsOf)
+		observe(t.ClusterGroups, k, o, policy.ClusterGroupFactsOf)
 	case *crdv1beta1.Group:
-		hear(t.Groups, k, o, policy.GroupFactsOf)
+		observe(t.Groups, k, o, policy.GroupFactsOf)
 	case *corev1.Node:
-		hear(t.Nodes, k, o, policy.NodeFactsOf)
+		observe(t.Nodes, k, o, policy.NodeFactsOf)
 	case *corev1.Service:
-		hear(t.ServiceSelectors, k, o, policy.ServiceSelectorOf)
+		observe(t.ServiceSelectors, k, o, policy.ServiceSelectorOf)
 	case *mcv1alpha1.LabelIdentity:
-		hear(t.LabelIdentities, k, o, policy.LabelIdentityOf)
+		observe(t.LabelIdentities, k, o, policy.LabelIdentityOf)
 	case *mcv1alpha1.PodAddressImport:
-		hear(t.PodAddresses, k, o, policy.RemotePodsOf)
+		observe(t.PodAddresses, k, o, policy.RemotePodsOf)
 	}
 }
 
-// attach gives the Pods of this Node their ports, and has the endpoint of a Service change.
+// attach gives the Pods of this Node their ports, and changes the endpoint of a Service.
 func (p *policed) attach(t *testing.T) {
 	t.Helper()
 	p.State.Pods = nil
@@ -167,46 +167,46 @@ func (p *policed) attach(t *testing.T) {
 	}
 }
 
-// servicesOfPolicies are those that rules name, and another.
+// servicesOfPolicies are the Services that rules name, and another.
 var servicesOfPolicies = []derive.Object{
 	{Namespace: "x", Name: "svc"}, {Namespace: "y", Name: "svc"}, {Namespace: "z", Name: "svc"},
 	{Namespace: "x", Name: "antrea-mc-svc"}, {Namespace: "y", Name: "antrea-mc-svc"}, {Namespace: "z", Name: "antrea-mc-svc"},
 	{Namespace: "default", Name: "any"},
 }
 
-// has says whether a Pod of this Node has an address.
+// has reports whether a Pod of this Node has an address.
 func (p *policed) has(a netip.Addr) bool {
 	return slices.ContainsFunc(p.State.Pods, func(pod Pod) bool { return slices.Contains(pod.IPs, a) })
 }
 
-// reachable is false for addresses of this Node that no port has: packets to them end in table Route whatever
-// policies say.
+// reachable is false for addresses of this Node that no port has. Packets to them end in table Route whatever the
+// policies are.
 func (p *policed) reachable(a netip.Addr) bool {
 	return !ownRange.Contains(a) || a == ownGateway || p.has(a)
 }
 
-// What becomes of a connection, in the words of policytest.
+// The fate of a connection, in the words of policytest.
 const (
 	allowed  = "Allow"
 	dropped  = "Drop"
 	rejected = "Reject"
 )
 
-// isForwarded says which connections the host forwards, of those that have its own address: it has been given to them.
+// isForwarded reports whether the host forwards this connection: a translation has given it the host's address.
 func isForwarded(c policytest.Connection) bool {
 	return c.SourcePort%1000 == 500 && c.Protocol != policy.ProtocolICMP && c.Protocol != policy.ProtocolIGMP
 }
 
-// judge is what the specifications say of a connection, which this Node sees once or, from one Pod to another of it,
-// twice.
+// judge returns the verdict of the specifications. This Node sees a connection once, or twice if both of its Pods are
+// here.
 func (p *policed) judge(c policytest.Connection) string {
 	from, to := p.At(c.From), p.At(c.To)
 	if from == to && from != nil {
 		return allowed
 	}
 	if p.has(c.From) {
-		if says := p.Judge(from, true, c); says != allowed {
-			return says
+		if verdict := p.Judge(from, true, c); verdict != allowed {
+			return verdict
 		}
 	}
 	if p.has(c.To) && (c.From != ownGateway || isForwarded(c)) {
@@ -220,7 +220,7 @@ var numbersOf = map[corev1.Protocol]uint8{
 	policy.ProtocolICMP: oftest.ICMP, policy.ProtocolIGMP: protoIGMP,
 }
 
-// packetOf is a connection's first packet, and ok where it has a way to the switch. source is the client's port.
+// packetOf returns a connection's first packet. It is not ok without a way to the switch. source is the client's port.
 func (p *policed) packetOf(c policytest.Connection, source uint16) (k oftest.Packet, ok bool) {
 	k = oftest.Packet{EthSrc: gwMAC, EthDst: InClusterMAC, IPSrc: c.From, IPDst: c.To, Proto: numbersOf[c.Protocol], SrcPort: source, DstPort: c.Port}
 	switch c.Protocol {
@@ -267,7 +267,7 @@ func (p *policed) connection(source uint16) (c policytest.Connection, ok bool) {
 // clusterSet is the number of a client in another cluster.
 func (p *policed) clusterSet() uint32 { return policytest.Pick[uint32](p.Walk, 0, 1, 2, 3, 4, 5) }
 
-// question is a packet, and what the specification says of its connection.
+// question is a packet, and the verdict of the specification about its connection.
 type question struct {
 	packet     oftest.Packet
 	connection policytest.Connection
@@ -276,7 +276,7 @@ type question struct {
 
 func (q question) String() string { return fmt.Sprintf("%s %+v: %s", q.packet, q.connection, q.want) }
 
-// next is a question about a Pod of this Node, which sends or receives, at random; ok is false where there is none.
+// next returns a random question about a Pod of this Node that sends or receives; ok is false without such a Pod.
 func (p *policed) next() (q question, ok bool) {
 	c, ok := p.connection(policytest.Pick[uint16](p.Walk, 1024, 1500, 2000, 2500, 4000)) // ranges of rules end at 1024, 2000 and 3000
 	if !ok {
@@ -330,14 +330,14 @@ func met(r oftest.Result) string {
 	return r.String()
 }
 
-// namesServices says whether a rule is about connections to Services: a trace does not know where one was made to
-// before its endpoint was chosen.
+// namesServices reports whether a rule is about connections to Services. A trace does not show the Service of a
+// connection whose endpoint was already chosen.
 func (p *policed) namesServices() bool {
 	return slices.ContainsFunc(p.policy.Rules.All(), func(r derive.Row[policy.RuleKey, policy.Rule]) bool { return len(r.Value.Services) > 0 })
 }
 
-// says is what the tables of policies say of a connection, for messages.
-func (p *policed) says(c policytest.Connection) (text string) {
+// verdicts returns the verdict of the tables of policies about a connection, for messages.
+func (p *policed) verdicts(c policytest.Connection) (text string) {
 	for _, pod := range p.State.Pods {
 		for d, ip := range [...]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From} {
 			if slices.Contains(pod.IPs, ip) {
@@ -360,7 +360,7 @@ func (p *policed) reply(q question) (oftest.Packet, bool) {
 	return k, ok && c.Protocol != policy.ProtocolIGMP && p.At(c.From) != p.At(c.To)
 }
 
-// sendBack sends what a server answers. Answers of DNS to Pods under rules with names pass the agent.
+// sendBack sends a server's answer. Answers of DNS to Pods under rules with names pass the agent.
 func (p *policed) sendBack(k oftest.Packet) oftest.Result {
 	r := p.sw.Send(k)
 	if r.Controller && KindOf(ofp.PacketIn2{Userdata: []byte(r.Userdata)}) == DNSAnswer {
@@ -370,7 +370,7 @@ func (p *policed) sendBack(k oftest.Packet) oftest.Result {
 	return r
 }
 
-// ask asks the switch in memory a question: with the first packet, another one, and the answer.
+// ask puts a question to the switch in memory: with the first packet, another one, and the answer.
 func (p *policed) ask(q question) error {
 	p.sw.Forget()
 	for _, which := range []string{"first", "second"} {
@@ -398,8 +398,8 @@ func (p *policed) ask(q question) error {
 	return nil
 }
 
-// askInParts asks the same with fragments of a datagram, in any order and number: nothing of it passes, or passes
-// after it, that would not pass whole. Where no rule asks for ports, everything does.
+// askInParts puts the same question with fragments of a datagram, in any order and number. Fragments pass only if the
+// whole datagram would pass. If no rule has ports, all pass.
 func (p *policed) askInParts(q question) error {
 	p.sw.Forget()
 	c, want := q.connection, q.want
@@ -428,7 +428,7 @@ func (p *policed) askInParts(q question) error {
 	return nil
 }
 
-// portsMatter says whether a rule that is asked about a connection may ask for ports.
+// portsMatter reports whether a rule that judges a connection may match ports.
 func (p *policed) portsMatter(c policytest.Connection) bool {
 	for d, ip := range [...]netip.Addr{policy.Ingress: c.To, policy.Egress: c.From} {
 		pod := p.At(ip)
@@ -446,11 +446,12 @@ func (p *policed) portsMatter(c policytest.Connection) bool {
 	return false
 }
 
-// TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks where packets go: what
-// becomes of a connection is what the specifications say, by the switch in memory and, for some, by Open vSwitch. The
-// flows equal those that are made from nothing, as an agent does that starts again; some steps are such a start.
+// TestPolicies changes Pods, labels, Services and policies of all kinds at random, and asks where packets go. The fate
+// of a connection is the verdict of the specifications, in the switch in memory and, for some, in Open vSwitch. The
+// flows equal the flows that a restarted agent makes from nothing; some steps are such a restart.
 //
 // 100,000 questions with fragments: go test ./pkg/datapath -run TestPolicies -walk.parts 1 -walk.steps 8000 -timeout 1h
+//
 // A million questions: go test ./pkg/datapath -run TestPolicies -walk.seed 7 -walk.steps 75000 -timeout 1h
 func TestPolicies(t *testing.T) {
 	for i, datapath := range []string{"kernel", "userspace"} {
@@ -485,11 +486,11 @@ func TestPolicies(t *testing.T) {
 						answers["unknown Pod "+q.want]++
 					}
 					if err := p.ask(q); err != nil {
-						t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
+						t.Fatalf("%s: %v\n%s", when, err, p.verdicts(q.connection))
 					}
 					if p.IntN(*walkParts) == 0 {
 						if err := p.askInParts(q); err != nil {
-							t.Fatalf("%s: %v\n%s", when, err, p.says(q.connection))
+							t.Fatalf("%s: %v\n%s", when, err, p.verdicts(q.connection))
 						}
 					}
 					if trace && (q.connection.Service.Name == "" || !p.namesServices()) {
@@ -520,8 +521,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// fromNothing compares the policies' flows with those of new tables. Priorities depend on what was there before: their
-// order counts. Numbers may differ where two want one; with so few they do not.
+// fromNothing compares the policies' flows with the flows of new tables. Priorities depend on earlier states, so only
+// their order counts. Numbers may differ if two objects want one; with so few objects they do not.
 func (p *policed) fromNothing(t *testing.T, when string) {
 	t.Helper()
 	fresh := p.again()
@@ -559,7 +560,7 @@ func (p *policed) restart(t *testing.T) {
 	p.attach(t)
 }
 
-// inOrder are entries in words, with the place of a flow's priority in its table instead of the priority.
+// inOrder returns entries in words, with the place of a flow's priority in its table instead of the priority.
 func inOrder(all map[flow.Owner]flow.Entries) map[string][]string {
 	priorities := map[ofp.Table]map[uint16]uint16{}
 	for _, e := range all {

@@ -21,25 +21,27 @@ type clause struct {
 	rank      policy.Rank
 	direction policy.Direction
 	kind      clauseKind
-	identity  uint32       // of appliedTo and peer; that of a Pod of another cluster is remote; of a port of unknown Pods
-	to        netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
-	ports     portMask     // of port
-	service   derive.Object
+	// of appliedTo and peer (a Pod of another cluster: remote), or of a port of unknown Pods
+	identity uint32
+	to       netip.Prefix // of block; of a Pod's own port; the group of messages of IGMP
+	ports    portMask     // of port
+	service  derive.Object
 }
 
 type clauseKind uint8
 
 const (
 	appliedTo clauseKind = iota + 1 // a Pod of this Node
-	anything                        // every packet: of all addresses, and of a rule that has only one part else, since a conjunction needs two
-	peer                            // a Pod
-	block                           // the other end's address
-	port                            // ports of any Pod or, where to is valid, of one
-	toService                       // connections that were made to a Service
-	asked                           // connections that were made to an address of a Service
+	// every packet: with any address, or the second part of a rule that has only one, since a conjunction needs two
+	anything
+	peer      // a Pod
+	block     // the other end's address
+	port      // ports of any Pod or, where to is valid, of one
+	toService // connections that were made to a Service
+	asked     // connections that were made to an address of a Service
 )
 
-// portMask are ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
+// portMask is the ports of one protocol that one match covers; without a mask all of them. Messages of ICMP have their
 // type as port and their code as the source's port.
 type portMask struct {
 	protocol                corev1.Protocol
@@ -67,7 +69,7 @@ func (c clause) Compare(o clause) int {
 var clauseKinds = [...]string{appliedTo: "applied", anything: "anything", peer: "peer", block: "block", port: "port", toService: "service", asked: "asked"}
 
 // String names the clause for owners of flows: "ingress 1/0/0/0/3 peer 5", "egress 1/0/0/0/3 port TCP/80/65535/0/0 of
-// 10.0.0.7/32". The numbers in front are the rank's.
+// 10.0.0.7/32". The numbers in front are the rank.
 func (c clause) String() string {
 	r := c.rank
 	text := fmt.Sprintf("%s %d/%d/%v/%d/%d %s ", c.direction, r.Stage, r.Tier, r.Priority, r.Index, r.Action, clauseKinds[c.kind])
@@ -90,8 +92,8 @@ func (p portMask) String() string {
 	return fmt.Sprintf("%s/%d/%d/%d/%d", p.protocol, p.value, p.mask, p.sourceValue, p.sourceMask)
 }
 
-// matches are those of the clause's flows: one, and of a Service one for each of its ports. The connection tracker
-// knows to which address a connection was made before an endpoint was chosen.
+// matches returns the matches of the clause's flows: one, or one for each port of a Service. Connection tracking has
+// the address that a connection was made to before an endpoint was chosen.
 func (c clause) matches(d direction, frontends []service.Frontend) []flow.Match {
 	if c.kind != toService {
 		return []flow.Match{c.match(d)}
@@ -107,7 +109,7 @@ func (c clause) matches(d direction, frontends []service.Frontend) []flow.Match 
 	return out
 }
 
-// match is that of the flow of a clause that has one.
+// match returns the match of a clause with one flow.
 func (c clause) match(d direction) flow.Match {
 	switch c.kind {
 	case appliedTo:
@@ -199,7 +201,7 @@ func whole(rule policy.Rule) bool {
 	return len(rule.Applied) > 0 && peers && ports
 }
 
-// parts are the clauses of a rule by part, none of a rule that is not whole.
+// parts returns the clauses of a rule by part, and nothing for a rule that is not whole.
 func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	if !whole(rule) {
 		return nil
@@ -295,8 +297,8 @@ func parts(k policy.RuleKey, rule policy.Rule) [][]clause {
 	return out
 }
 
-// partOf says which part of a rule a clause of this kind belongs to, from 1, and how many parts there are: what parts
-// returns, without the clauses of the whole rule, which are many where clauses are shared.
+// partOf returns the part of a rule that a clause of this kind belongs to, from 1, and how many parts there are. It
+// equals the result of parts, without the clauses of the whole rule: shared clauses are many.
 func (k clauseKind) partOf(anyPeer, anyPort bool) (part, of uint8) {
 	of = 1
 	if !anyPeer {

@@ -19,8 +19,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// written are policies and groups as an API server may have them: by an older definition, from another cluster, or by
-// somebody whom nothing checks.
+// written are policies and groups as an API server may have them: of an older definition, from another cluster, or from
+// an author whose objects are not checked.
 var written = []func(c *sources, at metav1.ObjectMeta, spec []byte) error{
 	func(c *sources, at metav1.ObjectMeta, spec []byte) error {
 		o := &networkingv1.NetworkPolicy{ObjectMeta: at}
@@ -57,8 +57,8 @@ func take[T metav1.Object, F, S any](to *derive.Source[derive.Object, F], o T, s
 	return nil
 }
 
-// FuzzPolicies has a Node make flows of any policy, beside one that it has. No function may fail, the switch has to take
-// what comes of it, and once the policy has gone nothing of it is left.
+// FuzzPolicies makes the flows of any policy on a Node that has another one. No function may fail, the switch has to
+// take the flows, and once the policy is deleted they are gone.
 func FuzzPolicies(f *testing.F) {
 	for i, text := range []string{
 		`{"podSelector":{},"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.0.0/16"]}}],"ports":[{"port":"http"},{"protocol":"UDP","port":1,"endPort":65535}]}],"policyTypes":["Egress"]}`,

@@ -101,7 +101,7 @@ func newPolicyLoad(t *testing.T) *policyLoad {
 	return l
 }
 
-// loadPolicies are the rules by which clients reach servers, both ways, and those that have nothing to do with them.
+// loadPolicies returns the rules through which clients reach servers, both ways, and unrelated rules.
 func loadPolicies() []*networkingv1.NetworkPolicy {
 	out := []*networkingv1.NetworkPolicy{loadPolicy("clients", "server", "client", loadPort, false), loadPolicy("servers", "client", "server", loadPort, true)}
 	for i := range loadRules - 2 {
@@ -114,8 +114,8 @@ func loadPolicies() []*networkingv1.NetworkPolicy {
 	return out
 }
 
-// loadPolicy allows connections between the Pods of an app and their peers to a port. Each third rule has ranges of
-// addresses beside, each second a range of ports.
+// loadPolicy allows connections between the Pods of an app and their peers to a port. Each third rule also has ranges
+// of addresses, each second a range of ports.
 func loadPolicy(name, app, peer string, port int, egress bool) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	p.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
@@ -193,7 +193,7 @@ func (l *policyLoad) rate(t *testing.T) float64 {
 	return float64(made.Load()) / time.Since(begin).Seconds()
 }
 
-// megaflows counts those of IP that connections of all clients to all servers make.
+// megaflows counts the megaflows of IP that connections of all clients to all servers make.
 func (l *policyLoad) megaflows(t *testing.T) int {
 	t.Helper()
 	l.ovs.appctl(t, "revalidator/purge")
@@ -218,7 +218,7 @@ func (l *policyLoad) megaflows(t *testing.T) int {
 }
 
 // forgetNeighbours removes the MAC addresses that a Pod has learned: the kernel has room for a thousand in all
-// namespaces together, half of what a hundred clients and ten servers learn.
+// namespaces together, half of the number that a hundred clients and ten servers learn.
 func forgetNeighbours() error {
 	list, err := netlink.NeighList(0, netlink.FAMILY_V4)
 	for _, n := range list {
@@ -227,8 +227,8 @@ func forgetNeighbours() error {
 	return err
 }
 
-// TestPolicyLoad counts the megaflows that connections make under 500 rules, which are at most three times as many as
-// without, and logs how many connections a second there are with them and without.
+// TestPolicyLoad counts the megaflows of connections under 500 rules: at most three times as many as without. It logs
+// how many connections a second there are with rules and without.
 func TestPolicyLoad(t *testing.T) {
 	l := newPolicyLoad(t)
 	var flows [2]int

@@ -15,15 +15,15 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// A connection remembers which rule let it out of a Pod of this Node, and which one into a Pod of this Node, by
-// numbers in its label. A rule's number is a hash of what the rule means, and of the stricter rules that are asked
-// before it: a rule that means something else has another number, and so has one that another rule takes
-// connections from. So a number never comes to mean something else, also not over a restart: a connection whose number
-// no rule has was let in by a rule that is no more.
+// A connection remembers two rules, by numbers in its label: the rule that let it out of a Pod of this Node, and the
+// one that let it into a Pod of this Node. A rule's number is a hash of the rule's meaning, and of the stricter rules
+// that are asked before it. A rule with another meaning has another number, and so has a rule from which another one
+// takes connections. So a number never gets another meaning, also not over a restart. A connection whose number no rule
+// has was let in by a deleted rule.
 //
-// Two rules may share a number by chance, one in 2^30 for each pair. Nobody can search for such a rule, because the hash
-// has a key that only the Node knows (Node.RuleKey). A shared number does no harm either, unless both rules apply to the
-// same Pod: a connection's number counts only where it is that of a rule that applies to the connection's Pod.
+// Two rules may share a number by chance, one in 2^30 for each pair. An attacker cannot search for such a rule, because
+// the hash has a key that only the Node has (Node.RuleKey). A shared number does no harm either, unless both rules
+// apply to the same Pod: a connection's number counts only for rules that apply to the connection's Pod.
 
 // Numbers that stand for no rule.
 const alwaysAllowed = 1 // a Pod's connection to itself; one of the Node to its Pods
@@ -37,8 +37,8 @@ const (
 	ruleNumberBit   = 1
 )
 
-// numberOf returns the number of something with a meaning. Without a key it returns the number that earlier versions
-// gave it, which known connections have after an upgrade.
+// numberOf returns the number for a meaning. Without a key it returns the number that earlier versions gave it, which
+// known connections have after an upgrade.
 func numberOf(key Secret, meaning ...any) uint32 {
 	var h hash.Hash = fnv.New64a()
 	if key != "" {
@@ -62,7 +62,8 @@ func (s subject) Compare(o subject) int {
 	return cmp.Or(cmp.Compare(s.identity, o.identity), cmp.Compare(s.direction, o.direction))
 }
 
-// strictFor are those whom a rule keeps from being decided about by later rules, none where known connections go on.
+// strictFor returns the subjects whose connections a rule keeps from later rules; nil for a rule that leaves known
+// connections alone.
 func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	if r.Action == policy.Allow || r.Keep {
 		return nil
@@ -70,7 +71,7 @@ func strictFor(k policy.RuleKey, r policy.Rule) []subject {
 	return subjects(k, r)
 }
 
-// subjects are those that a rule is applied to.
+// subjects returns the identities and the direction that a rule is applied to.
 func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	out := make([]subject, len(r.Applied))
 	for i, n := range r.Applied {
@@ -79,8 +80,8 @@ func subjects(k policy.RuleKey, r policy.Rule) []subject {
 	return out
 }
 
-// stricter are the meanings of what is asked before rules of a rank, by Pods of some identities, and may deny: rules that
-// do not allow, and before those of the last stage isolation by NetworkPolicies.
+// stricter returns the meanings of the rules that are asked before a rank for Pods of some identities, and may deny.
+// These are rules that do not allow, and before rules of the last stage also isolation by NetworkPolicies.
 func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.Direction, rank policy.Rank) []string {
 	var out []string
 	for _, i := range identities {
@@ -97,7 +98,7 @@ func (p *policyFlows) stricter(r *derive.Reader, identities []uint32, d policy.D
 	return slices.Compact(out)
 }
 
-// isolation is where NetworkPolicies that do not leave known connections alone isolate Pods of an identity.
+// isolation is where NetworkPolicies isolate Pods of an identity and judge known connections too.
 type isolation struct {
 	number     uint32
 	directions [2]bool
@@ -124,7 +125,8 @@ func isolatedIn(_ policy.Identity, i isolation) (out []subject) {
 	return out
 }
 
-// number is that of a rule that lets connections through, none of others. What the last stage passes on is let through.
+// number returns the number of a rule that lets connections through, and 0 for others. A rule of the last stage that
+// passes connections on lets them through.
 func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []problem.Problem) {
 	rule, _ := derive.Get(r, p.outlines, k)
 	if rule.Action != policy.Allow && (rule.Action != policy.Pass || rule.Stage != policy.Baseline) {
@@ -138,8 +140,8 @@ func (p *policyFlows) number(k policy.RuleKey, r *derive.Reader) (uint32, []prob
 	return n, nil
 }
 
-// defaultNumbers are what connections of Pods of an identity have that no rule decided about, by direction; 0 where
-// no policy is applied, or NetworkPolicies isolate.
+// defaultNumbers returns the numbers, by direction, of connections of an identity's Pods that no rule decided about.
+// They are 0 without policies, and if NetworkPolicies isolate the Pods.
 func (p *policyFlows) defaultNumbers(i policy.Identity, r *derive.Reader) (out [2]uint32, _ []problem.Problem) {
 	applied, _ := derive.Get(r, p.in.Applied, i)
 	n, ok := derive.Get(r, p.in.Numbers, i)

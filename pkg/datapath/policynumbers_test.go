@@ -15,13 +15,13 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// sharedNumber is what two policies of one Node need to share a number: names that were searched for it.
+// sharedNumber is the data with which two policies of one Node share a number: names that were searched for it.
 type sharedNumber struct {
 	*sources
 	victim, attacker derive.Object // for pod1 and for pod2
 }
 
-// selecting is a policy that lets the Pods of node-2 into the Pods with a label, or nobody.
+// selecting returns a policy that lets the Pods of node-2 into the Pods with a label, or no Pod.
 func selecting(name derive.Object, app string, allows bool) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
@@ -47,7 +47,7 @@ func ruleOf(name derive.Object) policy.RuleKey {
 	return policy.RuleKey{Policy: policy.Key{Kind: policy.NetworkPolicy, Namespace: name.Namespace, Name: name.Name}}
 }
 
-// number is that of a policy's first rule; 0 without one.
+// number returns the number of a policy's first rule; 0 without one.
 func (s *sharedNumber) number(name derive.Object) uint32 {
 	n, _ := s.tables.policies.numbers.Get(ruleOf(name))
 	return n
@@ -106,8 +106,8 @@ func newSharedNumber(t *testing.T) *sharedNumber {
 	return s
 }
 
-// TestRuleNumbers has a tenant search a policy's name whose rule has the number of another tenant's rule. The number
-// lets no connection go on that is not allowed, and with a key there is no such name.
+// TestRuleNumbers searches, as a tenant would, for a policy's name whose rule has the number of another tenant's rule.
+// The number lets only allowed connections go on, and with a key there is no such name.
 func TestRuleNumbers(t *testing.T) {
 	s := newSharedNumber(t)
 	// A literal, because connections keep their numbers over an upgrade.

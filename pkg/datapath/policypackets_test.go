@@ -23,8 +23,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2, behind 10.97.0.11:80 as
-// well) and the clients a (.3) and b (.4), each with a label app of that name.
+// packetNode is a Node with a real datapath and the tables that program it: server (10.11.0.2, and behind
+// 10.97.0.11:80) and the clients a (.3) and b (.4), each with a label app of that name.
 type packetNode struct {
 	*realNode
 	*sources
@@ -98,7 +98,7 @@ func (n *packetNode) sync(t *testing.T) {
 	n.ovs.appctl(t, "revalidator/wait")
 }
 
-// change gives the switch the flows of now, and has the connections judged again that they concern.
+// change gives the switch the present flows, and starts to judge the connections again that they concern.
 func (n *packetNode) change(t *testing.T) {
 	t.Helper()
 	n.sync(t)
@@ -140,14 +140,14 @@ func open(t *testing.T, from namespace, address string) talk {
 	}
 	t.Cleanup(func() { c.Close() })
 	out := talk{c, bufio.NewReader(c)}
-	if err := out.say(); err != nil {
+	if err := out.send(); err != nil {
 		t.Fatalf("%s: %v", address, err)
 	}
 	return out
 }
 
-// say sends a line and waits for the answer.
-func (c talk) say() error {
+// send sends a line and waits for the answer.
+func (c talk) send() error {
 	if err := c.SetDeadline(time.Now().Add(replyTimeout())); err != nil {
 		return err
 	}
@@ -158,26 +158,26 @@ func (c talk) say() error {
 	return err
 }
 
-func (c talk) mustSay(t *testing.T, why string) {
+func (c talk) mustPass(t *testing.T, why string) {
 	t.Helper()
-	if err := c.say(); err != nil {
+	if err := c.send(); err != nil {
 		t.Errorf("%s: a connection that is allowed is cut: %v", why, err)
 	}
 }
 
 func (c talk) mustNot(t *testing.T, why string) {
 	t.Helper()
-	if err := c.say(); err == nil {
+	if err := c.send(); err == nil {
 		t.Errorf("%s: a connection that is forbidden goes on", why)
 	} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("%s: %v", why, err)
 	}
 }
 
-// TestEstablished changes policies and labels under TCP connections of real programs: what a change concerns is cut,
-// in both directions, and the connection beside it goes on.
+// TestEstablished changes policies and labels under TCP connections of real programs. A connection that a change
+// concerns is cut, in both directions, and the other connection goes on.
 func TestEstablished(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
 	stream(t, n.server, "10.11.0.2:8081")
@@ -199,18 +199,18 @@ func TestEstablished(t *testing.T) {
 	mustStream(t, download, true)
 	n.allow("from-a-too", "a") // a rule that comes takes nothing
 	n.change(t)
-	a.mustSay(t, "a policy comes")
+	a.mustPass(t, "a policy comes")
 	n.forget("from-a")
 	n.change(t)
-	a.mustSay(t, "another rule allows it")
-	b.mustSay(t, "another client's rule is gone")
+	a.mustPass(t, "another rule allows it")
+	b.mustPass(t, "another client's rule is gone")
 	mustStream(t, download, true)
 	n.forget("from-a-too")
 	n.change(t)
 	a.mustNot(t, "its rule is gone")
 	direct.mustNot(t, "its rule is gone")
 	mustStream(t, download, false)
-	b.mustSay(t, "another client's rule is gone")
+	b.mustPass(t, "another client's rule is gone")
 
 	n.label("pod3", "c", "10.11.0.4")
 	n.change(t)
@@ -221,22 +221,22 @@ func TestEstablished(t *testing.T) {
 	c := open(t, n.b, service)
 	n.restart()
 	n.change(t)
-	c.mustSay(t, "the agent restarts")
+	c.mustPass(t, "the agent restarts")
 	n.restart()
 	n.forget("from-c")
 	n.change(t)
 	c.mustNot(t, "its rule went while the agent was away")
 }
 
-// TestProxyBeside has something like kube-proxy send connections from outside to a Pod, with the host's own address: policies judge
-// them. The host's own connections are the kubelet's probes, which pass.
-func TestProxyBeside(t *testing.T) {
-	besideOthers(t)
+// TestProxyOnNode sends connections from outside to a Pod with the host's own address, as kube-proxy may do: policies
+// judge them. The host's own connections are the kubelet's probes, which pass.
+func TestProxyOnNode(t *testing.T) {
+	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", "10.11.0.2:8080", "server")
 	outside := newNamespace(t)
 	n.host.ip(t, fmt.Sprintf("link add outside type veth peer name eth0 netns %d", outside.pid), "address add 198.51.100.1/24 dev outside", "link set outside up",
-		// What agent.hostOf wants of the host:
+		// The host's configuration, as agent.hostOf has it:
 		"rule add priority 29696 not iif lo lookup 116", fmt.Sprintf("route add 10.11.0.0/24 via %s dev gw0 onlink table 116", vip))
 	outside.ip(t, "address add 198.51.100.7/24 dev eth0", "link set eth0 up")
 	outside.wholeChecksums(t, "eth0")
@@ -261,28 +261,28 @@ func TestProxyBeside(t *testing.T) {
 	ask(outside, nodePort, false, "forwarded by the Node, with its address")
 }
 
-// TestEstablishedKept: policies that say so leave known connections alone, when they come and when they go.
+// TestEstablishedKept checks policies that leave known connections alone, when they come and when they go.
 func TestEstablishedKept(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", ":8080", "server")
 	keep := map[string]string{policy.AnnotationEstablished: "keep"}
 	before := open(t, n.a, "10.11.0.2:8080")
 	n.allow("from-b", "b", keep)
 	n.change(t)
-	before.mustSay(t, "a policy that keeps connections isolates the server")
+	before.mustPass(t, "a policy that keeps connections isolates the server")
 	b := open(t, n.b, "10.97.0.11:80")
 	n.allow("from-c", "c", keep)
 	n.forget("from-b")
 	n.change(t)
-	b.mustSay(t, "a policy that keeps connections is gone")
+	b.mustPass(t, "a policy that keeps connections is gone")
 	if c, err := n.b.dial("tcp", "10.97.0.11:80"); err == nil {
 		c.Close()
 		t.Error("a new connection is allowed")
 	}
 }
 
-// stream sends without end to whoever connects.
+// stream sends without end to each client that connects.
 func stream(t *testing.T, ns namespace, address string) {
 	t.Helper()
 	err := ns.do(func() error {
@@ -305,7 +305,7 @@ func stream(t *testing.T, ns namespace, address string) {
 	}
 }
 
-// mustStream reads what has arrived and says whether more comes.
+// mustStream reads the bytes that have arrived and fails unless more come, or do not come.
 func mustStream(t *testing.T, c net.Conn, want bool) {
 	t.Helper()
 	buf, idle := make([]byte, 1<<16), 0
@@ -324,7 +324,8 @@ func mustStream(t *testing.T, c net.Conn, want bool) {
 	}
 }
 
-// packetsIn gives take what the switch sends to the agent, and returns what sends packets to the switch.
+// packetsIn gives take the packets that the switch sends to the agent, and returns a function that sends packets to the
+// switch.
 func (n *packetNode) packetsIn(t *testing.T, take func(ofp.PacketIn2)) (send func(ofp.PacketOut)) {
 	t.Helper()
 	c, err := ofconn.Connect(t.Context(), ofconn.UnixDialer(n.ovs.dir+"/br-int.mgmt"), nil, func(_ uint32, m ofp.Message) {
@@ -362,8 +363,8 @@ func (n *packetNode) answer(t *testing.T) {
 	}()
 }
 
-// TestRejected: clients hear at once that policies reject their connections, whichever end these are applied to, from
-// the address that they have asked for.
+// TestRejected checks that clients get an answer at once if policies reject their connections, at either end. It comes
+// from the address that they have asked for.
 func TestRejected(t *testing.T) {
 	n := newPacketNode(t)
 	n.answer(t)

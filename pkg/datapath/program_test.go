@@ -11,8 +11,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// TestProgram checks the declarations: tables without gaps, ranges inside their register that
-// do not meet.
+// TestProgram checks the declarations: tables without gaps, and ranges that are inside their register and do not meet.
 func TestProgram(t *testing.T) {
 	for i, table := range Program.Tables() {
 		if table != ofp.Table(i) {
@@ -85,8 +84,8 @@ func TestConflicts(t *testing.T) {
 	setOf(t, out)
 }
 
-// TestSetUp: while the Node has no gateway port there is nothing to want, and nothing breaks
-// where parts of the state are still missing.
+// TestSetUp makes the flows of a Node without a gateway port: there are no flows, and missing parts of the state do no
+// harm.
 func TestSetUp(t *testing.T) {
 	if out, problems := Plan(State{}); len(out)+len(problems) != 0 {
 		t.Errorf("an empty state wants %v, %v", out, problems)
@@ -101,8 +100,8 @@ func TestSetUp(t *testing.T) {
 	}
 }
 
-// TestRandomWalk steps from state to state as a cluster does, and at each step turns what the
-// switch holds into the desired state by the difference alone.
+// TestRandomWalk steps from state to state as a cluster does. At each step it turns the switch's actual state into the
+// desired one by the difference alone.
 func TestRandomWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(2026, 11))
 	full := []State{onNode(1), onNode(2)}

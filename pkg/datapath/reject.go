@@ -12,16 +12,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// ErrNotAnswered is what Reject returns for packets that ask for no answer: those that are
-// no request to a Service without endpoints and not rejected by a policy, and those that must not be answered (RFC 9293
-// 3.10.7.1, RFC 1122 3.2.2).
+// ErrNotAnswered is returned by Reject for two kinds of packets. The first go neither to a Service without endpoints
+// nor to a peer that a policy rejects. The second must not be answered (RFC 9293 3.10.7.1, RFC 1122 3.2.2).
 var ErrNotAnswered = errors.New("packet asks for no answer")
 
-// Reject answers a connection to a Service without endpoints, TCP with a reset, UDP and SCTP with ICMP port
-// unreachable, and one that a policy rejects, TCP with a reset, all others with ICMP host administratively prohibited.
+// Reject answers a connection to a Service without endpoints: TCP with a reset, UDP and SCTP with ICMP port
+// unreachable. It answers a connection that a policy rejects: TCP with a reset, all others with ICMP host
+// administratively prohibited.
 //
-// The former answer comes from the Service's address and takes the way of a reply: it enters the switch in table Route.
-// The latter comes from the endpoint, where one was chosen: it enters in table Conntrack, which undoes that.
+// The first answer comes from the Service's address and is routed like a reply: it enters the switch in table Route.
+// The second comes from the endpoint, if one was chosen: it enters in table Conntrack, which undoes that choice.
 func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	table, code := Route, codePort
 	switch KindOf(pkt) {
@@ -62,8 +62,7 @@ func Reject(pkt ofp.PacketIn2, known Frontends) (ofp.PacketOut, error) {
 	}, nil
 }
 
-// Frontends finds the frontend of an address: an answer costs the same however many Services there
-// are.
+// Frontends finds the frontend of an address. An answer costs the same for any number of Services.
 type Frontends func(corev1.Protocol, netip.AddrPort) (service.Frontend, bool)
 
 // refused checks that the packet is for a frontend that has no endpoints now.

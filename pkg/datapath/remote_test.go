@@ -11,7 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// What the servers of west are in these tests, whose endpoints stand for Pods of west: 10.96.0.20 is near, 10.96.0.23 far.
+// The addresses of west's servers in these tests, whose endpoints stand for Pods of west: 10.96.0.20 is near,
+// 10.96.0.23 far.
 var nearPod, farPod = addrOf("10.96.0.20"), addrOf("10.96.0.23")
 
 // publish has west publish the addresses of Pods with these labels.
@@ -33,7 +34,8 @@ func (c *sources) toServers(list ...policy.RuleFacts) {
 	}})
 }
 
-// TestServersOfOtherClusters: egress rules tell servers in other clusters apart by the labels that these publish.
+// TestServersOfOtherClusters checks that egress rules distinguish servers in other clusters by the labels that these
+// publish.
 func TestServersOfOtherClusters(t *testing.T) {
 	both := map[netip.Addr]string{nearPod: "app=server", farPod: "app=b"}
 	local := policy.RuleFacts{Action: policy.Allow, AnyPort: true, Peers: about(0, "app=server").Peers}
@@ -101,8 +103,7 @@ func TestServersOfOtherClusters(t *testing.T) {
 	}
 }
 
-// TestServerComesAndGoes: a Pod of another cluster that comes with labels that rules name is one flow, and one that no rule
-// names is none.
+// TestServerComesAndGoes counts flows of a Pod of another cluster: one if rules name its labels, otherwise no flow.
 func TestServerComesAndGoes(t *testing.T) {
 	s := stretchedSources("east", 1)
 	s.toServers(about(policy.Allow, "app=server"), about(policy.Drop, "app=server"))

@@ -9,14 +9,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// RuleTables are where packets are counted that rules judge: those that open connections, and those of connections
-// that are judged again.
+// RuleTables are the tables that count packets that rules judge: packets that open connections, and packets of
+// connections that are judged again.
 var RuleTables = map[ofp.Table]policy.Direction{
 	EgressAdmin: policy.Egress, EgressRule: policy.Egress, EgressBaseline: policy.Egress,
 	IngressAdmin: policy.Ingress, IngressRule: policy.Ingress, IngressBaseline: policy.Ingress,
 }
 
-// IsolationTables are those of RuleTables whose flow of priority 0 counts what matches no rule of NetworkPolicies that
+// IsolationTables are the RuleTables whose flow of priority 0 counts packets without a rule among NetworkPolicies that
 // isolate a Pod.
 var IsolationTables = map[ofp.Table]bool{EgressRule: true, IngressRule: true}
 
@@ -35,7 +35,7 @@ func (t *Tables) RuleOwners() map[flow.Owner]policy.RuleKey {
 }
 
 // PolicyFlows returns how many flows the rules of each Namespace have, "" for policies without one. A flow that rules
-// of several Namespaces share counts for each of them. It is called between two passes.
+// of several Namespaces share counts for each of them. Call it between two passes.
 func (t *Tables) PolicyFlows() map[string]int {
 	out, seen := map[string]int{}, map[string]map[clause]bool{}
 	if t.policies == nil {
@@ -59,7 +59,7 @@ func (t *Tables) PolicyFlows() map[string]int {
 }
 
 // RefusedPolicies returns the policies whose flows the switch refuses, each with one of the errors. all is not nil if
-// the switch refuses flows that rules share, such as flows of addresses. It is called between two passes.
+// the switch refuses flows that rules share, such as flows of addresses. Call it between two passes.
 func (t *Tables) RefusedPolicies(refused map[flow.Owner]error) (of map[policy.Key]error, all error) {
 	of = map[policy.Key]error{}
 	if t.policies == nil || !slices.ContainsFunc(slices.Collect(maps.Keys(refused)), ofPolicies) {

@@ -13,8 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// The scenario of this package's tests is cluster east, whose Nodes have Pods in
-// 10.11.<n>.0/24 and Services in 10.97.0.0/16, and its peers:
+// The scenario of this package's tests is cluster east, whose Nodes have Pods in 10.11.<n>.0/24 and Services in
+// 10.97.0.0/16, and its peers:
 //
 //	                  transport        gateway   Services
 //	east/node-1       192.168.78.101   regular   10.97.0.0/16

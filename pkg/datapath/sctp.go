@@ -5,14 +5,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
-// The userspace datapath's connection tracker knows no ports of SCTP: all associations between two addresses would be
-// one connection, so that one that policies allow would open every port, in both directions. There SCTP has a zone for
-// each port of a server, in which policies remember who may get answers from it. A packet that is no such answer is
-// judged, whatever is known: also each further one of an association. What stays open is that a server that answers
-// a client may send from the same port to all of the client's ports.
+// In the userspace datapath connection tracking knows no ports of SCTP. All associations between two addresses would be
+// one connection, so an association that policies allow would open every port, in both directions. There SCTP has a
+// zone for each port of a server, in which policies remember who may get answers from it. A packet that is no such
+// answer is judged in any state, also each further one of an association. One opening remains: a server that answers a
+// client may send from the same port to all of the client's ports.
 //
-// The switch hides the ports of fragments, so that they never meet in one zone: no fragments of SCTP pass. SCTP itself splits
-// what is too large, and asks for no fragments.
+// The switch hides the ports of fragments, so that they never meet in one zone: no fragments of SCTP pass. SCTP itself
+// splits large messages, and asks for no fragments.
 
 // sctpByPort are the flows of SCTP where connection tracking does not know its ports.
 func (n Node) sctpByPort() []flow.Flow {

@@ -65,8 +65,8 @@ func (e sctpEnd) next(t *testing.T) string {
 	return fmt.Sprintf("%s:%d > %d", from, binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]))
 }
 
-// TestSCTP: an association that is allowed opens no other port between the same Pods, in neither direction. A packet
-// is denied when the one that is sent after it comes first.
+// TestSCTP checks that an allowed association opens no other port between the same Pods, in neither direction. A packet
+// is denied if the packet sent after it arrives first.
 func TestSCTP(t *testing.T) {
 	n := newPacketNode(t)
 	port, sctp := intstr.FromInt32(9003), corev1.ProtocolSCTP

@@ -45,15 +45,15 @@ func frontendMatch(f service.Frontend, more ...flow.Cond) flow.Match {
 	return flow.All(append(more, flow.CTState("+new+trk"), proto, flow.IPDst(host(f.VIP.Addr())), port)...)
 }
 
-// refuse asks the agent to answer a connection to a Service without endpoints, as often in a second
-// as the meter allows.
+// refuse asks the agent to answer a connection to a Service without endpoints, as often in a second as the meter
+// allows.
 func refuse(match flow.Match, rate uint32) flow.Flow {
 	return flow.Flow{Table: Service, Priority: normal, Match: match, Actions: ask(ServiceReject, rate)}
 }
 
-// balance is the group of a frontend's endpoints. The datapath's own hash of the connection chooses the
-// bucket, so that many connections share one megaflow. With affinity a hash of the client's address and affinitySalt does, and the bucket
-// only says which one it is: see affinity.
+// balance returns the group of a frontend's endpoints. The datapath's own hash of the connection chooses the bucket, so
+// that many connections share one megaflow. With affinity a hash of the client's address and affinitySalt chooses, and
+// the bucket only names the endpoint: see affinity.
 func balance(id uint32, f service.Frontend) flow.Group {
 	g := flow.Group{ID: id, Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
 	if f.Affinity > 0 {
@@ -96,13 +96,14 @@ func weightsOf(f service.Frontend) []uint16 {
 	return out
 }
 
-// factors are by what a hash has to be multiplied for each of some buckets, so that its product is the largest of all as often as the bucket's
-// weight is of their sum. Open vSwitch takes the largest product of hash and weight; with plain weights of 1 and 3 the first bucket would get a
-// sixth. The formula is that of CARP's load factors (draft-vinod-carp-v1-03, 3.4): with n buckets, shares p in ascending order, and x the factors,
+// factors returns the numbers that the hashes of buckets have to be multiplied with, so that a bucket's product is the
+// largest as often as its weight is of their sum. Open vSwitch takes the largest product of hash and weight; with plain
+// weights of 1 and 3 the first bucket would get a sixth. The formula is taken from CARP's load factors
+// (draft-vinod-carp-v1-03, 3.4): with n buckets, shares p in ascending order, and x the factors,
 //
 //	x[k] = ((n-k) (p[k]-p[k-1]) / (x[0] ... x[k-1]) + x[k-1]^(n-k)) ^ (1/(n-k))
 //
-// Factors that are all multiplied by the same number choose the same, so clients move no more than the shares do.
+// Factors that are all multiplied with the same number choose the same, so clients move no more than the shares do.
 func factors(weights []uint16) []uint16 {
 	n := len(weights)
 	order := make([]int, n)
@@ -141,8 +142,8 @@ func toEndpoint(e service.Endpoint) ofp.CT {
 	}
 }
 
-// ids gives numbers from 1 below maxBucket to names. A number depends on the name alone, except where two names
-// have one hash: then the one that is asked for first has it, so ask in a fixed order.
+// ids gives numbers from 1 below maxBucket to names. A number depends on the name alone, unless two names have one
+// hash. Then the first one asked for has it, so ask in a fixed order.
 type ids map[uint32]bool
 
 func (t ids) take(name string) uint32 {

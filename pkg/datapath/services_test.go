@@ -45,8 +45,8 @@ func declared(t testing.TB, f service.Frontend) map[flow.Owner]flow.Entries {
 
 func ones(n int) []uint16 { return slices.Repeat([]uint16{1}, n) }
 
-// TestShards divides endpoints: all of them serve, the part of all connections that each gets is
-// about what its weight says, and every group is one that a switch can report and choose from well.
+// TestShards divides endpoints: all of them serve, each gets about its weight's part of all connections, and a switch
+// can report every group and choose from it well.
 func TestShards(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -100,7 +100,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// TestAffinity has a client's address choose, and nothing else of a connection: the group, where there are several, and the bucket.
+// TestAffinity checks that only a client's address chooses: the group, if there are several, and the bucket.
 func TestAffinity(t *testing.T) {
 	f := withEndpoints(ones(1000)...)
 	f.Affinity = time.Hour
@@ -118,8 +118,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestShardsOfOneHash has somebody choose addresses that all belong to one shard: none grows beyond
-// what a switch takes, and none is empty.
+// TestShardsOfOneHash has addresses that were chosen to belong to one shard: no shard grows beyond the size that a
+// switch takes, and no shard is empty.
 func TestShardsOfOneHash(t *testing.T) {
 	for _, only := range []int{1, 7} { // of 8 shards
 		var f service.Frontend
@@ -142,8 +142,8 @@ func TestShardsOfOneHash(t *testing.T) {
 	}
 }
 
-// TestOneEndpointOfMany takes one of 5,000 endpoints away: one owner changes, by one bucket of its group,
-// and every other bucket keeps its number and weight.
+// TestOneEndpointOfMany removes one of 5,000 endpoints: one owner changes, by one bucket of its group, and every other
+// bucket keeps its number and weight.
 func TestOneEndpointOfMany(t *testing.T) {
 	f := withEndpoints(ones(5000)...)
 	before := declared(t, f)
@@ -176,8 +176,8 @@ func TestOneEndpointOfMany(t *testing.T) {
 	}
 }
 
-// TestSwitchChoosesFromShards has a real switch choose: it reports every group, chooses by the datapath's hash
-// in each, whatever the client's port, and gives every endpoint a part of the hash's values.
+// TestSwitchChoosesFromShards lets a real switch choose. It reports every group, chooses by the datapath's hash in
+// each, for any client port, and gives every endpoint a part of the hash's values.
 func TestSwitchChoosesFromShards(t *testing.T) {
 	o := dummyBridge(t)
 	o.appctl(t, "vlog/set", "ofproto_dpif:file:dbg")

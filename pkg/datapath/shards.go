@@ -16,28 +16,26 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// A Service with more endpoints than Open vSwitch can choose from well is divided into shards: each has
-// a group with some of the endpoints, and bits of the client's port, or with affinity of its address, say which one a connection goes to.
-// docs/design/0002-service-buckets.md says why not one large group.
+// A Service with more endpoints than Open vSwitch can choose from well is divided into shards. Each shard has a group
+// with some of the endpoints. Bits of the client's port, or of its address with affinity, choose the shard of a
+// connection. docs/design/0002-service-buckets.md has the reasons against one large group.
 
 // maxSlots is how many values of the datapath's hash Open vSwitch divides among the buckets of a group
-// (MAX_SELECT_GROUP_HASH_VALUES); the bucket with the smallest weight gets one. A group that needs more is
-// chosen from by another method: every connection costs an upcall, and the largest product of weight and
-// hash wins, so that buckets of small weight get nothing.
+// (MAX_SELECT_GROUP_HASH_VALUES). The bucket with the smallest weight gets one. For a group that needs more, Open
+// vSwitch uses another method: every connection costs an upcall, and the largest product of weight and hash wins, so
+// that buckets of small weight get nothing.
 const maxSlots = 256
 
-// shardMean is how many endpoints a shard has on average at most, so that chance does not bring one above
-// maxSlots.
+// shardMean is how many endpoints a shard has on average at most, so that chance does not bring one above maxSlots.
 const shardMean = maxSlots / 2
 
 // maxGroup is the largest number that a group may have (OFPG_MAX).
 const maxGroup = 0xffffff00
 
-// maxShards are as many as bits of the client's port can tell apart.
+// maxShards is how many shards the bits of the client's port can distinguish.
 const maxShards = 1 << 10
 
-// divided is a frontend, without endpoints, and the shards that these are divided into; none where
-// there are no endpoints.
+// divided is a frontend without endpoints, and the shards of its endpoints; no shards if it has no endpoints.
 type divided struct {
 	service.Frontend
 	shards [][]service.Endpoint
@@ -64,8 +62,8 @@ func sameDivided(a, b []divided) bool {
 	})
 }
 
-// serviceShard is the key of what a Service wants for one shard of its frontends' endpoints. With shard 0,
-// the only one of most Services, comes what frontends without endpoints want.
+// serviceShard is the key of a Service's flows and groups for one shard of its frontends' endpoints. Shard 0, the only
+// one of most Services, also has the flows of frontends without endpoints.
 type serviceShard struct {
 	service derive.Object
 	shard   int
@@ -122,9 +120,9 @@ func (g groupID) Compare(o groupID) int {
 // String is what the group's number comes from.
 func (g groupID) String() string { return g.frontendID.String() + shardText(g.shard) }
 
-// shards divides the endpoints of a frontend; their number is a power of two. An endpoint's address
-// decides which shard it is in, so that one that comes or goes changes one shard. An endpoint
-// with a large part of all connections is in every shard.
+// shards divides the endpoints of a frontend; their number is a power of two. An endpoint's address decides its shard,
+// so that an endpoint that comes or goes changes one shard. An endpoint with a large part of all connections is in
+// every shard.
 func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 	total, slots := weigh(endpoints)
 	n := 1
@@ -160,8 +158,8 @@ func shards(endpoints []service.Endpoint) [][]service.Endpoint {
 		out[shard] = append(out[shard], e)
 	}
 	if slices.ContainsFunc(out, func(list []service.Endpoint) bool { return len(list) == len(large) || len(list) > maxSlots }) {
-		// Somebody has chosen the addresses: dealt out one by one they fit, but one that goes
-		// changes all shards.
+		// The addresses were chosen to share a shard. Dealt out one by one they fit, but an endpoint that goes changes all
+		// shards.
 		for shard := range out {
 			out[shard] = slices.Clone(large)
 		}
@@ -237,8 +235,8 @@ func shardOf(a netip.AddrPort, n int) int {
 	return int(h >> 40 % uint64(n))
 }
 
-// balanced is one shard of a frontend with the number of its group, 0 where there are no endpoints. It
-// is kept instead of the flow and the group made of it, which are ten times as large.
+// balanced is one shard of a frontend with the number of its group, 0 without endpoints. It is kept instead of the flow
+// and the group made of it, which are ten times as large.
 type balanced struct {
 	service.Frontend
 	shard, shards int
@@ -271,8 +269,8 @@ func sameBalanced(a, b []balanced) bool {
 	})
 }
 
-// balance makes a flow for each address and port of a Service, and behind it a group with a bucket for each
-// endpoint, or for those of a shard.
+// balance returns a flow for each address and port of a Service, and behind it a group with a bucket for each endpoint,
+// or for the endpoints of a shard.
 func (t *Tables) balance(list []balanced) flow.Entries {
 	var e flow.Entries
 	rate, _ := t.rate.Get(Self)
@@ -294,9 +292,9 @@ func (t *Tables) balance(list []balanced) flow.Entries {
 	return e
 }
 
-// choose gives the new connections to a frontend whose client port has the bits of the shard to its
-// group. The first shard has the frontend's own flow, which is for all other ports. The last bit of the port
-// is left out, since Linux takes even numbers first.
+// choose sends new connections to a frontend to the group of a shard, if bits of the client's port select it. The first
+// shard has the frontend's own flow, which is for all other ports. The last bit of the port is not used, since Linux
+// takes even numbers first.
 func (b balanced) choose() flow.Flow {
 	if b.shard == 0 {
 		return flow.Flow{Table: Service, Priority: normal, Match: frontendMatch(b.Frontend), Actions: b.toGroup()}

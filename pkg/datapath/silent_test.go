@@ -49,7 +49,7 @@ func (e tcpEnd) send(t *testing.T, to tcpEnd, from, port uint16, flags byte, seq
 	}
 }
 
-// arrived counts the segments that arrive until none has for a while.
+// arrived counts the segments that arrive, until there is a pause.
 func (e tcpEnd) arrived(t *testing.T) (n int) {
 	t.Helper()
 	buf := make([]byte, 200)
@@ -66,10 +66,10 @@ func (e tcpEnd) arrived(t *testing.T) (n int) {
 	}
 }
 
-// TestSilentClient revokes a connection whose client sends nothing more: what the server sends ends too. When the
-// client sends again and a policy allows it, the connection goes on.
+// TestSilentClient revokes a connection whose client sends nothing more: the server's packets end too. If the client
+// sends again and a policy allows it, the connection goes on.
 func TestSilentClient(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.allow("from-a", "a")
 	n.change(t)

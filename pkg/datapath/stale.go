@@ -16,19 +16,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// Connection tracking repeats for each datagram of a connection what was decided for the first one. A client that
-// always sends from one port would go on for ever: to an endpoint that is gone, or without a Service, where there was
-// none when it began. Such
-// connections are stale. The switch leaves their datagrams to the agent, which has the connection forgotten, by its
-// exact tuple: that costs the switch one look-up, while any search among its connections stops the userspace datapath.
+// Connection tracking repeats the decision about the first datagram of a connection for each further one. A client that
+// always sends from one port would go on for ever: to a deleted endpoint, or without the translation of a Service that
+// was created later. Such connections are stale. The switch sends their datagrams to the agent, which flushes the
+// connection by its exact tuple. That costs the switch one look-up, while any search among its connections stops the
+// userspace datapath.
 
 // stale leaves datagrams to the agent, which has their connection forgotten.
 func stale(table ofp.Table, priority uint16, match ...flow.Cond) flow.Flow {
 	return flow.Flow{Table: table, Priority: priority, Match: flow.All(match...), Actions: ask(StaleConnection, staleRate)}
 }
 
-// untranslatedTo finds connections to a frontend that are not translated: they began before the Service was there.
-// Unless something has answered them they are new to the kernel, and table Service cannot translate them any more.
+// untranslatedTo finds connections to a frontend that are not translated: they began before the Service existed. Unless
+// one was answered it is new to the kernel, and table Service cannot translate it any more.
 func untranslatedTo(f service.Frontend) []flow.Flow {
 	if f.Protocol != corev1.ProtocolUDP {
 		return nil
@@ -64,7 +64,8 @@ func endedOwner(c ServiceConnection) flow.Owner {
 	return flow.Owner{Kind: KindService, Name: "ended " + c.String()}
 }
 
-// SetEnded has the switch leave datagrams of these connections to the agent, and of no others. It may be called from any goroutine.
+// SetEnded makes the switch send datagrams of these connections to the agent, and of no others. Any goroutine may call
+// it.
 func (t *Tables) SetEnded(list []ServiceConnection) {
 	rows := map[ServiceConnection]bool{}
 	for _, c := range list {

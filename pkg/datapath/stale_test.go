@@ -93,10 +93,11 @@ func (c client) silent() {
 	}
 }
 
-// TestUDPBeforeService sends datagrams from one port to an address of Services before a Service has it, and while the Service
-// is made again. They are answered once the Service is there, also where the switch tracks connections of before.
+// TestUDPBeforeService sends datagrams from one port to an address of Services before a Service has it, and while the
+// Service is made again. They are answered once the Service is there, also if the switch still tracks earlier
+// connections.
 func TestUDPBeforeService(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "udp", ":5353", "server")
 	flushed := n.flushing(t)
@@ -151,7 +152,7 @@ func TestUDPBeforeService(t *testing.T) {
 			}
 			answered("the Service comes")
 			if test.tracked {
-				return // copies of before may come late, and have this connection forgotten once more
+				return // earlier copies may come late, and have this connection flushed once more
 			}
 			ended := ServiceConnection{netip.MustParseAddrPort(vip), netip.MustParseAddrPort("10.11.0.2:5353")}
 			n.tables.SetEnded([]ServiceConnection{ended})

@@ -9,14 +9,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// Policies with scope ClusterSet are about Pods of other clusters, too. Gateways translate addresses of clients. So the client's Node writes the number that the cluster set gives the Pod's identity into the key
-// of the tunnel (sends, toPeer), which both Gateways leave as it is, and on the server's side the sender of a packet
-// from another cluster is that number (keyOf): a peer of rules like one of this cluster, but of numbers of their own.
+// Policies with scope ClusterSet apply to Pods of other clusters, too. Gateways translate addresses of clients. So the
+// client's Node writes the ClusterSet's number of the Pod's identity into the key of the tunnel (sends, toPeer), and
+// both Gateways keep it. On the server's side this number is the sender of a packet from another cluster (keyOf): a
+// peer of rules like one of this cluster, but with numbers of their own.
 //
-// A Pod whose identity has no number yet sends the unknown one. It may be anybody's, so it reaches no Pod that a rule
-// about other clusters is applied to, before any rule decides, whether that one allows or denies. A key of 0 is that of
-// a cluster that does not take part, or of its hosts: it is no peer of such rules, and the others judge it. Connections that are
-// known go on under it as under the unknown one: Nodes of Antrea send it for a moment when their agent starts again.
+// A Pod whose identity has no number yet sends the unknown number. Any Pod may have sent it. So such a packet reaches
+// no Pod under a rule about other clusters: it is dropped before any rule decides, whether that rule allows or denies.
+// A cluster that does not take part sends key 0, and so do its hosts. This is no peer of such rules, and other rules
+// judge it. Known connections go on under key 0 as under the unknown number: Nodes of Antrea send it for a moment when
+// their agent starts again.
 
 // noNumber is in the key of what no number is known for where it was sent.
 const noNumber = 0
@@ -24,15 +26,15 @@ const noNumber = 0
 // stretched are the flows that policies about other clusters need whatever they are.
 func stretched() []flow.Flow {
 	return []flow.Flow{
-		// The address is that of a Gateway, and no Pod's.
+		// The address belongs to a Gateway, and not to a Pod.
 		{Table: IngressPeer, Priority: high, Match: flow.All(source.Is(fromPeer)), Actions: flow.Do(flow.Goto(IngressAdmin))},
 		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|policy.UnknownClusterSet)),
 		known(same, flow.Do(flow.Goto(Route)), sender.Is(remote|noNumber)),
 	}
 }
 
-// nobodyUnknown drops what comes from a Pod of another cluster that has no number yet.
-func nobodyUnknown(receives uint32) flow.Flow {
+// dropUnnumbered drops packets from Pods of other clusters that have no number yet.
+func dropUnnumbered(receives uint32) flow.Flow {
 	return flow.Flow{Table: Ingress, Priority: differ, Match: flow.All(receiver.Is(uint64(receives)), sender.Is(remote|policy.UnknownClusterSet))}
 }
 
@@ -62,9 +64,9 @@ func namedRemotely(k policy.RuleKey, r policy.Rule) []remoteNumber {
 	return out
 }
 
-// followedFlows have a known connection judged again when its client has got other labels, which its packets say: it was
-// of a number that a rule names, or is now. While the Pod has no number the connection goes on: that is soon over,
-// and new ones are dropped meanwhile.
+// followedFlows start to judge a known connection again if its packets show that its client has got other labels, and a
+// rule names the old or the new number. While the Pod has no number the connection goes on: that is soon over, and new
+// connections are dropped meanwhile.
 func followedFlows(n remoteNumber, _ *derive.Reader) (flow.Entries, []problem.Problem) {
 	now, before := sender.Is(remote|uint64(n)), labelSender.Is(remote|uint64(n))
 	return flow.Entries{Flows: []flow.Flow{
@@ -74,7 +76,7 @@ func followedFlows(n remoteNumber, _ *derive.Reader) (flow.Entries, []problem.Pr
 	}}, nil
 }
 
-// stretchedOver are those that a rule about Pods of other clusters is applied to.
+// stretchedOver are the subjects of rules about Pods of other clusters.
 func stretchedOver(k policy.RuleKey, r policy.Rule) []subject {
 	if !r.Stretched || k.Direction != policy.Ingress {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// The cluster set of these tests: clients are pod1 (app=a) and pod2 (app=b) of the Nodes of east, servers pod1
-// (app=server) of those of west, near behind its Gateway's 10.96.0.20 and far, on the other Node, behind 10.96.0.23.
-// East knows these as 10.97.0.14 and 10.97.0.18.
+// The ClusterSet of these tests. Clients are pod1 (app=a) and pod2 (app=b) of the Nodes of east. Servers are pod1
+// (app=server) of the Nodes of west: near behind its Gateway's 10.96.0.20, and far, on the other Node, behind
+// 10.96.0.23. East has them as 10.97.0.14 and 10.97.0.18.
 const (
 	nearServer = "10.97.0.14:80"
 	farServer  = "10.97.0.18:80"
@@ -65,7 +65,7 @@ func stretchedSources(cluster string, n int) *sources {
 	return s
 }
 
-// number gives a label's identity its number in the cluster set; with 0 it has none.
+// number gives a label's identity its number in the ClusterSet; with 0 it has no number.
 func (c *sources) number(label string, id uint32) {
 	key := derive.Object{Name: label}
 	if id == 0 {
@@ -140,8 +140,8 @@ func (c *cable) load(all map[string]*sources) {
 	}
 }
 
-// TestStretched: rules of a server's cluster tell clients of another cluster apart by their labels, on the Gateway and
-// behind it.
+// TestStretched checks that rules of a server's cluster distinguish clients of another cluster by their labels, on the
+// Gateway and behind it.
 func TestStretched(t *testing.T) {
 	const a1, b1, a2 = "east1 pod1", "east1 pod2", "east2 pod1"
 	near, far := "west1 pod1", "west1 west2 pod1"
@@ -224,8 +224,8 @@ func TestStretched(t *testing.T) {
 	}
 }
 
-// TestStretchedKeyLost: the client's Node sends no number for a moment, as one of Antrea does when its agent starts again. What is open
-// goes on, both ways, and is as it was when the number is back; nothing opens meanwhile.
+// TestStretchedKeyLost lets the client's Node send no number for a moment, as a Node of Antrea does when its agent
+// starts again. Open connections go on, both ways, and are as before when the number is back. Nothing opens meanwhile.
 func TestStretchedKeyLost(t *testing.T) {
 	c, all := stretchedCable(t)
 	for _, name := range []string{"west1", "west2"} {
@@ -281,8 +281,8 @@ func cutLast(text string) (before, last string, ok bool) {
 	return text[:i], text[i+1:], true
 }
 
-// TestStretchedKeys: on the way to another cluster the tunnel's key is the client's number, and nothing else has a key:
-// packets between Nodes of a cluster, and replies, share their megaflows as without.
+// TestStretchedKeys checks that the tunnel's key is the client's number on the way to another cluster, and that no
+// other packet has a key. Packets between Nodes of a cluster, and replies, share their megaflows as without.
 func TestStretchedKeys(t *testing.T) {
 	c, all := stretchedCable(t)
 	c.load(all)
@@ -325,7 +325,7 @@ func (c *cable) keys(from string, p oftest.Packet) (keys []uint64, w travel) {
 	return keys, w
 }
 
-// TestStretchedRestart: the flows of a Pod go from one number to the next at once, and a restart makes the same ones.
+// TestStretchedRestart moves the flows of a Pod from one number to the next at once. A restart makes the same flows.
 func TestStretchedRestart(t *testing.T) {
 	s := stretchedSources("east", 1)
 	owner := PodOwner("pod1-a1b2c3")
@@ -372,10 +372,10 @@ func TestStretchedRestart(t *testing.T) {
 	}
 }
 
-// TestStretchedTraffic sends real connections from two Nodes of east to two of west: Drop, Reject, a client that gets other
-// labels under an open connection, a rule that goes, and a client without a number.
+// TestStretchedTraffic sends real connections from two Nodes of east to two of west: Drop, Reject, a client that gets
+// other labels under an open connection, a rule that goes, and a client without a number.
 func TestStretchedTraffic(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	node := func(cluster string, n int, address, services string) *packetNode {
@@ -432,7 +432,7 @@ func TestStretchedTraffic(t *testing.T) {
 		}
 		all.Wait()
 	}
-	for _, to := range []string{"10.96.0.24:53", "10.96.0.25:53"} { // rejected by ICMP, and not answered by anybody
+	for _, to := range []string{"10.96.0.24:53", "10.96.0.25:53"} { // rejected by ICMP, and not answered
 		for name, want := range map[string]error{"a": syscall.EHOSTUNREACH, "a on the Gateway": syscall.EHOSTUNREACH, "b": syscall.ECONNREFUSED} {
 			if _, err := clients[name].ask("udp", to); !errors.Is(err, want) {
 				t.Errorf("Reject: %s to %s by UDP: %v, want %v", name, to, err, want)
@@ -446,13 +446,13 @@ func TestStretchedTraffic(t *testing.T) {
 	for _, to := range servers {
 		talks = append(talks, open(t, east1.realNode.pods[0], to), open(t, east2.realNode.pods[0], to))
 	}
-	say := func(why string, allowed ...bool) {
+	expect := func(why string, allowed ...bool) {
 		t.Helper()
 		var all sync.WaitGroup
 		for i, c := range talks {
 			check := c.mustNot
 			if allowed[i%2] {
-				check = c.mustSay
+				check = c.mustPass
 			}
 			all.Go(func() { check(t, fmt.Sprint(why, ", connection ", i)) })
 		}
@@ -460,10 +460,10 @@ func TestStretchedTraffic(t *testing.T) {
 	}
 	east1.relabel("pod1", "app=c")
 	change()
-	say("the client has labels that a rule allows, too", true, true)
+	expect("the client has labels that a rule allows, too", true, true)
 	east1.relabel("pod1", "app=new")
 	change()
-	say("the client's new labels have no number yet", true, true)
+	expect("the client's new labels have no number yet", true, true)
 	if _, err := east1.realNode.pods[0].ask("tcp", nearServer); err == nil {
 		t.Error("a client without a number opens a connection")
 	}
@@ -471,9 +471,9 @@ func TestStretchedTraffic(t *testing.T) {
 		n.number("app=new", 77)
 	}
 	change()
-	say("its new labels are allowed by no rule", false, true)
+	expect("its new labels are allowed by no rule", false, true)
 	rules(about(policy.Allow, "app=c"), everybody(policy.Drop))
-	say("its rule is gone", false, false)
+	expect("its rule is gone", false, false)
 }
 
 // TestStretchedToServices: an egress rule about a Service of the cluster set.

@@ -9,8 +9,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// dummyBridge is br-int of a dummy switch with the ports of the scenario, or of the kernel's
-// datapath where ovstest.System is true.
+// dummyBridge is br-int of a dummy switch with the ports of the scenario, or of the kernel's datapath if ovstest.System
+// is true.
 func dummyBridge(t *testing.T) *openVSwitch {
 	t.Helper()
 	o := startOVS(t, "")
@@ -34,8 +34,8 @@ func portType() string {
 	return "dummy"
 }
 
-// TestSwitchAccepts puts complete states into a real switch in one bundle each, and reads back
-// what was put in: the switch holds exactly the desired state.
+// TestSwitchAccepts writes complete states into a real switch in one bundle each, and reads them back: the switch holds
+// exactly the desired state.
 func TestSwitchAccepts(t *testing.T) {
 	o := dummyBridge(t)
 	for _, n := range []int{1, 2} {

@@ -13,7 +13,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// PacketKind says what a packet to the agent is for. It is the first word of the userdata that the switch sends with it.
+// PacketKind is the purpose of a packet to the agent. It is the first word of the userdata that the switch sends with
+// it.
 type PacketKind string
 
 // Kinds of packets to the agent.
@@ -23,15 +24,15 @@ const (
 	PolicyLog     PacketKind = "policy-log"    // a copy of a packet that a rule has decided about; a LogEntry follows
 	DNSAnswer     PacketKind = "dns"           // an answer to a Pod under rules with names, whose identity follows
 
-	// DNSOther is a copy of an answer to such a Pod that nothing is learned from, since its server is no resolver.
+	// DNSOther is a copy of an answer to such a Pod that is not read, since its server is no resolver.
 	DNSOther PacketKind = "dns-other"
 
-	// StaleConnection is a datagram of a connection that the switch has to forget: its translation is not what the
-	// Service says now. The next datagram then makes a new connection.
+	// StaleConnection is a datagram of a connection whose translation differs from the Service's present one. The switch
+	// has to flush the connection. The next datagram then makes a new connection.
 	StaleConnection PacketKind = "stale"
 )
 
-// PacketKinds are all of them. Each has a meter, by its place; PolicyLog has only shares.
+// PacketKinds lists all kinds. Each has a meter, by its place; PolicyLog has only shares.
 var PacketKinds = []PacketKind{ServiceReject, PolicyReject, PolicyLog, DNSAnswer, StaleConnection, DNSOther}
 
 // meter is the number of the kind's meter.
@@ -44,11 +45,11 @@ func (k PacketKind) meter() uint32 {
 	return 0
 }
 
-// Shares are what the Pods of one identity may send to the agent of answers of DNS and for the log, so that they leave
-// the others their part. An answer passes the share and then the meter of its kind, of which a share is a quarter. A
-// packet for the log passes the share alone, since it must not be dropped itself: a share is a sixteenth, after a
-// burst.
-// Identities whose numbers differ by a multiple of shareCount have one share together.
+// A share bounds the packets that the Pods of one identity may send to the agent, answers of DNS and packets for the
+// log, so that others keep their part. An answer passes the share and then the meter of its kind; the share is a
+// quarter of that meter. A packet for the log passes the share alone, since the packet itself must not be dropped: a
+// share is a sixteenth, after a burst. Identities whose numbers differ by a multiple of shareCount have one share
+// together.
 const (
 	firstShare = 64
 	shareCount = 1024
@@ -76,11 +77,12 @@ func KindOf(pkt ofp.PacketIn2) PacketKind {
 	return PacketKind(kind)
 }
 
-// staleRate is how many datagrams of stale connections the switch sends to the agent in a second, whatever the
-// configuration says of other kinds: without them such a connection would never end.
+// staleRate is how many datagrams of stale connections the switch sends to the agent in a second, whatever rate is
+// configured for other kinds. Without these datagrams such a connection would never end.
 const staleRate = 200
 
-// otherRate is how many answers of servers that are no resolvers the agent gets in a second: enough to name the servers.
+// otherRate is how many answers of servers that are no resolvers the agent gets in a second: enough to name the
+// servers.
 const otherRate = 10
 
 // meters drop what exceeds a rate of packets a second of each kind.
@@ -98,8 +100,8 @@ func meters(rate uint32) (out []flow.Meter) {
 	return out
 }
 
-// ask leaves a packet to the agent, as often in a second as the meter of its kind allows; what exceeds that is dropped.
-// With rate 0 the agent gets none. The words follow the kind in the userdata.
+// ask sends a packet to the agent instead of passing it on, as often in a second as the meter of its kind allows.
+// Packets beyond that are dropped. With rate 0 the agent gets no packet. The words follow the kind in the userdata.
 func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 	if rate == 0 {
 		return nil
@@ -111,8 +113,8 @@ func ask(kind PacketKind, rate uint32, words ...string) flow.Actions {
 // loggedLen is how much of a packet a log needs: its headers.
 const loggedLen = 128
 
-// LogEntry is what the switch says of a rule with a packet that it logs. So a packet is logged as the rule was that
-// decided about it, whatever has become of the rule since.
+// LogEntry is the description of a rule that the switch sends with a logged packet. It is the rule that decided about
+// the packet, also if the rule has changed since.
 type LogEntry struct {
 	Table     string // Antrea's name of the stage
 	Policy    string // "AntreaNetworkPolicy:default/web"
@@ -146,7 +148,7 @@ func logEntry(k policy.RuleKey, rule policy.Rule, priority uint16) LogEntry {
 	return e
 }
 
-// word makes a text one column of a line: users choose it, and must not forge columns and lines.
+// word makes a text one column of a line. Users choose the text, and must not forge columns and lines.
 func word(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f {
@@ -190,7 +192,7 @@ func report(kind PacketKind, meter uint32, words ...string) flow.Actions {
 	}))
 }
 
-// Headers are those of an IPv4 packet.
+// Headers are the headers of an IPv4 packet.
 type Headers struct {
 	Src, Dst         netip.Addr
 	Protocol         uint8
@@ -198,7 +200,7 @@ type Headers struct {
 	Length           int    // of the IP packet
 }
 
-// HasPorts says whether the protocol has ports that the switch knows.
+// HasPorts reports whether the protocol has ports that the switch knows.
 func (h Headers) HasPorts() bool { return protocols[h.Protocol] != "" }
 
 // ProtocolName is "TCP", "ICMP", or the number of a protocol that has no name here.

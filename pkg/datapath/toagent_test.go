@@ -13,10 +13,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// TestLogged: rules that log show the agent the packets that they decide about, and do with them what they would do
-// without.
+// TestLogged checks that rules with logging send the agent the packets that they decide about, and decide as they would
+// without logging.
 func TestLogged(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	n := newPacketNode(t)
 	n.server.serve(t, "tcp", ":8080", "server")
 	seen := make(chan ofp.PacketIn2, 100)
@@ -79,8 +79,8 @@ func TestLogged(t *testing.T) {
 	}
 }
 
-// TestShares has a Pod send far more to the agent than its share, by packets that are logged and by answers of DNS.
-// All of another Pod's come nevertheless, and the switch has counted what it dropped.
+// TestShares lets a Pod send far more to the agent than its share, by logged packets and by answers of DNS. All packets
+// of another Pod still arrive, and the switch has counted the packets that it dropped.
 func TestShares(t *testing.T) {
 	n := newPacketNode(t)
 	n.Node.PacketInRate = 160

@@ -76,8 +76,8 @@ func newNode(t *testing.T, underlay namespace, s State, name string, address net
 	return n
 }
 
-// westNode is a Node of cluster west: node-1 is its Gateway. Pod pod1 of each is a server of
-// Service nginx, which the other clusters know by 10.96.0.20.
+// westNode is a Node of cluster west: node-1 is its Gateway. Pod pod1 of each is a server of Service nginx, which the
+// other clusters have as 10.96.0.20.
 func westNode(n int) State {
 	s := onNode(1)
 	cidrs := []netip.Prefix{rangeOf("10.10.0.0/24"), rangeOf("10.10.1.0/24")}
@@ -141,8 +141,8 @@ func (r request) check(t *testing.T) {
 	}
 }
 
-// TestTraffic sends real connections through real datapaths: two Nodes of east, two of west,
-// joined by an underlay. The datapath is the kernel's in test/kernel, else the userspace one.
+// TestTraffic sends real connections through real datapaths: two Nodes of east and two of west, joined by an underlay.
+// The datapath is the kernel's in test/kernel, else the userspace one.
 func TestTraffic(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
@@ -210,8 +210,8 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// TestTunnelTypes carries connections between two Nodes over each type of tunnel; the ports
-// change their type while they are in use.
+// TestTunnelTypes carries connections between two Nodes over each type of tunnel; the ports change their type while
+// they are in use.
 func TestTunnelTypes(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
@@ -239,8 +239,8 @@ func TestTunnelTypes(t *testing.T) {
 	}
 }
 
-// newcomersBetween has the tunnel's key name senders, where a rule denies by label: the Pods of the second Node have no
-// known addresses. Afterwards the Nodes have the same flows as earlier.
+// newcomersBetween names senders in the tunnel's key, under a rule that denies by label: the Pods of the second Node
+// have no known addresses. Afterwards the Nodes have the same flows as earlier.
 func newcomersBetween(t *testing.T, one, two *realNode, denied bool) {
 	a := newArrival(t)
 	sides := []*packetNode{{realNode: one, sources: a.server}, {realNode: two, sources: a.sender}}
@@ -270,8 +270,8 @@ func newcomersBetween(t *testing.T, one, two *realNode, denied bool) {
 	sync()
 }
 
-// TestTunnelSource gives a Node a second address, which its routes prefer. The other Node takes
-// packets from the announced one alone.
+// TestTunnelSource gives a Node a second address, which its routes prefer. The other Node accepts packets from the
+// announced address alone.
 func TestTunnelSource(t *testing.T) {
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
@@ -286,12 +286,11 @@ func TestTunnelSource(t *testing.T) {
 	request{"", two.pods[0], "tcp", "10.11.0.2:8080", []string{"east1/pod1 10.11.1.2"}}.check(t)
 }
 
-// TestTunnelsEndAtOneInterface gives two Nodes a second link, for tunnels alone, as the agent does
-// for a transportInterface on the kernel's datapath (options:local_ip). The userspace datapath
-// tunnels by the bridge that has taken the interface over, so there the test makes the second
-// link a port of that bridge.
+// TestTunnelsEndAtOneInterface gives two Nodes a second link, for tunnels alone, as the agent does for a
+// transportInterface on the kernel's datapath (options:local_ip). The userspace datapath sends tunnels through the
+// bridge that has taken the interface over, so there the test makes the second link a port of that bridge.
 func TestTunnelsEndAtOneInterface(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	underlay := newNamespace(t)
 	underlay.ip(t, "link add hub type bridge", "link set hub up")
 	states, ends := []State{onNode(1), onNode(2)}, []string{"10.50.0.1", "10.50.0.2"}
@@ -325,7 +324,7 @@ func TestTunnelsEndAtOneInterface(t *testing.T) {
 	if after := nodes[0].received(t, "transport"); after < before+40 {
 		t.Errorf("%d packets of 20 connections came by the transport interface", after-before)
 	}
-	// What is sent to the Node's other address is not taken, until tunnels may end there.
+	// Packets to the Node's other address are not accepted, until tunnels may end there.
 	states[1].RemoteNodes[0].Address = eastOne
 	nodes[1].ovs.run(t, "", "ovs-ofctl", "-O", "OpenFlow15", "del-groups", nodes[1].ovs.dir+"/br-int.mgmt")
 	nodes[1].ovs.program(t, "br-int", setOf(t, mustPlan(t, states[1])))

@@ -15,7 +15,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/policy"
 )
 
-// Addresses in the podCIDRs of unknownSources: of a Pod of node-2 that is known, and of one that is not.
+// Addresses in the podCIDRs of unknownSources: one of a known Pod of node-2, and one of an unknown Pod.
 var (
 	knownFar, unknownFar = addrOf("10.11.1.2"), addrOf("10.11.1.9")
 	gatewayFar           = addrOf("10.11.1.1")
@@ -48,7 +48,7 @@ func (c *sources) judge(d policy.Direction, list ...policy.RuleFacts) {
 	c.policy.Policies[policy.ClusterNetworkPolicy].Replace(map[derive.Object]policy.Facts{{Name: "judge"}: f})
 }
 
-// TestUnknownPods: what becomes of connections with addresses in podCIDRs of which no Pod is known.
+// TestUnknownPods checks connections with addresses in podCIDRs at which no Pod is known.
 func TestUnknownPods(t *testing.T) {
 	const world = "198.51.100.7"
 	quarantine := []policy.Selector{{Pods: "zone=quarantine"}}
@@ -128,8 +128,8 @@ func askUnknown(t *testing.T, c *sources, sw *oftest.Switch, d policy.Direction,
 	}
 }
 
-// TestUnknownPodIsKnown: a Pod is judged by its labels as soon as they and its address are known, and again as an unknown one once its
-// object is gone, whether its processes are or not: its known connections end.
+// TestUnknownPodIsKnown checks that a Pod is judged by its labels as soon as they and its address are known. Once its
+// object is deleted it is an unknown Pod again, with or without processes: its known connections end.
 func TestUnknownPodIsKnown(t *testing.T) {
 	c := unknownSources()
 	c.judge(policy.Ingress, policy.RuleFacts{Action: policy.Drop, Peers: []policy.Selector{{Pods: "zone=quarantine"}}, AnyPort: true})

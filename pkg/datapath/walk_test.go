@@ -10,8 +10,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/ovstest"
 )
 
-// walk is a packet and what connection tracking will say about it, look-up by look-up; after
-// the last it is what it was before.
+// walk is a packet and the results of connection tracking for it, look-up by look-up. After the last look-up the state
+// is as before.
 type walk struct {
 	name string
 	node int // of cluster east
@@ -26,8 +26,8 @@ type walk struct {
 
 var ports = map[string]ofp.Port{"pod1": 1, "pod2": 2, "gateway": gatewayPort, "tunnel": tunnelPort}
 
-// text is the packet in ovs-ofctl's words. The hash is given since a trace has no datapath
-// that would compute it.
+// text returns the packet in ovs-ofctl's words. It includes the hash, since a trace has no datapath that would compute
+// it.
 func (w walk) text() string {
 	host, port, _ := strings.Cut(w.to, ":")
 	mac := map[string]ofp.MAC{"pod1": podMACOne, "pod2": podMACTwo, "gateway": gwMAC, "tunnel": gwMAC}[w.in]
@@ -137,7 +137,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// TestRejectionsReturn takes the agent's answers into table Route, as its packet-out does.
+// TestRejectionsReturn sends the agent's answers into table Route, as its packet-out does.
 func TestRejectionsReturn(t *testing.T) {
 	o := dummyBridge(t)
 	// A port of its own leads to Route like a packet-out does, with its register set.

@@ -23,7 +23,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// TestFactors holds the factors against their definition: with random hashes each bucket has the largest product as often as its weight says.
+// TestFactors compares the factors with their definition: with random hashes each bucket has the largest product as
+// often as its weight demands.
 func TestFactors(t *testing.T) {
 	for _, weights := range [][]uint16{{1, 1, 1}, {1, 3}, {3, 1}, {1, 2, 3, 4}, {1, 1, 1, 5}, {1, 1000}, {7, 1, 1, 1, 1, 1, 1}} {
 		x := factors(weights)
@@ -56,10 +57,11 @@ func TestFactors(t *testing.T) {
 	}
 }
 
-// TestConnectionsLandByWeight sends new connections of many clients through a real switch and counts where they land: endpoints that stand for
-// several, as another cluster's Service, get as many shares; with session affinity too, where a client stays with its endpoint.
+// TestConnectionsLandByWeight sends new connections of many clients through a real switch and counts them for each
+// endpoint. Endpoints that stand for several, as another cluster's Service does, get as many shares. This holds with
+// session affinity too, where a client stays with its endpoint.
 func TestConnectionsLandByWeight(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	o := dummyBridge(t)
 	for _, test := range []struct {
 		name     string
@@ -109,7 +111,8 @@ var (
 	endpointPackets = regexp.MustCompile(`n_packets=(\d+),.*nat\(dst=([0-9.]+):`)
 )
 
-// landed returns how many connections went to each endpoint, and together. With affinity a group counts choices alone, the flows of table Endpoint all.
+// landed returns how many connections went to each endpoint, and together. With affinity a group counts choices alone;
+// the flows of table Endpoint count all.
 func (o *openVSwitch) landed(t *testing.T, f service.Frontend) (each []int, total int) {
 	t.Helper()
 	count := func(text string) {
@@ -154,8 +157,8 @@ func (o *openVSwitch) received(t *testing.T, port string) int {
 	return n
 }
 
-// land sends new connections of many clients, as many of each, to a frontend on a switch that has nothing else. It returns how many landed at
-// each endpoint, and together.
+// land sends new connections of many clients, as many of each, to a frontend on a switch without others. It returns how
+// many landed at each endpoint, and together.
 func land(t *testing.T, o *openVSwitch, f service.Frontend, clients, each int) (landed []int, total int) {
 	t.Helper()
 	target := filepath.Join(o.dir, "br-int.mgmt")
@@ -216,10 +219,11 @@ func frontendOf(t *testing.T, s *corev1.Service, zone string, list ...*discovery
 	return frontends[0]
 }
 
-// TestGoneClusterGetsNoConnections has a cluster with three of four shares of an imported Service be there, gone, and there again: while its endpoint is not
-// ready all connections land at the other cluster's, with session affinity too.
+// TestGoneClusterGetsNoConnections has a cluster with three of four shares of an imported Service that is there, gone,
+// and there again. While its endpoint is not ready all connections land at the other cluster's, with session affinity
+// too.
 func TestGoneClusterGetsNoConnections(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	o := dummyBridge(t)
 	of := func(cluster, ip, stands string, ready bool) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
@@ -253,14 +257,14 @@ func TestGoneClusterGetsNoConnections(t *testing.T) {
 	}
 }
 
-// TestHintsKeepConnections has endpoints with hints, a Node in one zone, then in another, and endpoints that come and go: on a switch connections land where the
-// hints say.
+// TestHintsKeepConnections has endpoints with hints, a Node in one zone, then in another, and endpoints that come and
+// go. On a switch connections land where the hints send them.
 func TestHintsKeepConnections(t *testing.T) {
-	besideOthers(t)
+	withOthers(t)
 	o := dummyBridge(t)
 	for _, test := range []struct {
 		name, zone string
-		zones      []string // of the endpoints' hints, "" is none
+		zones      []string // of the endpoints' hints, "" without a hint
 		want       []int    // the endpoints that get connections
 	}{
 		{"zone a", "a", []string{"a", "b", "a"}, []int{1, 3}},

@@ -68,7 +68,7 @@ func TestPlanUplink(t *testing.T) {
 		},
 		{
 			name: "nothing to move",
-			err:  "interface eth1 cannot be moved onto bridge br-eth1: it has no address and none is recorded",
+			err:  "interface eth1 cannot be moved onto bridge br-eth1: it has no address and no address is recorded",
 		},
 		{
 			name:     "spoilt record",

@@ -1,5 +1,5 @@
-// Package bench measures the OpenFlow library against ovs-ofctl on the same Open vSwitch. Its
-// table is printed by `make bench`; no test depends on a time.
+// Package bench measures the OpenFlow library and ovs-ofctl on the same Open vSwitch. `make bench` prints its table; no
+// test depends on a time.
 package bench
 
 import (
@@ -24,8 +24,7 @@ const (
 	rounds = 5 // of each figure the median counts
 )
 
-// TestMain runs the table's rows as processes of their own, so that the kernel counts their
-// time and memory.
+// TestMain runs the table's rows as processes of their own, so that the kernel counts their time and memory.
 func TestMain(m *testing.M) {
 	if row := os.Getenv(rowVariable); row != "" {
 		if err := profiled(func() error { return child(row, os.Getenv(socketVariable)) }); err != nil {
@@ -122,8 +121,8 @@ type bridge struct {
 }
 
 func newBridge(b *testing.B) bridge {
-	// The userspace datapath makes a network device, of the same name everywhere: it gets a
-	// network namespace of its own, which ends with the benchmark's thread.
+	// The userspace datapath makes a network device with a fixed name. So it gets a network namespace of its own, which
+	// ends with the benchmark's thread.
 	runtime.LockOSThread()
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		b.Fatalf("make a network namespace for the switch: %v: run this as root", err)
@@ -209,8 +208,7 @@ func BenchmarkTable(b *testing.B) {
 	fmt.Println()
 }
 
-// oneOf runs flowsync's own benchmark of a change among many flows, which needs no switch, and
-// returns microseconds.
+// oneOf runs flowsync's own benchmark of a change among many flows, which needs no switch, and returns microseconds.
 func oneOf(b *testing.B, many int) float64 {
 	out, err := exec.Command("go", "test", "-run", "^$", "-bench", fmt.Sprintf("OneOfMany/%d$", many), "-benchtime", "2000x", "../../pkg/openflow/flowsync").CombinedOutput()
 	if err != nil {

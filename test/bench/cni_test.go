@@ -54,10 +54,10 @@ var (
 	cniNodes    = flag.Int("cni.nodes", 1000, "Nodes of BenchmarkTableCNI")
 )
 
-// BenchmarkTableCNI prints how long the CNI plugin takes in a large cluster, beside the bridge plugin with
-// host-local. The Node is a network and a mount namespace with a switch (userspace datapath), an API server
-// and an agent in one process. The bridge plugin has a network namespace of its own: ovs-vswitchd would read
-// the routes of all its interfaces again at each change. Both have 100 Pods, and more take turns.
+// BenchmarkTableCNI prints how long the CNI plugin takes in a large cluster, and the bridge plugin with host-local. The
+// Node is a network and a mount namespace with a switch (userspace datapath), an API server and an agent in one
+// process. The bridge plugin has a network namespace of its own: ovs-vswitchd would read the routes of all its
+// interfaces again at each change. Both have 100 Pods, and more are added and removed.
 func BenchmarkTableCNI(b *testing.B) {
 	bin := os.Getenv(cniVariable)
 	if bin == "" {
@@ -305,7 +305,8 @@ func (n *benchNode) pod() benchPod {
 	defer own.Close()
 	n.must(unix.Unshare(unix.CLONE_NEWNET))
 	n.must(errors.Join(unix.Mount("/proc/thread-self/ns/net", p.netns, "", unix.MS_BIND, ""), unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)))
-	n.b.Cleanup(func() { _ = unix.Unmount(p.netns, unix.MNT_DETACH) }) // of those that stay; the directory goes afterwards
+	// namespaces that stay; the directory is removed afterwards
+	n.b.Cleanup(func() { _ = unix.Unmount(p.netns, unix.MNT_DETACH) })
 	return p
 }
 
@@ -351,8 +352,8 @@ func (c cniPlugin) call(command string, p benchPod) (took time.Duration, err err
 	return took, nil
 }
 
-// inNetns runs a function in a network namespace, "" for this one. The thread goes on afterwards: it may be the
-// parent of processes that end with it.
+// inNetns runs a function in a network namespace, "" for this one. The thread goes on afterwards: it may be the parent
+// of processes that end with it.
 func inNetns(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -413,8 +414,8 @@ func (c cniPlugin) atOnce(command string) ([]time.Duration, time.Duration) {
 	return took, all
 }
 
-// switchAlone times how long ovs-vswitchd takes to give a veth a port number, from the transaction
-// that asks for it. It is what nobody can go below who waits for the number.
+// switchAlone times how long ovs-vswitchd takes to give a veth a port number, from the transaction that asks for it. A
+// client that waits for the number cannot be faster.
 func (n *benchNode) switchAlone() []time.Duration {
 	n.b.Helper()
 	conn, err := net.Dial("unix", filepath.Join(n.ovs.RunDir(), "db.sock"))

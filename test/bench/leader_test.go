@@ -31,7 +31,7 @@ const (
 	leaderChanges  = 200
 )
 
-// echo is a Common Area that stores at once what the leader writes, and tells it.
+// echo is a Common Area that stores the leader's writes at once, and sends their events.
 type echo struct {
 	client.Client // nil: no other call is made
 	area          *leader.Area
@@ -93,7 +93,7 @@ func (s echoStatus) Update(_ context.Context, o client.Object, _ ...client.SubRe
 
 func leaderMember(i int) string { return fmt.Sprintf("c%04d", i) }
 
-// leaderService is the n-th export of a Service, and that of its Endpoints.
+// leaderService returns the n-th export of a Service, and the export of its Endpoints.
 func leaderService(n int) (service, endpoints *mcv1alpha1.ResourceExport) {
 	s, m := n%leaderServices, n/leaderServices*(leaderMembers/(leaderExports/2/leaderServices))+n%leaderServices%(leaderMembers/(leaderExports/2/leaderServices))
 	id, name := leaderMember(m), fmt.Sprintf("web-%d", s)
@@ -160,7 +160,7 @@ func leaderRow(ctx context.Context) error {
 		return err
 	}
 	fmt.Println("load", time.Since(began).Seconds())
-	for i := range leaderMembers { // the first one heard is a fact
+	for i := range leaderMembers { // the first heartbeat is a fact
 		beat(i)
 	}
 	if err := settled(ctx, e.area, 5*time.Second); err != nil {
@@ -223,8 +223,7 @@ func (e *echo) add(re *mcv1alpha1.ResourceExport) {
 	e.area.Set(re)
 }
 
-// settled waits until nothing was left to write, and no pass was made, for some time: longer than a
-// pass takes.
+// settled waits until there was nothing left to write, and no pass was made, for longer than a pass takes.
 func settled(ctx context.Context, area *leader.Area, quiet time.Duration) error {
 	last, since := uint64(0), time.Now()
 	for time.Since(since) < quiet {

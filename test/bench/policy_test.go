@@ -45,10 +45,10 @@ type policies struct {
 	sync   *flowsync.Syncer
 }
 
-// noZone is that of a Node that is in none.
+// noZone is the zone of a Node without one.
 func noZone(*derive.Reader) string { return "" }
 
-// newPolicies are those of a Node without a cluster; sync is nil where nobody gets the flows.
+// newPolicies returns the tables of a Node without a cluster; sync is nil if no switch gets the flows.
 func newPolicies(node string, sync *flowsync.Syncer) policies {
 	e := derive.New()
 	services := service.NewTables(e, node, noZone, false)
@@ -105,7 +105,7 @@ func (p policies) attach(namespace, name string, ip netip.Addr) {
 	})
 }
 
-// count returns how many flows of policies there are, and how many of them are of addresses.
+// count returns how many flows policies have, and how many of them are for addresses.
 func (p policies) count() (all, addresses int) {
 	for o, e := range p.flows.All() {
 		if o.Kind == datapath.KindPolicy {
@@ -120,7 +120,7 @@ func (p policies) count() (all, addresses int) {
 
 func policyNode(n int) string { return fmt.Sprint("node-", n%policyNodes) }
 
-// policyAddress is that of Pod n of all, in the podCIDR of its Node, a /20.
+// policyAddress is the address of Pod n of all, in the podCIDR of its Node, a /20.
 func policyAddress(n int) netip.Addr {
 	in, i := n%policyNodes, 2+n/policyNodes
 	return netip.AddrFrom4([4]byte{10, byte(in >> 4), byte(in<<4) | byte(i>>8), byte(i)})
@@ -285,8 +285,8 @@ func policyCountRow() error {
 	return nil
 }
 
-// BenchmarkTablePolicy prints what compiling the policies of a large cluster for one Node costs, and what changes cost
-// until the switch has confirmed the flows.
+// BenchmarkTablePolicy prints the cost of compiling the policies of a large cluster for one Node, and the cost of
+// changes until the switch has confirmed the flows.
 func BenchmarkTablePolicy(b *testing.B) {
 	t, br := table{b}, newBridge(b)
 	br.clear()

@@ -183,7 +183,7 @@ func (c *clusters) cpuOfControllers() float64 {
 	return sum
 }
 
-// arrivals tells when objects of some names appear.
+// arrivals notes when objects of some names appear.
 type arrivals struct {
 	mu   sync.Mutex
 	seen map[string]chan struct{}
@@ -208,8 +208,8 @@ func (a *arrivals) wait(ctx context.Context, name string) error {
 	}
 }
 
-// watch notes each new object of the lists' kinds by type and name, and calls then with it. A watch that the API server
-// ends, or does not serve yet, is begun again.
+// watch notes each new object of the lists' kinds by type and name, and then calls a function with it. A watch that the
+// API server ends, or does not serve yet, is started again.
 func (c *clusters) watch(s *side, namespace string, then func(client.Object), lists ...client.ObjectList) *arrivals {
 	c.b.Helper()
 	a := &arrivals{seen: map[string]chan struct{}{}}
@@ -304,7 +304,7 @@ func imported(ctx context.Context, a *arrivals, name string) error {
 	return errors.Join(a.wait(ctx, "*v1.Service antrea-mc-"+name), a.wait(ctx, "*v1.Endpoints antrea-mc-"+name))
 }
 
-// bare objects are like those that the controllers write, where no controller looks.
+// bare objects are like the objects of the controllers, in a place that no controller watches.
 func bareExport(name, kind string) *mcv1alpha1.ResourceExport {
 	return &mcv1alpha1.ResourceExport{ObjectMeta: metav1.ObjectMeta{Namespace: bareArea, Name: name}, Spec: mcv1alpha1.ResourceExportSpec{
 		ClusterID: "east", Kind: kind, Namespace: bareArea, Name: name}}
@@ -324,8 +324,9 @@ func bareEndpoints(name string) *corev1.Endpoints { //nolint:staticcheck // what
 		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.97.0.9"}}, Ports: []corev1.EndpointPort{{Name: "http", Port: 80}}}}}
 }
 
-// bareChain prepares the chain of writes and watches from one cluster to the other without controllers: a hop writes
-// as soon as its watch shows what the hop before it has written. It returns what starts the chain and waits for its end.
+// bareChain prepares the chain of writes and watches from one cluster to the other without controllers: a hop writes as
+// soon as its watch shows the object of the hop before it. It returns a function that starts the chain and waits for
+// its end.
 func (c *clusters) bareChain() func(ctx context.Context, name string) error {
 	write := func(s *side, o client.Object) {
 		if !strings.HasPrefix(o.GetName(), "chain-") {
@@ -358,7 +359,7 @@ func (c *clusters) bareChain() func(ctx context.Context, name string) error {
 	}
 }
 
-// bareWrites are as many writes as the controllers need for one export, of the same kinds.
+// bareWrites makes as many writes as the controllers need for one export, of the same kinds.
 func (c *clusters) bareWrites(ctx context.Context, i int) error {
 	name := fmt.Sprintf("bulk-%d", i)
 	var errs []error

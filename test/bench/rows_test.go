@@ -34,7 +34,7 @@ const (
 
 var owner = flow.Owner{Kind: 1, Name: "bench"}
 
-// manyFlows are n flows to different addresses; those with another variant have other actions.
+// manyFlows returns n flows to different addresses; flows of another variant have other actions.
 func manyFlows(n, variant int) []flow.Flow {
 	list := make([]flow.Flow, n)
 	for i := range list {
@@ -101,8 +101,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// peak is how many bytes of memory this process had at most. What the kernel tells a parent
-// (getrusage) begins with the parent's own size.
+// peak returns how many bytes of memory this process had at most. The kernel's number for a child (getrusage) begins
+// with the parent's own size.
 func peak() int {
 	status, _ := os.ReadFile("/proc/self/status")
 	var kilobytes int
@@ -112,8 +112,8 @@ func peak() int {
 	return kilobytes << 10
 }
 
-// addRow declares all flows to a switch, which has none of them or, at a restart, all: then the
-// clock starts when they are declared.
+// addRow declares all flows to an empty switch or, at a restart, to one that has all flows. The clock starts when they
+// are declared.
 func addRow(ctx context.Context, socket string, restart bool) error {
 	before := heap()
 	began := time.Now()
@@ -135,8 +135,7 @@ func addRow(ctx context.Context, socket string, restart bool) error {
 	return nil
 }
 
-// declare declares all flows by a thousand owners, as features do: nobody has all of them as
-// values at once.
+// declare declares all flows by a thousand owners, as features do: no owner has all of them as values at once.
 func declare(s *flowsync.Syncer) {
 	const each = flows / 1000
 	list := make([]flow.Flow, each)
@@ -171,8 +170,7 @@ func replaceRow(ctx context.Context, socket string) error {
 	return s.Synced(ctx)
 }
 
-// podRow attaches Pods of ten flows each while the switch holds all others, and times a
-// barrier in turn.
+// podRow attaches Pods of ten flows each while the switch holds all others, and times a barrier in turn.
 func podRow(ctx context.Context, socket string) error {
 	s := start(ctx, socket)
 	s.Set(owner, flow.Entries{Flows: manyFlows(flows, 0)})
@@ -221,8 +219,8 @@ func percentile(list []time.Duration, p int) float64 {
 
 const packets = 400_000
 
-// packetIns is the switch's side of packetRow: it sends packet-ins as fast as they are read, and
-// an echo request every 50 ms, whose answer it waits for.
+// packetIns is the switch's side of packetRow. It sends packet-ins as fast as they are read, and an echo request every
+// 50 ms, and waits for its answer.
 func packetIns(b *testing.B) sample {
 	socket := filepath.Join(b.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -85,7 +85,7 @@ func serviceOwner(i int) flow.Owner {
 	return flow.Owner{Kind: 3, Name: fmt.Sprintf("default/web-%d", i)}
 }
 
-// oneService is what a Service with endpoints wants: a flow, and a group as pkg/datapath makes it.
+// oneService returns the flow of a Service with endpoints, and its group as pkg/datapath makes it.
 func oneService(i int, endpoints ...int) flow.Entries {
 	vip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
 	g := flow.Group{ID: uint32(i + 1), Type: flow.Select, Selection: flow.Selection{Method: "dp_hash"}}
@@ -144,8 +144,8 @@ func timed(f func() error) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// shardsRow takes endpoints from a Service with 5,000 of them, in EndpointSlices of 100, and gives them
-// back: from the changed slice over the agent's tables to the switch.
+// shardsRow takes endpoints from a Service with 5,000 of them, in EndpointSlices of 100, and gives them back: from the
+// changed slice over the agent's tables to the switch.
 func shardsRow(ctx context.Context, socket string) error {
 	s := start(ctx, socket)
 	e := derive.New()
@@ -283,7 +283,7 @@ func scaleRow(ctx context.Context, socket string) error {
 	return s.Synced(ctx)
 }
 
-// scaleRestartRow declares what the switch holds already. The clock starts with the first declaration.
+// scaleRestartRow declares flows that the switch holds already. The clock starts with the first declaration.
 func scaleRestartRow(ctx context.Context, socket string) error {
 	s := flowsync.New(flowsync.Options{Dial: ofconn.UnixDialer(socket), Instance: instance})
 	began := time.Now()
@@ -299,8 +299,8 @@ func scaleRestartRow(ctx context.Context, socket string) error {
 	return nil
 }
 
-// compareRow has comparisons one after the other, and asks meanwhile for what needs the lock that they and
-// the connection's reader need: how long that takes is how long they hold it.
+// compareRow makes comparisons one after the other, and meanwhile calls a function that needs the same lock as they and
+// the connection's reader. The time of that call is the time for which they hold the lock.
 func compareRow(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -340,7 +340,7 @@ func compareRow(ctx context.Context, socket string) error {
 	stop()
 	<-ended
 
-	// What the comparison of groups every 30 s costs.
+	// The cost of the comparison of groups every 30 s.
 	s, _ = session(ctx, flowsync.Options{Compare: time.Hour, GroupCompare: 100 * time.Millisecond})
 	if err := s.Synced(ctx); err != nil {
 		return err

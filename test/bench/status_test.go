@@ -35,8 +35,8 @@ const (
 	statusRate     = 100 // reports a second, which is what agents keep to (docs/policy.md)
 )
 
-// BenchmarkTableStatus runs the policy controller, a process of its own, at a real API server with reports of 1,000 Nodes: all
-// Nodes come to enforce 100 policies, then one policy changes everywhere, then nothing happens.
+// BenchmarkTableStatus runs the policy controller, a process of its own, at a real API server with reports of 1,000
+// Nodes. All Nodes come to enforce 100 policies, then one policy changes everywhere, then nothing happens.
 func BenchmarkTableStatus(b *testing.B) {
 	ctx := b.Context()
 	config := apiserver.Start(b, "../../deploy/crds")

@@ -13,8 +13,9 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// testAntctl sets a ClusterSet up and takes it down by the documented commands: with a join configuration that has the
-// token, with files, and with flags alone. All of it is encrypted, between clusters and between Nodes; in the end between Nodes alone.
+// testAntctl sets a ClusterSet up and removes it with the documented commands: with a join configuration that has the
+// token, with files, and with flags alone. All traffic is encrypted, between clusters and between Nodes; in the end
+// between Nodes alone.
 func testAntctl(t *testing.T) {
 	ctx := testContext(t)
 	run := func(cluster string, args ...string) string {
@@ -52,7 +53,7 @@ func testAntctl(t *testing.T) {
 	run("north", "create", "membertoken", "antctl-spare", "-n", area, "--cluster-id", "antctl-spare")
 	has(run("north", "delete", "membertoken", "antctl-spare", "-n", area), `Secret "antctl-spare" deleted`, `RoleBinding "antctl-spare" deleted`, `ServiceAccount "antctl-spare" deleted`)
 
-	// What the leader would not take is said before anything is made.
+	// The command reports input that the leader would refuse before it creates anything.
 	for _, row := range []struct{ id, token, want string }{
 		{"antctl-other", "east.yml", `is bound to cluster ID "antctl-east"`},
 	} {
@@ -63,7 +64,7 @@ func testAntctl(t *testing.T) {
 	}
 
 	const joined = "Member cluster joined successfully"
-	// The leader's own token is good for one member; the next one is told so.
+	// The leader's own token is good for one member; the next one gets an error.
 	must(t, os.WriteFile(file("default-join.yml"), []byte(run("north", "get", "joinconfig", "-n", area, "--member-token", "antrea-mc-member-access-token")), 0o600))
 	has(run("north", "join", "--clusterid", "antctl-north", "-f", file("default-join.yml")), joined)
 	if out, err := world.Lab.Tool(ctx, "east", "antctl", "mc", "join", "--clusterid", "antctl-east", "-f", file("default-join.yml")); err == nil || strings.Contains(out, "created") ||
@@ -102,13 +103,14 @@ func testAntctl(t *testing.T) {
 	nodesTalkIn(t, "Geneve")
 }
 
-// A text of the agents' configuration, with and without the line that encrypts what goes from Node to Node.
+// A text of the agents' configuration, with and without the line that encrypts traffic between Nodes.
 const (
 	nodesInPlain   = "    # What Pods send to other Nodes is encrypted"
 	nodesEncrypted = "    trafficEncryptionMode: wireGuard\n" + nodesInPlain
 )
 
-// nodesTalkIn has Pods of west's two Nodes talk, and checks that packets of one kind alone go between Nodes then.
+// nodesTalkIn sends requests between Pods of west's two Nodes, and checks that only packets of one kind then go between
+// the Nodes.
 func nodesTalkIn(t *testing.T, kind string) {
 	t.Helper()
 	ips := podsOf(t, "nginx")
@@ -140,8 +142,9 @@ func podsOf(t *testing.T, app string) []string {
 	return ips
 }
 
-// antctlExports goes on with the guide: Gateways, and an export, until requests are answered, and Pods that reach each other; the export's
-// end, and that of Gateways. Nothing goes in plain text, neither between clusters nor between Nodes.
+// antctlExports continues the guide: Gateways and an export, until requests are answered, and Pods that reach each
+// other; then the export ends, and Gateways end. No packet goes in plain text, neither between clusters nor between
+// Nodes.
 func antctlExports(t *testing.T, antctl func(args ...string) string) {
 	t.Helper()
 	ctx := testContext(t)

@@ -21,8 +21,7 @@ func exportCondition(t *testing.T, cluster, name, reason string) {
 	})
 }
 
-// testBadInput makes the mistakes that people make. Each has its answer, and what worked
-// goes on working.
+// testBadInput makes mistakes that people make. Each gets a report, and everything else goes on working.
 func testBadInput(t *testing.T) {
 	ctx := testContext(t)
 	url := serviceURL(t)
@@ -76,8 +75,8 @@ spec:
 	})
 
 	t.Run("cluster information that cannot be used", func(t *testing.T) {
-		// A member removes what is not of its leader at once; while it is away the agents have
-		// to live with it.
+		// A member removes objects that are not its leader's at once. While the member's controller does not run, the agents
+		// have to live with them.
 		kubectl(t, "east", "scale", "deployment", "antrea-mc-controller", "-n", "kube-system", "--replicas=0")
 		kubectl(t, "east", "wait", "--for=delete", "pod", "-l", "component=antrea-mc-controller", "-n", "kube-system", "--timeout=60s")
 		must(t, world.Apply(ctx, "east", `

@@ -102,8 +102,8 @@ func testExport(t *testing.T) {
 	})
 }
 
-// waitAnswer waits for the first answer: the flows of every Node on the way follow the
-// objects with a delay of their own.
+// waitAnswer waits for the first answer: the flows of every Node on the path follow the objects with a delay of their
+// own.
 func waitAnswer(t *testing.T, cluster, pod, url string) {
 	t.Helper()
 	eventually(t, 30*time.Second, func(ctx context.Context) error {
@@ -147,7 +147,7 @@ func testSecondExporter(t *testing.T) {
 	})
 }
 
-// testClusterGone unplugs west, whose share of north's requests east gets until it is back.
+// testClusterGone unplugs west. East gets its share of north's requests until west is back.
 func testClusterGone(t *testing.T) {
 	ip, err := world.ImportedIP(testContext(t), "north", "antrea-mc-nginx", 2, time.Minute)
 	must(t, err)
@@ -196,7 +196,8 @@ func testClusterGone(t *testing.T) {
 	t.Logf("west answers again %.1f s after it was plugged in", time.Since(back).Seconds())
 }
 
-// waysSeen checks where the state of north's way to west is shown, in their words: the agent's peers and metric, and the Gateway's status.
+// waysSeen checks the state of north's way to west where it is shown: the agent's peers and metric, and the Gateway's
+// status.
 func waysSeen(t *testing.T, peers, metric, gateway string) {
 	t.Helper()
 	n := world.Lab.Cluster("north").Node(gatewayOf(t, "north"))
@@ -232,7 +233,7 @@ func waysSeen(t *testing.T, peers, metric, gateway string) {
 	})
 }
 
-// testWhereRequestsGo has east and west export nginx, and annotations say which of them answers.
+// testWhereRequestsGo exports nginx from east and west; annotations decide which of them answers.
 func testWhereRequestsGo(t *testing.T) {
 	ctx := testContext(t)
 	answer := func(client string, clusters ...string) {
@@ -255,7 +256,7 @@ func testWhereRequestsGo(t *testing.T) {
 	const prefix = "multicluster.tombolo.io/"
 	kubectl(t, "west", "annotate", "serviceexport", "nginx", "-n", "default", prefix+"requests=local")
 	answer("east", "east")
-	answer("north", "east", "west") // has none of its own
+	answer("north", "east", "west") // has no Pods of its own
 	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"requests=cluster-order", prefix+"cluster-order=test-cluster-west")
 	answer("north", "west")
 	kubectl(t, "north", "annotate", "serviceimport", "nginx", "-n", "default", prefix+"minimum-ready=1000")
@@ -268,7 +269,7 @@ func testWhereRequestsGo(t *testing.T) {
 func testUnexport(t *testing.T) {
 	ip, err := world.ImportedIP(testContext(t), "east", "antrea-mc-nginx", 1, time.Minute)
 	must(t, err)
-	// What the flows and groups of east hold of it: its address there, and west's as an endpoint.
+	// The addresses in the flows and groups of east: its own there, and west's as an endpoint.
 	exported := kubectl(t, "west", "get", "service", "nginx", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
 	left := func(ctx context.Context, n *lab.Node) (string, error) {
 		flows, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-flows", "br-int")
@@ -323,12 +324,12 @@ func testUnexport(t *testing.T) {
 	})
 }
 
-// toOtherClusters finds the MAC of packets for other clusters, but not the match, with a mask, by
-// which Nodes of a cluster admit each other's packets.
+// toOtherClusters finds the MAC of packets for other clusters. It does not find the match with a mask, by which Nodes
+// of a cluster admit each other's packets.
 var toOtherClusters = regexp.MustCompile(`aa:bb:cc:dd:ee:f0([^/]|$)`)
 
-// testLeave follows the guide's uninstallation: a member that leaves, the others, the leader, and the manifests of both. What goes on in
-// a cluster goes on.
+// testLeave follows the guide's uninstallation: a member leaves, then the others, the leader, and the manifests of
+// both. Traffic in a cluster goes on.
 func testLeave(t *testing.T) {
 	leave := func(cluster string) {
 		t.Helper()

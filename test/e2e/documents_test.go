@@ -11,8 +11,8 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// joining is a document's way of joining three clusters; its manifests (test/manifests) are applied unedited but for
-// the leader's address.
+// joining is a document's procedure to join three clusters. Its manifests (test/manifests) are applied unedited except
+// for the leader's address.
 type joining struct {
 	leaderNamespace, clusterSet string
 	server                      string // the leader's address in the document
@@ -24,8 +24,8 @@ type joining struct {
 	ids                         map[string]string // cluster ID, by cluster
 }
 
-// testGuideOfV15 follows the guide of v1.5: ClusterClaims and ClusterSet v1alpha1, access for
-// each member, the leader a member too.
+// testGuideOfV15 follows the guide of v1.5: ClusterClaims and ClusterSet v1alpha1, access for each member, the leader a
+// member too.
 func testGuideOfV15(t *testing.T) {
 	ctx := testContext(t)
 	part := func(name string) string {

@@ -1,5 +1,5 @@
-// Package e2e runs the whole way through: three clusters of two Nodes each, joined by the
-// manifests of the users' documents, with real Pods, real Open vSwitch and real packets.
+// Package e2e tests the whole system: three clusters of two Nodes each, joined by the manifests of the users'
+// documents, with real Pods, real Open vSwitch and real packets.
 package e2e
 
 import (
@@ -197,12 +197,12 @@ func nodeExec(t *testing.T, cluster, node string, args ...string) string {
 	return out
 }
 
-// diagnose prints what to look at first, shortly, and not among the test's own messages, which come after it: the beginning of a long log
-// may be cut off.
+// diagnose prints a short summary of the first things to look at. It is separate from the test's own messages, which
+// follow it: the beginning of a long log may be cut off.
 func diagnose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
-	say := func(what, out string, err error, lines int) {
+	show := func(what, out string, err error, lines int) {
 		if err != nil {
 			out += "\n" + err.Error()
 		}
@@ -210,7 +210,7 @@ func diagnose(t *testing.T) {
 	}
 	for _, cluster := range world.Members() {
 		out, err := world.Kubectl(ctx, cluster, "get", "gateway,clusterinfoimport,clusterset,serviceexport,serviceimport", "-A", "--no-headers")
-		say(cluster+": what the ClusterSet consists of", out, err, 12)
+		show(cluster+": what the ClusterSet consists of", out, err, 12)
 		for _, args := range [][]string{
 			{"get", "pods", "-A", "-o", "wide", "--no-headers"},
 			{"get", "gateway,clusterinfoimport", "-n", "kube-system", "-o", `jsonpath={range .items[*]}{.metadata.name} {.wireGuard} {.spec.wireGuard} {.spec.gatewayInfos}{"\n"}{end}`},
@@ -221,7 +221,7 @@ func diagnose(t *testing.T) {
 			{"logs", "-n", "kube-system", "-l", "component=tombolo-agent", "-c", "tombolo-agent", "--tail=15", "--prefix"},
 		} {
 			out, err := world.Kubectl(ctx, cluster, args...)
-			say(cluster+": kubectl "+strings.Join(args, " "), out, err, 30)
+			show(cluster+": kubectl "+strings.Join(args, " "), out, err, 30)
 		}
 		for _, node := range world.Lab.Cluster(cluster).Nodes() {
 			s, err := status(ctx, node)
@@ -229,9 +229,9 @@ func diagnose(t *testing.T) {
 			for _, p := range s.Problems {
 				out += fmt.Sprintf("\n%s %s: %s", p.Object, p.Reason, p.Message)
 			}
-			say(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), out, err, 5)
+			show(fmt.Sprintf("agent of %s/%s", cluster, node.Name()), out, err, 5)
 			out, err = node.Exec(ctx, "curl", "-sS", "--max-time", "3", "--unix-socket", api.DefaultSocket, "http://agent"+api.PathPeers)
-			say("its peers", out, err, 1)
+			show("its peers", out, err, 1)
 		}
 	}
 }

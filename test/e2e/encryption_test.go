@@ -22,10 +22,10 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// testEncryption turns encryption between clusters on, and off again. A cluster that encrypts and one that does not yet send each other
-// nothing. Nothing goes in plain text while a Gateway comes, fails and goes, agents are upgraded and rolled back, and a key changes, and no
-// connection breaks.
-// Then it has the clusters take other tunnels; the last ones stay for the steps that follow.
+// testEncryption turns encryption between clusters on, and off again. A cluster that encrypts and one that does not yet
+// encrypt send each other nothing. No packet goes in plain text while a Gateway comes, fails and goes, agents are
+// upgraded and rolled back, and a key changes. No connection breaks. Then the clusters use other tunnels; the last ones
+// stay for the steps that follow.
 func testEncryption(t *testing.T) {
 	url := serviceURL(t)
 	installWireGuard(t)
@@ -75,17 +75,18 @@ func testEncryption(t *testing.T) {
 	passesIn(t, url, "VXLAN")
 }
 
-// keptOld is for how long an agent has the configuration of before an edit, that is restarted after it: where the API server was away, as
-// north's was, its kubelet may mount what it knew, look for news after another minute, and bring the file up to date at its next round.
+// keptOld is how long an agent that is restarted after an edit may still have the earlier configuration. If the API
+// server was unavailable, as north's was, its kubelet may mount the version it has, look for changes after another
+// minute, and update the file in its next round.
 const keptOld = 5 * time.Minute
 
-// editedInTime has a cluster's agents, which have just started, get another configuration.
+// editedInTime gives a cluster's agents, which have just started, another configuration.
 func editedInTime(t *testing.T, cluster string, texts ...string) {
 	t.Helper()
 	must(t, world.EditConfiguration(testContext(t), []string{cluster}, texts...))
 }
 
-// takenOver waits until a cluster's agents have taken the configuration over that says that nothing is encrypted.
+// takenOver waits until a cluster's agents use the configuration without encryption.
 func takenOver(t *testing.T, cluster string) {
 	t.Helper()
 	began := time.Now()
@@ -107,7 +108,8 @@ func noneBroke(t *testing.T, stay func() (broken, requests int)) {
 	}
 }
 
-// oneSideEncrypts has west encrypt alone: neither side sends the other anything, encrypted or not, and both say why.
+// oneSideEncrypts lets west alone encrypt: neither side sends the other anything, encrypted or not, and both report the
+// reason.
 func oneSideEncrypts(t *testing.T, url string) {
 	t.Helper()
 	configureIn(t, []string{"west"}, "trafficEncryptionMode: none", "trafficEncryptionMode: wireGuard")
@@ -138,8 +140,8 @@ func oneSideEncrypts(t *testing.T, url string) {
 	}
 }
 
-// oneSideReaches has a firewall on the router let from west to east nothing but answers, while both Gateways' sessions begin anew: east's opens
-// the way, and what west's Pods begin takes it.
+// oneSideReaches has a firewall on the router that lets only answers pass from west to east, while both Gateways'
+// sessions begin again. East's session opens the path, and connections of west's Pods use it.
 func oneSideReaches(t *testing.T, url string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -194,7 +196,7 @@ func onRouter(t *testing.T, input string, args ...string) string {
 	return string(out)
 }
 
-// installWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels have none.
+// installWireGuard runs WireGuard in userspace on all Nodes, as clusters need whose kernels do not have it.
 func installWireGuard(t *testing.T) {
 	t.Helper()
 	must(t, world.InstallWireGuard(testContext(t)))
@@ -207,8 +209,8 @@ func removeWireGuard(t *testing.T) {
 	}
 }
 
-// keyChanges has west's Gateway take another key, under requests. The userspace datapath may lose a packet while it takes the bridge of the
-// second device, so a request has time for another one; TestRotation counts packets.
+// keyChanges changes the key of west's Gateway, under requests. The userspace datapath may lose a packet while it adds
+// the bridge of the second device, so a request has time for another one; TestRotation counts packets.
 func keyChanges(t *testing.T, url string) {
 	t.Helper()
 	keys := func(ctx context.Context) ([]string, error) { // that it has, and that it is to have
@@ -231,8 +233,8 @@ func keyChanges(t *testing.T, url string) {
 	requests()
 }
 
-// passesIn waits until requests are answered, and checks that what goes between the clusters then does in packets of one kind alone. It
-// returns what has passed from Node to Node of one cluster.
+// passesIn waits until requests are answered, and checks that packets between the clusters then have one kind alone. It
+// returns the packets that have passed from Node to Node of one cluster.
 func passesIn(t *testing.T, url, kind string) map[string]int {
 	t.Helper()
 	answered(t, url)
@@ -258,7 +260,7 @@ func answered(t *testing.T, url string) {
 	})
 }
 
-// configure edits the agents' configuration, each text with the one that follows it, and restarts them.
+// configure replaces texts in the agents' configuration, each by the text that follows it, and restarts them.
 func configure(t *testing.T, texts ...string) {
 	t.Helper()
 	configureIn(t, world.Members(), texts...)
@@ -270,7 +272,8 @@ func configureIn(t *testing.T, clusters []string, texts ...string) {
 	must(t, world.ConfigureAgents(testContext(t), clusters, texts...))
 }
 
-// upgrades gives east's and west's agents and controllers another version, and the one before again, each under requests.
+// upgrades gives east's and west's agents and controllers another version, and then the earlier one again, each under
+// requests.
 func upgrades(t *testing.T, url string) {
 	t.Helper()
 	ctx := testContext(t)
@@ -310,7 +313,8 @@ func upgrades(t *testing.T, url string) {
 	}
 }
 
-// packets are what has passed, by kind, from cluster to cluster and from Node to Node of one cluster. One may be counted twice.
+// packets counts packets that have passed, by kind, from cluster to cluster and from Node to Node of one cluster. One
+// may be counted twice.
 type packets struct {
 	between, within map[string]int
 	pairs           map[pair]int      // of any kind
@@ -320,7 +324,8 @@ type packets struct {
 // pair is what a packet goes from and to: addresses of Nodes.
 type pair struct{ from, to string }
 
-// capture counts the packets of WireGuard and of tunnels that the router of the lab sees, which is the switch of each cluster's Nodes too.
+// capture counts the packets of WireGuard and of tunnels that the lab's router sees. The router is also the switch of
+// each cluster's Nodes.
 func capture(t *testing.T) func() packets {
 	t.Helper()
 	opened := make(chan error)
@@ -333,7 +338,7 @@ func capture(t *testing.T) func() packets {
 			ns.Close()
 		}
 		if err == nil {
-			const all = 0x0300 // ETH_P_ALL in network order; a socket for IP alone would not hear what bridges forward
+			const all = 0x0300 // ETH_P_ALL in network order; a socket for IP alone would not get packets that bridges forward
 			fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, all)
 		}
 		if err == nil {
@@ -382,7 +387,7 @@ func capture(t *testing.T) func() packets {
 	}
 }
 
-// kindOf says what an IPv4 packet carries others in; "" for all else.
+// kindOf returns the kind of tunnel that an IPv4 packet belongs to; "" for other packets.
 func kindOf(packet []byte) string {
 	header := int(packet[0]&0xf) * 4
 	if packet[9] == unix.IPPROTO_GRE {

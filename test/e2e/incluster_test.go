@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// testInCluster is the CNI's own work, in one cluster: Pods on one Node and on two,
-// Services, the host, the outside.
+// testInCluster is the CNI's own work, in one cluster: Pods on one Node and on two, Services, the host, the outside.
 func testInCluster(t *testing.T) {
 	ctx := testContext(t)
 	must(t, world.Nginx(ctx, "west", 2))
@@ -43,8 +42,7 @@ func testInCluster(t *testing.T) {
 		}
 	})
 	t.Run("API server by its Service", func(t *testing.T) {
-		// The endpoint is outside the Pod network: from the Node it leaves by the port it
-		// came in by.
+		// The endpoint is outside the Pod network: from the Node the connection leaves through the port it came in by.
 		api := kubectl(t, "west", "get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.clusterIP}")
 		nodeExec(t, "west", "node-1", "curl", "-ksS", "--max-time", "5", "https://"+api+"/version")
 	})

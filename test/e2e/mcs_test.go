@@ -14,7 +14,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/scenario"
 )
 
-// hello are two Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
+// hello has two Pods and the Service that the rows are about, in one cluster: ports tcp and udp 42.
 const hello = `
 apiVersion: v1
 kind: Namespace
@@ -91,8 +91,8 @@ kind: ServiceExport
 metadata: {name: solo, namespace: mcs}
 `
 
-// testMultiClusterServices has the rows of docs/multicluster-conformance.md's table that need packets and names, with their numbers. Those
-// that API servers can show are in pkg/multicluster/member.
+// testMultiClusterServices has the rows of docs/multicluster-conformance.md's table that need packets and names, with
+// their numbers. The rows that API servers can show are in pkg/multicluster/member.
 func testMultiClusterServices(t *testing.T) {
 	ctx := testContext(t)
 	const name, local = "hello.mcs.svc.clusterset.local", "hello.mcs.svc.cluster.local"
@@ -147,8 +147,8 @@ func testMultiClusterServices(t *testing.T) {
 		})
 		return []string{out}
 	}
-	// only asks until all answers come from so many Pods, and these are of the clusters named. Without session affinity each of the
-	// 40 connections has a choice of its own: an endpoint that should not be there is seen.
+	// only asks until all answers come from a number of Pods, and only from the named clusters. Without session affinity
+	// each of the 40 connections has a choice of its own, so a wrong endpoint is found.
 	only := func(t *testing.T, from, kind, address string, pods int, to ...string) {
 		t.Helper()
 		eventually(t, 30*time.Second, func(ctx context.Context) error {
@@ -166,7 +166,8 @@ func testMultiClusterServices(t *testing.T) {
 			return nil
 		})
 	}
-	// headless asks for the names of the two Pods that a headless Service has in each cluster, and returns the addresses of all.
+	// headless asks for the names of the two Pods that a headless Service has in each cluster, and returns the addresses
+	// of all.
 	headless := func(t *testing.T, workload string) []string {
 		t.Helper()
 		var all, srv []string
@@ -256,7 +257,8 @@ func testMultiClusterServices(t *testing.T) {
 			only(t, cluster, "udp", name+":42", 1, both...)
 		}
 	})
-	// The only Pod behind an exported Service ends, and another one comes: the import stays, with its address and annotations.
+	// The only Pod behind an exported Service ends, and another one comes. The import stays, with its address and
+	// annotations.
 	t.Run("2 the import lives while an export does", func(t *testing.T) {
 		const annotation, annotated = "multicluster.tombolo.io/requests=spread", `{.spec.ips[0]} {.metadata.annotations.multicluster\.tombolo\.io/requests}`
 		kubectl(t, "west", "rollout", "status", "deployment/solo", "-n", "mcs", "--timeout=90s")
@@ -280,7 +282,8 @@ func testMultiClusterServices(t *testing.T) {
 			}
 			return err
 		})
-		// It answers until it has ended, for seconds, and is refused from then on; never is there no answer.
+		// The Pod answers for seconds until it has ended. From then on connections are refused. Each request gets one or the
+		// other.
 		answered := 0
 		eventually(t, 60*time.Second, func(ctx context.Context) error {
 			out, err := world.Exec(ctx, "east", "mcs/client", "/echo", "get", url, "--count", "20", "--timeout", "2s", "--interval", "50ms")
@@ -315,7 +318,7 @@ func testMultiClusterServices(t *testing.T) {
 		}
 		all := headless(t, "deployment/hello")
 
-		// A fifth Pod runs, and is ready when this test says so.
+		// A fifth Pod runs, and this test makes it ready.
 		kubectl(t, "east", "run", "gated", "-n", "mcs", "--image=tombolo/echo:dev", "--image-pull-policy=Never", "--labels=app=hello",
 			`--overrides={"apiVersion":"v1","spec":{"readinessGates":[{"conditionType":"test/ready"}]}}`, "--", "serve")
 		kubectl(t, "east", "wait", "--for=condition=ContainersReady", "pod/gated", "-n", "mcs", "--timeout=60s")

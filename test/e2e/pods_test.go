@@ -28,8 +28,9 @@ func seen(t *testing.T, cluster, pod, url string, want func(string) error) {
 	})
 }
 
-// testClientAddresses has Pods on any Nodes of two clusters talk by their addresses, and through a Service whose endpoints are
-// Pods: servers see the clients. A download and requests that began before the clusters agreed on it go on.
+// testClientAddresses connects Pods on any Nodes of two clusters by their addresses, and through a Service whose
+// endpoints are Pods: servers see the clients. A download and requests that began before the clusters agreed on it go
+// on.
 func testClientAddresses(t *testing.T) {
 	ctx := testContext(t)
 	far := map[string]string{"east": "west", "west": "east"}
@@ -67,7 +68,7 @@ func testClientAddresses(t *testing.T) {
 	}
 	pairs(kept)
 	controllers := controllerPods(t, "east")
-	// While one cluster alone announces its Pods, the other's reach them and need not be known.
+	// While one cluster alone announces its Pods, the other's Pods reach them, and need not be announced.
 	announced := memberSets(t, "east", map[string]string{"podCIDRs": "[]", "publishPodAddresses": "false"})
 	for _, node := range []string{"node-1", "node-2"} {
 		for _, to := range []string{"west/node-1", "west/node-2"} {
@@ -85,7 +86,7 @@ func testClientAddresses(t *testing.T) {
 	if now := controllerPods(t, "east"); now != controllers {
 		t.Errorf("the member's controllers are %s after its configuration has changed, want %s: a change needs no restart", now, controllers)
 	}
-	// Gateways may remember connections from before, which they translated, but track no new ones.
+	// Gateways may remember earlier connections, which they translated, but track no new ones.
 	between := fmt.Sprintf("orig=(src=%s,dst=%s,", ips["east/"+regular(t, "east")], ips["west/"+regular(t, "west")])
 	tracked := func() map[string][]string { // by "cluster/node"
 		out := map[string][]string{}
@@ -120,7 +121,7 @@ func testClientAddresses(t *testing.T) {
 	}
 }
 
-// controllerPods are the UIDs of a member's controllers, with how often they were started again.
+// controllerPods returns the UIDs of a member's controllers, with their numbers of restarts.
 func controllerPods(t *testing.T, cluster string) string {
 	t.Helper()
 	return kubectl(t, cluster, "get", "pods", "-n", "kube-system", "-l", "component=antrea-mc-controller", "-o", "jsonpath={range .items[*]}{.metadata.uid} {.status.containerStatuses[0].restartCount} {end}")
@@ -138,7 +139,7 @@ func regular(t *testing.T, cluster string) string {
 	return map[string]string{"node-1": "node-2", "node-2": "node-1"}[gatewayOf(t, cluster)]
 }
 
-// memberSets changes keys of the member controller's configuration and returns their values before.
+// memberSets changes keys of the member controller's configuration and returns their earlier values.
 func memberSets(t *testing.T, cluster string, keys map[string]string) map[string]string {
 	t.Helper()
 	config, err := world.MemberConfigText(testContext(t), cluster)

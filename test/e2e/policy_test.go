@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// reaches waits until a client's requests are answered, or until none is.
+// reaches waits until a client's requests are answered, or until no request is.
 func reaches(t *testing.T, cluster, client, url string, want bool) {
 	t.Helper()
 	eventually(t, 20*time.Second, func(ctx context.Context) error {
@@ -23,8 +23,8 @@ func reaches(t *testing.T, cluster, client, url string, want bool) {
 	})
 }
 
-// says waits until kubectl's answer begins with these words.
-func says(t *testing.T, want string, args ...string) {
+// shows waits until kubectl's answer begins with these words.
+func shows(t *testing.T, want string, args ...string) {
 	t.Helper()
 	eventually(t, time.Minute, func(context.Context) error {
 		if have := strings.Join(strings.Fields(kubectl(t, "west", args...)), " "); !strings.HasPrefix(have, want) {
@@ -140,8 +140,8 @@ spec:
   appliedTo: [{service: {name: nginx, namespace: default}}]
   ingress: [{action: Drop}]
 `))
-		says(t, "Failed False", "get", "acnp", "nodeports", "-o", "jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
-		says(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector", "involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
+		shows(t, "Failed False", "get", "acnp", "nodeports", "-o", "jsonpath={.status.phase} {.status.conditions[?(@.type=='Realizable')].status}")
+		shows(t, "Warning NotServed", "get", "events", "-n", "default", "--field-selector", "involvedObject.kind=ClusterNetworkPolicy,involvedObject.name=nodeports",
 			"-o", "jsonpath={.items[*].type} {.items[*].reason}")
 		kubectl(t, "west", "delete", "clusternetworkpolicies.crd.antrea.io", "nodeports")
 	})
@@ -154,8 +154,8 @@ spec:
 	t.Run("rules that deny by label, from a client's first packet", testFirstPacket)
 }
 
-// testFirstPacket starts clients that send as soon as they run, two on each Node to each of two servers. Rules deny them by label, so no
-// request is answered, although their addresses are known in the cluster only later.
+// testFirstPacket starts clients that send as soon as they run, two on each Node to each of two servers. Rules deny
+// them by label, so no request is answered, although the cluster gets their addresses only later.
 func testFirstPacket(t *testing.T) {
 	servers := strings.Fields(kubectl(t, "west", "get", "pods", "-n", "default", "-l", "app=nginx", "-o", "jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}"))
 	if len(servers) != 2 {

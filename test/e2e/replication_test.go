@@ -13,7 +13,7 @@ import (
 )
 
 // testReplication exports the guide's policy that isolates Namespaces, with a Tier that no member has at first. Then
-// Pods of another Namespace reach nothing in any member, and those of the same and those of other clusters do.
+// Pods of another Namespace reach nothing in any member. Pods of the same Namespace and Pods of other clusters do.
 func testReplication(t *testing.T) {
 	ctx := testContext(t)
 	text, err := manifests.V114().Part("replicated-policy")

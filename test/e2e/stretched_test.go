@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// inForce is how often it is measured how long a policy takes until it is in force between two clusters.
+// inForce is how many times the test measures the time until a policy is in force between two clusters.
 var inForce = flag.Int("inforce", 5, "measure so often how long a policy takes until it is in force between two clusters")
 
-// fromAll is a ClusterNetworkPolicy of west about clients of all clusters, in one line each, applied to the servers.
+// fromAll applies a ClusterNetworkPolicy of west to the servers. It has rules about clients of all clusters, in one
+// line each.
 func fromAll(t *testing.T, rules ...string) {
 	t.Helper()
 	must(t, world.Apply(testContext(t), "west", `
@@ -28,8 +29,9 @@ spec:
     - `+strings.Join(rules, "\n    - ")+"\n"))
 }
 
-// testStretchedPolicies follows the guide's chapter on policies over all clusters: servers on a Gateway and on a regular
-// Node of west are applied to, and clients on both of east are told apart by their labels and those of their Namespaces.
+// testStretchedPolicies follows the guide's chapter on policies over all clusters. They are applied to servers on a
+// Gateway and on a regular Node of west. Clients on both Nodes of east are distinguished by their labels and their
+// Namespaces' labels.
 func testStretchedPolicies(t *testing.T) {
 	ctx := testContext(t)
 	url := serviceURL(t) + "/"

@@ -30,7 +30,7 @@ func verifyWithoutGateways(t *testing.T) {
 	}
 }
 
-// testVerify has it find nothing wrong with packets and policies both ways, and leave nothing behind.
+// testVerify checks that the command finds packets and policies in order, both ways, and leaves no objects behind.
 func testVerify(t *testing.T) {
 	start := time.Now()
 	out, err := verify(t)

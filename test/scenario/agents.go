@@ -12,7 +12,7 @@ import (
 	"github.com/tombolo-net/tombolo/test/lab"
 )
 
-// InstallWireGuard has all Nodes run WireGuard in userspace, as clusters need whose kernels lack WireGuard.
+// InstallWireGuard runs WireGuard in userspace on all Nodes, as clusters need whose kernels lack WireGuard.
 func (s *Scenario) InstallWireGuard(ctx context.Context) error {
 	manifest, err := os.ReadFile(filepath.Join(s.Lab.Repo(), "deploy", "agent", "tombolo-wireguard.yml"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // dnsImage is CoreDNS as `make coredns` makes it.
 const dnsImage = "tombolo/coredns:dev"
 
-// DNS installs CoreDNS as the DNS server of clusters, with the names of clusterset.local as the documentation says.
+// DNS installs CoreDNS as the DNS server of clusters, with the names of clusterset.local as in the documentation.
 func (s *Scenario) DNS(ctx context.Context, clusters ...string) error {
 	tar := filepath.Join(s.Lab.Repo(), "bin/dns/coredns.tar")
 	if _, err := os.Stat(tar); err != nil {

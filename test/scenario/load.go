@@ -16,8 +16,8 @@ import (
 const (
 	// LongOnes are connections that stay, with a request each 200 ms.
 	LongOnes = 20
-	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again and hides
-	// that a packet was lost.
+	// GiveUp is how long a request on a new connection lasts at most: it ends before TCP sends its SYN again, which would
+	// hide that a packet was lost.
 	GiveUp = 900 * time.Millisecond
 	// That many requests in a row without a loss, and an outage is over: half a second.
 	calm = 100
@@ -30,7 +30,7 @@ type Observed struct {
 	kept   []watched.Request // on connections that stay
 }
 
-// Load has Pod client of east send requests: 200 times a second on a new connection, each at its time whatever the
+// Load starts requests of Pod client of east: 200 times a second on a new connection, each at its time whatever the
 // state of earlier requests, and on 20 connections that stay. The returned function ends it. Then no request begins,
 // and open requests end before it returns, so each is counted.
 func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error) {
@@ -49,8 +49,8 @@ func (s *Scenario) Load(ctx context.Context, url string) func() (Observed, error
 	}
 }
 
-// LongConnections has Pod client of east send requests only on the 20 connections that stay. The returned function ends
-// it, and returns the numbers of broken connections and of requests.
+// LongConnections starts requests of Pod client of east only on the 20 connections that stay. The returned function
+// ends it, and returns the numbers of broken connections and of requests.
 func (s *Scenario) LongConnections(ctx context.Context, url string) func() (broken, requests int) {
 	ctx, cancel := context.WithCancel(ctx)
 	kept := s.watch(ctx, url, keptArgs...)
@@ -64,8 +64,8 @@ func (s *Scenario) LongConnections(ctx context.Context, url string) func() (brok
 
 var keptArgs = []string{"--streams", strconv.Itoa(LongOnes), "--interval", "200ms"}
 
-// watch has Pod client of east ask a URL until the function that is returned is called, which returns what it has
-// printed.
+// watch lets Pod client of east ask a URL until the returned function is called. That function returns the client's
+// output.
 func (s *Scenario) watch(ctx context.Context, url string, args ...string) func() []byte {
 	var out bytes.Buffer
 	cmd := s.Lab.Cluster("east").KubectlCommand(ctx, append([]string{"exec", "-i", "-n", "default", "client", "--", "/echo", "watch", url, "--stdin"}, args...)...)
@@ -151,8 +151,8 @@ func (o Observed) Longest(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Before counts the new connections, and those lost of them, before an event could have a part in it; After counts the
-// others.
+// Before counts the new connections before an event could have a part in them, and how many of these were lost; After
+// counts the others.
 func (o Observed) Before(since time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return at.Before(since.Add(-GiveUp)) })
 }
@@ -166,8 +166,8 @@ func (o Observed) Between(from, to time.Time) (lost, of int) {
 	return o.count(func(at time.Time) bool { return !at.Before(from) && at.Before(to) })
 }
 
-// Answers returns how long after an event a server whose name begins so answered the first new connection (first), and
-// from when on such servers answered at least some of a hundred (share). ok is false if they did not.
+// Answers returns how long after an event the first new connection was answered by a server whose name begins so
+// (first), and from when on such servers answered at least some of a hundred (share). ok is false if they did not.
 func (o Observed) Answers(server string, least int, since time.Time) (first, share time.Duration, ok bool) {
 	by := func(r watched.Request) bool { return strings.HasPrefix(r.Server, server) }
 	first = -1

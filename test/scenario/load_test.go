@@ -42,8 +42,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestLongest counts what a request has waited after an event, and not before it: the first one had waited for three
-// seconds already.
+// TestLongest counts how long a request has waited after an event, and not before it: the first one had waited for
+// three seconds already.
 func TestLongest(t *testing.T) {
 	start := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 	var out strings.Builder

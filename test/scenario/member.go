@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// MemberConfig sets top-level keys, of one line each, in the configuration of a cluster's member controller, and waits
-// until the controller has taken them over, which it does without a restart. A key that is not there is added.
+// MemberConfig sets top-level keys, of one line each, in the configuration of a cluster's member controller. It waits
+// until the controller uses them, which it does without a restart. A key that is missing is added.
 func (s *Scenario) MemberConfig(ctx context.Context, cluster string, keys map[string]string) error {
 	before, err := s.MemberConfigText(ctx, cluster)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Pair joins the clusters, has Gateways in each (the leader has the first of them alone), and a Pod client in east and
-// a Pod server in west, both on one Node; the server is exported, as Service server in Namespace default.
+// Pair joins the clusters, and makes Gateways in each (in the leader only the first). It runs a Pod client in east and
+// a Pod server in west, both on one Node. The server is exported as Service server in Namespace default.
 func (s *Scenario) Pair(ctx context.Context, node string, gateways ...string) error {
 	if err := errors.Join(s.Access(ctx), s.Join(ctx)); err != nil {
 		return err

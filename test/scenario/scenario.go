@@ -1,4 +1,4 @@
-// Package scenario walks through the user guide on a lab: it joins the clusters into a ClusterSet, chooses Gateways and
+// Package scenario follows the user guide on a lab: it joins the clusters into a ClusterSet, chooses Gateways and
 // exports a Service, with the user guide's manifests. The demo and the end-to-end tests are made of its steps.
 package scenario
 
@@ -29,7 +29,7 @@ type Scenario struct {
 	Progress func(format string, args ...any)
 }
 
-func (s *Scenario) say(format string, args ...any) {
+func (s *Scenario) report(format string, args ...any) {
 	if s.Progress != nil {
 		s.Progress(format, args...)
 	}
@@ -58,9 +58,8 @@ func (s *Scenario) Apply(ctx context.Context, cluster, manifest string) error {
 	return nil
 }
 
-// Access follows "Set up Access to Leader Cluster" for each member: ServiceAccount, token
-// Secret and RoleBinding in the leader, and the token brought to the member the way the
-// guide's shell pipeline does it.
+// Access follows "Set up Access to Leader Cluster" for each member: ServiceAccount, token Secret and RoleBinding in the
+// leader. It brings the token to the member as the guide's shell pipeline does.
 func (s *Scenario) Access(ctx context.Context) error {
 	manifest, err := manifests.V114().Part("access-east")
 	if err != nil {
@@ -78,13 +77,13 @@ func (s *Scenario) Access(ctx context.Context) error {
 		if err := s.Apply(ctx, member, token); err != nil {
 			return err
 		}
-		s.say("%s may join: Secret %s", member, name)
+		s.report("%s may join: Secret %s", member, name)
 	}
 	return nil
 }
 
-// TokenSecret returns the leader's token Secret as the manifest that the guide's
-// `kubectl get secret | grep | sed` makes of it. It waits until the token is there.
+// TokenSecret returns the leader's token Secret as the manifest that the guide's `kubectl get secret | grep | sed`
+// makes of it. It waits until the token is there.
 func (s *Scenario) TokenSecret(ctx context.Context, namespace, name string) (string, error) {
 	var manifest string
 	err := Eventually(ctx, 30*time.Second, func(ctx context.Context) error {
@@ -149,7 +148,7 @@ func (s *Scenario) Join(ctx context.Context) error {
 		if err := s.WaitJoined(ctx, member, ClusterSet, time.Minute); err != nil {
 			return err
 		}
-		s.say("%s has joined", ClusterID(member))
+		s.report("%s has joined", ClusterID(member))
 	}
 	return nil
 }
@@ -171,8 +170,8 @@ func (s *Scenario) WaitReady(ctx context.Context, member, clusterSet, status str
 	})
 }
 
-// ChooseGateway follows "Multi-cluster Gateway Configuration" with the given Nodes as
-// candidates, and waits until every other member knows the cluster.
+// ChooseGateway follows "Multi-cluster Gateway Configuration" with the given Nodes as candidates, and waits until every
+// other member has the cluster.
 func (s *Scenario) ChooseGateway(ctx context.Context, cluster string, nodes ...string) error {
 	for _, node := range nodes {
 		if _, err := s.Kubectl(ctx, cluster, "annotate", "--overwrite", "node", node, "multicluster.antrea.io/gateway=true"); err != nil {

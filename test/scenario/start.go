@@ -26,14 +26,13 @@ type Setup struct {
 	Prepare func(context.Context, *lab.Lab) error
 }
 
-// Run brings up a lab, installs Tombolo in it, calls f, takes the lab down, and compares the
-// machine with what it was. It returns f's result, and 1 when anything else went wrong. With
-// TOMBOLO_KEEP_LAB set the lab stays.
+// Run brings up a lab, installs Tombolo in it, calls f, takes the lab down, and compares the machine with its state
+// before. It returns f's result, and 1 if anything else went wrong. With TOMBOLO_KEEP_LAB set the lab stays.
 func (s Setup) Run(f func(*Scenario) int) (code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	start := time.Now()
-	say := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		fmt.Printf("%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
 	name := fmt.Sprintf("%s%d", s.Name, os.Getpid())
@@ -44,7 +43,7 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 	}
 	l, err := lab.Up(ctx, lab.Config{
 		Name: name, Clusters: s.Clusters, Nodes: s.Nodes, NodeGrace: s.NodeGrace, Charts: s.Charts, Encrypted: s.Encrypted, BFD: s.BFD, ActiveGateways: s.ActiveGateways,
-		Progress: func(line string) { say("%s", line) },
+		Progress: func(line string) { report("%s", line) },
 	})
 	if l == nil {
 		fmt.Fprintln(os.Stderr, "bring up the lab:", err)
@@ -79,6 +78,6 @@ func (s Setup) Run(f func(*Scenario) int) (code int) {
 		fmt.Fprintln(os.Stderr, "install Tombolo:", err)
 		return 1
 	}
-	say("Tombolo is installed in %d clusters", len(s.Clusters))
-	return f(&Scenario{Lab: l, Progress: say})
+	report("Tombolo is installed in %d clusters", len(s.Clusters))
+	return f(&Scenario{Lab: l, Progress: report})
 }

@@ -74,7 +74,7 @@ spec:
 	return err
 }
 
-// split takes a Pod's name apart, which is in the default Namespace unless it says another.
+// split divides a Pod's name into Namespace and name. The Namespace is default unless the name has another.
 func split(pod string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(pod, "/"); ok {
 		return namespace, name

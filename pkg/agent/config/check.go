@@ -69,7 +69,7 @@ func (d *decoder) failAt(key, message string) { d.fail(d.lines[key], key, messag
 // unsupported refuses what would carry traffic otherwise than asked.
 func (d *decoder) unsupported(c *Config) {
 	if c.TrafficEncryptionMode == "ipsec" {
-		d.failAt("trafficEncryptionMode", "ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none where the network is trusted")
+		d.failAt("trafficEncryptionMode", "ipsec is not in this version: traffic would go unencrypted; set it to wireGuard, or to none if the network is trusted")
 	}
 	if c.TrafficEncapMode != "encap" {
 		d.failAt("trafficEncapMode", c.TrafficEncapMode+" is not in this version; set it to encap")
@@ -100,8 +100,8 @@ func (d *decoder) unsupported(c *Config) {
 	}
 }
 
-// hostNetwork warns where the file asks for iptables: the default of the documented
-// configuration, so that only a key that is written out says that somebody wants it.
+// hostNetwork warns if the file asks for iptables. That is the default of the documented configuration, so only a key
+// that is written out shows that it is wanted.
 func (d *decoder) hostNetwork(c *Config) {
 	const why = "has no effect: the host's rules are always made with nftables"
 	if line, ok := d.lines["hostNetworkMode"]; ok && c.HostNetworkMode == "iptables" {
@@ -113,7 +113,7 @@ func (d *decoder) hostNetwork(c *Config) {
 	}
 }
 
-// distribution warns where the file turns off what is always done, as in Kubernetes 1.36.
+// distribution warns if the file turns off a feature that is always on, as in Kubernetes 1.36.
 func (d *decoder) distribution(c *Config) {
 	const gate = "featureGates.PreferSameTrafficDistribution"
 	if on, ok := c.FeatureGates["PreferSameTrafficDistribution"]; ok && !on {

@@ -1,6 +1,6 @@
-// Package config reads the agent's configuration file, antrea-agent.conf: the documented
-// keys and defaults, strictly. What the file asks for and this version cannot do is an error
-// when traffic or its protection would differ from what was asked, and a Warning otherwise.
+// Package config reads the agent's configuration file, antrea-agent.conf: the documented keys and defaults, strictly. A
+// setting that this version cannot follow is an error if traffic or its protection would differ from the setting, and a
+// Warning otherwise.
 package config
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/gates"
 )
 
-// Config is the agent's configuration. Each field's tags are its declaration: the key in
-// the file, the default, and what values are allowed.
+// Config is the agent's configuration. Each field's tags are its declaration: the key in the file, the default, and the
+// allowed values.
 //
 //	key      name in the file
 //	default  as it would be written in the file; the zero value when absent
@@ -21,9 +21,9 @@ import (
 //	min,max  bounds of a number, both included
 //	is       form of a string: cidr, cidrs (comma-separated), url, link (an interface's
 //	         or bridge's name), ports (first-last)
-//	refused  values that this version does not start with, separated by commas: check says why, and the chart's
+//	refused  values that this version does not start with, separated by commas: check has the reason, and the chart's
 //	         schema refuses them at the installation
-//	effect   "none": this version does nothing with it, other values than the default are a
+//	effect   "none": the key has no effect in this version, other values than the default are a
 //	         Warning with the text of `why`
 type Config struct {
 	// FeatureGates holds the gates that the file names. Use Enabled to ask for one.
@@ -88,21 +88,22 @@ type AntreaProxy struct {
 	DefaultLoadBalancerMode string   `key:"defaultLoadBalancerMode" default:"nat" oneof:"nat,dsr" effect:"none" why:"load balancer addresses are not served by this version"`
 }
 
-// Multicluster configures this cluster's part in a ClusterSet. It counts only with the
-// feature gate Multicluster; see Config.MulticlusterGateway.
+// Multicluster configures this cluster's part in a ClusterSet. It counts only with the feature gate Multicluster; see
+// Config.MulticlusterGateway.
 type Multicluster struct {
-	EnableGateway                bool                  `key:"enableGateway" alias:"enable"`
-	Namespace                    string                `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
-	EnableStretchedNetworkPolicy bool                  `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
-	EnablePodToPodConnectivity   bool                  `key:"enablePodToPodConnectivity"`
-	PreserveClientIP             string                `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`  // between Pods of clusters; package peering says what they mean
-	TrafficEncryptionMode        string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"` // see Config.EncryptsPeers
-	AllowUnencryptedPeers        bool                  `key:"allowUnencryptedPeers"`                                       // with clusters that announce a WireGuard key, in plain text
-	WireGuard                    MulticlusterWireGuard `key:"wireGuard"`
-	BFD                          BFD                   `key:"bfd"`
+	EnableGateway                bool   `key:"enableGateway" alias:"enable"`
+	Namespace                    string `key:"namespace"`                    // of Gateways and ClusterInfoImports; empty: the agent's own
+	EnableStretchedNetworkPolicy bool   `key:"enableStretchedNetworkPolicy"` // policies with scope ClusterSet; see Config.StretchedPolicies
+	EnablePodToPodConnectivity   bool   `key:"enablePodToPodConnectivity"`
+	// PreserveClientIP is for connections between Pods of clusters; package peering describes the values.
+	PreserveClientIP      string                `key:"preserveClientIP" default:"auto"  oneof:"auto,always,never"`
+	TrafficEncryptionMode string                `key:"trafficEncryptionMode" default:"none" oneof:"none,wireGuard"` // see Config.EncryptsPeers
+	AllowUnencryptedPeers bool                  `key:"allowUnencryptedPeers"`                                       // with clusters that announce a WireGuard key, in plain text
+	WireGuard             MulticlusterWireGuard `key:"wireGuard"`
+	BFD                   BFD                   `key:"bfd"`
 }
 
-// BFD configures how the ways to several Gateways are watched: a way is down when nothing has come by it for
+// BFD configures how the ways to several Gateways are watched: a way is down if no packet has come through it for
 // interval × multiplier. Values out of range are a Warning, and the default is used.
 type BFD struct {
 	Interval   time.Duration `key:"interval" default:"100ms"` // MinBFDInterval to MaxBFDInterval
@@ -205,14 +206,14 @@ func (c Config) EncryptsPeers() bool {
 	return c.MulticlusterGateway() && c.Multicluster.TrafficEncryptionMode == "wireGuard"
 }
 
-// NextWireGuardPort is the UDP port for sessions with other clusters while a key changes: the one above multicluster.wireGuard.port
-// that is not the Nodes'.
+// NextWireGuardPort is the UDP port for sessions with other clusters while a key changes: the first above
+// multicluster.wireGuard.port that is not the Nodes'.
 func (c Config) NextWireGuardPort() int {
 	return above(c.Multicluster.WireGuard.Port, c.WireGuard.Port)
 }
 
-// NextNodeWireGuardPort is the same between the Nodes of the cluster: the port above wireGuard.port that none is of those between
-// clusters.
+// NextNodeWireGuardPort is the same between the Nodes of the cluster: the first port above wireGuard.port that is not
+// used between clusters.
 func (c Config) NextNodeWireGuardPort() int {
 	return above(c.WireGuard.Port, c.Multicluster.WireGuard.Port, c.NextWireGuardPort())
 }
@@ -229,12 +230,12 @@ func above(port int, taken ...int) int {
 	}
 }
 
-// StretchedPolicies reports whether policies with scope ClusterSet are about the Pods of other clusters as well.
+// StretchedPolicies reports whether policies with scope ClusterSet apply to the Pods of other clusters as well.
 func (c Config) StretchedPolicies() bool {
 	return c.MulticlusterGateway() && c.Multicluster.EnableStretchedNetworkPolicy
 }
 
-// Enabled reports whether a feature gate is on, by the file or else by default, and this version has the feature.
+// Enabled reports whether a feature gate is on, in the file or else by default, and this version has the feature.
 func (c Config) Enabled(gate string) bool {
 	g, _ := gates.Of(gate)
 	if on, ok := c.FeatureGates[gate]; ok {

@@ -115,7 +115,8 @@ func TestResolvers(t *testing.T) {
 	}
 }
 
-// TestEncryptsNodes: encryption in a cluster is asked for by itself, with Gateways, and beside that between clusters.
+// TestEncryptsNodes checks that encryption in a cluster has its own setting, with and without Gateways, and with and
+// without encryption between clusters.
 func TestEncryptsNodes(t *testing.T) {
 	for _, row := range []struct {
 		text         string
@@ -207,7 +208,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestWarnings holds what the file may say without effect: the agent starts and says so.
+// TestWarnings checks settings without effect: the agent starts and writes a warning.
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"unknown key", "a: 1\n", "line 1: a: unknown key without effect; correct or remove it"},
@@ -236,7 +237,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestMissing sets the feature gates that this version does not have: each is a Warning, and none is on.
+// TestMissing sets the feature gates that this version does not have: each is a Warning, and all stay off.
 func TestMissing(t *testing.T) {
 	if on := gates.Missing(true); !slices.Contains(on, "Egress") || !slices.Contains(on, "Traceflow") || slices.Contains(on, "AntreaProxy") {
 		t.Errorf("on by default in Antrea and missing: %v", on)
@@ -259,7 +260,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for input that panics, or that is accepted without what the agent needs.
+// FuzzParse looks for input that panics, or that is accepted without values that the agent needs.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "a: [1, {b: c}]", "&a {x: *a}", "featureGates: &g {A: true}\nmulticluster: *g", "ovsBridge: !!binary aGk=", "? [a]\n: b", "x: &x [*x]"} {
 		f.Add([]byte(seed))
@@ -272,7 +273,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestBFD holds values of multicluster.bfd to their ranges: one out of range is a warning, and the default is used.
+// TestBFD compares values of multicluster.bfd with their ranges: a value out of range is a warning, and the default is
+// used.
 func TestBFD(t *testing.T) {
 	for _, row := range []struct {
 		text       string

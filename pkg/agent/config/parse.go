@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decoder fills a Config from a YAML tree by the tags of its fields. It keeps every error,
-// so that one start shows all that is wrong.
+// decoder fills a Config from a YAML tree by the tags of its fields. It keeps every error, so that one start shows all
+// of them.
 type decoder struct {
 	errs  []error
 	warns []Warning
@@ -31,8 +31,8 @@ func (d *decoder) warn(line int, key, message string) {
 	d.warns = append(d.warns, Warning{Line: line, Key: key, Message: message})
 }
 
-// Parse reads a configuration. Warnings and errors are in the order of the file. An unknown key
-// is a Warning; a key that is set twice, an unknown feature gate and malformed YAML are errors.
+// Parse reads a configuration. Warnings and errors are in the order of the file. An unknown key is a Warning; a key
+// that is set twice, an unknown feature gate and malformed YAML are errors.
 func Parse(b []byte) (Config, []Warning, error) {
 	var c Config
 	d := &decoder{lines: map[string]int{}}
@@ -67,7 +67,7 @@ func malformed(err error) error {
 	if m != nil {
 		e.Message = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
-			return &Error{Line: n, Message: "malformed YAML: " + e.Message + "; look for wrong indentation, tabs and stray characters on this line or beside it"}
+			return &Error{Line: n, Message: "malformed YAML: " + e.Message + "; look for wrong indentation, tabs and stray characters on this line or next to it"}
 		}
 	}
 	e.Message += "; look for wrong indentation, tabs and stray characters"
@@ -232,7 +232,7 @@ func (d *decoder) text(n *yaml.Node, key string, tag reflect.StructTag, v reflec
 	v.SetString(s)
 }
 
-// form says what was expected when a text does not have a form, else "".
+// form returns the expected form if a text does not have it, else "".
 func form(is, s string) string {
 	switch is {
 	case "cidr":
@@ -347,7 +347,7 @@ func fields(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// hint says where an unknown key may belong, or which one it may have been meant to be.
+// hint returns where an unknown key may belong, or which key may have been meant.
 func (d *decoder) hint(key string, at reflect.Type) string {
 	var known []string
 	for f := range fields(at) {
@@ -421,7 +421,7 @@ func join(path, key string) string {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// describe says what a node is, for errors.
+// describe returns the kind of a node, for errors.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
