@@ -200,11 +200,10 @@ func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []prob
 	if ri == nil || ri.Spec.Kind != multicluster.EndpointsKind || ri.Spec.Endpoints == nil {
 		return nil, nil
 	}
-	in := map[string]bool{}
+	in := clustersOf(ri)
 	var held []netip.Prefix
-	for _, c := range ri.Status.ClusterStatuses {
-		in[c.ClusterID] = true
-		if info, has := derive.Get(r, t.held, derive.Name(c.ClusterID)); has {
+	for id := range in {
+		if info, has := derive.Get(r, t.held, derive.Name(id)); has {
 			held = append(held, rangesOf(info).Prefixes...)
 		}
 	}
@@ -231,6 +230,22 @@ func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []prob
 	}
 	slices.SortFunc(out, use.compare)
 	return slices.Compact(out), nil
+}
+
+// clustersOf returns the clusters whose endpoints an import has. Its annotation lists them. The import of another
+// implementation, or of an earlier version, has them in its status alone.
+func clustersOf(ri *mcv1alpha1.ResourceImport) map[string]bool {
+	in := map[string]bool{}
+	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets); ok {
+		for id := range sources {
+			in[id] = true
+		}
+		return in
+	}
+	for _, c := range ri.Status.ClusterStatuses {
+		in[c.ClusterID] = true
+	}
+	return in
 }
 
 // addresses are those of Endpoints.

@@ -14,6 +14,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 )
 
 // TestClaims has members announce ranges and gateways of others.
@@ -285,16 +286,27 @@ func importedInfo(re *mcv1alpha1.ResourceExport) *mcv1alpha1.ResourceImport {
 		Namespace: "area", Name: re.Name, Kind: multicluster.ClusterInfoKind, ClusterInfo: re.Spec.ClusterInfo})
 }
 
-// importedEndpoints is the import default/web with one address, of some clusters.
+// importedEndpoints is the import default/web with one address, of some clusters, as the leader creates it: without a
+// status.
 func importedEndpoints(ip string, from ...string) *mcv1alpha1.ResourceImport {
-	in := map[string]bool{}
-	for _, id := range from {
-		in[id] = true
-	}
-	return newImport(derive.Object{Namespace: "area", Name: "default-web-endpoints"}, in, mcv1alpha1.ResourceImportSpec{
+	ri := newImport(derive.Object{Namespace: "area", Name: "default-web-endpoints"}, nil, mcv1alpha1.ResourceImportSpec{
 		Namespace: "default", Name: "web", Kind: multicluster.EndpointsKind,
 		Endpoints: &mcv1alpha1.EndpointsImport{Subsets: endpoints("x", "default", "web", ip).Spec.Endpoints.Subsets},
 	})
+	var sources []exportcheck.Source
+	for i, id := range from {
+		sources = append(sources, exportcheck.Source{Cluster: id, Subsets: max(0, 1-i)})
+	}
+	ri.Annotations = map[string]string{multicluster.AnnotationSources: exportcheck.SourcesText(sources)}
+	return ri
+}
+
+// withStatus returns an import that has the clusters in its status, as another implementation writes them.
+func withStatus(ri *mcv1alpha1.ResourceImport) *mcv1alpha1.ResourceImport {
+	from := clustersOf(ri)
+	ri.Annotations = nil
+	ri.Status = newImport(derive.Object{}, from, ri.Spec).Status
+	return ri
 }
 
 // TestWithdrawnRange has a member whose Pods are anywhere export an address of a cluster that has withdrawn its ClusterInfo for a
@@ -311,19 +323,20 @@ func TestWithdrawnRange(t *testing.T) {
 // TestFlatMemberKeepsItsAddress has a member without Pod ranges lose its import for a moment, or a write of it
 // refused, while a newcomer announces a range with its endpoint.
 func TestFlatMemberKeepsItsAddress(t *testing.T) {
-	t.Run("without a ClusterInfo", func(t *testing.T) { keepsItsAddress(t) })
-	t.Run("with a Service range", func(t *testing.T) { keepsItsAddress(t, clusterInfo("flat", "10.99.0.0/16")) })
+	there := importedEndpoints("10.20.0.5", "flat")
+	t.Run("without a ClusterInfo", func(t *testing.T) { keepsItsAddress(t, there) })
+	t.Run("with a Service range", func(t *testing.T) { keepsItsAddress(t, there, clusterInfo("flat", "10.99.0.0/16")) })
+	t.Run("imported by another leader", func(t *testing.T) { keepsItsAddress(t, withStatus(there.DeepCopy())) })
 }
 
-// keepsItsAddress has the member with these exports beside its Service.
-func keepsItsAddress(t *testing.T, infos ...*mcv1alpha1.ResourceExport) {
+// keepsItsAddress has the member, whose Endpoints are imported, with these exports beside its Service.
+func keepsItsAddress(t *testing.T, there *mcv1alpha1.ResourceImport, infos ...*mcv1alpha1.ResourceExport) {
 	type exports = []*mcv1alpha1.ResourceExport
 	type imports = []*mcv1alpha1.ResourceImport
 	rival, joint := clusterInfo("east", "10.20.0.0/16"), service("flat", "default", "web", time.Hour, 80)
 	web, moved := endpoints("flat", "default", "web", "10.20.0.5"), endpoints("flat", "default", "web", "10.21.0.6")
 	failed := web.DeepCopy()
 	failed.Status.Conditions = []mcv1alpha1.ResourceExportCondition{{Type: mcv1alpha1.ResourceExportFailure}}
-	there := importedEndpoints("10.20.0.5", "flat")
 	both := []string{"east", "flat"}
 	area := newArea()
 	for _, step := range []struct {

@@ -248,10 +248,17 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 		return importStep{Verb: handOver, Have: have}, nil
 	case !sameSpec(have.Spec, want.Spec) || !sameAnnotations(have, want):
 		return importStep{update, have, want}, nil
-	case !sameStatus(have.Status, want.Status):
+	case statusNeeded(have) && !sameStatus(have.Status, want.Status):
 		return importStep{updateStatus, have, want}, nil
 	}
 	return importStep{}, nil
+}
+
+// statusNeeded reports whether the status of a ResourceImport is written. Only the status of a policy has facts that are
+// nowhere else. Another import is created without a status, as by Antrea's leader, which saves a write for each import.
+// A status that an import has is kept true.
+func statusNeeded(have *mcv1alpha1.ResourceImport) bool {
+	return multicluster.IsPolicy(have.Spec.Kind) || len(have.Status.ClusterStatuses) > 0
 }
 
 // importAnnotations are those that this controller writes on ResourceImports.

@@ -238,6 +238,12 @@ func (w *walker) obeySome(chosen func() bool) {
 		default:
 			ri := row.Value.Want.DeepCopy()
 			ri.ResourceVersion = fmt.Sprint(w.version)
+			switch row.Value.Verb { // an API server takes a status by itself alone
+			case create:
+				ri.Status = mcv1alpha1.ResourceImportStatus{}
+			case update:
+				ri.Status = row.Value.Have.Status
+			}
 			setTimes(&ri.Status, w.now)
 			w.imports.Set(row.Key, ri)
 		}

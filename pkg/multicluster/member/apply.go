@@ -69,22 +69,32 @@ func offer(w Write, to target) retry.Offer {
 	}}}
 }
 
-// pendingAfter is after how long a ServiceExport's status says that the leader does not have the export yet, or that a leader of another
-// implementation refuses it. Mostly that is over by then, which costs one write and not two: Antrea's leader refuses Endpoints until it has imported their Service.
+// pendingAfter is how long a status waits that is likely to be another one in a moment, which saves a write:
+//   - The leader does not have an export yet.
+//   - A leader of another implementation refuses an export. Antrea's leader refuses Endpoints until it has imported their
+//     Service.
+//   - A new ServiceImport has no clusters. The leader writes the imports of a Service and of its Endpoints one after the
+//     other.
 const pendingAfter = 2 * time.Second
 
-// pending says whether a write tells of an export that is likely to be imported by the leader in a moment.
+// pending reports whether a write is of a status that is likely to be another one in a moment.
 func (w Write) pending() bool {
-	export, ok := w.Object.(*mcsv1alpha1.ServiceExport)
-	if !ok {
+	if w.Verb != UpdateStatus {
 		return false
 	}
-	ready := apimeta.FindStatusCondition(export.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
-	if ready == nil {
-		return false
+	switch o := w.Object.(type) {
+	case *mcsv1alpha1.ServiceImport:
+		have, ok := w.Have.(*mcsv1alpha1.ServiceImport)
+		return ok && len(have.Status.Conditions) == 0 && len(o.Status.Clusters) == 0
+	case *mcsv1alpha1.ServiceExport:
+		ready := apimeta.FindStatusCondition(o.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready == nil {
+			return false
+		}
+		why, refused := strings.CutPrefix(ready.Message, refusedExport)
+		return ready.Reason == string(mcsv1beta1.ServiceExportReasonPending) || refused && !strings.HasPrefix(why, exportcheck.Refused)
 	}
-	why, refused := strings.CutPrefix(ready.Message, refusedExport)
-	return ready.Reason == string(mcsv1beta1.ServiceExportReasonPending) || refused && !strings.HasPrefix(why, exportcheck.Refused)
+	return false
 }
 
 // mayPass says whether a Problem is a refusal of a leader of another implementation, as pending has it.

@@ -693,6 +693,7 @@ func TestMultiClusterServices(t *testing.T) {
 	})
 	run("ready_endpoints of a ClusterIP Service, of which one goes: one write an object", func(t *testing.T, ns string) {
 		s.hello("east", ns, nil)
+		unexported := s.writesBy()
 		s.export("east", ns, nil, nil)
 		ready := func(want string) {
 			s.everywhere(want+" ready endpoints", func(ctx context.Context, in client.Client) error {
@@ -709,6 +710,14 @@ func TestMultiClusterServices(t *testing.T) {
 		}
 		ready("2")
 		s.condition("east", ns, mcsv1beta1.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
+		s.wrote(unexported, map[string]int{
+			"leader resourceexports": 2, "leader resourceexports/status": 2, "leader resourceimports": 2,
+			"east services": 1, "east ipaddresses": 1, "east endpoints": 1, "east endpointslices": 1,
+			"east serviceimports": 1, "east serviceimports/status": 1,
+			"west services": 1, "west ipaddresses": 1, "west endpoints": 1, "west endpointslices": 1,
+			"west serviceimports": 1, "west serviceimports/status": 1,
+			"east serviceexports": 1, "east serviceexports/status": 1,
+		}) // 17, without the test's ServiceExport and the addresses that API servers note for Services
 		wrote := s.writesBy()
 		slice := &discoveryv1.EndpointSlice{ObjectMeta: meta(ns, "hello-abcde")}
 		s.update(s.members["east"].member, slice, func() { slice.Endpoints = slice.Endpoints[1:] })
@@ -717,7 +726,7 @@ func TestMultiClusterServices(t *testing.T) {
 	})
 }
 
-// writesBy are the writes that each API server has served, by kind of object, also those that changed nothing or were refused, once there
+// writesBy are the writes that each API server has served, by kind of object and subresource, also those that changed nothing or were refused, once there
 // were none for a second. The controllers' own counters would not do: of several controllers in one process one is registered. Left out
 // are announcements, Leases and Events, which go on all the time, and the access that a test makes for a controller when it starts it.
 func (s *services) writesBy() map[string]int {
@@ -765,7 +774,7 @@ func (s *services) wrote(before, want map[string]int) {
 	}
 }
 
-var servedRequest = regexp.MustCompile(`(?m)^apiserver_request_total\{code="2.*\bresource="([^"]*)".*\bverb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$`)
+var servedRequest = regexp.MustCompile(`(?m)^apiserver_request_total\{code="2.*\bresource="([^"]*)".*\bsubresource="([^"]*)".*\bverb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$`)
 
 // writesServed are the writes that an API server has accepted, by resource: one that is refused, since it was of an older state, changes nothing.
 func writesServed(t *testing.T, config *rest.Config) map[string]int {
@@ -786,11 +795,11 @@ func writesServed(t *testing.T, config *rest.Config) map[string]int {
 	}
 	out := map[string]int{}
 	for _, found := range servedRequest.FindAllStringSubmatch(string(text), -1) {
-		n, err := strconv.ParseFloat(found[2], 64)
+		n, err := strconv.ParseFloat(found[3], 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[found[1]] += int(n)
+		out[strings.TrimSuffix(found[1]+"/"+found[2], "/")] += int(n)
 	}
 	return out
 }

@@ -185,6 +185,36 @@ func TestPendingWaits(t *testing.T) {
 	expect(t, "our leader refuses it", status(), []string{"False Failed after 0s"})
 }
 
+// TestNewServiceImport writes the status of a new ServiceImport once: the import of the Service alone, which the leader
+// writes apart from that of its Endpoints, waits for the other.
+func TestNewServiceImport(t *testing.T) {
+	v := joinedView()
+	si := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: importOf("default", "db").Spec.ServiceImport.Spec}
+	si.Spec.IPs, si.Spec.IPFamilies = []string{"10.97.0.9"}, []corev1.IPFamily{corev1.IPv4Protocol}
+	v.ServiceImports = []*mcsv1alpha1.ServiceImport{si}
+	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db")}
+	status := func() (out []string) {
+		d, _ := Plan(v)
+		for _, w := range d.Change.Local {
+			if w.Kind == "ServiceImport" {
+				o := w.Object.(*mcsv1alpha1.ServiceImport)
+				out = append(out, fmt.Sprintf("%s: %d clusters after %s", w, len(o.Status.Clusters), offer(w, target{}).Wait))
+				si.Status = o.Status
+			}
+		}
+		return out
+	}
+	const write = "update the status of ServiceImport default/db"
+	endpoints := endpointsOf("default", "db", "10.98.0.7")
+	before := si.DeepCopy()
+	expect(t, "the Service alone", status(), []string{write + ": 0 clusters after 2s"})
+	*si = *before
+	v.Leader.ResourceImports = append(v.Leader.ResourceImports, endpoints)
+	expect(t, "its Endpoints too", status(), []string{write + ": 1 clusters after 0s"})
+	v.Leader.ResourceImports = v.Leader.ResourceImports[:1]
+	expect(t, "its Endpoints are gone", status(), []string{write + ": 0 clusters after 0s"})
+}
+
 // TestRefusalsThatPass has Events tell at once of what our leader refuses, and of what another one refuses when that has lasted.
 func TestRefusalsThatPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
