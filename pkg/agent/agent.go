@@ -38,6 +38,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
@@ -456,7 +457,7 @@ func (a *Agent) watchTables() {
 	})
 	t.flows.WatchConcerns(func(c datapath.Concern) { a.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
-	t.engine.WatchProblems(newProblemLog(a.log).changed)
+	t.engine.WatchProblems(problemlog.New(a.log, `"tombolo get status" lists the problems`).Changed)
 	t.engine.WatchPasses(func(s derive.PassStats) {
 		a.passStarted = s.Started
 		a.apply()

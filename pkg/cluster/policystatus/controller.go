@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -89,19 +91,18 @@ type controller struct {
 func newController(to client.Client, log *slog.Logger, identity string) *controller {
 	t := newTables()
 	c := &controller{log: log, tables: t, to: to, identity: identity, now: time.Now, figures: metrics.NewTables(t.engine), writes: metrics.NewWrites()}
+	problems := problemlog.New(log, "the Events of policies and groups, and their conditions, have the others")
 	c.queue = retry.NewQueue(retry.Options{Least: retryLeast, Most: retryMost, Parallel: parallel, Log: log, Wrote: c.writes.To("policy"),
-		Reported: func(_ string, p *problem.Problem) {
+		Reported: func(_ retry.Offer, p *problem.Problem) {
 			if p != nil {
-				log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+				problems.Changed([]problem.Problem{*p}, nil)
 			}
 		}})
 	// Those of policies and groups are in their status; these are the controller's own.
 	t.engine.WatchProblems(func(added, _ []problem.Problem) {
-		for _, p := range added {
-			if p.Reason == derive.ReasonEvaluationFailed {
-				log.Error(p.Message, "object", p.Object, "reason", p.Reason)
-			}
-		}
+		problems.Changed(slices.DeleteFunc(slices.Clone(added), func(p problem.Problem) bool {
+			return p.Reason != derive.ReasonEvaluationFailed
+		}), nil)
 	})
 	t.steps.Watch(func(changes []derive.Change[policy.Key, step]) {
 		for _, change := range changes {

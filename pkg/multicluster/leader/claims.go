@@ -236,7 +236,8 @@ func (t *tables) exportersOf(key derive.Object, r *derive.Reader) ([]use, []prob
 // implementation, or of an earlier version, has them in its status alone.
 func clustersOf(ri *mcv1alpha1.ResourceImport) map[string]bool {
 	in := map[string]bool{}
-	if sources, ok := exportcheck.ReadSources(ri.Annotations[multicluster.AnnotationSources], ri.Spec.Endpoints.Subsets); ok {
+	text := ri.Annotations[multicluster.AnnotationSources]
+	if sources, ok := exportcheck.ReadSources(text, ri.Spec.Endpoints.Subsets); ok {
 		for id := range sources {
 			in[id] = true
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -69,34 +70,35 @@ func SetupWithManager(mgr ctrl.Manager, _ config.Config, namespace string) error
 
 // controller is the shell around the tables: watches fill them, and a queue writes the steps.
 type controller struct {
-	log     *slog.Logger
-	tables  *tables
-	clock   *clock
-	queue   *retry.Queue
-	writer  *writer
-	watcher *watch.Watcher // nil where the tables are filled by hand
-	figures *metrics.Tables
-	writes  *metrics.Writes
-	hops    *metrics.Propagation
+	problems *problemlog.Log
+	tables   *tables
+	clock    *clock
+	queue    *retry.Queue
+	writer   *writer
+	watcher  *watch.Watcher // nil where the tables are filled by hand
+	figures  *metrics.Tables
+	writes   *metrics.Writes
+	hops     *metrics.Propagation
 }
 
 func newController(to client.Client, log *slog.Logger) *controller {
 	t := newTables()
-	c := &controller{log: log, tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
+	c := &controller{tables: t, clock: newClock(t), figures: metrics.NewTables(t.engine), writes: metrics.NewWrites(), hops: metrics.NewPropagation()}
+	c.problems = problemlog.New(log, "the conditions of ResourceExports and of the ClusterSet report what is not imported")
 	c.queue = retry.NewQueue(retry.Options{Least: retryMin, Most: retryMost, Parallel: parallel, Log: log, Reported: c.refused, Wrote: c.writes.To("leader"), Done: c.done})
 	c.clock.watch(time.Now)
-	c.writer = &writer{to: to, queue: c.queue, now: time.Now}
+	c.writer = &writer{to: to, queue: c.queue, tables: t, now: time.Now}
 	c.writer.watch(t)
 	t.engine.WatchProblems(func(added, _ []problem.Problem) {
 		for _, p := range added {
-			c.report(p)
+			member := ""
+			if p.Kind == "MemberClusterAnnounce" {
+				member = p.Name
+			}
+			c.problems.Came(member, p)
 		}
 	})
 	return c
-}
-
-func (c *controller) report(p problem.Problem) {
-	c.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
 }
 
 // done measures how long exports take until they are imported. A status is not waited for.
@@ -107,11 +109,11 @@ func (c *controller) done(o retry.Offer, took time.Duration) {
 }
 
 // refused logs a write that the API server refuses, and has the exports say so whose import it is.
-func (c *controller) refused(key string, p *problem.Problem) {
+func (c *controller) refused(of retry.Offer, p *problem.Problem) {
 	if p != nil {
-		c.report(*p)
+		c.problems.Came(of.Member, *p)
 	}
-	name, isImport := strings.CutPrefix(key, importKey)
+	name, isImport := strings.CutPrefix(of.Key, importKey)
 	if !isImport {
 		return
 	}

@@ -254,8 +254,8 @@ func (t *tables) importStep(key derive.Object, r *derive.Reader) (importStep, []
 	return importStep{}, nil
 }
 
-// statusNeeded reports whether the status of a ResourceImport is written. Only the status of a policy has facts that are
-// nowhere else. Another import is created without a status, as by Antrea's leader, which saves a write for each import.
+// statusNeeded reports whether the status of a ResourceImport is written. Only the status of a policy has facts that no
+// other object has. Another import is created without a status, as by Antrea's leader. That saves a write each time.
 // A status that an import has is kept true.
 func statusNeeded(have *mcv1alpha1.ResourceImport) bool {
 	return multicluster.IsPolicy(have.Spec.Kind) || len(have.Status.ClusterStatuses) > 0

@@ -2,15 +2,19 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -160,4 +164,61 @@ func TestARefusedWriteHoldsUpNoOther(t *testing.T) {
 	allowImport()
 	within(t, 2*retryMost, "the import that is allowed again", named(&mcv1alpha1.ResourceImport{}, "default-bad-service"))
 	within(t, 10*time.Second, "its export's condition", func(context.Context) bool { return verdict("east-default-bad-service") == "Succeeded " })
+}
+
+// refusing refuses each write, as an admission policy may.
+type refusing struct{ client.Client }
+
+func refusal(o client.Object) error {
+	kind := schema.GroupResource{Resource: "objects"}
+	return apierrors.NewForbidden(kind, o.GetName(), errors.New("not in this cluster"))
+}
+
+func (refusing) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	return refusal(o)
+}
+
+func (refusing) Status() client.SubResourceWriter { return refusingStatus{} }
+
+// refusingStatus refuses each write of a status.
+type refusingStatus struct{ client.SubResourceWriter }
+
+func (refusingStatus) Update(_ context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
+	return refusal(o)
+}
+
+// TestLogOfAMember has one member export 500 Services whose imports the API server refuses, in as many Namespaces. It
+// does not fill the leader's log, and another member keeps its lines. That one exported some of the Services before.
+func TestLogOfAMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &logged{}
+		c := newController(refusing{}, slog.New(slog.NewTextHandler(log, nil)))
+		v := View{Namespace: "area", Announces: announced("east", "west"), ResourceExports: []*mcv1alpha1.ResourceExport{
+			service("west", "z", "last", time.Hour, 80)}}
+		for i := range 500 {
+			if i < 2*20 {
+				v.ResourceExports = append(v.ResourceExports, service("west", fmt.Sprint("n", i), "web", time.Hour, 80))
+			}
+			v.ResourceExports = append(v.ResourceExports, service("east", fmt.Sprint("n", i), "web", time.Minute, 80))
+		}
+		c.tables.kinds.Fill(v.objects()...)
+		c.tables.engine.Pass()
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.queue.Run(ctx) })
+		time.Sleep(30 * time.Second) // of the bubble's clock
+		stop()
+		running.Wait()
+		if n := len(c.queue.Problems()); n < 500 {
+			t.Fatalf("%d objects could not be written, want all", n)
+		}
+		if n := len(log.lines("level=WARN")); n > 50 {
+			t.Errorf("%d lines about what one member exports, want at most 50:\n%s...", n, log.String()[:2000])
+		}
+		for _, words := range [][]string{{"further lines", "member=east"}, {"area/z-last-service"}} {
+			if n := len(log.lines(words...)); n != 1 {
+				t.Errorf("%d lines have %q, want one", n, words)
+			}
+		}
+	})
 }

@@ -47,9 +47,10 @@ const importKey = "ResourceImport "
 
 // writer offers steps to a queue.
 type writer struct {
-	to    client.Client
-	queue *retry.Queue
-	now   func() time.Time
+	to     client.Client
+	queue  *retry.Queue
+	tables *tables
+	now    func() time.Time
 }
 
 // watch offers the steps of tables as they change.
@@ -98,10 +99,24 @@ func offer[S any](steps *derive.Table[derive.Object, S], w *writer, of func(*wri
 	})
 }
 
-// offer is of one write; without do of none.
+// youngest returns the member that has exported to an import last: a write that is refused now was accepted before it.
+func (w *writer) youngest(key derive.Object) string {
+	var last *export
+	for _, k := range w.tables.exportsTo.Keys(key) {
+		if e, ok := w.tables.exports.Get(k); ok && (last == nil || e.Created > last.Created) {
+			last = e
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.ClusterID
+}
+
+// offer is of one write; without do of none. The group is the member's cluster ID, but for imports.
 func (w *writer) offer(kind string, key derive.Object, group string, v verb, field string, do func(context.Context) error) retry.Offer {
 	object := problem.Object{Kind: kind, Namespace: key.Namespace, Name: key.Name}
-	o := retry.Offer{Key: object.String(), Group: group}
+	o := retry.Offer{Key: object.String(), Group: group, Member: group}
 	if do != nil {
 		o.Writes = []retry.Write{{
 			What:  string(v) + " " + object.String(),
@@ -141,7 +156,7 @@ func (w *writer) importOffer(key derive.Object, s importStep) retry.Offer {
 		group += s.Have.Spec.Namespace
 	}
 	o := w.offer("ResourceImport", key, group, s.Verb, field, do)
-	o.Late = s.Verb == updateStatus
+	o.Late, o.Member = s.Verb == updateStatus, w.youngest(key)
 	return o
 }
 

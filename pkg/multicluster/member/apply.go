@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 )
 
 const reasonWriteFailed = "WriteFailed"
@@ -189,7 +189,7 @@ func (p patch) Data(want client.Object) ([]byte, error) {
 // reporter turns Problems into Events on their objects, once for as long as they last.
 type reporter struct {
 	recorder events.EventRecorder
-	log      *slog.Logger
+	log      *problemlog.Log
 	find     func(problem.Object) *corev1.ObjectReference
 	active   map[problem.Problem]bool      // true once there was an object to write the Event on
 	passing  map[problem.Problem]time.Time // since when those that mayPass last, until pendingAfter
@@ -219,7 +219,7 @@ func (r *reporter) report(list []problem.Problem) bool {
 			continue
 		}
 		if !known {
-			r.log.Warn(p.Message, "object", p.Object, "field", p.Field, "reason", p.Reason)
+			r.log.Changed([]problem.Problem{p}, nil)
 		}
 		ref := r.find(p.Object)
 		if ref == nil {

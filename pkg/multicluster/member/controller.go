@@ -31,6 +31,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/retry"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
 
@@ -80,7 +81,8 @@ func SetupFollowing(mgr ctrl.Manager, cfg config.Config, file, namespace string)
 	return mgr.Add(&follower{file: file, config: cfg, log: log, make: func(cfg config.Config) *controller {
 		c := newController(namespace, cfg, writer, log)
 		c.kube = mgr.GetConfig()
-		c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), log: c.log, find: c.tables.reference, active: map[problem.Problem]bool{}}
+		c.reporter = &reporter{recorder: mgr.GetEventRecorder("antrea-mc-controller"), find: c.tables.reference,
+			log: problemlog.New(log, "Events on their objects have the others"), active: map[problem.Problem]bool{}}
 		return c
 	}})
 }
@@ -92,7 +94,7 @@ func newController(namespace string, cfg config.Config, to client.Client, log *s
 		connecting: make(chan struct{}, 1), reporting: make(chan struct{}, 1), polling: make(chan struct{}, 1),
 		connected: make(chan int, 1), leaving: map[*commonArea]context.CancelFunc{},
 	}
-	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log, Reported: func(string, *problem.Problem) { signal(c.reporting) }}
+	options := retry.Options{Least: retryMin, Most: retryMost, Parallel: writers, Log: log, Reported: func(retry.Offer, *problem.Problem) { signal(c.reporting) }}
 	c.figures, c.writes, c.hops = metrics.NewTables(c.tables.Engine), metrics.NewWrites(), metrics.NewPropagation()
 	options.Wrote, options.Done = c.writes.To("cluster"), c.done
 	local := options

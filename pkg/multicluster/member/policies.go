@@ -501,12 +501,12 @@ func (c *controller) wrotePolicy(ctx context.Context, w Write, answer client.Obj
 }
 
 // refused notes why a policy could not be written.
-func (c *controller) refused(key string, p *problem.Problem) {
-	if kind, _, _ := strings.Cut(key, " "); isPolicyKind(kind) {
+func (c *controller) refused(of retry.Offer, p *problem.Problem) {
+	if kind, _, _ := strings.Cut(of.Key, " "); isPolicyKind(kind) {
 		if p == nil {
-			c.tables.policies.refusedWrites.Delete(derive.Name(key))
+			c.tables.policies.refusedWrites.Delete(derive.Name(of.Key))
 		} else {
-			c.tables.policies.refusedWrites.Set(derive.Name(key), p.Message)
+			c.tables.policies.refusedWrites.Set(derive.Name(of.Key), p.Message)
 		}
 	}
 	signal(c.reporting)

@@ -23,6 +23,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/exportcheck"
 	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/problemlog"
 	"github.com/tombolo-net/tombolo/test/apiserver"
 )
 
@@ -185,11 +186,12 @@ func TestPendingWaits(t *testing.T) {
 	expect(t, "our leader refuses it", status(), []string{"False Failed after 0s"})
 }
 
-// TestNewServiceImport writes the status of a new ServiceImport once: the import of the Service alone, which the leader
-// writes apart from that of its Endpoints, waits for the other.
+// TestNewServiceImport writes the status of a new ServiceImport once: the leader writes the imports of the Service and
+// of its Endpoints one after the other.
 func TestNewServiceImport(t *testing.T) {
 	v := joinedView()
-	si := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: importOf("default", "db").Spec.ServiceImport.Spec}
+	spec := importOf("default", "db").Spec.ServiceImport.Spec
+	si := &mcsv1alpha1.ServiceImport{ObjectMeta: marked("default", "db"), Spec: spec}
 	si.Spec.IPs, si.Spec.IPFamilies = []string{"10.97.0.9"}, []corev1.IPFamily{corev1.IPv4Protocol}
 	v.ServiceImports = []*mcsv1alpha1.ServiceImport{si}
 	v.Leader.ResourceImports = []*mcv1alpha1.ResourceImport{importOf("default", "db")}
@@ -198,7 +200,8 @@ func TestNewServiceImport(t *testing.T) {
 		for _, w := range d.Change.Local {
 			if w.Kind == "ServiceImport" {
 				o := w.Object.(*mcsv1alpha1.ServiceImport)
-				out = append(out, fmt.Sprintf("%s: %d clusters after %s", w, len(o.Status.Clusters), offer(w, target{}).Wait))
+				out = append(out, fmt.Sprintf("%s: %d clusters after %s",
+					w, len(o.Status.Clusters), offer(w, target{}).Wait))
 				si.Status = o.Status
 			}
 		}
@@ -219,7 +222,8 @@ func TestNewServiceImport(t *testing.T) {
 func TestRefusalsThatPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := events.NewFakeRecorder(10)
-		r := &reporter{recorder: to, log: slog.New(slog.DiscardHandler), active: map[problem.Problem]bool{},
+		log := problemlog.New(slog.New(slog.DiscardHandler), "")
+		r := &reporter{recorder: to, log: log, active: map[problem.Problem]bool{},
 			find: func(problem.Object) *corev1.ObjectReference { return &corev1.ObjectReference{} }}
 		verdict := func(message string) []problem.Problem {
 			v := exportingView()

@@ -20,6 +20,8 @@ type Offer struct {
 	Key string
 	// Group takes turns with other groups: a member's cluster ID, a Namespace.
 	Group string
+	// Member is the cluster ID of the member that the object is of, for Reported. It may be empty.
+	Member string
 	// After is a key whose writes have to be done before; empty for no such key. A key without an offer counts as done.
 	// The offers of one call of Set may be in any order.
 	After string
@@ -39,10 +41,10 @@ type Options struct {
 	Least, Most time.Duration
 	Parallel    int // writes at the same time
 	Log         *slog.Logger
-	// Reported is called when a key's Problem comes, changes or ends (nil), by the goroutine of the
+	// Reported is called when the Problem of an offer's key comes, changes or ends (nil), by the goroutine of the
 	// write or the caller of Set, in the order in which that happens: with the Queue locked, so it must
 	// not call the Queue. It may be nil.
-	Reported func(key string, p *problem.Problem)
+	Reported func(o Offer, p *problem.Problem)
 	// Wrote is called after each try; it may be nil.
 	Wrote func(took time.Duration, err error)
 	// Done is called when all writes of an offer have succeeded, with the time since the object needed them: waits and
@@ -167,7 +169,7 @@ func (q *Queue) set(o Offer) {
 		it.next = &o
 	case len(o.Writes) == 0:
 		if it.failure.reported != nil {
-			q.report(o.Key, nil)
+			q.report(it.offer, nil)
 		}
 		q.drop(it)
 	case it.state == ready && it.offer.Group == o.Group && it.offer.Late == o.Late:
@@ -328,7 +330,7 @@ func (l *lane) take() *item {
 func (q *Queue) done(it *item, f *failed) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	key, before := it.offer.Key, it.failure.reported
+	offer, before := it.offer, it.failure.reported
 	next := it.next
 	it.next = nil
 	if f == nil || answered(f.err) {
@@ -337,7 +339,7 @@ func (q *Queue) done(it *item, f *failed) {
 	}
 	if f == nil {
 		it.failure, it.what, it.stale, it.silent = failure{}, "", false, false
-		q.brake(key)
+		q.brake(offer.Key)
 		if q.o.Done != nil {
 			q.o.Done(it.offer, time.Since(it.since))
 		}
@@ -360,7 +362,7 @@ func (q *Queue) done(it *item, f *failed) {
 		q.wait(it, time.Until(it.failure.until))
 	}
 	if (before == nil) != (now == nil) || before != nil && *before != *now {
-		q.report(key, now)
+		q.report(offer, now)
 	}
 }
 
@@ -433,9 +435,9 @@ func (q *Queue) fails(it *item, f failed) {
 	q.pause = pause
 }
 
-func (q *Queue) report(key string, p *problem.Problem) {
+func (q *Queue) report(o Offer, p *problem.Problem) {
 	if q.o.Reported != nil {
-		q.o.Reported(key, p)
+		q.o.Reported(o, p)
 	}
 }
 

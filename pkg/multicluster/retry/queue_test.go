@@ -55,11 +55,11 @@ func newBench(t *testing.T, parallel int) *bench {
 	t.Helper()
 	b := &bench{answers: map[string]error{}, hangs: map[string]bool{}, reported: map[string]string{}}
 	b.Queue = NewQueue(Options{Least: 200 * time.Millisecond, Most: time.Second, Parallel: parallel, Log: slog.New(slog.DiscardHandler),
-		Reported: func(key string, p *problem.Problem) {
+		Reported: func(o Offer, p *problem.Problem) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if delete(b.reported, key); p != nil {
-				b.reported[key] = p.String()
+			if delete(b.reported, o.Key); p != nil {
+				b.reported[o.Key] = p.String()
 			}
 		}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -209,11 +209,11 @@ func TestQueueReportsInOrder(t *testing.T) {
 	var q *Queue
 	var mu sync.Mutex
 	var told []string
-	q = NewQueue(Options{Least: time.Second, Most: time.Second, Parallel: 1, Log: slog.New(slog.DiscardHandler), Reported: func(key string, p *problem.Problem) {
+	q = NewQueue(Options{Least: time.Second, Most: time.Second, Parallel: 1, Log: slog.New(slog.DiscardHandler), Reported: func(o Offer, p *problem.Problem) {
 		if p != nil {
 			go func() {
 				defer close(withdrawn)
-				q.Set(Offer{Key: key})
+				q.Set(Offer{Key: o.Key})
 			}()
 			time.Sleep(50 * time.Millisecond)
 		}

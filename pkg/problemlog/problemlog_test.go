@@ -1,4 +1,4 @@
-package agent
+package problemlog
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
-// TestProblemLog has thousands of problems come and go. The lines about them are few, and other Namespaces and reasons
+// TestLog has thousands of problems come and go. The lines about them are few, and other Namespaces and reasons
 // keep theirs.
-func TestProblemLog(t *testing.T) {
+func TestLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		l := newProblemLog(slog.New(slog.NewTextHandler(&log, nil)))
+		l := New(slog.New(slog.NewTextHandler(&log, nil)), `"tombolo get status" lists the problems`)
 		large := func(namespace string, n int) problem.Problem {
 			return problem.Problem{
 				Object: problem.Object{Kind: "NetworkPolicy", Namespace: namespace, Name: fmt.Sprint("p", n)},
@@ -34,37 +34,46 @@ func TestProblemLog(t *testing.T) {
 		for i := range 5000 {
 			all = append(all, large("x", i))
 		}
-		l.changed(all, nil)
-		l.changed(nil, all)
-		if have := lines(); len(have) != problemBurst+1 || !strings.Contains(have[problemBurst], "tombolo get status") {
+		l.Changed(all, nil)
+		l.Changed(nil, all)
+		if have := lines(); len(have) != burst+1 || !strings.Contains(have[burst], "tombolo get status") {
 			t.Errorf("%d lines of 10,000 changes, the last is %s", len(have), have[len(have)-1])
 		}
 
 		other := large("x", 1)
 		other.Reason = "UnknownGroup"
-		l.changed([]problem.Problem{large("y", 1), other}, nil)
+		l.Changed([]problem.Problem{large("y", 1), other}, nil)
 		if have := lines(); len(have) != 2 {
 			t.Errorf("%d lines of another Namespace and another reason, want 2", len(have))
 		}
 
-		time.Sleep(problemPause)
-		l.changed([]problem.Problem{large("x", 1), large("x", 2)}, nil)
+		time.Sleep(pause)
+		l.Changed([]problem.Problem{large("x", 1), large("x", 2)}, nil)
 		if have := lines(); len(have) != 1 || !strings.Contains(have[0], "omitted=9980") {
 			t.Errorf("after a pause: %q, want one line that counts 9,980 omitted ones", have)
 		}
 
 		old, now := large("z", 1), large("z", 1)
 		now.Message = "2 of its rules are beyond a bound"
-		l.changed([]problem.Problem{now}, []problem.Problem{old})
-		l.changed(nil, []problem.Problem{now})
+		l.Changed([]problem.Problem{now}, []problem.Problem{old})
+		l.Changed(nil, []problem.Problem{now})
 		have := lines()
 		if len(have) != 2 || !strings.Contains(have[0], "2 of its rules") || !strings.Contains(have[1], "no longer: 2 of") {
 			t.Errorf("a problem whose message changes, then ends: %q", have)
 		}
 
+		for i := range 1000 {
+			l.Came("east", large(fmt.Sprint("n", i), 1))
+			l.Came("west", large("n", i%2))
+		}
+		if have := lines(); len(have) != 2*(burst+1) || !strings.Contains(have[2*burst], "member=") {
+			t.Errorf("%d lines of two members, want %d, and one that names the member: %s",
+				len(have), 2*(burst+1), have[len(have)-1])
+		}
+
 		for i := range 10 * fewShares {
-			l.changed([]problem.Problem{large(fmt.Sprint("n", i), 1)}, nil)
-			time.Sleep(problemPause)
+			l.Changed([]problem.Problem{large(fmt.Sprint("n", i), 1)}, nil)
+			time.Sleep(pause)
 		}
 		if n := len(l.shares); n > 2*fewShares {
 			t.Errorf("%d shares of Namespaces that are silent are kept, want at most %d", n, 2*fewShares)
