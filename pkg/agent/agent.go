@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,6 +77,7 @@ type Agent struct {
 	host        *hostnet.Manager
 	tracer      appctl.Client
 	attachments *attachments
+	progress    *progress
 	ipam        *ipam.Store
 	packets     *packets
 	audit       *policyLog
@@ -106,11 +106,6 @@ type Agent struct {
 	pending      pending
 	rebuildTimed bool      // rebuildFor has begun
 	passStarted  time.Time // the last pass
-
-	mu       sync.Mutex
-	applied  map[string]datapath.ServedPod // whose flows were declared as they are, by port
-	changed  chan struct{}                 // closed and replaced after each pass
-	released bool                          // the first complete plan was applied: removals are allowed
 }
 
 // pending is what has changed since it was handed to the writers last.
@@ -183,18 +178,16 @@ func newAgent(o Options) (*Agent, error) {
 		tables:  newTables(c, o.NodeName), downWays: downWays{},
 		pending: pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
 		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
-		applied: map[string]datapath.ServedPod{},
-		changed: make(chan struct{}),
-		started: time.Now(),
-		hops:    metrics.NewPropagation(),
-		tracer:  appctl.Client{RunDir: o.OVSRunDir},
+		progress: newProgress(), started: time.Now(),
+		hops:   metrics.NewPropagation(),
+		tracer: appctl.Client{RunDir: o.OVSRunDir},
 	}
 	a.file = &configFile{path: o.ConfigFile, have: o.Config, log: o.Logger, restart: "kubectl rollout restart -n " + o.Namespace + " daemonset/tombolo-agent"}
 	var err error
 	if a.watcher, err = watch.New(o.REST, a.log, a.tables.kinds.All()...); err != nil {
 		return nil, err
 	}
-	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.podAt, a.log)
+	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.progress.podAt, a.log)
 	a.names = newLearnedNames(agentNames{a}, filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second, a.log)
 	a.names.load()
 	a.strangers = newOtherServers(a.log)
@@ -229,8 +222,8 @@ func newAgent(o Options) (*Agent, error) {
 		return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config)...)
 	}}
 	a.counted = &connectionCount{read: a.countConnections, log: a.log}
-	a.conntrack = newConntrackFlusher(agentSwitch{a}, a.log)
-	a.rechecks = newRechecker(agentSwitch{a}, a.log)
+	looks := agentSwitch{a.tables, a.flows, a.reader, a.tracer}
+	a.conntrack, a.rechecks = newConntrackFlusher(looks, a.log), newRechecker(looks, a.log)
 	client, err := newReportClient(o.REST)
 	if err != nil {
 		return nil, err
@@ -259,7 +252,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		return ignoreEnd(ctx, err)
 	}
 	server := cni.NewServer(cni.Options{
-		Node:   a,
+		Node:   a.cniNode(),
 		IPAM:   a.ipam,
 		Logger: a.log,
 		Socket: filepath.Join(a.options.RunDir, wire.Socket),
@@ -293,10 +286,15 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	return outlive(ctx, server.Run, others...)
 }
 
+// cniNode returns the Node's side of CNI requests.
+func (a *Agent) cniNode() *cniNode {
+	return &cniNode{a.tables, a.attachments, a.switchPorts, a.flows, a.progress}
+}
+
 // trim gives memory back once everything is in place: reading a large cluster for the first time leaves more
 // garbage than what comes after.
 func (a *Agent) trim(ctx context.Context) {
-	if a.await(ctx, func() (bool, error) { return a.ready(), nil }) != nil {
+	if a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }) != nil {
 		return
 	}
 	_ = a.flows.Synced(ctx) // what is refused is reported elsewhere
@@ -483,7 +481,7 @@ func (a *Agent) announce() {
 // apply hands what passes have changed to the writers. Before this Node was known what the switch
 // and the host have stays.
 func (a *Agent) apply() {
-	defer a.wake()
+	defer a.progress.wake()
 	t, p := a.tables, &a.pending
 	if _, ok := t.node.Get(self); !ok {
 		a.connectionsChanged()
@@ -518,16 +516,7 @@ func (a *Agent) apply() {
 		a.rechecks.changed()
 		a.reports.changed()
 	}
-	a.mu.Lock()
-	for port := range p.pods {
-		if served, ok := t.flows.ServedPods.Get(port); ok {
-			a.applied[string(port)] = served
-		} else {
-			delete(a.applied, string(port))
-		}
-	}
-	released := a.released
-	a.mu.Unlock()
+	a.progress.declared(p.pods, t.flows.ServedPods.Get)
 	// New maps: a map that was large once stays so.
 	p.owners, p.pods = map[flow.Owner]func() flow.Entries{}, map[derive.Name]bool{}
 	p.bridges, p.host, p.encrypted, p.policies = false, false, false, false
@@ -535,16 +524,14 @@ func (a *Agent) apply() {
 	// Every source has loaded and is in the plan. Ports that are still being made are
 	// added when they are there; nothing that serves traffic is missing from the plan.
 	waiting := len(t.waiting.All())
-	if !released && waiting == 0 && !a.rebuilding() {
+	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
 		row, _ := t.encrypted.Get(self)
 		for _, e := range a.encryptions {
 			e.set(row) // no device may be wanted
 		}
-		a.mu.Lock()
-		a.released = true
-		a.mu.Unlock()
+		a.progress.release()
 		a.log.Info("first complete plan applied", "owners", t.flows.Len(), "attachments", len(t.attachments.All()))
 	}
 	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
@@ -602,41 +589,6 @@ func (a *Agent) pendingEntries(yield func(flow.Owner, flow.Entries) bool) {
 			return
 		}
 	}
-}
-
-// podWith finds the Pod of this Node that has an address.
-func (a *Agent) podWith(ip netip.Addr) (datapath.Pod, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, served := range a.applied {
-		if slices.Contains(served.Pod.IPs, ip) {
-			return served.Pod, true
-		}
-	}
-	return datapath.Pod{}, false
-}
-
-// podAt names the Pod of this Node that has an address; it is empty where none has.
-func (a *Agent) podAt(ip netip.Addr) string {
-	if pod, ok := a.podWith(ip); ok {
-		return pod.Namespace + "/" + pod.Name
-	}
-	return ""
-}
-
-// wake wakes the waiters for a pass.
-func (a *Agent) wake() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	close(a.changed)
-	a.changed = make(chan struct{})
-}
-
-// ready reports whether a complete plan was applied once.
-func (a *Agent) ready() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.released
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

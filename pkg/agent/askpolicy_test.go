@@ -78,7 +78,7 @@ func (a *asked) add(name string) cni.Attachment {
 	a.ovs.Device(p.PortName)
 	ctx, cancel := context.WithTimeout(a.t.Context(), ovstest.Timeout())
 	defer cancel()
-	a.must(a.agent.Attach(ctx, p))
+	a.must(a.agent.cniNode().Attach(ctx, p))
 	return p
 }
 

@@ -13,8 +13,10 @@ import (
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -350,8 +352,13 @@ func (f *conntrackFlusher) pass(ctx context.Context, seen *uint64) error {
 	return nil
 }
 
-// agentSwitch is the agent's switch as the flusher sees it.
-type agentSwitch struct{ *Agent }
+// agentSwitch is the switch as the flusher and the rechecker use it.
+type agentSwitch struct {
+	tables *tables
+	flows  *flowsync.Syncer
+	reader *connectionReader
+	tracer appctl.Client
+}
 
 func (s agentSwitch) session() uint64 {
 	stats := s.flows.Stats()
@@ -374,7 +381,7 @@ func (s agentSwitch) tracked(ctx context.Context) (map[datapath.ServiceConnectio
 	return out, nil
 }
 
-func (s agentSwitch) applied(ctx context.Context) error { return s.flowsApplied(ctx) }
+func (s agentSwitch) applied(ctx context.Context) error { return flowsApplied(ctx, s.flows) }
 
 func (s agentSwitch) flush(ctx context.Context, list []ofp.CTFlush) error {
 	return s.flows.FlushConnections(ctx, list)

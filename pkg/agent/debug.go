@@ -338,7 +338,7 @@ func (a *Agent) status() api.Status {
 		s.Waiting = append(s.Waiting, "port "+string(row.Key)+" has no OpenFlow number yet")
 	}
 	slices.Sort(s.Waiting)
-	s.Ready = a.ready() && stats.Connected && state.Connected && network
+	s.Ready = a.progress.ready() && stats.Connected && state.Connected && network
 	for _, w := range a.options.Warnings {
 		s.Problems = append(s.Problems, api.Problem{Object: configObject, Field: w.Key, Reason: "ConfigurationIgnored", Message: w.Message})
 	}

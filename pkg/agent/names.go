@@ -303,14 +303,14 @@ func (l *learnedNames) load() {
 }
 
 // agentNames is the agent as learnedNames need it.
-type agentNames struct{ *Agent }
+type agentNames struct{ agent *Agent }
 
-func (n agentNames) wanted(a datapath.Answer) bool { return n.tables.flows.Wanted(a) }
+func (n agentNames) wanted(a datapath.Answer) bool { return n.agent.tables.flows.Wanted(a) }
 
 func (n agentNames) set(set map[string][]netip.Addr) {
-	n.tables.engine.Together(func() {
+	n.agent.tables.engine.Together(func() {
 		for name, list := range set {
-			n.tables.policies.Learned.Set(derive.Name(name), list)
+			n.agent.tables.policies.Learned.Set(derive.Name(name), list)
 		}
 	})
 }
@@ -318,10 +318,10 @@ func (n agentNames) set(set map[string][]netip.Addr) {
 // applied waits for the pass that has taken the names, and then for the switch.
 func (n agentNames) applied(ctx context.Context, set map[string][]netip.Addr) error {
 	for taken := false; !taken; {
-		if !n.tables.engine.Do(ctx, func() {
+		if !n.agent.tables.engine.Do(ctx, func() {
 			taken = true
 			for name, list := range set {
-				has, _ := n.tables.policies.Learned.Get(derive.Name(name))
+				has, _ := n.agent.tables.policies.Learned.Get(derive.Name(name))
 				taken = taken && slices.Equal(has, list)
 			}
 		}) {
@@ -333,14 +333,14 @@ func (n agentNames) applied(ctx context.Context, set map[string][]netip.Addr) er
 			}
 		}
 	}
-	return n.flows.Synced(ctx)
+	return n.agent.flows.Synced(ctx)
 }
 
 func (n agentNames) release(ctx context.Context, a datapath.Answer) error {
-	node, ok := n.tables.node.Get(self)
-	pod, there := n.podWith(a.To)
+	node, ok := n.agent.tables.node.Get(self)
+	pod, there := n.agent.progress.podWith(a.To)
 	if !ok || !there {
 		return fmt.Errorf("no Pod of this Node has %s", a.To)
 	}
-	return n.flows.PacketOut(ctx, a.Release(node, pod))
+	return n.agent.flows.PacketOut(ctx, a.Release(node, pod))
 }

@@ -115,7 +115,7 @@ func (a *Agent) newPublishers() error {
 		}
 		if e.keys != nil {
 			r := newRotation(e, a.tables, a.options.NodeName, a.log)
-			r.ready, r.announce = a.ready, a.announce
+			r.ready, r.announce = a.progress.ready, a.announce
 			p.want = r.published
 			if e.link == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {

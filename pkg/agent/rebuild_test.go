@@ -53,7 +53,7 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 		t.Fatalf("the record is not damaged: %+v", row)
 	}
 	w.must(w.agent.flows.Synced(t.Context()))
-	if l := lost(); len(wanted) == 0 || len(l) > 0 || w.agent.ready() {
+	if l := lost(); len(wanted) == 0 || len(l) > 0 || w.agent.progress.ready() {
 		t.Errorf("before the attachment is rebuilt %d of %d flows are gone: %v", len(l), len(wanted), l)
 	}
 	lostPort := cni.Unrecovered{Err: "nobody holds its namespace", Attachment: cni.Attachment{
@@ -76,15 +76,15 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	for len(reported()) < 2 {
 		<-w.passed
 	}
-	if w.agent.ready() {
+	if w.agent.progress.ready() {
 		t.Error("ready before the attachment of a port is rebuilt")
 	}
 	w.agent.attachments.put(pod)
 	w.agent.unrecovered([]cni.Unrecovered{lostPort})
 	w.settle()
 	w.compare()
-	if have := reported(); !slices.Equal(have, []string{"Pod default/lost"}) || !w.agent.ready() {
-		t.Errorf("lost attachments: %q; ready %t", have, w.agent.ready())
+	if have := reported(); !slices.Equal(have, []string{"Pod default/lost"}) || !w.agent.progress.ready() {
+		t.Errorf("lost attachments: %q; ready %t", have, w.agent.progress.ready())
 	}
 	w.agent.unrecovered(nil)
 	w.settle()

@@ -260,10 +260,10 @@ func (s agentSwitch) compared(ctx context.Context) ([]datapath.Recheck, error) {
 
 // stopping asks for the number of connections of the userspace datapath, which it keeps.
 func (s agentSwitch) stopping(ctx context.Context) (int, error) {
-	if s.config.OVSDatapathType != "netdev" {
+	if s.tables.config.OVSDatapathType != "netdev" {
 		return 0, nil
 	}
-	text, err := s.tracer.Run(ctx, "dpctl/ct-get-nconns", conntrackDump(s.config)[0])
+	text, err := s.tracer.Run(ctx, "dpctl/ct-get-nconns", conntrackDump(s.tables.config)[0])
 	if err != nil {
 		return 0, err
 	}

@@ -235,7 +235,7 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 
 // lookAtPolicies returns which policies apply to Pods of this Node once the switch has confirmed their flows.
 func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
-	if err := a.await(ctx, func() (bool, error) { return a.ready(), nil }); err != nil {
+	if err := a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }); err != nil {
 		return reported{}, err
 	}
 	now := reported{Policies: map[string]string{}, Failures: map[string]string{}, Problems: map[string]string{}, Features: features(a.config), Ways: a.wayReport.now()}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofconn"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
@@ -18,13 +19,13 @@ const restoreRetry = 20 * time.Millisecond
 
 // flowsApplied returns when the switch has confirmed all flows of the last plan that it takes,
 // on a connection that is alive. One that was refused does not hold up the others.
-func (a *Agent) flowsApplied(ctx context.Context) error {
-	err := a.flows.Synced(ctx)
+func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
+	err := flows.Synced(ctx)
 	if ctx.Err() != nil {
 		return err
 	}
 	// The connection may be that of an ovs-vswitchd that has just ended: ask for an answer.
-	return a.flows.FlushConnections(ctx, nil)
+	return flows.FlushConnections(ctx, nil)
 }
 
 // endRestoreWait lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The
@@ -37,7 +38,7 @@ func (a *Agent) endRestoreWait(ctx context.Context) {
 		case <-a.restored:
 		}
 		attempt, cancel := context.WithTimeout(ctx, restoreTimeout)
-		err := a.flowsApplied(attempt)
+		err := flowsApplied(attempt, a.flows)
 		if err == nil {
 			err = a.switchPorts.ClearFlowRestoreWait(attempt)
 		}
@@ -72,7 +73,7 @@ func uplinkWaits(c config.Config, s bridge.State) bool {
 // needs no API server then to give a restarted switch its flows.
 func (a *Agent) freeUplink(ctx context.Context) {
 	var since time.Time
-	for ctx.Err() == nil && !a.ready() {
+	for ctx.Err() == nil && !a.progress.ready() {
 		switch waits := uplinkWaits(a.config, a.switchPorts.State()); {
 		case !waits:
 			since = time.Time{}
@@ -80,7 +81,7 @@ func (a *Agent) freeUplink(ctx context.Context) {
 			since = time.Now()
 		case time.Since(since) >= uplinkWait:
 			applying, cancel := context.WithTimeout(ctx, uplinkFlows)
-			applied := a.flowsApplied(applying)
+			applied := flowsApplied(applying, a.flows)
 			cancel()
 			ending, cancel := context.WithTimeout(ctx, restoreTimeout)
 			err := a.switchPorts.ClearFlowRestoreWait(ending)

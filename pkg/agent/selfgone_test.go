@@ -26,7 +26,7 @@ func TestNodeObjectGone(t *testing.T) {
 	})
 	for name, p := range w.world.pods {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		err := w.agent.Detach(ctx, p.ContainerID, p.IfName)
+		err := w.agent.cniNode().Detach(ctx, p.ContainerID, p.IfName)
 		cancel()
 		if err != nil {
 			t.Fatalf("while the Node's object is gone: %v", err)

@@ -193,7 +193,7 @@ func (c *tenancy) honest() {
 		c.world.pods[a.PortName] = a
 		c.ovs.Device(a.PortName)
 		c.put(podIn(pod.namespace, pod.name, ownName, a.IPs[0].Addr().String(), map[string]string{"app": pod.app}))
-		c.must(c.agent.Attach(c.t.Context(), a))
+		c.must(c.agent.cniNode().Attach(c.t.Context(), a))
 		local[pod.name] = a
 	}
 	c.put(podIn("z", "far", "node-2", "10.11.2.10", map[string]string{"app": "client"}))

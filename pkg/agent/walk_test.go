@@ -293,7 +293,7 @@ func (w *walk) settle() {
 	w.world.version++
 	w.agent.tables.readSwitch(w.agent.switchPorts.State)
 	w.world.tell(w.agent.tables, w.version)
-	for w.seen.Load() != int64(w.world.version) || !w.agent.ready() {
+	for w.seen.Load() != int64(w.world.version) || !w.agent.progress.ready() {
 		select {
 		case <-ctx.Done():
 			w.fail("the agent has not looked at the cluster, or is not ready, for 20 s")
@@ -455,7 +455,7 @@ func (w *walk) attach() string {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 			defer cancel()
-			err := w.agent.Attach(ctx, p)
+			err := w.agent.cniNode().Attach(ctx, p)
 			if err == nil {
 				err = w.holds(ctx, datapath.PodOwner(p.PortName))
 			}
@@ -518,7 +518,7 @@ func (w *walk) attachAgain() string {
 	w.world.pods[name] = p
 	ctx, cancel := context.WithTimeout(w.t.Context(), ovstest.Timeout())
 	defer cancel()
-	w.must(w.agent.Attach(ctx, p))
+	w.must(w.agent.cniNode().Attach(ctx, p))
 	w.must(w.holds(ctx, datapath.PodOwner(p.PortName)))
 	return fmt.Sprintf("%s is attached again with %s", p.PodName, p.MAC)
 }
@@ -537,8 +537,8 @@ func (w *walk) detach() string {
 		p := w.world.pods[name]
 		delete(w.world.pods, name)
 		text += " " + p.PodName
-		w.must(w.agent.Detach(ctx, p.ContainerID, p.IfName))
-		w.must(w.agent.Detach(ctx, p.ContainerID, p.IfName))
+		w.must(w.agent.cniNode().Detach(ctx, p.ContainerID, p.IfName))
+		w.must(w.agent.cniNode().Detach(ctx, p.ContainerID, p.IfName))
 		if _, still := w.agent.switchPorts.State().Bridges[w.config.OVSBridge].Ports[name]; still {
 			w.fail("%s is detached and its port is still there", p.PodName)
 		}

@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
+)
+
+// cniNode attaches Pods to the switch, and detaches them, for CNI requests.
+type cniNode struct {
+	tables      *tables
+	attachments *attachments
+	switchPorts *bridge.Manager
+	flows       *flowsync.Syncer
+	progress    *progress
+}
+
+// Network returns the network of a new Pod. It waits until the Node's network is ready.
+func (n *cniNode) Network(ctx context.Context) (cni.Network, error) {
+	var network cni.Network
+	err := n.progress.await(ctx, func() (ok bool, err error) {
+		network, ok = n.tables.network.Get(self)
+		return ok && n.progress.ready(), nil
+	})
+	if err != nil {
+		return cni.Network{}, fmt.Errorf("the Node's network is not ready: %w; see `tombolo get status`", err)
+	}
+	return network, nil
+}
+
+// labelsWait is how long an ADD waits for a Pod's labels. The kubelet receives the Pod as the agent does, and makes its
+// sandbox before it calls the plugin: usually the agent has the labels by then.
+const labelsWait = 2 * time.Second
+
+// Attach gives a Pod's interface a port on the switch. It returns when the port has its number and the switch has
+// confirmed the Pod's flows for it. The port and the flows are requested at the same time: the flows are for the number
+// that the port asks for, and follow where it gets another one. Where policies may select the Pod, Attach waits for the
+// Pod's labels as well, but not for long: without them the Pod starts closed, and opens when they come.
+func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
+	n.attachments.put(at)
+	if at.PodUID != "" { // else nothing says whose labels they are before the kubelet has reported the address
+		labelled, cancel := context.WithTimeout(ctx, labelsWait)
+		defer cancel()
+		_ = n.progress.await(labelled, func() (bool, error) {
+			served, ok := n.served(at)
+			return ok && !served.Closed, nil
+		})
+	}
+	failed := func(err error) error { return fmt.Errorf("attach Pod %s/%s: %w", at.PodNamespace, at.PodName, err) }
+	for {
+		var declared, number ofp.Port
+		err := n.progress.await(ctx, func() (ok bool, err error) {
+			if number, err = n.portOf(at); err != nil {
+				return false, err
+			}
+			_, known := n.tables.network.Get(self)
+			served, ok := n.served(at)
+			declared = served.Pod.Port
+			return ok && known && n.attachments.has(at) && (number == 0 || number == declared), nil
+		})
+		if err != nil {
+			return failed(err)
+		}
+		if err := n.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
+			return failed(fmt.Errorf("flows: %w", err))
+		}
+		if err := n.progress.await(ctx, func() (bool, error) {
+			number, err = n.portOf(at)
+			return number != 0, err
+		}); err != nil {
+			return failed(err)
+		}
+		if number == declared {
+			return nil
+		}
+	}
+}
+
+// portOf returns the number of an attachment's port, 0 while there is no number. It returns an error where Open vSwitch
+// refused the port of a known attachment.
+func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
+	if _, known := n.tables.network.Get(self); !known || !n.attachments.has(at) {
+		return 0, nil
+	}
+	port := n.switchPorts.State().Bridges[n.tables.config.OVSBridge].Ports[at.PortName]
+	if port.Error != "" {
+		return 0, fmt.Errorf("port %s was refused by Open vSwitch: %s", at.PortName, port.Error)
+	}
+	return ofp.Port(port.OFPort), nil
+}
+
+// served returns how the declared flows serve an attachment. It returns false where they are for another state of the
+// attachment: a repeated ADD may come with another MAC or address.
+func (n *cniNode) served(at cni.Attachment) (datapath.ServedPod, bool) {
+	served, _ := n.progress.served(at.PortName)
+	mac, err := ofp.ParseMAC(at.MAC)
+	return served, served.Served && err == nil && reflect.DeepEqual(served.Pod, podAt(at, mac, served.Pod.Port))
+}
+
+// Detach takes a Pod's port and flows away. It returns at once where there is no attachment.
+func (n *cniNode) Detach(ctx context.Context, containerID, ifName string) error {
+	at, ok := n.attachments.leave(containerID, ifName)
+	if !ok {
+		return nil
+	}
+	err := n.progress.await(ctx, func() (bool, error) {
+		_, flows := n.progress.served(at.PortName)
+		_, still := n.switchPorts.State().Bridges[n.tables.config.OVSBridge].Ports[at.PortName]
+		return !flows && !still, nil
+	})
+	if err != nil {
+		return fmt.Errorf("detach Pod %s/%s: port %s: %w", at.PodNamespace, at.PodName, at.PortName, err)
+	}
+	if err := n.flows.Synced(ctx, datapath.PodOwner(at.PortName)); err != nil {
+		return fmt.Errorf("detach Pod %s/%s: flows: %w", at.PodNamespace, at.PodName, err)
+	}
+	n.attachments.left(at)
+	return nil
+}
+
+// Attachments lists what is attached.
+func (n *cniNode) Attachments() []cni.Attachment { return n.attachments.list() }

@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+)
+
+// progress is how far passes have been applied. Others wait for a pass with it.
+type progress struct {
+	mu       sync.Mutex
+	pods     map[string]datapath.ServedPod // Pods whose flows were declared as they are, by port
+	changed  chan struct{}                 // closed and replaced after each pass
+	complete bool                          // the first complete plan was applied: removals are allowed
+}
+
+// newProgress returns the progress before the first pass.
+func newProgress() *progress {
+	return &progress{pods: map[string]datapath.ServedPod{}, changed: make(chan struct{})}
+}
+
+// await waits until done holds after a pass, or ctx ends. A change of the switch's state makes
+// a pass, too.
+func (p *progress) await(ctx context.Context, done func() (bool, error)) error {
+	for {
+		p.mu.Lock()
+		changed := p.changed
+		p.mu.Unlock()
+		ok, err := done()
+		if err != nil || ok {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-changed:
+		}
+	}
+}
+
+// wake wakes the waiters for a pass.
+func (p *progress) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// ready reports whether a complete plan was applied once.
+func (p *progress) ready() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.complete
+}
+
+// release notes that a complete plan was applied.
+func (p *progress) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complete = true
+}
+
+// declared notes the Pods at some ports as their flows were declared. get returns false where no Pod is served.
+func (p *progress) declared(ports map[derive.Name]bool, get func(derive.Name) (datapath.ServedPod, bool)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for port := range ports {
+		if served, ok := get(port); ok {
+			p.pods[string(port)] = served
+		} else {
+			delete(p.pods, string(port))
+		}
+	}
+}
+
+// served returns the Pod at a port as its flows were declared last.
+func (p *progress) served(port string) (datapath.ServedPod, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	served, ok := p.pods[port]
+	return served, ok
+}
+
+// podWith finds the Pod of this Node that has an address.
+func (p *progress) podWith(ip netip.Addr) (datapath.Pod, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, served := range p.pods {
+		if slices.Contains(served.Pod.IPs, ip) {
+			return served.Pod, true
+		}
+	}
+	return datapath.Pod{}, false
+}
+
+// podAt names the Pod of this Node that has an address. The name is empty where no Pod has it.
+func (p *progress) podAt(ip netip.Addr) string {
+	if pod, ok := p.podWith(ip); ok {
+		return pod.Namespace + "/" + pod.Name
+	}
+	return ""
+}
