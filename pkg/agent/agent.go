@@ -416,7 +416,7 @@ func (a *Agent) watchTables() {
 		if err != nil {
 			report(err)
 		}
-		t.rememberHolders(saved, holdersWriter(path, saved, report))
+		t.keys.remember(saved, holdersWriter(path, saved, report))
 	}
 	t.nodes.Watch(func(changes []derive.Change[derive.Object, nodeFacts]) {
 		if slices.ContainsFunc(changes, func(c derive.Change[derive.Object, nodeFacts]) bool { return c.Key.Name == a.options.NodeName }) {

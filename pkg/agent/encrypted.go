@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -100,17 +98,6 @@ func WireGuardDevices(userspace bool) []string {
 	}
 	return out
 }
-
-// Annotations of a Node.
-const (
-	// nodeKey is the key that its agent has.
-	nodeKey = "node.antrea.io/wireguard-public-key"
-	// nextNodePort is the UDP port on which it takes sessions beside while a key changes, and nextNodeKey the key that it changes to.
-	nextNodePort = "tombolo.io/wireguard-next-port"
-	nextNodeKey  = "tombolo.io/wireguard-next-public-key"
-	// nodeKeyNotBefore, by the administrator, is a time, RFC 3339: a key that was made before it is replaced.
-	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
-)
 
 // encrypted is this Node's part in encryption: the tunnels of each link.
 type encrypted [links]tunnelsInside
@@ -222,7 +209,7 @@ func (t *tables) nodeCircle(r *derive.Reader) circle {
 			continue // it has no row in remotes
 		}
 		w := peering.Way{Outside: to, Inside: remote.Value.Address, Key: key}
-		t.nextOf(string(remote.Key), n, r, &w, new(problems))
+		t.keys.nextOf(string(remote.Key), n, r, &w, new(problems))
 		out.Partners = append(out.Partners, partner{Name: "Node " + string(remote.Key), Way: w})
 	}
 	return out
@@ -279,157 +266,6 @@ func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 	return wireguard.Peer{
 		PublicKey: key, Endpoint: netip.AddrPortFrom(p.Way.Outside, port), AllowedIPs: []netip.Prefix{p.inside()},
 	}
-}
-
-// insideIDs are what no two Nodes may have in common where traffic between them is encrypted.
-func insideIDs(n nodeFacts) (key, address derive.Name) {
-	end, _, _ := n.tunnelEnd()
-	return keyID(n.WireGuardKey), derive.Name("address " + peering.InsideOfNode(end).String())
-}
-
-func keyID(key string) derive.Name  { return derive.Name("key " + key) }
-func nextID(key string) derive.Name { return derive.Name("next " + key) }
-
-// nextOfID returns nextID of the key that a keyID is of, currentOfID the opposite. An address has one ID.
-func nextOfID(id derive.Name) derive.Name {
-	if key, ok := strings.CutPrefix(string(id), "key "); ok {
-		return nextID(key)
-	}
-	return ""
-}
-
-func currentOfID(id derive.Name) derive.Name {
-	if key, ok := strings.CutPrefix(string(id), "next "); ok {
-		return keyID(key)
-	}
-	return id
-}
-
-// holder returns the Node that a key or an address inside is taken to be of, of those that announce it: this one, or the Node that was seen
-// to have it first, also as its next key. A Node's key is public, and another one that announces it, whatever its age, takes nothing over. Of
-// Nodes that were seen together it is the oldest that has it, else the oldest that is about to: a newer one may be made of a copy of its disk.
-// Of those of the same second it is the first by name.
-func (t *tables) holder(id derive.Name, r *derive.Reader) (holder string) {
-	first, _ := derive.Get(r, t.firstHolders, id)
-	var created time.Time
-	for _, list := range [][]derive.Row[derive.Object, nodeFacts]{derive.List(r, t.byInside, id), derive.List(r, t.byInside, nextOfID(id))} { // by name
-		chosen := holder != ""
-		for _, o := range list {
-			switch name := o.Key.Name; {
-			case name == t.nodeName:
-				return name
-			case holder != "" && holder == first:
-			case name == first, !chosen && (holder == "" || o.Value.Created.Before(created)):
-				holder, created = name, o.Value.Created
-			}
-		}
-	}
-	return holder
-}
-
-// holderOf is the function of the table of holders.
-func (t *tables) holderOf(id derive.Name, r *derive.Reader) (string, []problem.Problem) {
-	return t.holder(currentOfID(id), r), nil
-}
-
-// rememberHolders has the tables remember who was seen to have a key or an address inside first. saved is what was remembered before, and
-// save is called with all of it when it changes.
-func (t *tables) rememberHolders(saved map[string]string, save func(map[string]string)) {
-	for id, name := range saved {
-		t.firstHolders.Set(derive.Name(id), name)
-	}
-	t.insideHolders.Watch(func(changes []derive.Change[derive.Name, string]) {
-		for _, c := range changes {
-			id := currentOfID(c.Key)
-			now, there := t.insideHolders.Get(id)
-			if !there {
-				now, there = t.insideHolders.Get(nextOfID(id))
-			}
-			if there {
-				t.firstHolders.Set(id, now)
-			} else {
-				t.firstHolders.Delete(id)
-			}
-		}
-		all := map[string]string{}
-		for _, row := range t.insideHolders.All() {
-			all[string(currentOfID(row.Key))] = row.Value
-		}
-		save(all)
-	})
-}
-
-// nextOf adds what a Node says about a change of its key. Bad content is left out alone: the Node is reached by the key that it has.
-func (t *tables) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.Way, ps *problems) {
-	object := problem.Object{Kind: "Node", Name: name}
-	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
-	if n.NextPort == "" && n.NextKey == "" {
-		return // an agent of before
-	}
-	port, err := strconv.ParseUint(n.NextPort, 10, 16)
-	if err != nil || port == 0 {
-		ps.report(object, "metadata.annotations["+nextNodePort+"]", "InvalidWireGuardPort", lost+": %.60q is not a port: remove the annotation, and the Node's agent writes it again", n.NextPort)
-		return
-	}
-	w.NextPort = uint16(port)
-	if n.NextKey == "" {
-		return
-	}
-	field := "metadata.annotations[" + nextNodeKey + "]"
-	next, err := publickey.Parse(n.NextKey)
-	if err != nil {
-		ps.report(object, field, "InvalidWireGuardKey", lost+": %v: remove the annotation, and the Node's agent writes it again", err)
-		return
-	}
-	holder := t.holder(keyID(n.NextKey), r)
-	if n.NextKey == n.WireGuardKey { // it has the key already, whatever others say
-		holder = name
-	}
-	if holder != name {
-		ps.report(object, field, "DuplicateWireGuardKey", "it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)
-		return
-	}
-	w.Next = next
-}
-
-// secured decides whether a Node is reached as both sides ask for: nothing is sent in plain text to a Node that announces a key,
-// nor, with encryption here, to one that does not.
-func (t *tables) secured(name string, n nodeFacts, r *derive.Reader, ps *problems) bool {
-	object, field := problem.Object{Kind: "Node", Name: name}, "metadata.annotations["+nodeKey+"]"
-	if !t.config.EncryptsNodes() {
-		if n.WireGuardKey != "" {
-			ps.report(object, field, "NodeExpectsEncryption", "its Pods cannot be reached: it announces a WireGuard key, and this Node would send it plain text: set trafficEncryptionMode in antrea-agent.conf to the same for all Nodes, and restart their agents, which write and remove the annotation; if no agent runs there any more, remove it")
-			return false
-		}
-		return true
-	}
-	if n.WireGuardKey == "" {
-		ps.report(object, field, "NodeWithoutEncryption", "its Pods cannot be reached: it announces no WireGuard key, and nothing is sent to it in plain text: set trafficEncryptionMode to wireGuard in antrea-agent.conf, and restart its agent, which announces its key then")
-		return false
-	}
-	if _, err := publickey.Parse(n.WireGuardKey); err != nil {
-		ps.report(object, field, "InvalidWireGuardKey", "its Pods cannot be reached: %v: remove the annotation, and the Node's agent writes its key again", err)
-		return false
-	}
-	if end, _, _ := n.tunnelEnd(); peering.InsideRange.Contains(end) {
-		ps.report(object, "status.addresses", "InvalidAddress", "its Pods cannot be reached: tunnels to %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
-		return false
-	}
-	key, address := insideIDs(n)
-	for _, id := range []derive.Name{key, address} {
-		holder := t.holder(id, r)
-		switch {
-		case holder == name:
-		case id == key:
-			ps.report(object, field, "DuplicateWireGuardKey", "its Pods cannot be reached: Node %s has the same WireGuard key: remove the file %s below /var/lib/tombolo on Node %s, if it is a copy of the other's, and restart its agent", holder, betweenNodes.keyFile, name)
-			return false
-		default:
-			ps.report(object, "status.addresses", "DuplicateInsideAddress", "its Pods cannot be reached: its address and that of Node %s have the same last 28 bits, by which Nodes are told apart inside WireGuard: give one of them another address, or annotate it with %s", holder, transportAddresses)
-			return false
-		}
-	}
-	t.nextOf(name, n, r, new(peering.Way), ps)
-	return true
 }
 
 // userspace says whether the switch sends through links of its own alone.

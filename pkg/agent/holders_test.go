@@ -50,7 +50,7 @@ func TestHolders(t *testing.T) {
 						t.Error(err)
 					}
 					tables := newTables(config.Default(), "node-1")
-					tables.rememberHolders(saved, holdersWriter(path, maps.Clone(saved), fail))
+					tables.keys.remember(saved, holdersWriter(path, maps.Clone(saved), fail))
 					return tables
 				}
 				tables := start()
@@ -69,7 +69,7 @@ func TestHolders(t *testing.T) {
 						tables.engine.Pass()
 					}
 				}
-				if have, _ := tables.insideHolders.Get(keyID(row.key)); have != row.want {
+				if have, _ := tables.keys.holders.Get(keyID(row.key)); have != row.want {
 					t.Errorf("key %s is that of %q, want %q", row.key, have, row.want)
 				}
 			})

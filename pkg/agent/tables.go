@@ -99,12 +99,9 @@ type tables struct {
 	host      *derive.Table[derive.Name, hostnet.Desired]
 	partners  *derive.Table[derive.Name, partners] // in encryption
 	encrypted *derive.Table[derive.Name, encrypted]
-	byInside  *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
-	// insideHolders are the Nodes that keys and addresses inside are taken to be of, firstHolders those that were seen to have them first.
-	insideHolders *derive.Table[derive.Name, string]
-	firstHolders  *derive.Source[derive.Name, string]
-	network       *derive.Table[derive.Name, cni.Network] // what a new Pod gets
-	peersPods     *derive.Table[derive.Name, []clusterRange]
+	keys      *nodeKeys
+	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
+	peersPods *derive.Table[derive.Name, []clusterRange]
 }
 
 // settings are what does not change while the agent runs, but is not in its configuration.
@@ -186,20 +183,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.clusters = peering.NewTables(e, t.peering)
 	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
-	t.byInside = derive.NewIndex(t.nodes, "inside", func(_ derive.Object, n nodeFacts) []derive.Name {
-		if n.WireGuardKey == "" {
-			return nil
-		}
-		key, address := insideIDs(n)
-		out := []derive.Name{key, address}
-		if n.NextKey != "" {
-			out = append(out, nextID(n.NextKey))
-		}
-		return out
-	})
-	t.firstHolders = derive.NewSource[derive.Name, string](e, "first holders of keys")
-	t.firstHolders.Loaded()
-	t.insideHolders = derive.NewTable(e, "inside-holders", t.holderOf, derive.KeysOfIndex(t.byInside))
+	t.keys = newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes())
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
 	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
@@ -528,7 +512,7 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	if !ok || len(ranges) == 0 {
 		return datapath.RemoteNode{}, ps // also a Node that is still being set up
 	}
-	if !t.secured(string(name), n, r, &ps) {
+	if !t.keys.secured(string(name), n, r, &ps) {
 		return datapath.RemoteNode{}, ps
 	}
 	remote := datapath.RemoteNode{Name: string(name), PodCIDRs: ranges, Address: ip, Sources: n.tunnelEnds()}

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
+)
+
+// Annotations of a Node.
+const (
+	// nodeKey is the key that its agent has.
+	nodeKey = "node.antrea.io/wireguard-public-key"
+	// nextNodePort is the UDP port for further sessions while a key changes, and nextNodeKey the key that it changes to.
+	nextNodePort = "tombolo.io/wireguard-next-port"
+	nextNodeKey  = "tombolo.io/wireguard-next-public-key"
+	// nodeKeyNotBefore, by the administrator, is a time, RFC 3339: a key that was made before it is replaced.
+	nodeKeyNotBefore = "tombolo.io/wireguard-key-not-before"
+)
+
+// nodeKeys judges the WireGuard keys that Nodes announce. Several Nodes may announce the same key, or have the same
+// address inside.
+type nodeKeys struct {
+	nodeName string
+	encrypts bool                                                 // traffic between Nodes
+	byInside *derive.Index[derive.Name, derive.Object, nodeFacts] // Nodes by insideIDs
+	// holders has the Node that each key and each address inside belongs to, first the Node that had it first.
+	holders *derive.Table[derive.Name, string]
+	first   *derive.Source[derive.Name, string]
+}
+
+// newNodeKeys adds the tables to an engine.
+func newNodeKeys(
+	e *derive.Engine, nodes *derive.Source[derive.Object, nodeFacts], nodeName string, encrypts bool,
+) *nodeKeys {
+	k := &nodeKeys{nodeName: nodeName, encrypts: encrypts}
+	k.byInside = derive.NewIndex(nodes, "inside", func(_ derive.Object, n nodeFacts) []derive.Name {
+		if n.WireGuardKey == "" {
+			return nil
+		}
+		key, address := insideIDs(n)
+		out := []derive.Name{key, address}
+		if n.NextKey != "" {
+			out = append(out, nextID(n.NextKey))
+		}
+		return out
+	})
+	k.first = derive.NewSource[derive.Name, string](e, "first holders of keys")
+	k.first.Loaded()
+	k.holders = derive.NewTable(e, "inside-holders", k.holderOf, derive.KeysOfIndex(k.byInside))
+	return k
+}
+
+// insideIDs returns the names of a Node's key and of its address inside. Where traffic between Nodes is encrypted, no
+// two Nodes may have one of them in common.
+func insideIDs(n nodeFacts) (key, address derive.Name) {
+	end, _, _ := n.tunnelEnd()
+	return keyID(n.WireGuardKey), derive.Name("address " + peering.InsideOfNode(end).String())
+}
+
+func keyID(key string) derive.Name  { return derive.Name("key " + key) }
+func nextID(key string) derive.Name { return derive.Name("next " + key) }
+
+// nextOfID returns the nextID of a key from its keyID. It returns "" for an address, which has one ID.
+func nextOfID(id derive.Name) derive.Name {
+	if key, ok := strings.CutPrefix(string(id), "key "); ok {
+		return nextID(key)
+	}
+	return ""
+}
+
+// currentOfID returns the keyID of a key from its nextID. It returns other IDs as they are.
+func currentOfID(id derive.Name) derive.Name {
+	if key, ok := strings.CutPrefix(string(id), "next "); ok {
+		return keyID(key)
+	}
+	return id
+}
+
+// holder returns the Node that a key or an address inside belongs to, among the Nodes that announce it. This Node wins,
+// then the Node that was seen to have it first, also as its next key: a key is public, and another Node that announces
+// it takes nothing over, whatever its age. Among Nodes that were seen together the oldest with the key wins, then the
+// oldest that changes to it: a newer Node may be made of a copy of the older one's disk. Among Nodes of the same second
+// the first by name wins.
+func (k *nodeKeys) holder(id derive.Name, r *derive.Reader) (holder string) {
+	first, _ := derive.Get(r, k.first, id)
+	var created time.Time
+	has, changes := derive.List(r, k.byInside, id), derive.List(r, k.byInside, nextOfID(id)) // by name
+	for _, list := range [][]derive.Row[derive.Object, nodeFacts]{has, changes} {
+		chosen := holder != ""
+		for _, o := range list {
+			switch name := o.Key.Name; {
+			case name == k.nodeName:
+				return name
+			case holder != "" && holder == first:
+			case name == first, !chosen && (holder == "" || o.Value.Created.Before(created)):
+				holder, created = name, o.Value.Created
+			}
+		}
+	}
+	return holder
+}
+
+// holderOf is the function of the table of holders.
+func (k *nodeKeys) holderOf(id derive.Name, r *derive.Reader) (string, []problem.Problem) {
+	return k.holder(currentOfID(id), r), nil
+}
+
+// remember notes which Node was seen first with each key and each address inside. saved has the Nodes from before. save
+// is called with all Nodes when one of them changes.
+func (k *nodeKeys) remember(saved map[string]string, save func(map[string]string)) {
+	for id, name := range saved {
+		k.first.Set(derive.Name(id), name)
+	}
+	k.holders.Watch(func(changes []derive.Change[derive.Name, string]) {
+		for _, c := range changes {
+			id := currentOfID(c.Key)
+			now, there := k.holders.Get(id)
+			if !there {
+				now, there = k.holders.Get(nextOfID(id))
+			}
+			if there {
+				k.first.Set(id, now)
+			} else {
+				k.first.Delete(id)
+			}
+		}
+		all := map[string]string{}
+		for _, row := range k.holders.All() {
+			all[string(currentOfID(row.Key))] = row.Value
+		}
+		save(all)
+	})
+}
+
+// nextOf adds a Node's next key and port to a way. It reports bad content and leaves it out: the Node is reached by its
+// current key.
+func (k *nodeKeys) nextOf(name string, n nodeFacts, r *derive.Reader, w *peering.Way, ps *problems) {
+	object := problem.Object{Kind: "Node", Name: name}
+	const lost = "packets to and from its Pods will be lost when it changes its WireGuard key"
+	if n.NextPort == "" && n.NextKey == "" {
+		return // an older agent
+	}
+	port, err := strconv.ParseUint(n.NextPort, 10, 16)
+	if err != nil || port == 0 {
+		ps.report(object, "metadata.annotations["+nextNodePort+"]", "InvalidWireGuardPort", lost+": %.60q is not a port: "+
+			"remove the annotation, and the Node's agent writes it again", n.NextPort)
+		return
+	}
+	w.NextPort = uint16(port)
+	if n.NextKey == "" {
+		return
+	}
+	field := "metadata.annotations[" + nextNodeKey + "]"
+	next, err := publickey.Parse(n.NextKey)
+	if err != nil {
+		ps.report(object, field, "InvalidWireGuardKey", lost+": %v: remove the annotation, and the Node's agent writes it "+
+			"again", err)
+		return
+	}
+	holder := k.holder(keyID(n.NextKey), r)
+	if n.NextKey == n.WireGuardKey { // it has the key already, whatever others say
+		holder = name
+	}
+	if holder != name {
+		ps.report(object, field, "DuplicateWireGuardKey",
+			"it cannot change to its next WireGuard key: Node %s has the same: remove the file %s.next below /var/lib/tombolo "+
+				"on Node %s, and restart its agent", holder, betweenNodes.keyFile, name)
+		return
+	}
+	w.Next = next
+}
+
+// secured reports whether this Node and another one agree on encryption. Nothing is sent in plain text to a Node that
+// announces a key. With encryption here, nothing is sent in plain text at all.
+func (k *nodeKeys) secured(name string, n nodeFacts, r *derive.Reader, ps *problems) bool {
+	object, field := problem.Object{Kind: "Node", Name: name}, "metadata.annotations["+nodeKey+"]"
+	if !k.encrypts {
+		if n.WireGuardKey != "" {
+			ps.report(object, field, "NodeExpectsEncryption",
+				"its Pods cannot be reached: it announces a WireGuard key, and this Node would send it plain text: set "+
+					"trafficEncryptionMode in antrea-agent.conf to the same for all Nodes, and restart their agents, which write "+
+					"and remove the annotation; if no agent runs there any more, remove it")
+			return false
+		}
+		return true
+	}
+	if n.WireGuardKey == "" {
+		ps.report(object, field, "NodeWithoutEncryption",
+			"its Pods cannot be reached: it announces no WireGuard key, and nothing is sent to it in plain text: set "+
+				"trafficEncryptionMode to wireGuard in antrea-agent.conf, and restart its agent, which announces its key then")
+		return false
+	}
+	if _, err := publickey.Parse(n.WireGuardKey); err != nil {
+		ps.report(object, field, "InvalidWireGuardKey",
+			"its Pods cannot be reached: %v: remove the annotation, and the Node's agent writes its key again", err)
+		return false
+	}
+	if end, _, _ := n.tunnelEnd(); peering.InsideRange.Contains(end) {
+		ps.report(object, "status.addresses", "InvalidAddress",
+			"its Pods cannot be reached: tunnels to %s cannot be encrypted, since the addresses inside are of %s too: give "+
+				"the Node another address", end, peering.InsideRange)
+		return false
+	}
+	key, address := insideIDs(n)
+	for _, id := range []derive.Name{key, address} {
+		holder := k.holder(id, r)
+		switch {
+		case holder == name:
+		case id == key:
+			ps.report(object, field, "DuplicateWireGuardKey",
+				"its Pods cannot be reached: Node %s has the same WireGuard key: remove the file %s below /var/lib/tombolo on "+
+					"Node %s, if it is a copy of the other's, and restart its agent", holder, betweenNodes.keyFile, name)
+			return false
+		default:
+			ps.report(object, "status.addresses", "DuplicateInsideAddress",
+				"its Pods cannot be reached: its address and that of Node %s have the same last 28 bits, by which Nodes are told "+
+					"apart inside WireGuard: give one of them another address, or annotate it with %s", holder, transportAddresses)
+			return false
+		}
+	}
+	k.nextOf(name, n, r, new(peering.Way), ps)
+	return true
+}
