@@ -313,8 +313,8 @@ func (a *Agent) followSwitch(ctx context.Context) {
 		if changed {
 			a.reports.changed()
 		}
-		lost, waiting := a.downWays.lost(now, a.tables.endsUp(a.switchPortsNow()))
-		a.tables.lost.Replace(lost)
+		lost, waiting := a.downWays.lost(now, a.tables.ways.endsUp(a.switchPortsNow()))
+		a.tables.ways.lost.Replace(lost)
 		if unsteady || waiting {
 			again = time.After(wayLook)
 		}

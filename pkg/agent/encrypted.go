@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
@@ -268,12 +269,12 @@ func (p partner) at(key publickey.Key, port uint16) wireguard.Peer {
 	}
 }
 
-// userspace says whether the switch sends through links of its own alone.
-func (t *tables) userspace() bool { return t.config.OVSDatapathType == "netdev" }
+// userspace reports whether the switch sends only through links of its own.
+func userspace(c config.Config) bool { return c.OVSDatapathType == "netdev" }
 
-// insideMTU is what remains of the underlay's MTU for tunnels.
-func (t *tables) insideMTU(u Underlay) int {
-	if t.config.EncryptsPeers() || t.config.EncryptsNodes() {
+// insideMTU returns the part of the underlay's MTU that remains for tunnels.
+func insideMTU(c config.Config, u Underlay) int {
+	if c.EncryptsPeers() || c.EncryptsNodes() {
 		return u.MTU - wireguard.Overhead
 	}
 	return u.MTU
@@ -288,7 +289,7 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 	for _, l := range insideLinks {
 		mac := s.LinkMACs[l.at]
 		switch {
-		case !t.userspace() || !s.Known:
+		case !userspace(t.config) || !s.Known:
 			continue
 		case !e.of(l).Base.IsValid():
 			out = append(out, bridge.Bridge{Name: l.name, Absent: true})
@@ -300,7 +301,7 @@ func (t *tables) insideBridges(r *derive.Reader, u Underlay) []bridge.Bridge {
 			Name: l.name, DatapathType: "netdev", FailMode: "standalone", HardwareAddr: mac,
 			Ports: []bridge.Port{
 				{Name: l.tap, ExternalIDs: map[string]string{externalIDType: typeUplink}},
-				{Name: l.name, MTU: t.insideMTU(u)},
+				{Name: l.name, MTU: insideMTU(t.config, u)},
 			},
 		})
 	}
@@ -334,13 +335,13 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 		if !tunnels.Base.IsValid() {
 			continue
 		}
-		link := hostnet.Link{Name: l.name, MTU: t.insideMTU(u), Up: true}
+		link := hostnet.Link{Name: l.name, MTU: insideMTU(t.config, u), Up: true}
 		for _, a := range tunnels.addresses() {
 			link.Addresses = append(link.Addresses, netip.PrefixFrom(a, a.BitLen()))
 		}
 		hop := netip.Addr{}
-		if t.userspace() {
-			d.Links = append(d.Links, hostnet.Link{Name: l.tap, MTU: t.insideMTU(u), Up: true, NoAddresses: true})
+		if userspace(t.config) {
+			d.Links = append(d.Links, hostnet.Link{Name: l.tap, MTU: insideMTU(t.config, u), Up: true, NoAddresses: true})
 			link.Addresses = append(link.Addresses, l.net)
 			hop = l.hop
 		} else {
@@ -359,7 +360,7 @@ func (t *tables) insideHost(d *hostnet.Desired, r *derive.Reader, u Underlay) {
 				ends.Peers = append(ends.Peers, to.Addr())
 			}
 		}
-		if t.userspace() {
+		if userspace(t.config) {
 			if l == besideClusters || l == besideNodes { // its next hop is known before anything is sent to it
 				ends.Peers = append(ends.Peers, l.hop)
 			}

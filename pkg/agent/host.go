@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -28,14 +29,14 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 		Type:        "internal",
 		OFPort:      gatewayOFPort,
 		MAC:         s.GatewayMAC,
-		MTU:         t.podMTU(u),
+		MTU:         podMTU(t.config, u),
 		ExternalIDs: map[string]string{externalIDType: typeGateway},
 	}
 	tunnel := bridge.Port{
 		Name:        TunnelPortName,
 		Type:        t.config.TunnelType,
 		OFPort:      tunnelOFPort,
-		Options:     t.tunnelOptions(transport),
+		Options:     tunnelOptions(t.config, transport),
 		ExternalIDs: map[string]string{externalIDType: typeTunnel},
 	}
 	integration := bridge.Bridge{
@@ -47,7 +48,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 		ZoneTimeouts: datapath.ZoneTimeouts(t.config.OVSDatapathType),
 		Ports:        []bridge.Port{gateway, tunnel},
 	}
-	integration.Ports = append(integration.Ports, t.wayPorts(transport, r)...)
+	integration.Ports = append(integration.Ports, t.ways.bfdPorts(transport, r)...)
 	numbers := map[derive.Name]ofp.Port{}
 	for _, n := range derive.All(r, t.numbers) {
 		numbers[n.Key] = n.Value
@@ -65,20 +66,20 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	return out, ps
 }
 
-// tunnelOptions are those of the tunnel port; with a valid transport address tunnels end there
-// and nowhere else. Without, flows say which address packets come from.
-func (t *tables) tunnelOptions(transport netip.Addr) map[string]string {
+// tunnelOptions returns the options of the tunnel port. With a valid transport address tunnels end there and nowhere
+// else. Without one, flows choose the address that packets come from.
+func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 	options := map[string]string{"remote_ip": "flow", "local_ip": "flow", "key": "flow"}
 	if transport.IsValid() {
 		options["local_ip"] = transport.String()
 	}
-	if t.config.EncryptsPeers() || t.config.EncryptsNodes() {
+	if c.EncryptsPeers() || c.EncryptsNodes() {
 		options["local_ip"] = "flow" // some end inside
 	}
-	if t.config.TunnelPort > 0 {
-		options["dst_port"] = itoa(t.config.TunnelPort)
+	if c.TunnelPort > 0 {
+		options["dst_port"] = itoa(c.TunnelPort)
 	}
-	if t.config.TunnelCsum {
+	if c.TunnelCsum {
 		options["csum"] = "true"
 	}
 	return options
@@ -90,7 +91,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 	if !ok {
 		return hostnet.Desired{}, nil
 	}
-	mtu := t.podMTU(u)
+	mtu := podMTU(t.config, u)
 	node, _ := derive.Get(r, t.node, self)
 	ranges := node.PodCIDRs
 	serviceCIDRs, _ := derive.Get(r, t.ranges, self)

@@ -62,7 +62,6 @@ type tables struct {
 	attachments *derive.Source[derive.Name, cni.Attachment] // by port
 	ports       *derive.Source[derive.Name, portFacts]      // of the integration bridge, by name
 	record      *derive.Source[derive.Name, uplinkRecord]
-	lost        *derive.Source[datapath.WayEnd, bool] // ways that have been down for long, as lostWays has them
 	numbers     *derive.Source[derive.Name, ofp.Port] // that new ports of attachments ask for, by port
 	last        *derive.Source[derive.Name, thisNode] // that was in now, for when there is none
 
@@ -86,10 +85,9 @@ type tables struct {
 	now       *derive.Table[derive.Name, thisNode]
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
 	peering   *derive.Table[derive.Name, peering.Peering]
-	clusters  peering.Tables                                // the same, by cluster
-	watched   *derive.Table[derive.Name, []datapath.WayEnd] // by BFD
-	ways      *derive.Numbers[datapath.WayEnd]              // their ports
-	former    *derive.Table[derive.Name, []netip.Prefix]    // podCIDRs that this Node had, and has Pods of
+	clusters  peering.Tables // the same, by cluster
+	ways      *wayTables
+	former    *derive.Table[derive.Name, []netip.Prefix] // podCIDRs that this Node had, and has Pods of
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *derive.Table[derive.Name, datapath.Pod]
@@ -152,7 +150,6 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
 	t.nodeResolvers = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
-	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
 	t.sessions = derive.NewSource[derive.Name, sessions](e, "sessions")
 	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
@@ -186,9 +183,8 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.keys = newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes())
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
-	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
-	t.ways = derive.NewNumbers(e, "ways", firstWay, lastWay, derive.KeysOfIndex(derive.NewIndex(t.watched, "end",
-		func(_ derive.Name, ends []datapath.WayEnd) []datapath.WayEnd { return ends })))
+	t.ways = &wayTables{config: c, peering: t.peering, clusters: t.clusters, node: t.node, remotes: t.remotes}
+	t.ways.add(e, one)
 	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
@@ -200,7 +196,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
-		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways, Lost: t.lost,
+		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 		Resolvers: t.resolvers,
@@ -437,7 +433,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		ServiceCIDRs: t.onlyServices(r, ranges),
 		Ends:         node.tunnelEnds(),
 		Encrypted:    t.config.EncryptsNodes(),
-		Tunnel:       t.tunnel(),
+		Tunnel:       tunnelOf(t.config),
 		PacketInRate: uint32(t.config.PacketInRate),
 		SCTPByPort:   !knowsSCTP(t.config),
 		Stretched:    t.config.StretchedPolicies(),
@@ -468,24 +464,24 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 func gatewayOf(p netip.Prefix) netip.Addr { return p.Masked().Addr().Next() }
 
 // tunnel is what the switch's tunnels look like from outside.
-func (t *tables) tunnel() datapath.Tunnel {
-	tunnel := tunnelProtocols[t.config.TunnelType]
-	if t.config.TunnelPort > 0 && tunnel.Port > 0 {
-		tunnel.Port = uint16(t.config.TunnelPort)
+func tunnelOf(c config.Config) datapath.Tunnel {
+	tunnel := tunnelProtocols[c.TunnelType]
+	if c.TunnelPort > 0 && tunnel.Port > 0 {
+		tunnel.Port = uint16(c.TunnelPort)
 	}
 	return tunnel
 }
 
 // podMTU is the MTU of Pods and of the gateway port: what the configuration says, else the
 // underlay's less the tunnel's overhead; 0 while the underlay is not known.
-func (t *tables) podMTU(u Underlay) int {
+func podMTU(c config.Config, u Underlay) int {
 	switch {
-	case t.config.DefaultMTU > 0:
-		return t.config.DefaultMTU
+	case c.DefaultMTU > 0:
+		return c.DefaultMTU
 	case u.MTU == 0:
 		return 0
 	}
-	return min(t.insideMTU(u)-overhead[t.config.TunnelType], 65000)
+	return min(insideMTU(c, u)-overhead[c.TunnelType], 65000)
 }
 
 // remoteOf is another Node of this cluster that has Pods and an address.
@@ -668,7 +664,7 @@ func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []prob
 	}
 	n, _ := derive.Get(r, t.node, self)
 	s, _ := derive.Get(r, t.settings, self)
-	mtu := t.podMTU(now.Underlay)
+	mtu := podMTU(t.config, now.Underlay)
 	ranges, _ := now.Node.podCIDRs() // which come first in n.PodCIDRs
 	if len(ranges) == 0 || len(n.PodCIDRs) < len(ranges) || mtu == 0 || s.GatewayMAC == "" {
 		return cni.Network{}, nil
@@ -707,7 +703,7 @@ func (t *tables) readSwitch(read func() bridge.State) {
 // loaded declares that the sources have their content which the Node fills.
 func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
-		t.settings, t.underlay, t.attachments, t.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered,
+		t.settings, t.underlay, t.attachments, t.ways.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered,
 		t.rebuilding, t.nodeResolvers, t.policies.Learned,
 	} {
 		s.Loaded()

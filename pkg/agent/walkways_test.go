@@ -156,10 +156,10 @@ func (a *Agent) followPorts(ctx context.Context) {
 // layWays tells the switch which far ends answer, once it has a port for each.
 func (w *walk) layWays(ctx context.Context) {
 	w.t.Helper()
-	ends, _ := w.agent.tables.watched.Get(self)
+	ends, _ := w.agent.tables.ways.watched.Get(self)
 	for _, end := range ends {
 		for {
-			number, _ := w.agent.tables.ways.Get(end)
+			number, _ := w.agent.tables.ways.numbers.Get(end)
 			port := w.agent.switchPorts.State().Bridges[w.config.OVSBridge].Ports[wayPort(end.Addr)]
 			err := fmt.Errorf("it has number %d, want %d", port.OFPort, number)
 			if port.OFPort == uint32(number) {

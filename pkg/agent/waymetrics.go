@@ -18,11 +18,11 @@ func (a *Agent) switchPortsNow() map[string]bridge.PortState {
 	return a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
 }
 
-// ways are the ways to peers by cluster ID, with the state that the switch's BFD gives each.
-func (a *Agent) ways() map[string][]api.Way { return a.tables.peerWays(a.switchPortsNow()) }
+// ways returns the ways to peers by cluster ID, with the state that the switch's BFD gives each.
+func (a *Agent) ways() map[string][]api.Way { return a.tables.ways.byCluster(a.switchPortsNow()) }
 
-// peerWays are those ways, with what ports of the switch say.
-func (t *tables) peerWays(ports map[string]bridge.PortState) map[string][]api.Way {
+// byCluster returns the ways to peers by cluster ID, with the state of their ports.
+func (t *wayTables) byCluster(ports map[string]bridge.PortState) map[string][]api.Way {
 	p, _ := t.peering.Get(self)
 	out := map[string][]api.Way{}
 	for _, peer := range p.Peers {
@@ -43,8 +43,8 @@ func (t *tables) peerWays(ports map[string]bridge.PortState) map[string][]api.Wa
 	return out
 }
 
-// endsUp are the far ends of all ways that BFD watches, with whether they are up.
-func (t *tables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEnd]bool {
+// endsUp returns the far ends of all ways that BFD watches, and whether each is up.
+func (t *wayTables) endsUp(ports map[string]bridge.PortState) map[datapath.WayEnd]bool {
 	watched, _ := t.watched.Get(self)
 	out := make(map[datapath.WayEnd]bool, len(watched))
 	for _, end := range watched {

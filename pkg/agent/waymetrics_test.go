@@ -100,17 +100,17 @@ func TestWays(t *testing.T) {
 			tables := newTables(row.view.Config, row.view.NodeName)
 			tables.set(row.view)
 			tables.engine.Pass()
-			if diff := cmp.Diff(row.ways, tables.peerWays(ports)); diff != "" {
+			if diff := cmp.Diff(row.ways, tables.ways.byCluster(ports)); diff != "" {
 				t.Errorf("ways (-want +have):\n%s", diff)
 			}
-			if diff := cmp.Diff(row.ends, tables.endsUp(ports), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			if diff := cmp.Diff(row.ends, tables.ways.endsUp(ports), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 				t.Errorf("ends (-want +have):\n%s", diff)
 			}
 			unexported := cmp.AllowUnexported(wayNow{})
-			if diff := cmp.Diff(row.report, tables.watchedWays(ports, true), unexported, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(row.report, tables.ways.toReport(ports, true), unexported, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("to report (-want +have):\n%s", diff)
 			}
-			for way, now := range tables.watchedWays(ports, false) {
+			for way, now := range tables.ways.toReport(ports, false) {
 				if now != (wayNow{}) {
 					t.Errorf("way %s is %+v by a switch that does not answer", way, now)
 				}
@@ -125,7 +125,7 @@ func TestWayMetrics(t *testing.T) {
 	tables.set(v)
 	tables.engine.Pass()
 	m := wayMetrics{func() map[string][]api.Way {
-		return tables.peerWays(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"}, "bfd-c0a84f67": {BFD: "init"}})
+		return tables.ways.byCluster(map[string]bridge.PortState{"bfd-c0a84f65": {BFD: "up"}, "bfd-c0a84f66": {BFD: "down"}, "bfd-c0a84f67": {BFD: "init"}})
 	}}
 	want := `
 # HELP tombolo_multicluster_way_up Whether BFD finds a way from this Node to another cluster up: 1 or 0.

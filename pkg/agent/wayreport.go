@@ -40,11 +40,11 @@ type wayNow struct {
 // watchedWays are this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS. What the OVSDB says of a switch that
 // does not answer is old: nothing goes by it, which is not for the far end's sake.
 func (a *Agent) watchedWays() map[string]wayNow {
-	return a.tables.watchedWays(a.switchPortsNow(), a.flows.Stats().Connected)
+	return a.tables.ways.toReport(a.switchPortsNow(), a.flows.Stats().Connected)
 }
 
-// watchedWays are those ways, with what ports of a switch say that answers, or does not.
-func (t *tables) watchedWays(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
+// toReport returns these ways, with the state of their ports. connected tells whether the switch answers.
+func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
 	if p.Part.Role != peering.Gateway {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
@@ -15,16 +16,39 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
 
-// bfdMAC is where packets of BFD go, within tunnels. Nothing else has it: Pods do not choose the MACs of what goes through
-// tunnels, so what they send to the port of BFD is none of it.
+// bfdMAC is where packets of BFD go, within tunnels. Nothing else has it: Pods do not choose the MACs of what goes
+// through tunnels, so what they send to the port of BFD is none of it.
 const bfdMAC = "aa:bb:cc:dd:ee:0f"
 
-// bfdEvery is how much of the interval of BFD a Gateway takes for each far end, so that it handles no more than a thousand
-// packets a second in each direction.
+// bfdEvery is how much of the interval of BFD a Gateway takes for each far end, so that it handles no more than a
+// thousand packets a second in each direction.
 const bfdEvery = time.Millisecond
 
-// watchedOf are the far ends that are watched by BFD.
-func (t *tables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEnd, []problem.Problem) {
+// wayTables hold which ways BFD watches, and their ports.
+type wayTables struct {
+	config   config.Config
+	peering  *derive.Table[derive.Name, peering.Peering]
+	clusters peering.Tables                            // the same, by cluster
+	node     *derive.Table[derive.Name, datapath.Node] // this one
+	remotes  *derive.Table[derive.Name, datapath.RemoteNode]
+
+	watched *derive.Table[derive.Name, []datapath.WayEnd]
+	numbers *derive.Numbers[datapath.WayEnd]      // of their ports
+	lost    *derive.Source[datapath.WayEnd, bool] // ways that have been down for long, as downWays finds them
+}
+
+// add adds the tables to an engine.
+func (t *wayTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
+	t.lost = derive.NewSource[datapath.WayEnd, bool](e, "lost-ways")
+	t.watched = derive.NewTable(e, "watched-ends", t.watchedOf, one)
+	byEnd := derive.NewIndex(t.watched, "end", func(_ derive.Name, ends []datapath.WayEnd) []datapath.WayEnd {
+		return ends
+	})
+	t.numbers = derive.NewNumbers(e, "ways", firstWay, lastWay, derive.KeysOfIndex(byEnd))
+}
+
+// watchedOf returns the far ends that BFD watches.
+func (t *wayTables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEnd, []problem.Problem) {
 	p, _ := derive.Get(r, t.clusters.Part, self)
 	ends, nodes := p.Watched(values(derive.All(r, t.clusters.Peers)))
 	if nodes {
@@ -42,8 +66,8 @@ func (t *tables) watchedOf(_ derive.Name, r *derive.Reader) ([]datapath.WayEnd, 
 	return out, nil
 }
 
-// wayPorts are the ports with BFD.
-func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port {
+// bfdPorts returns the ports with BFD. transport is this Node's transport address, if there is one.
+func (t *wayTables) bfdPorts(transport netip.Addr, r *derive.Reader) []bridge.Port {
 	watched, _ := derive.Get(r, t.watched, self)
 	if len(watched) == 0 {
 		return nil
@@ -54,11 +78,11 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 	bfd := t.bfd(len(watched))
 	var out []bridge.Port
 	for _, end := range watched {
-		number, ok := derive.Get(r, t.ways, end)
+		number, ok := derive.Get(r, t.numbers, end)
 		if !ok {
 			continue // the table of numbers reports it
 		}
-		options := t.tunnelOptions(transport)
+		options := tunnelOptions(t.config, transport)
 		options["remote_ip"] = end.String()
 		if !transport.IsValid() || options["local_ip"] == "flow" {
 			from := node.TunnelSource
@@ -84,7 +108,7 @@ func (t *tables) wayPorts(transport netip.Addr, r *derive.Reader) []bridge.Port 
 func wayPort(end netip.Addr) string { return fmt.Sprintf("bfd-%x", end.AsSlice()) }
 
 // bfd configures BFD on each of some ports. The interval grows by steps, so that a Node that comes does not change all.
-func (t *tables) bfd(ports int) map[string]string {
+func (t *wayTables) bfd(ports int) map[string]string {
 	const step = 50 * time.Millisecond
 	b := t.config.Multicluster.BFD
 	interval := b.Interval

@@ -35,7 +35,7 @@ func TestBFD(t *testing.T) {
 			if row.interval != 0 {
 				v.Config.Multicluster.BFD.Interval, v.Config.Multicluster.BFD.Multiplier = row.interval, row.multiplier
 			}
-			have := newTables(v.Config, v.NodeName).bfd(row.ports)
+			have := newTables(v.Config, v.NodeName).ways.bfd(row.ports)
 			if diff := cmp.Diff(bfdOptions(row.want), have); diff != "" {
 				t.Errorf("options (-want +have):\n%s", diff)
 			}
