@@ -340,8 +340,8 @@ func (a *Agent) followUnderlay(ctx context.Context) {
 	for {
 		a.tables.nodeResolvers.Set(self, readResolvers(resolverFiles))
 		wait, text := underlayEvery, ""
-		if u, err := a.tables.readUnderlay(); err == nil {
-			a.tables.underlay.Set(self, u)
+		if u, err := a.tables.this.readUnderlay(); err == nil {
+			a.tables.this.underlay.Set(self, u)
 		} else {
 			wait, text = underlayRetry, err.Error()
 		}
@@ -441,7 +441,7 @@ func (a *Agent) watchTables() {
 	})
 	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
 	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
-	t.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
+	t.inside.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
 	t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
@@ -496,7 +496,7 @@ func (a *Agent) apply() {
 		a.host.Set(host)
 	}
 	if p.encrypted {
-		row, _ := t.encrypted.Get(self)
+		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.encryptions {
 			e.set(row)
 		}
@@ -527,7 +527,7 @@ func (a *Agent) apply() {
 	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
-		row, _ := t.encrypted.Get(self)
+		row, _ := t.inside.encrypted.Get(self)
 		for _, e := range a.encryptions {
 			e.set(row) // no device may be wanted
 		}

@@ -37,7 +37,7 @@ func Plan(v View) (Desired, []problem.Problem) { return planAfter(thisNode{}, v)
 // planAfter is the Plan for a view when a Node was last known like this.
 func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
 	t := newTables(v.Config, v.NodeName)
-	t.last.Set(self, last)
+	t.this.last.Set(self, last)
 	t.set(v)
 	t.engine.Pass()
 	return t.desired(), t.engine.Problems()

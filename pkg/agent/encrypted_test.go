@@ -38,7 +38,7 @@ func allEncryptionOf(v View) encrypted {
 	t := newTables(v.Config, v.NodeName)
 	t.set(v)
 	t.engine.Pass()
-	e, _ := t.encrypted.Get(self)
+	e, _ := t.inside.encrypted.Get(self)
 	return e
 }
 

@@ -17,12 +17,12 @@ import (
 // the gateway port, the tunnel port and a port for each attached Pod, and, where the
 // userspace datapath has to take over the underlay's interface, a bridge for that.
 func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []problem.Problem) {
-	_, u, ok := t.ready(r)
+	_, u, ok := t.this.ready(r)
 	if !ok {
 		return nil, nil
 	}
 	var ps problems
-	transport := t.transportAddress(r, &ps)
+	transport := t.this.transportAddress(r, &ps)
 	s, _ := derive.Get(r, t.settings, self)
 	gateway := bridge.Port{
 		Name:        t.config.HostGateway,
@@ -62,7 +62,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	if up, ok := derive.Get(r, t.uplink, self); ok {
 		out = append(out, up.Bridge)
 	}
-	out = append(out, t.insideBridges(r, u)...)
+	out = append(out, t.inside.bridges(r, u)...)
 	return out, ps
 }
 
@@ -87,7 +87,7 @@ func tunnelOptions(c config.Config, transport netip.Addr) map[string]string {
 
 // hostOf says what the Node's own network stack should have.
 func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []problem.Problem) {
-	_, u, ok := t.ready(r)
+	_, u, ok := t.this.ready(r)
 	if !ok {
 		return hostnet.Desired{}, nil
 	}
@@ -145,7 +145,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 			ExceptLink: gw,
 		}
 	}
-	t.insideHost(&d, r, u) // routes of the uplink come later: nothing goes by them meanwhile
+	t.inside.host(&d, r, u) // routes of the uplink come later: nothing goes by them meanwhile
 	if up, ok := derive.Get(r, t.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)
 		d.Routes = append(d.Routes, up.Routes...)

@@ -175,7 +175,7 @@ func (r *rotation) observe() {
 	lingers := now.Before(r.lingers)
 	if !r.keys.Changing() && !anyone && r.ready() { // nothing is read, and the row changes with rotations alone
 		r.devices = [2]knownSessions{{looked: true}, {looked: true}}
-		r.tables.sessions.Set(derive.Name(r.first.link.name), sessions{Lingers: lingers})
+		r.tables.inside.sessions.Set(derive.Name(r.first.link.name), sessions{Lingers: lingers})
 		return
 	}
 	switched := r.keys.Changing() && r.keys.Switched()
@@ -196,7 +196,7 @@ func (r *rotation) observe() {
 			s.Beside = keys
 		}
 	}
-	r.tables.sessions.Set(derive.Name(r.first.link.name), s)
+	r.tables.inside.sessions.Set(derive.Name(r.first.link.name), s)
 }
 
 // meet notes partners, and whether any changes its key.
@@ -250,7 +250,7 @@ func (r *rotation) known(p partner, now time.Time) time.Duration {
 }
 
 func (r *rotation) partners() []partner {
-	row, _ := r.tables.partners.Get(self)
+	row, _ := r.tables.inside.partners.Get(self)
 	return row.of(r.first.link).Partners
 }
 

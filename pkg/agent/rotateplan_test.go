@@ -258,7 +258,7 @@ func TestRotationLingers(t *testing.T) {
 				r, tables := testRotation(v, dir, betweenNodes)
 				shaken := time.Now()
 				r.look = func(device string) wireguard.Session {
-					e, _ := tables.encrypted.Get(self)
+					e, _ := tables.inside.encrypted.Get(self)
 					if device == besideNodes.name && len(e.of(besideNodes).Peers) == 0 {
 						return wireguard.Session{}
 					}
@@ -273,7 +273,7 @@ func TestRotationLingers(t *testing.T) {
 					r.step()
 					tables.engine.Pass()
 					info, _ := r.published()
-					e, _ := tables.encrypted.Get(self)
+					e, _ := tables.inside.encrypted.Get(self)
 					hasSecond, unused := len(e.of(besideNodes).Peers) > 0, e.of(betweenNodes).Unused
 					if (info.NextPublicKey != "") != changing || hasSecond != beside || !changing && len(unused) > 0 {
 						t.Errorf("after %s: announced %+v, devices %+v", wait, info, e)

@@ -60,7 +60,7 @@ func TestUnderlayStays(t *testing.T) {
 	}
 	tables.nodes.Delete(derive.Object{Name: v.NodeName})
 	check("without the object")
-	tables.underlay.Set(self, Underlay{Read: true})
+	tables.this.underlay.Set(self, Underlay{Read: true})
 	check("without an underlay")
 	tables.attachments.Delete("web-a1b2c3")
 	tables.engine.Pass()

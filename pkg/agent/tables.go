@@ -58,14 +58,10 @@ type tables struct {
 
 	// From the Node.
 	settings    *derive.Source[derive.Name, settings]
-	underlay    *derive.Source[derive.Name, Underlay]
 	attachments *derive.Source[derive.Name, cni.Attachment] // by port
 	ports       *derive.Source[derive.Name, portFacts]      // of the integration bridge, by name
 	record      *derive.Source[derive.Name, uplinkRecord]
 	numbers     *derive.Source[derive.Name, ofp.Port] // that new ports of attachments ask for, by port
-	last        *derive.Source[derive.Name, thisNode] // that was in now, for when there is none
-
-	sessions *derive.Source[derive.Name, sessions] // of WireGuard, by the first link's name
 
 	nodeResolvers *derive.Source[derive.Name, []netip.Addr] // the DNS servers of this Node
 
@@ -82,7 +78,7 @@ type tables struct {
 	resolvers  *derive.Table[derive.Name, []netip.Prefix]               // DNS servers whose answers are learned from
 	clusterDNS *derive.Index[derive.Name, derive.Object, service.Facts] // under self
 
-	now       *derive.Table[derive.Name, thisNode]
+	this      *ownNode
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
 	peering   *derive.Table[derive.Name, peering.Peering]
 	clusters  peering.Tables // the same, by cluster
@@ -95,8 +91,7 @@ type tables struct {
 	uplink    *derive.Table[derive.Name, takeover]
 	bridges   *derive.Table[derive.Name, []bridge.Bridge]
 	host      *derive.Table[derive.Name, hostnet.Desired]
-	partners  *derive.Table[derive.Name, partners] // in encryption
-	encrypted *derive.Table[derive.Name, encrypted]
+	inside    *insideTables
 	keys      *nodeKeys
 	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
 	peersPods *derive.Table[derive.Name, []clusterRange]
@@ -112,13 +107,6 @@ type settings struct {
 	LinkMACs linkMACs
 	// RuleKey is a secret of the Node (datapath.Node.RuleKey).
 	RuleKey datapath.Secret
-}
-
-// thisNode is the Node's object and the underlay that goes with it.
-type thisNode struct {
-	Known    bool
-	Node     nodeFacts
-	Underlay Underlay
 }
 
 // portFacts are what is read of a port in the OVSDB.
@@ -146,26 +134,17 @@ func newTables(c config.Config, nodeName string) *tables {
 		t.policies.Stretched()
 	}
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
-	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
 	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
 	t.nodeResolvers = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
-	t.sessions = derive.NewSource[derive.Name, sessions](e, "sessions")
 	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
 	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
-	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
 
 	one := derive.KeysOf(t.settings)
-	t.now = derive.NewTable(e, "this-node", t.nowOf, one)
-	t.now.Watch(func(changes []derive.Change[derive.Name, thisNode]) {
-		for _, c := range changes {
-			if c.New.Known {
-				t.last.Set(self, c.New)
-			}
-		}
-	})
+	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes}
+	t.this.add(e, one)
 	zone := derive.NewTable(e, "zone", t.zoneOf, one)
 	t.services = service.NewTables(e, nodeName, func(r *derive.Reader) string {
 		text, _ := derive.Get(r, zone, self)
@@ -188,8 +167,10 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
 	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
-	t.partners = derive.NewTable(e, "encryption-partners", t.partnersOf, one)
-	t.encrypted = derive.NewTable(e, "encrypted", t.encryptedOf, one)
+	t.inside = &insideTables{
+		config: c, this: t.this, keys: t.keys, settings: t.settings, clusters: t.clusters, remotes: t.remotes,
+	}
+	t.inside.add(e, one)
 	t.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
 	t.host = derive.NewTable(e, "host", t.hostOf, one)
 	t.network = derive.NewTable(e, "network", t.networkOf, one)
@@ -213,40 +194,6 @@ type problems []problem.Problem
 
 func (p *problems) report(object problem.Object, field, reason, format string, args ...any) {
 	*p = append(*p, problem.Problem{Object: object, Field: field, Reason: reason, Message: fmt.Sprintf(format, args...)})
-}
-
-func (t *tables) object() problem.Object { return problem.Object{Kind: "Node", Name: t.nodeName} }
-
-// self returns this Node's object; false while it is not known.
-func (t *tables) self(r *derive.Reader) (nodeFacts, bool) {
-	return derive.Get(r, t.nodes, derive.Object{Name: t.nodeName})
-}
-
-// nowOf is the Node's object with its underlay. There is no row while one of them is not known.
-func (t *tables) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Problem) {
-	n, ok := t.self(r)
-	if !ok {
-		return thisNode{}, nil
-	}
-	u, ok := derive.Get(r, t.underlay, self)
-	if ip, _ := n.internalIP(); t.config.TransportInterface == "" {
-		ok = !ip.IsValid() || ok && u.Of == ip // without an InternalIP there is nothing to be read
-	}
-	if !ok {
-		return thisNode{}, nil
-	}
-	return thisNode{Known: true, Node: n, Underlay: u}, nil
-}
-
-// ready returns this Node's object and its underlay, as they were last known together: when somebody
-// deletes the object, Pods still go and Services still change. It returns false before they were
-// known, and what the switch has stays as it is.
-func (t *tables) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
-	node, ok := derive.Get(r, t.now, self)
-	if !ok {
-		node, ok = derive.Get(r, t.last, self)
-	}
-	return node.Node, node.Underlay, ok
 }
 
 // rangesOf returns the IPv4 ranges that ClusterIPs come from: what the configuration
@@ -329,13 +276,13 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 
 // zoneOf is the zone of this Node, as it was last known.
 func (t *tables) zoneOf(_ derive.Name, r *derive.Reader) (string, []problem.Problem) {
-	n, _, _ := t.ready(r)
+	n, _, _ := t.this.ready(r)
 	return n.Zone, nil
 }
 
 // ownPods are the ranges of this Node's Pods.
 func (t *tables) ownPods(r *derive.Reader) []netip.Prefix {
-	this, _ := t.self(r)
+	this, _ := t.this.self(r)
 	pods, _ := this.podCIDRs()
 	return pods
 }
@@ -353,8 +300,8 @@ func (t *tables) own(r *derive.Reader) peering.Own {
 	ranges, _ := derive.Get(r, t.ranges, self)
 	own := peering.Own{ServiceCIDRs: ranges, APIServers: t.apiServers(r)}
 	nodes := values(derive.All(r, t.nodes))
-	this, u, _ := t.ready(r)
-	if _, there := t.self(r); !there {
+	this, u, _ := t.this.ready(r)
+	if _, there := t.this.self(r); !there {
 		nodes = append(nodes, this)
 	}
 	for _, n := range nodes {
@@ -402,23 +349,23 @@ func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 // nodeOf is what the flows depend on of this Node. There is no row before the Node was known.
 func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []problem.Problem) {
 	var ps problems
-	if _, ok := t.self(r); !ok {
-		ps.report(t.object(), "", "NodeNotFound", "the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
+	if _, ok := t.this.self(r); !ok {
+		ps.report(t.this.object(), "", "NodeNotFound", "the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
 	}
-	node, _, ok := t.ready(r)
+	node, _, ok := t.this.ready(r)
 	if !ok {
 		return datapath.Node{}, ps // the reader of the underlay reports why
 	}
 	ranges, err := node.podCIDRs()
 	if err != nil {
-		ps.report(t.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
+		ps.report(t.this.object(), "spec.podCIDRs", "InvalidPodCIDR", "%v: recreate the Node with a valid podCIDR", err)
 	}
 	if len(ranges) == 0 {
-		ps.report(t.object(), "spec.podCIDRs", "NoPodCIDR",
+		ps.report(t.this.object(), "spec.podCIDRs", "NoPodCIDR",
 			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 	if _, _, err := node.tunnelEnd(); err != nil {
-		ps.report(t.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
 	}
 	former, _ := derive.Get(r, t.former, self)
 	ranges = slices.Concat(ranges, former)
@@ -445,13 +392,13 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	for _, cidr := range ranges {
 		n.GatewayIPs = append(n.GatewayIPs, gatewayOf(cidr))
 	}
-	n.TunnelSource, n.PeerSource = t.tunnelSources(p.End, r, &ps)
+	n.TunnelSource, n.PeerSource = t.this.tunnelSources(p.End, r, &ps)
 	if t.config.EncryptsNodes() {
 		end, _, _ := node.tunnelEnd()
 		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
 		n.Ends = []netip.Addr{n.TunnelSource}
 		if peering.InsideRange.Contains(end) {
-			ps.report(t.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
+			ps.report(t.this.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
 		}
 	}
 	if t.config.EncryptsPeers() {
@@ -555,7 +502,7 @@ func (t *tables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []prob
 // formerOf are the podCIDRs that this Node had and that Pods which still run are of: the Node was registered again with
 // others. They stay this Node's for its own Pods, until a range of the cluster meets them.
 func (t *tables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
-	now, ok := derive.Get(r, t.now, self)
+	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
 		return nil, nil
 	}
@@ -592,7 +539,7 @@ func isFormer(ip netip.Prefix, now thisNode) bool {
 
 // reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and what still reaches it.
 func (t *tables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
-	now, ok := derive.Get(r, t.now, self)
+	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
 		return
 	}
@@ -658,7 +605,7 @@ func (t *tables) waits(name derive.Name, r *derive.Reader) (bool, []problem.Prob
 // networkOf is what a new Pod gets. There is no row while the Node has no podCIDR or is not known: the
 // podCIDR of a Node that is deleted may be another's soon.
 func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
-	now, ok := derive.Get(r, t.now, self)
+	now, ok := derive.Get(r, t.this.now, self)
 	if !ok {
 		return cni.Network{}, nil
 	}
@@ -700,11 +647,11 @@ func (t *tables) readSwitch(read func() bridge.State) {
 	})
 }
 
-// loaded declares that the sources have their content which the Node fills.
+// loaded declares that the sources which the Node fills have their content.
 func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
-		t.settings, t.underlay, t.attachments, t.ways.lost, t.numbers, t.ports, t.record, t.last, t.sessions, t.unrecovered,
-		t.rebuilding, t.nodeResolvers, t.policies.Learned,
+		t.settings, t.this.underlay, t.this.last, t.attachments, t.ways.lost, t.numbers, t.ports, t.record,
+		t.inside.sessions, t.unrecovered, t.rebuilding, t.nodeResolvers, t.policies.Learned,
 	} {
 		s.Loaded()
 	}

@@ -52,7 +52,7 @@ func TestWalkTables(t *testing.T) {
 				view.Switch = bridge.State{Connected: true, Bridges: map[string]bridge.Found{c.OVSBridge: {Ports: ports}}}
 				tables.set(view)
 				tables.engine.Pass()
-				last, _ := tables.last.Get(self)
+				last, _ := tables.this.last.Get(self)
 				want, problems := planAfter(last, view)
 				have := tables.desired()
 				fail := func(what, diff string) {
@@ -190,7 +190,10 @@ func TestCost(t *testing.T) {
 		{"labels and managed fields of a Service", func() { tables.kinds.Set(managed) }, 0, 0, 0},
 		{"labels of a ClusterInfoImport", func() { tables.kinds.Set(import11) }, 0, 0, 0},
 		{"a port of the OVSDB that is not ours", func() { tables.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
-		{"the underlay as it was", func() { u, _ := tables.underlay.Get(self); tables.underlay.Set(self, u) }, 0, 0, 0},
+		{"the underlay as it was", func() {
+			u, _ := tables.this.underlay.Get(self)
+			tables.this.underlay.Set(self, u)
+		}, 0, 0, 0},
 		{"one endpoint of one Service", func() { tables.kinds.Set(fewer) }, 50, 1, 0},
 		{"a Pod is attached", func() { tables.attachments.Set(derive.Name(pod.PortName), pod) }, 50, 0, 1},
 		{"its port has a number", func() { tables.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},

@@ -75,9 +75,9 @@ func (t *tables) set(v View) {
 	}
 	t.attachments.Replace(attachments)
 	t.settings.Set(self, v.settings)
-	t.underlay.Set(self, v.Underlay)
-	t.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
-	t.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
+	t.this.underlay.Set(self, v.Underlay)
+	t.inside.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)
+	t.inside.sessions.Set(derive.Name(betweenNodes.name), v.NodeSessions)
 	t.readSwitch(func() bridge.State { return v.Switch })
 	t.kinds.Fill(v.objects()...)
 	t.loaded()

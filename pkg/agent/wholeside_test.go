@@ -113,7 +113,7 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 
 func (w *wholeAgent) report(spec sideSpec) sideReport {
 	first, _ := spec.links()
-	row, _ := w.tables.encrypted.Get(self)
+	row, _ := w.tables.inside.encrypted.Get(self)
 	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Kind: pairOf(w.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
 	for _, rotation := range w.rotations {
 		r.Problems = append(r.Problems, texts(rotation.problems())...)

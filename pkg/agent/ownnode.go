@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/hostnet"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// thisNode is the Node's object and the underlay that goes with it.
+type thisNode struct {
+	Known    bool
+	Node     nodeFacts
+	Underlay Underlay
+}
+
+// ownNode holds this Node's object and its underlay.
+type ownNode struct {
+	config   config.Config
+	name     string
+	nodes    *derive.Source[derive.Object, nodeFacts]
+	underlay *derive.Source[derive.Name, Underlay]
+	now      *derive.Table[derive.Name, thisNode]
+	last     *derive.Source[derive.Name, thisNode] // the last row of now, for when there is no row
+}
+
+// add adds the tables to an engine.
+func (t *ownNode) add(e *derive.Engine, one derive.Keys[derive.Name]) {
+	t.underlay = derive.NewSource[derive.Name, Underlay](e, "underlay")
+	t.last = derive.NewSource[derive.Name, thisNode](e, "last-node")
+	t.now = derive.NewTable(e, "this-node", t.nowOf, one)
+	t.now.Watch(func(changes []derive.Change[derive.Name, thisNode]) {
+		for _, c := range changes {
+			if c.New.Known {
+				t.last.Set(self, c.New)
+			}
+		}
+	})
+}
+
+func (t *ownNode) object() problem.Object { return problem.Object{Kind: "Node", Name: t.name} }
+
+// self returns this Node's object; false while it is not known.
+func (t *ownNode) self(r *derive.Reader) (nodeFacts, bool) {
+	return derive.Get(r, t.nodes, derive.Object{Name: t.name})
+}
+
+// nowOf is the Node's object with its underlay. There is no row while one of them is not known.
+func (t *ownNode) nowOf(_ derive.Name, r *derive.Reader) (thisNode, []problem.Problem) {
+	n, ok := t.self(r)
+	if !ok {
+		return thisNode{}, nil
+	}
+	u, ok := derive.Get(r, t.underlay, self)
+	if ip, _ := n.internalIP(); t.config.TransportInterface == "" {
+		ok = !ip.IsValid() || ok && u.Of == ip // without an InternalIP there is nothing to be read
+	}
+	if !ok {
+		return thisNode{}, nil
+	}
+	return thisNode{Known: true, Node: n, Underlay: u}, nil
+}
+
+// ready returns this Node's object and its underlay, as they were last known together: after the object was deleted,
+// Pods still go and Services still change. It returns false before they were known: the switch stays as it is then.
+func (t *ownNode) ready(r *derive.Reader) (n nodeFacts, u Underlay, ok bool) {
+	node, ok := derive.Get(r, t.now, self)
+	if !ok {
+		node, ok = derive.Get(r, t.last, self)
+	}
+	return node.Node, node.Underlay, ok
+}
+
+// readUnderlay reads the interface that carries the Node's tunnels: the transportInterface, else the
+// one with the Node's InternalIP, if that is known.
+func (t *ownNode) readUnderlay() (Underlay, error) {
+	name := t.config.TransportInterface
+	u := Underlay{Read: true}
+	if name == "" {
+		node, known := t.nodes.Get(derive.Object{Name: t.name})
+		if !known {
+			last, _ := t.last.Get(self)
+			node = last.Node
+		}
+		ip, ok := node.internalIP()
+		if !ok {
+			return u, nil // the kubelet has not written it yet
+		}
+		found, err := hostnet.InterfaceWith(ip)
+		if err != nil {
+			return u, fmt.Errorf("find the interface of the Node's InternalIP %s: %w", ip, err)
+		}
+		name, u.Of = found, ip
+	}
+	var err error
+	if u.Local, err = hostnet.Addresses(); err != nil {
+		return u, err
+	}
+	link, err := hostnet.ReadTransport(name)
+	if err != nil {
+		return u, fmt.Errorf("read interface %s, which carries the tunnels: %w", name, err)
+	}
+	u.MTU, u.Networks = link.MTU, link.Addresses
+	switch {
+	case t.config.TransportInterface == "":
+	case t.config.OVSDatapathType == "netdev":
+		u.Uplink = &link
+		// The addresses are with the bridge once it has taken the interface over.
+		if b, err := hostnet.ReadTransport(uplinkBridge(name)); err == nil {
+			u.Networks = slices.Concat(link.Addresses, b.Addresses)
+		}
+	default:
+		u.Addresses = link.Addresses
+	}
+	return u, nil
+}
+
+// transportAddress returns where this Node's tunnels end on the kernel's datapath: the address of
+// the transportInterface that the other Nodes send to. It is the zero address without a
+// transportInterface, and while the Node does not announce an address of it: tunnels then end at
+// any address of the Node.
+func (t *ownNode) transportAddress(r *derive.Reader, ps *problems) netip.Addr {
+	name := t.config.TransportInterface
+	node, u, known := t.ready(r)
+	if name == "" || t.config.OVSDatapathType != "system" || !known {
+		return netip.Addr{}
+	}
+	end, ok, _ := node.tunnelEnd() // nodeOf reports a bad annotation
+	var own []string
+	for _, p := range u.Addresses {
+		switch {
+		case ok && p.Addr() == end:
+			return end
+		case service.Served(p.Addr()) && p.Addr().IsGlobalUnicast():
+			own = append(own, p.Addr().String())
+		}
+	}
+	if len(own) == 0 {
+		ps.report(t.object(), "transportInterface", "NoTransportAddress",
+			"interface %s has no IPv4 address that tunnels can end at, they use the Node's InternalIP: give it an address, or "+
+				"name another interface in antrea-agent.conf", name)
+		return netip.Addr{}
+	}
+	ps.report(t.object(), "transportInterface", "TransportAddressNotAnnounced",
+		"the other Nodes send tunnel packets to %s, which is not an address of interface %s: run kubectl annotate "+
+			"--overwrite node %s %s=%s, or remove transportInterface from antrea-agent.conf",
+		end, name, t.name, transportAddresses, own[0])
+	return netip.Addr{}
+}
+
+// tunnelSources returns the addresses that this Node's tunnel packets come from: to other Nodes the
+// one that they send to, and from the Gateway to other clusters the Gateway's. The receivers drop
+// packets from others, and a host with several addresses may prefer another. An address that the
+// host does not have cannot be set: it is the public one of a Gateway behind NAT, or a mistake.
+func (t *ownNode) tunnelSources(gateway netip.Addr, r *derive.Reader, ps *problems) (nodes, peers netip.Addr) {
+	node, u, known := t.ready(r)
+	if !known || len(u.Local) == 0 {
+		return nodes, peers // not read yet
+	}
+	end, ok, _ := node.tunnelEnd() // nodeOf reports a bad annotation
+	switch {
+	case !ok:
+	case slices.Contains(u.Local, end):
+		nodes = end
+	case t.config.TransportInterface == "" || t.config.OVSDatapathType != "system": // else transportAddress reports it
+		ps.report(t.object(), "metadata.annotations", "TunnelEndNotLocal",
+			"the other Nodes send tunnel packets to %s and take them from there, but this Node has no such address, so its "+
+				"packets may be dropped: run kubectl annotate --overwrite node %s %s=ADDRESS with an address of the Node",
+			end, t.name, transportAddresses)
+	}
+	peers = nodes
+	if slices.Contains(u.Local, gateway) {
+		peers = gateway
+	}
+	return nodes, peers
+}
