@@ -448,7 +448,7 @@ func (a *Agent) watchTables() {
 	t.flows.WatchPolicies(func() { p.policies = true })
 	t.policies.Attached.Watch(func(changes []derive.Change[derive.Name, policy.Attached]) {
 		for _, c := range changes {
-			if at, ok := t.attachments.Get(c.Key); ok && at.PodUID == "" && c.New.UID != "" {
+			if at, ok := t.pods.attachments.Get(c.Key); ok && at.PodUID == "" && c.New.UID != "" {
 				a.attachments.adopt(at.PortName, c.New.UID)
 			}
 		}
@@ -523,7 +523,7 @@ func (a *Agent) apply() {
 
 	// Every source has loaded and is in the plan. Ports that are still being made are
 	// added when they are there; nothing that serves traffic is missing from the plan.
-	waiting := len(t.waiting.All())
+	waiting := len(t.pods.waiting.All())
 	if !a.progress.ready() && waiting == 0 && !a.rebuilding() {
 		a.switchPorts.Release()
 		a.flows.Release()
@@ -532,7 +532,7 @@ func (a *Agent) apply() {
 			e.set(row) // no device may be wanted
 		}
 		a.progress.release()
-		a.log.Info("first complete plan applied", "owners", t.flows.Len(), "attachments", len(t.attachments.All()))
+		a.log.Info("first complete plan applied", "owners", t.flows.Len(), "attachments", len(t.pods.attachments.All()))
 	}
 	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
 		select {
@@ -549,7 +549,7 @@ func (a *Agent) unrecovered(left []cni.Unrecovered) {
 		rows[derive.Name(u.PortName)] = u
 	}
 	a.tables.engine.Together(func() {
-		a.tables.unrecovered.Replace(rows)
+		a.tables.pods.unrecovered.Replace(rows)
 		have := a.tables.portsOf(a.switchPorts.State())
 		if !slices.ContainsFunc(left, func(u cni.Unrecovered) bool { return have[derive.Name(u.PortName)].serves() }) {
 			a.tables.rebuilding.Delete(self)

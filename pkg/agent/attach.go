@@ -56,9 +56,9 @@ func (a *attachments) put(at cni.Attachment) {
 		if again && before.PortName != at.PortName { // nothing else would remove that
 			a.remove(before)
 		}
-		a.tables.attachments.Set(derive.Name(at.PortName), at)
+		a.tables.pods.attachments.Set(derive.Name(at.PortName), at)
 		if number != 0 {
-			a.tables.numbers.Set(derive.Name(at.PortName), ofp.Port(number))
+			a.tables.pods.numbers.Set(derive.Name(at.PortName), ofp.Port(number))
 		}
 	})
 }
@@ -95,7 +95,7 @@ func (a *attachments) adopt(port string, uid types.UID) {
 		if at.PortName == port && at.PodUID == "" {
 			at.PodUID = uid
 			a.byID[id] = at
-			a.tables.attachments.Set(derive.Name(port), at)
+			a.tables.pods.attachments.Set(derive.Name(port), at)
 		}
 	}
 }
@@ -118,8 +118,8 @@ func (a *attachments) leave(container, ifName string) (cni.Attachment, bool) {
 // remove takes an attachment out of the tables. a.mu is held.
 func (a *attachments) remove(at cni.Attachment) {
 	delete(a.numbers, at.PortName)
-	a.tables.attachments.Delete(derive.Name(at.PortName))
-	a.tables.numbers.Delete(derive.Name(at.PortName))
+	a.tables.pods.attachments.Delete(derive.Name(at.PortName))
+	a.tables.pods.numbers.Delete(derive.Name(at.PortName))
 }
 
 // left says that nothing of an attachment remains.

@@ -19,11 +19,11 @@ func TestAttachmentChangesPort(t *testing.T) {
 		t.Helper()
 		tables.engine.Pass()
 		var have []string
-		for _, row := range tables.attachments.All() {
+		for _, row := range tables.pods.attachments.All() {
 			have = append(have, string(row.Key))
 		}
-		if len(have) != len(want) || len(want) > 0 && have[0] != want[0] || len(tables.numbers.All()) != len(want) || len(a.numbers) != len(want) {
-			t.Errorf("ports %q with numbers %v, want %q", have, tables.numbers.All(), want)
+		if len(have) != len(want) || len(want) > 0 && have[0] != want[0] || len(tables.pods.numbers.All()) != len(want) || len(a.numbers) != len(want) {
+			t.Errorf("ports %q with numbers %v, want %q", have, tables.pods.numbers.All(), want)
 		}
 	}
 	a.put(cni.Attachment{ContainerID: "c1", IfName: "eth0", PortName: "web-a1b2c3"})

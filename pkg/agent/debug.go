@@ -121,7 +121,7 @@ func (a *Agent) debugFlows(r *http.Request) (any, error) {
 	}
 	list := api.FlowList{Flows: []api.Flow{}}
 	pods := map[string]string{} // by port
-	for _, row := range a.tables.pods.All() {
+	for _, row := range a.tables.pods.rows.All() {
 		p := row.Value
 		if p.Name != "" {
 			pods[p.Interface] = p.Namespace + "/" + p.Name
@@ -334,7 +334,7 @@ func (a *Agent) status() api.Status {
 	if !network {
 		s.Waiting = append(s.Waiting, "the Node's podCIDR or its underlay is not known yet")
 	}
-	for _, row := range a.tables.waiting.All() {
+	for _, row := range a.tables.pods.waiting.All() {
 		s.Waiting = append(s.Waiting, "port "+string(row.Key)+" has no OpenFlow number yet")
 	}
 	slices.Sort(s.Waiting)

@@ -46,7 +46,7 @@ func planAfter(last thisNode, v View) (Desired, []problem.Problem) {
 // desired copies the rows of the tables. It returns a zero value while the Node is not known.
 func (t *tables) desired() Desired {
 	d := Desired{
-		Pods: values(t.pods.All()), RemoteNodes: values(t.remotes.All()),
+		Pods: values(t.pods.rows.All()), RemoteNodes: values(t.remotes.All()),
 		Waiting: map[string]bool{}, Flows: map[flow.Owner]flow.Entries{},
 	}
 	var ok bool
@@ -59,7 +59,7 @@ func (t *tables) desired() Desired {
 	for _, row := range t.services.Frontends.All() {
 		d.Frontends = append(d.Frontends, row.Value...)
 	}
-	for _, row := range t.waiting.All() {
+	for _, row := range t.pods.waiting.All() {
 		d.Waiting[string(row.Key)] = true
 	}
 	if network, ok := t.network.Get(self); ok {

@@ -50,10 +50,10 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 	}
 	integration.Ports = append(integration.Ports, t.ways.bfdPorts(transport, r)...)
 	numbers := map[derive.Name]ofp.Port{}
-	for _, n := range derive.All(r, t.numbers) {
+	for _, n := range derive.All(r, t.pods.numbers) {
 		numbers[n.Key] = n.Value
 	}
-	for _, a := range derive.All(r, t.attachments) {
+	for _, a := range derive.All(r, t.pods.attachments) {
 		integration.Ports = append(integration.Ports, bridge.Port{
 			Name: a.Value.PortName, OFPort: uint32(numbers[a.Key]), ExternalIDs: cni.ExternalIDs(a.Value),
 		})

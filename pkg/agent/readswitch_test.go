@@ -31,7 +31,7 @@ func TestReadSwitch(t *testing.T) {
 	})
 	<-newer
 	tables.engine.Pass()
-	if p, _ := tables.ports.Get("p"); p.OFPort != 2 {
+	if p, _ := tables.pods.ports.Get("p"); p.OFPort != 2 {
 		t.Errorf("port %d was written over a newer one", p.OFPort)
 	}
 }

@@ -49,7 +49,7 @@ func TestDamagedRecordKeepsFlows(t *testing.T) {
 	for w.seen.Load() != int64(w.world.version) {
 		<-w.passed
 	}
-	if row, _ := w.agent.tables.attachments.Get(derive.Name(name)); row.MAC != "" {
+	if row, _ := w.agent.tables.pods.attachments.Get(derive.Name(name)); row.MAC != "" {
 		t.Fatalf("the record is not damaged: %+v", row)
 	}
 	w.must(w.agent.flows.Synced(t.Context()))

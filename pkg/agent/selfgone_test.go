@@ -62,7 +62,7 @@ func TestUnderlayStays(t *testing.T) {
 	check("without the object")
 	tables.this.underlay.Set(self, Underlay{Read: true})
 	check("without an underlay")
-	tables.attachments.Delete("web-a1b2c3")
+	tables.pods.attachments.Delete("web-a1b2c3")
 	tables.engine.Pass()
 	if have := tables.desired(); len(have.Pods) != 0 || len(have.Bridges[0].Ports) != len(want.Bridges[0].Ports)-1 {
 		t.Errorf("the Pod that went is still wanted: %+v", have)

@@ -57,19 +57,15 @@ type tables struct {
 	exports      *derive.Source[derive.Object, bool]
 
 	// From the Node.
-	settings    *derive.Source[derive.Name, settings]
-	attachments *derive.Source[derive.Name, cni.Attachment] // by port
-	ports       *derive.Source[derive.Name, portFacts]      // of the integration bridge, by name
-	record      *derive.Source[derive.Name, uplinkRecord]
-	numbers     *derive.Source[derive.Name, ofp.Port] // that new ports of attachments ask for, by port
+	settings *derive.Source[derive.Name, settings]
+	record   *derive.Source[derive.Name, uplinkRecord]
 
 	nodeResolvers *derive.Source[derive.Name, []netip.Addr] // the DNS servers of this Node
 
 	asked   *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
 	chained []string                                         // Options.Chained
 
-	unrecovered *derive.Source[derive.Name, cni.Unrecovered] // attachments whose records are lost or damaged, by port
-	rebuilding  *derive.Source[derive.Name, bool]            // removals wait for them: self, or no row
+	rebuilding *derive.Source[derive.Name, bool] // removals wait for them: self, or no row
 
 	services *service.Tables
 	policies *policy.Tables
@@ -83,11 +79,9 @@ type tables struct {
 	peering   *derive.Table[derive.Name, peering.Peering]
 	clusters  peering.Tables // the same, by cluster
 	ways      *wayTables
-	former    *derive.Table[derive.Name, []netip.Prefix] // podCIDRs that this Node had, and has Pods of
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
-	pods      *derive.Table[derive.Name, datapath.Pod]
-	waiting   *derive.Table[derive.Name, bool] // attachments whose port has no number yet, by port
+	pods      *podTables
 	uplink    *derive.Table[derive.Name, takeover]
 	bridges   *derive.Table[derive.Name, []bridge.Bridge]
 	host      *derive.Table[derive.Name, hostnet.Desired]
@@ -109,16 +103,6 @@ type settings struct {
 	RuleKey datapath.Secret
 }
 
-// portFacts are what is read of a port in the OVSDB.
-type portFacts struct {
-	There  bool
-	OFPort ofp.Port
-	Error  string
-}
-
-// serves reports whether the switch has the port.
-func (p portFacts) serves() bool { return p.There && p.Error == "" }
-
 // uplinkRecord is what the OVSDB remembers of an interface that the switch has taken over.
 type uplinkRecord struct{ Addresses, Routes string }
 
@@ -127,19 +111,14 @@ func newTables(c config.Config, nodeName string) *tables {
 	e := derive.New()
 	t := &tables{engine: e, config: c, nodeName: nodeName}
 	t.nodes = derive.NewSource[derive.Object, nodeFacts](e, "nodes")
-	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
-	attached := derive.NewTable(e, "policy-attachments", t.policyAttachment, derive.KeysOf(t.attachments))
-	t.policies = policy.NewTables(e, nodeName, attached)
+	t.pods = newPodTables(e)
+	t.policies = policy.NewTables(e, nodeName, t.pods.policies)
 	if c.StretchedPolicies() {
 		t.policies.Stretched()
 	}
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
-	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
 	t.nodeResolvers = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
-	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
-	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
-	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
 	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
 
 	one := derive.KeysOf(t.settings)
@@ -157,15 +136,14 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.resolvers = derive.NewTable(e, "resolvers", t.resolversOf, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
 	t.clusters = peering.NewTables(e, t.peering)
-	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
+	t.pods.this, t.pods.ranges = t.this, t.ranges
+	t.pods.add(e, one)
 	t.node = derive.NewTable(e, "node", t.nodeOf, one)
 	t.keys = newNodeKeys(e, t.nodes, nodeName, c.EncryptsNodes())
 	t.remotes = derive.NewTable(e, "remote-nodes", t.remoteOf, derive.KeysOfIndex(derive.NewIndex(t.nodes, "name",
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
 	t.ways = &wayTables{config: c, peering: t.peering, clusters: t.clusters, node: t.node, remotes: t.remotes}
 	t.ways.add(e, one)
-	t.pods = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
-	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
 	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
 	t.inside = &insideTables{
 		config: c, this: t.this, keys: t.keys, settings: t.settings, clusters: t.clusters, remotes: t.remotes,
@@ -177,7 +155,7 @@ func newTables(c config.Config, nodeName string) *tables {
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
-		Node: t.node, Pods: t.pods, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
+		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
 		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
 		Resolvers: t.resolvers,
@@ -367,7 +345,7 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 	if _, _, err := node.tunnelEnd(); err != nil {
 		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
 	}
-	former, _ := derive.Get(r, t.former, self)
+	former, _ := derive.Get(r, t.pods.former, self)
 	ranges = slices.Concat(ranges, former)
 	s, _ := derive.Get(r, t.settings, self)
 	p, _ := derive.Get(r, t.clusters.Part, self)
@@ -468,140 +446,6 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	return remote, ps
 }
 
-// podOf is a Pod attached to this Node whose port has a number, or asks for one: then its flows reach the
-// switch at the time the port does. Where Open vSwitch gives another number, the flows follow.
-func (t *tables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []problem.Problem) {
-	var ps problems
-	a, _ := derive.Get(r, t.attachments, name)
-	object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
-	mac, err := ofp.ParseMAC(a.MAC)
-	if _, reported := derive.Get(r, t.unrecovered, name); err != nil && reported {
-		return datapath.Pod{}, nil
-	}
-	if err != nil {
-		ps.report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
-		return datapath.Pod{}, ps
-	}
-	port, _ := derive.Get(r, t.ports, name)
-	if port.Error != "" {
-		// Nothing waits for it: its Pod is gone, or the CNI call that made it reports it.
-		ps.report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
-		return datapath.Pod{}, ps
-	}
-	number := port.OFPort
-	if number == 0 {
-		number, _ = derive.Get(r, t.numbers, name)
-	}
-	if number == 0 {
-		return datapath.Pod{}, nil
-	}
-	t.reportFormer(a, r, &ps)
-	return podAt(a, mac, number), ps
-}
-
-// formerOf are the podCIDRs that this Node had and that Pods which still run are of: the Node was registered again with
-// others. They stay this Node's for its own Pods, until a range of the cluster meets them.
-func (t *tables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
-	now, ok := derive.Get(r, t.this.now, self)
-	if !ok {
-		return nil, nil
-	}
-	for _, row := range derive.All(r, t.attachments) {
-		for _, ip := range row.Value.IPs {
-			p := ip.Masked()
-			if isFormer(ip, now) && p.Bits() < 31 && !slices.ContainsFunc(former, p.Overlaps) {
-				former = append(former, p)
-			}
-		}
-	}
-	if len(former) == 0 {
-		return nil, nil
-	}
-	taken, _ := now.Node.podCIDRs()
-	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
-	taken = slices.Concat(taken, serviceCIDRs)
-	for _, n := range derive.All(r, t.nodes) {
-		ranges, _ := n.Value.podCIDRs()
-		if n.Key.Name != t.nodeName {
-			taken = append(taken, ranges...)
-		}
-	}
-	slices.SortFunc(former, netip.Prefix.Compare)
-	return slices.DeleteFunc(former, func(p netip.Prefix) bool { return slices.ContainsFunc(taken, p.Overlaps) }), nil
-}
-
-// isFormer reports whether a Pod's address is outside of the Node's podCIDRs.
-func isFormer(ip netip.Prefix, now thisNode) bool {
-	ranges, err := now.Node.podCIDRs()
-	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) &&
-		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
-}
-
-// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and what still reaches it.
-func (t *tables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
-	now, ok := derive.Get(r, t.this.now, self)
-	if !ok {
-		return
-	}
-	former, _ := derive.Get(r, t.former, self)
-	for _, ip := range a.IPs {
-		if !isFormer(ip, now) {
-			continue
-		}
-		reach := "this Node and its Pods reach it, and nobody else"
-		if !slices.Contains(former, ip.Masked()) {
-			reach = "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now"
-		}
-		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs", "PodCIDRChanged",
-			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: "+
-				"delete the Pod, so that it is made again with an address of the Node",
-			ip.Addr(), t.nodeName, strings.Join(texts(now.Node.PodCIDRs), ", "), reach)
-	}
-}
-
-func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
-	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port}
-	for _, ip := range a.IPs {
-		if service.Served(ip.Addr()) {
-			pod.IPs = append(pod.IPs, ip.Addr())
-		}
-	}
-	return pod
-}
-
-// lostAttachment reports an attachment that could not be rebuilt yet.
-func (t *tables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
-	u, _ := derive.Get(r, t.unrecovered, port)
-	object := problem.Object{Kind: "Pod", Namespace: u.PodNamespace, Name: u.PodName}
-	if u.PodName == "" {
-		object = problem.Object{Kind: "interface", Name: u.PortName}
-	}
-	var ps problems
-	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be "+
-		"rebuilt: %s: delete the Pod; if it is gone already, remove its interface on this Node: ip link del %[3]s",
-		u.IfName, u.ContainerID, u.PortName, u.Err)
-	return true, ps
-}
-
-// policyAttachment is what policies read of an attachment.
-func (t *tables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
-	a, _ := derive.Get(r, t.attachments, port)
-	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
-	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
-	for _, ip := range a.IPs {
-		out.IPs = append(out.IPs, ip.Addr())
-	}
-	return out, nil
-}
-
-// waits says whether an attachment waits for the number of its port.
-func (t *tables) waits(name derive.Name, r *derive.Reader) (bool, []problem.Problem) {
-	a, _ := derive.Get(r, t.attachments, name)
-	port, _ := derive.Get(r, t.ports, name)
-	_, err := ofp.ParseMAC(a.MAC)
-	return err == nil && port.Error == "" && port.OFPort == 0, nil
-}
-
 // networkOf is what a new Pod gets. There is no row while the Node has no podCIDR or is not known: the
 // podCIDR of a Node that is deleted may be another's soon.
 func (t *tables) networkOf(_ derive.Name, r *derive.Reader) (cni.Network, []problem.Problem) {
@@ -642,7 +486,7 @@ func (t *tables) readSwitch(read func() bridge.State) {
 	t.engine.Together(func() {
 		s := read()
 		ids := s.Bridges[uplinkBridge(t.config.TransportInterface)].ExternalIDs
-		t.ports.Replace(t.portsOf(s))
+		t.pods.ports.Replace(t.portsOf(s))
 		t.record.Set(self, uplinkRecord{ids[hostnet.UplinkAddressesKey], ids[hostnet.UplinkRoutesKey]})
 	})
 }
@@ -650,8 +494,8 @@ func (t *tables) readSwitch(read func() bridge.State) {
 // loaded declares that the sources which the Node fills have their content.
 func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
-		t.settings, t.this.underlay, t.this.last, t.attachments, t.ways.lost, t.numbers, t.ports, t.record,
-		t.inside.sessions, t.unrecovered, t.rebuilding, t.nodeResolvers, t.policies.Learned,
+		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
+		t.inside.sessions, t.pods.unrecovered, t.rebuilding, t.nodeResolvers, t.policies.Learned,
 	} {
 		s.Loaded()
 	}

@@ -189,20 +189,20 @@ func TestCost(t *testing.T) {
 		{"a Node's heartbeat", func() { tables.kinds.Set(heartbeat) }, 0, 0, 0},
 		{"labels and managed fields of a Service", func() { tables.kinds.Set(managed) }, 0, 0, 0},
 		{"labels of a ClusterInfoImport", func() { tables.kinds.Set(import11) }, 0, 0, 0},
-		{"a port of the OVSDB that is not ours", func() { tables.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
+		{"a port of the OVSDB that is not ours", func() { tables.pods.ports.Set("other0", portFacts{There: true, OFPort: 9}) }, 0, 0, 0},
 		{"the underlay as it was", func() {
 			u, _ := tables.this.underlay.Get(self)
 			tables.this.underlay.Set(self, u)
 		}, 0, 0, 0},
 		{"one endpoint of one Service", func() { tables.kinds.Set(fewer) }, 50, 1, 0},
-		{"a Pod is attached", func() { tables.attachments.Set(derive.Name(pod.PortName), pod) }, 50, 0, 1},
-		{"its port has a number", func() { tables.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},
+		{"a Pod is attached", func() { tables.pods.attachments.Set(derive.Name(pod.PortName), pod) }, 50, 0, 1},
+		{"its port has a number", func() { tables.pods.ports.Set(derive.Name(pod.PortName), portFacts{There: true, OFPort: 9}) }, 50, 1, 0},
 		{"a Pod is attached with a port that asks for a number", func() {
-			tables.attachments.Set(derive.Name(asks.PortName), asks)
-			tables.numbers.Set(derive.Name(asks.PortName), 10)
+			tables.pods.attachments.Set(derive.Name(asks.PortName), asks)
+			tables.pods.numbers.Set(derive.Name(asks.PortName), 10)
 		}, 50, 1, 1},
-		{"its port gets the number", func() { tables.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 10}) }, 50, 0, 0},
-		{"its port gets another number", func() { tables.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 11}) }, 50, 1, 0},
+		{"its port gets the number", func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 10}) }, 50, 0, 0},
+		{"its port gets another number", func() { tables.pods.ports.Set(derive.Name(asks.PortName), portFacts{There: true, OFPort: 11}) }, 50, 1, 0},
 	} {
 		owners, others = 0, 0
 		row.event()

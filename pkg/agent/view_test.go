@@ -73,7 +73,7 @@ func (t *tables) set(v View) {
 	for _, a := range v.Attachments {
 		attachments[derive.Name(a.PortName)] = a
 	}
-	t.attachments.Replace(attachments)
+	t.pods.attachments.Replace(attachments)
 	t.settings.Set(self, v.settings)
 	t.this.underlay.Set(self, v.Underlay)
 	t.inside.sessions.Set(derive.Name(betweenClusters.name), v.Sessions)

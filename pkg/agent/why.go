@@ -563,7 +563,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 	source, mac := "", virtualMAC
 	switch {
 	case from.Node == a.tables.nodeName:
-		for _, row := range a.tables.pods.All() {
+		for _, row := range a.tables.pods.rows.All() {
 			if row.Value.Namespace+"/"+row.Value.Name == from.Name {
 				source = fmt.Sprintf("in_port=%d,dl_src=%s", row.Value.Port, row.Value.MAC)
 			}
@@ -596,7 +596,7 @@ func (a *whyAnswers) packetOf(from api.WhyEnd, c api.WhyConnection) (string, err
 		source = fmt.Sprintf("in_port=%d,dl_src=%s,tun_src=%s,tun_dst=%s,tun_id=%d", n.TunnelPort, n.GatewayMAC, far, near, from.ClusterSet)
 	default:
 		source = fmt.Sprintf("in_port=%d,dl_src=%s", n.GatewayPort, n.GatewayMAC)
-		for _, row := range a.tables.pods.All() {
+		for _, row := range a.tables.pods.rows.All() {
 			if slices.ContainsFunc(row.Value.IPs, func(ip netip.Addr) bool { return ip.String() == c.To.Address }) {
 				mac = row.Value.MAC.String() // the host has asked for it
 			}

@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/tombolo-net/tombolo/pkg/cni"
+	"github.com/tombolo-net/tombolo/pkg/datapath"
+	"github.com/tombolo-net/tombolo/pkg/derive"
+	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
+	"github.com/tombolo-net/tombolo/pkg/service"
+)
+
+// portFacts are what is read of a port in the OVSDB.
+type portFacts struct {
+	There  bool
+	OFPort ofp.Port
+	Error  string
+}
+
+// serves reports whether the switch has the port.
+func (p portFacts) serves() bool { return p.There && p.Error == "" }
+
+// podTables hold the Pods that are attached to this Node. The keys are names of ports.
+type podTables struct {
+	attachments *derive.Source[derive.Name, cni.Attachment]
+	ports       *derive.Source[derive.Name, portFacts] // of the integration bridge
+	numbers     *derive.Source[derive.Name, ofp.Port]  // that new ports of attachments ask for
+	unrecovered *derive.Source[derive.Name, cni.Unrecovered]
+	policies    *derive.Table[derive.Name, policy.Attachment]
+
+	this    *ownNode
+	ranges  *derive.Table[derive.Name, []netip.Prefix] // of Services
+	former  *derive.Table[derive.Name, []netip.Prefix] // podCIDRs that this Node had, and has Pods of
+	rows    *derive.Table[derive.Name, datapath.Pod]
+	waiting *derive.Table[derive.Name, bool] // attachments whose port has no number yet
+}
+
+// newPodTables adds the sources to an engine, and the tables that read only them.
+func newPodTables(e *derive.Engine) *podTables {
+	t := &podTables{}
+	t.attachments = derive.NewSource[derive.Name, cni.Attachment](e, "attachments")
+	t.policies = derive.NewTable(e, "policy-attachments", t.policyAttachment, derive.KeysOf(t.attachments))
+	t.ports = derive.NewSource[derive.Name, portFacts](e, "ports")
+	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
+	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
+	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
+	return t
+}
+
+// add adds the tables that read this Node and the ranges of Services.
+func (t *podTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
+	t.former = derive.NewTable(e, "former-ranges", t.formerOf, one)
+	t.rows = derive.NewTable(e, "pods", t.podOf, derive.KeysOf(t.attachments))
+	t.waiting = derive.NewTable(e, "waiting-ports", t.waits, derive.KeysOf(t.attachments))
+}
+
+// podOf returns a Pod of this Node whose port has a number, or asks for one: then its flows reach the switch at the
+// time the port does. Where Open vSwitch gives another number, the flows follow.
+func (t *podTables) podOf(name derive.Name, r *derive.Reader) (datapath.Pod, []problem.Problem) {
+	var ps problems
+	a, _ := derive.Get(r, t.attachments, name)
+	object := problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}
+	mac, err := ofp.ParseMAC(a.MAC)
+	if _, reported := derive.Get(r, t.unrecovered, name); err != nil && reported {
+		return datapath.Pod{}, nil
+	}
+	if err != nil {
+		ps.report(object, "", "InvalidAttachment", "port %s: %v: delete the Pod to have it attached anew", a.PortName, err)
+		return datapath.Pod{}, ps
+	}
+	port, _ := derive.Get(r, t.ports, name)
+	if port.Error != "" {
+		// Nothing waits for it: its Pod is gone, or the CNI call that made it reports it.
+		ps.report(object, "", "PortRefused", "Open vSwitch refused port %s: %s", a.PortName, port.Error)
+		return datapath.Pod{}, ps
+	}
+	number := port.OFPort
+	if number == 0 {
+		number, _ = derive.Get(r, t.numbers, name)
+	}
+	if number == 0 {
+		return datapath.Pod{}, nil
+	}
+	t.reportFormer(a, r, &ps)
+	return podAt(a, mac, number), ps
+}
+
+// formerOf returns the podCIDRs that this Node had, and that Pods which still run are in: the Node was registered again
+// with others. They stay this Node's for its own Pods, until a range of the cluster overlaps them.
+func (t *podTables) formerOf(_ derive.Name, r *derive.Reader) (former []netip.Prefix, _ []problem.Problem) {
+	now, ok := derive.Get(r, t.this.now, self)
+	if !ok {
+		return nil, nil
+	}
+	for _, row := range derive.All(r, t.attachments) {
+		for _, ip := range row.Value.IPs {
+			p := ip.Masked()
+			if isFormer(ip, now) && p.Bits() < 31 && !slices.ContainsFunc(former, p.Overlaps) {
+				former = append(former, p)
+			}
+		}
+	}
+	if len(former) == 0 {
+		return nil, nil
+	}
+	taken, _ := now.Node.podCIDRs()
+	serviceCIDRs, _ := derive.Get(r, t.ranges, self)
+	taken = slices.Concat(taken, serviceCIDRs)
+	for _, n := range derive.All(r, t.this.nodes) {
+		ranges, _ := n.Value.podCIDRs()
+		if n.Key.Name != t.this.name {
+			taken = append(taken, ranges...)
+		}
+	}
+	slices.SortFunc(former, netip.Prefix.Compare)
+	return slices.DeleteFunc(former, func(p netip.Prefix) bool { return slices.ContainsFunc(taken, p.Overlaps) }), nil
+}
+
+// isFormer reports whether a Pod's address is outside of the Node's podCIDRs.
+func isFormer(ip netip.Prefix, now thisNode) bool {
+	ranges, err := now.Node.podCIDRs()
+	return err == nil && len(ranges) > 0 && service.Served(ip.Addr()) &&
+		!slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip.Addr()) })
+}
+
+// reportFormer reports a Pod whose address is outside of the Node's podCIDRs, and who still reaches it.
+func (t *podTables) reportFormer(a cni.Attachment, r *derive.Reader, ps *problems) {
+	now, ok := derive.Get(r, t.this.now, self)
+	if !ok {
+		return
+	}
+	former, _ := derive.Get(r, t.former, self)
+	for _, ip := range a.IPs {
+		if !isFormer(ip, now) {
+			continue
+		}
+		reach := "this Node and its Pods reach it, and nobody else"
+		if !slices.Contains(former, ip.Masked()) {
+			reach = "Pods of this Node reach it, and nobody else, since the cluster uses that range for something else now"
+		}
+		ps.report(problem.Object{Kind: "Pod", Namespace: a.PodNamespace, Name: a.PodName}, "status.podIPs", "PodCIDRChanged",
+			"%s is not in the podCIDRs of Node %s, which was registered again with %s: %s: "+
+				"delete the Pod, so that it is made again with an address of the Node",
+			ip.Addr(), t.this.name, strings.Join(texts(now.Node.PodCIDRs), ", "), reach)
+	}
+}
+
+// podAt returns the Pod of an attachment with the number of its port.
+func podAt(a cni.Attachment, mac ofp.MAC, port ofp.Port) datapath.Pod {
+	pod := datapath.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.PortName, MAC: mac, Port: port}
+	for _, ip := range a.IPs {
+		if service.Served(ip.Addr()) {
+			pod.IPs = append(pod.IPs, ip.Addr())
+		}
+	}
+	return pod
+}
+
+// lostAttachment reports an attachment that could not be rebuilt yet.
+func (t *podTables) lostAttachment(port derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	u, _ := derive.Get(r, t.unrecovered, port)
+	object := problem.Object{Kind: "Pod", Namespace: u.PodNamespace, Name: u.PodName}
+	if u.PodName == "" {
+		object = problem.Object{Kind: "interface", Name: u.PortName}
+	}
+	var ps problems
+	ps.report(object, "", "AttachmentLost", "the records of its %s (container %s, port %s) are lost and cannot be "+
+		"rebuilt: %s: delete the Pod; if it is gone already, remove its interface on this Node: ip link del %[3]s",
+		u.IfName, u.ContainerID, u.PortName, u.Err)
+	return true, ps
+}
+
+// policyAttachment returns the part of an attachment that policies read.
+func (t *podTables) policyAttachment(port derive.Name, r *derive.Reader) (policy.Attachment, []problem.Problem) {
+	a, _ := derive.Get(r, t.attachments, port)
+	pod := derive.Object{Namespace: a.PodNamespace, Name: a.PodName}
+	out := policy.Attachment{Pod: pod, UID: a.PodUID, Sandbox: a.ContainerID}
+	for _, ip := range a.IPs {
+		out.IPs = append(out.IPs, ip.Addr())
+	}
+	return out, nil
+}
+
+// waits reports whether an attachment waits for the number of its port.
+func (t *podTables) waits(name derive.Name, r *derive.Reader) (bool, []problem.Problem) {
+	a, _ := derive.Get(r, t.attachments, name)
+	port, _ := derive.Get(r, t.ports, name)
+	_, err := ofp.ParseMAC(a.MAC)
+	return err == nil && port.Error == "" && port.OFPort == 0, nil
+}
