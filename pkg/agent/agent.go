@@ -29,6 +29,7 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/hostnet"
 	"github.com/tombolo-net/tombolo/pkg/ipam"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/observe/metrics"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
@@ -79,42 +80,32 @@ type Agent struct {
 	attachments *attachments
 	progress    *progress
 	ipam        *ipam.Store
-	packets     *packets
-	audit       *policyLog
-	names       *learnedNames
-	strangers   *otherServers
+	packetIns   packetIns
 	started     time.Time
-	conntrack   *conntrackFlusher
-	rechecks    *rechecker
-	reader      *connectionReader
-	counted     *connectionCount
+	connections connectionWork
 	confirms    *confirmations
 	reports     *reporter
-	policies    *policyAnswers
-	why         *whyAnswers
-	wayReport   wayReport
-	downWays    downWays
+	answers     answers
+	seenWays    seenWays
 	hops        *metrics.Propagation
-	restored    chan struct{} // the switch has flow-restore-wait and its flows are declared
+	restore     *restoreWait
 	moved       chan struct{} // this Node's object has changed
-	encryptions []*encryption // between Nodes, and between clusters
-	rotations   []*rotation   // of the keys that there are
-	publishers  []*publisher  // of their keys
+	wireguard   wireguardParts
 	file        *configFile
 
 	// What passes have changed and was not handed over yet; used by the engine's goroutine only.
-	pending      pending
-	rebuildTimed bool      // rebuildFor has begun
-	passStarted  time.Time // the last pass
+	pending pending
 }
 
-// pending is what has changed since it was handed to the writers last.
+// pending is what passes have noted and have not handed to the writers yet.
 type pending struct {
 	owners        map[flow.Owner]func() flow.Entries
 	pods          map[derive.Name]bool
 	bridges, host bool
 	encrypted     bool
-	policies      bool // known connections may have to be judged again
+	policies      bool      // known connections may have to be judged again
+	rebuildTimed  bool      // rebuildFor has begun
+	started       time.Time // of the last pass
 	connections   connectionChanges
 }
 
@@ -130,7 +121,7 @@ func Run(ctx context.Context, o Options) error {
 // run is all of it; follow writes what the API server says to the tables, until ctx ends.
 func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 	writers := []func(context.Context) error{a.switchPorts.Run, a.host.Run, a.flows.Run}
-	for _, e := range a.encryptions {
+	for _, e := range a.wireguard.encryptions {
 		writers = append(writers, e.device.Run)
 	}
 	return outlive(ctx, func(ctx context.Context) error {
@@ -139,10 +130,10 @@ func (a *Agent) run(ctx context.Context, follow func(context.Context)) error {
 			follow(ctx)
 			return nil
 		})
-		g.Go(func() error { return a.packets.send(ctx, a.flows.PacketOut) })
-		g.Go(func() error { return a.audit.run(ctx) })
-		g.Go(func() error { return a.audit.watchMeters(ctx) })
-		g.Go(func() error { return a.names.run(ctx) })
+		g.Go(func() error { return a.packetIns.packets.send(ctx, a.flows.PacketOut) })
+		g.Go(func() error { return a.packetIns.audit.run(ctx) })
+		g.Go(func() error { return a.packetIns.audit.watchMeters(ctx) })
+		g.Go(func() error { return a.packetIns.names.run(ctx) })
 		g.Go(func() error { return a.serveDebug(ctx) })
 		g.Go(func() error { return a.serveHealth(ctx) })
 		g.Go(func() error { return a.reconcile(ctx) })
@@ -175,9 +166,9 @@ func newAgent(o Options) (*Agent, error) {
 		options: o,
 		config:  o.Config,
 		log:     o.Logger,
-		tables:  newTables(c, o.NodeName), downWays: downWays{},
-		pending: pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
-		moved:   make(chan struct{}, 1), restored: make(chan struct{}, 1),
+		tables:  newTables(c, o.NodeName), seenWays: seenWays{down: downWays{}},
+		pending:  pending{owners: map[flow.Owner]func() flow.Entries{}, pods: map[derive.Name]bool{}},
+		moved:    make(chan struct{}, 1),
 		progress: newProgress(), started: time.Now(),
 		hops:   metrics.NewPropagation(),
 		tracer: appctl.Client{RunDir: o.OVSRunDir},
@@ -187,13 +178,15 @@ func newAgent(o Options) (*Agent, error) {
 	if a.watcher, err = watch.New(o.REST, a.log, a.tables.kinds.All()...); err != nil {
 		return nil, err
 	}
-	a.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.progress.podAt, a.log)
-	a.names = newLearnedNames(agentNames{a}, filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second, a.log)
-	a.names.load()
-	a.strangers = newOtherServers(a.log)
-	a.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
-		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.audit.take,
-		datapath.DNSAnswer: a.names.take, datapath.DNSOther: a.strangers.take, datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.conntrack.take(in) },
+	a.packetIns.audit = newPolicyLog(a.config.AuditLogging, o.LogDir, a.progress.podAt, a.log)
+	file, least := filepath.Join(o.RunDir, "names.json"), time.Duration(a.config.FQDNCacheMinTTL)*time.Second
+	a.packetIns.names = newLearnedNames(agentNames{a}, file, least, a.log)
+	a.packetIns.names.load()
+	a.packetIns.strangers = newOtherServers(a.log)
+	a.packetIns.packets = newPackets(map[datapath.PacketKind]func(ofp.PacketIn2) error{
+		datapath.ServiceReject: a.reject, datapath.PolicyReject: a.reject, datapath.PolicyLog: a.packetIns.audit.take,
+		datapath.DNSAnswer: a.packetIns.names.take, datapath.DNSOther: a.packetIns.strangers.take,
+		datapath.StaleConnection: func(in ofp.PacketIn2) error { return a.connections.flusher.take(in) },
 	}, a.log)
 	if err := a.newPublishers(); err != nil {
 		return nil, err
@@ -213,27 +206,38 @@ func newAgent(o Options) (*Agent, error) {
 		Dial:       prompt(ofconn.UnixDialer(filepath.Join(o.OVSRunDir, a.config.OVSBridge+".mgmt"))),
 		Instance:   instance,
 		Logger:     a.log,
-		PacketIn:   a.packets.take,
+		PacketIn:   a.packetIns.packets.take,
 		Registerer: o.Registerer,
 	})
-	a.audit.dropped = func(ctx context.Context) (map[uint32]uint64, error) { return logDrops(ctx, a.flows) }
+	a.restore = &restoreWait{a.tables, a.switchPorts, a.flows, a.progress, a.log, make(chan struct{}, 1)}
+	a.packetIns.audit.dropped = func(ctx context.Context) (map[uint32]uint64, error) { return logDrops(ctx, a.flows) }
 	a.confirms = newConfirmations(a.flows.Synced, func(d time.Duration) { a.hops.Took(metrics.EndpointsToFlows, d) })
-	a.reader = &connectionReader{list: func(ctx context.Context, each func(string)) error {
+	reader := &connectionReader{list: func(ctx context.Context, each func(string)) error {
 		return a.tracer.Lines(ctx, each, "dpctl/dump-conntrack", conntrackDump(a.config)...)
 	}}
-	a.counted = &connectionCount{read: a.countConnections, log: a.log}
-	looks := agentSwitch{a.tables, a.flows, a.reader, a.tracer}
-	a.conntrack, a.rechecks = newConntrackFlusher(looks, a.log), newRechecker(looks, a.log)
+	looks := agentSwitch{a.tables, a.flows, reader, a.tracer}
+	count := func(ctx context.Context) (tracked, limit int, err error) {
+		return countConnections(ctx, a.tracer, a.config)
+	}
+	a.connections = connectionWork{
+		flusher: newConntrackFlusher(looks, a.log), rechecks: newRechecker(looks, a.log),
+		count: &connectionCount{read: count, log: a.log},
+	}
 	client, err := newReportClient(o.REST)
 	if err != nil {
 		return nil, err
 	}
-	a.reports = newReporter(o.NodeName, client, a.lookAtPolicies, a.tables.nodes.Len, a.uid, a.log)
-	a.policies, a.why = &policyAnswers{a.tables, a.flows}, &whyAnswers{a.tables, a.tracer}
+	look := reportLook{a.tables, a.flows, a.progress, &a.seenWays.report}
+	a.reports = newReporter(o.NodeName, client, look.policies, a.tables.nodes.Len, a.uid, a.log)
+	a.answers = answers{
+		dump:     &switchAnswers{a.tables, a.switchPorts, a.flows, a.tracer},
+		policies: &policyAnswers{a.tables, a.flows}, why: &whyAnswers{a.tables, a.tracer},
+	}
+	ways := func() map[string][]api.Way { return a.tables.ways.byCluster(portsNow(a.switchPorts, a.config)) }
 	if o.Registerer != nil {
-		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packets.counts, a.names.addresses,
-			a.names.answers, newRuleMetrics(a.policies.countRules, maxRuleSeries, a.log),
-			&flowMetrics{a.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{a.ways})
+		o.Registerer.MustRegister(metrics.NewTables(a.tables.engine), a.hops, a.packetIns.packets.counts, a.packetIns.names.addresses,
+			a.packetIns.names.answers, newRuleMetrics(a.answers.policies.countRules, maxRuleSeries, a.log),
+			&flowMetrics{a.answers.policies.countPolicyFlows, maxFlowSeries, a.log}, wayMetrics{ways})
 	}
 	return a, nil
 }
@@ -259,7 +263,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 
 		Unrecovered: a.unrecovered,
 	})
-	a.tables.rebuilding.Set(self, true) // until unrecovered deletes it
+	a.tables.pods.rebuilding.Set(self, true) // until unrecovered deletes it
 	restored, err := server.Recover(ctx, a.attachments.list())
 	if err != nil {
 		a.log.Error("not all attachments could be rebuilt yet; trying again", "error", err)
@@ -268,11 +272,15 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		a.attachments.put(at)
 	}
 	a.tables.loaded()
-	runs := []func(context.Context){a.conntrack.run, a.conntrack.flushStale, a.rechecks.run, a.counted.run, a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.endRestoreWait, a.freeUplink, a.tables.engine.Run}
-	for _, p := range a.publishers {
+	runs := []func(context.Context){
+		a.connections.flusher.run, a.connections.flusher.flushStale, a.connections.rechecks.run, a.connections.count.run,
+		a.confirms.run, a.reports.run, a.trim, a.followSwitch, a.followUnderlay, a.restore.end, a.restore.freeUplink,
+		a.tables.engine.Run,
+	}
+	for _, p := range a.wireguard.publishers {
 		runs = append(runs, p.run)
 	}
-	for _, r := range a.rotations {
+	for _, r := range a.wireguard.rotations {
 		r.observe() // packets go on by the device that they go by
 		runs = append(runs, r.run)
 	}
@@ -308,12 +316,12 @@ func (a *Agent) followSwitch(ctx context.Context) {
 	for {
 		a.tables.readSwitch(a.switchPorts.State)
 		var again <-chan time.Time
-		now := time.Now()
-		changed, unsteady := a.wayReport.observe(now, a.watchedWays())
+		now, ports := time.Now(), portsNow(a.switchPorts, a.config)
+		changed, unsteady := a.seenWays.report.observe(now, a.tables.ways.toReport(ports, a.flows.Stats().Connected))
 		if changed {
 			a.reports.changed()
 		}
-		lost, waiting := a.downWays.lost(now, a.tables.ways.endsUp(a.switchPortsNow()))
+		lost, waiting := a.seenWays.down.lost(now, a.tables.ways.endsUp(portsNow(a.switchPorts, a.config)))
 		a.tables.ways.lost.Replace(lost)
 		if unsteady || waiting {
 			again = time.After(wayLook)
@@ -338,7 +346,7 @@ const (
 func (a *Agent) followUnderlay(ctx context.Context) {
 	reported := ""
 	for {
-		a.tables.nodeResolvers.Set(self, readResolvers(resolverFiles))
+		a.tables.resolvers.node.Set(self, readResolvers(resolverFiles))
 		wait, text := underlayEvery, ""
 		if u, err := a.tables.this.readUnderlay(); err == nil {
 			a.tables.this.underlay.Set(self, u)
@@ -387,13 +395,13 @@ func (a *Agent) load(ctx context.Context) error {
 				a.log.Warn("numbers of rules get another key", "error", err)
 			}
 			s := settings{Known: true, GatewayMAC: mac, RuleKey: datapath.Secret(key)}
-			for _, e := range a.encryptions {
+			for _, e := range a.wireguard.encryptions {
 				if e.wanted && e.err == nil { // without a key the address would be known
 					s.LinkMACs[e.link.at] = e.mac.String()
 				}
 			}
 			a.tables.settings.Set(self, s)
-			a.tables.nodeResolvers.Set(self, readResolvers(resolverFiles))
+			a.tables.resolvers.node.Set(self, readResolvers(resolverFiles))
 			a.tables.readSwitch(a.switchPorts.State)
 			return nil
 		}
@@ -439,10 +447,10 @@ func (a *Agent) watchTables() {
 			p.pods[c.Key] = true
 		}
 	})
-	t.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
-	t.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
+	t.outputs.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { p.bridges = true })
+	t.outputs.host.Watch(func([]derive.Change[derive.Name, hostnet.Desired]) { p.host = true })
 	t.inside.encrypted.Watch(func([]derive.Change[derive.Name, encrypted]) { p.encrypted = true })
-	t.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
+	t.objects.gateways.Watch(func([]derive.Change[derive.Object, *mcv1alpha1.Gateway]) { a.announce() })
 	t.peering.Watch(func([]derive.Change[derive.Name, peering.Peering]) { a.announce() }) // it has the address inside
 	t.flows.Watch(func(o flow.Owner, entries func() flow.Entries) { p.owners[o] = entries })
 	t.flows.WatchPolicies(func() { p.policies = true })
@@ -453,11 +461,11 @@ func (a *Agent) watchTables() {
 			}
 		}
 	})
-	t.flows.WatchConcerns(func(c datapath.Concern) { a.rechecks.concern(c) })
+	t.flows.WatchConcerns(func(c datapath.Concern) { a.connections.rechecks.concern(c) })
 	t.policies.LocalVersions.Watch(func([]derive.Change[policy.Key, policy.Version]) { a.reports.changed() })
 	t.engine.WatchProblems(problemlog.New(a.log, `"tombolo get status" lists the problems`).Changed)
 	t.engine.WatchPasses(func(s derive.PassStats) {
-		a.passStarted = s.Started
+		a.pending.started = s.Started
 		a.apply()
 	})
 }
@@ -470,7 +478,7 @@ func (a *Agent) uid() types.UID {
 
 // announce has the keys of WireGuard compared with those that others read.
 func (a *Agent) announce() {
-	for _, p := range a.publishers {
+	for _, p := range a.wireguard.publishers {
 		select {
 		case p.wake <- struct{}{}:
 		default:
@@ -488,16 +496,16 @@ func (a *Agent) apply() {
 		return
 	}
 	if p.bridges {
-		bridges, _ := t.bridges.Get(self)
+		bridges, _ := t.outputs.bridges.Get(self)
 		a.switchPorts.Set(bridges)
 	}
 	if p.host {
-		host, _ := t.host.Get(self)
+		host, _ := t.outputs.host.Get(self)
 		a.host.Set(host)
 	}
 	if p.encrypted {
 		row, _ := t.inside.encrypted.Get(self)
-		for _, e := range a.encryptions {
+		for _, e := range a.wireguard.encryptions {
 			e.set(row)
 		}
 	}
@@ -505,15 +513,15 @@ func (a *Agent) apply() {
 		a.flows.SetSome(a.pendingEntries)
 		for o := range p.owners {
 			if o.Kind == datapath.KindService {
-				a.confirms.declared(a.passStarted, o)
+				a.confirms.declared(a.pending.started, o)
 				break
 			}
 		}
 	}
 	a.connectionsChanged() // the flows are declared: they are waited for
-	a.conntrack.start()
+	a.connections.flusher.start()
 	if p.policies {
-		a.rechecks.changed()
+		a.connections.rechecks.changed()
 		a.reports.changed()
 	}
 	a.progress.declared(p.pods, t.flows.ServedPods.Get)
@@ -528,7 +536,7 @@ func (a *Agent) apply() {
 		a.switchPorts.Release()
 		a.flows.Release()
 		row, _ := t.inside.encrypted.Get(self)
-		for _, e := range a.encryptions {
+		for _, e := range a.wireguard.encryptions {
 			e.set(row) // no device may be wanted
 		}
 		a.progress.release()
@@ -536,7 +544,7 @@ func (a *Agent) apply() {
 	}
 	if waiting == 0 && a.switchPorts.State().FlowRestoreWait {
 		select {
-		case a.restored <- struct{}{}:
+		case a.restore.declared <- struct{}{}:
 		default:
 		}
 	}
@@ -552,7 +560,7 @@ func (a *Agent) unrecovered(left []cni.Unrecovered) {
 		a.tables.pods.unrecovered.Replace(rows)
 		have := a.tables.portsOf(a.switchPorts.State())
 		if !slices.ContainsFunc(left, func(u cni.Unrecovered) bool { return have[derive.Name(u.PortName)].serves() }) {
-			a.tables.rebuilding.Delete(self)
+			a.tables.pods.rebuilding.Delete(self)
 		}
 	})
 }
@@ -564,12 +572,12 @@ const rebuildFor = time.Minute
 
 // rebuilding reports whether removals wait for attachments that are being rebuilt.
 func (a *Agent) rebuilding() bool {
-	if is, _ := a.tables.rebuilding.Get(self); !is {
+	if is, _ := a.tables.pods.rebuilding.Get(self); !is {
 		return false
 	}
-	if !a.rebuildTimed {
-		a.rebuildTimed = true
-		time.AfterFunc(rebuildFor, func() { a.tables.rebuilding.Delete(self) })
+	if !a.pending.rebuildTimed {
+		a.pending.rebuildTimed = true
+		time.AfterFunc(rebuildFor, func() { a.tables.pods.rebuilding.Delete(self) })
 	}
 	return true
 }
@@ -577,7 +585,7 @@ func (a *Agent) rebuilding() bool {
 // connectionsChanged hands on which connections to Services the pass has changed.
 func (a *Agent) connectionsChanged() {
 	if a.pending.connections.any() {
-		a.conntrack.change(a.pending.connections)
+		a.connections.flusher.change(a.pending.connections)
 		a.pending.connections = connectionChanges{}
 	}
 }

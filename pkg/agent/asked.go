@@ -18,6 +18,6 @@ func (t *tables) askedBy(p *corev1.Pod) []problem.Problem {
 
 // unserved reports it, once for a Pod.
 func (t *tables) unserved(key derive.Object, r *derive.Reader) (bool, []problem.Problem) {
-	found, _ := derive.Get(r, t.asked, key)
+	found, _ := derive.Get(r, t.objects.asked, key)
 	return len(found) > 0, found
 }

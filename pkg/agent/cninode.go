@@ -26,7 +26,7 @@ type cniNode struct {
 func (n *cniNode) Network(ctx context.Context) (cni.Network, error) {
 	var network cni.Network
 	err := n.progress.await(ctx, func() (ok bool, err error) {
-		network, ok = n.tables.network.Get(self)
+		network, ok = n.tables.outputs.network.Get(self)
 		return ok && n.progress.ready(), nil
 	})
 	if err != nil {
@@ -60,7 +60,7 @@ func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 			if number, err = n.portOf(at); err != nil {
 				return false, err
 			}
-			_, known := n.tables.network.Get(self)
+			_, known := n.tables.outputs.network.Get(self)
 			served, ok := n.served(at)
 			declared = served.Pod.Port
 			return ok && known && n.attachments.has(at) && (number == 0 || number == declared), nil
@@ -86,7 +86,7 @@ func (n *cniNode) Attach(ctx context.Context, at cni.Attachment) error {
 // portOf returns the number of an attachment's port, 0 while there is no number. It returns an error where Open vSwitch
 // refused the port of a known attachment.
 func (n *cniNode) portOf(at cni.Attachment) (ofp.Port, error) {
-	if _, known := n.tables.network.Get(self); !known || !n.attachments.has(at) {
+	if _, known := n.tables.outputs.network.Get(self); !known || !n.attachments.has(at) {
 		return 0, nil
 	}
 	port := n.switchPorts.State().Bridges[n.tables.config.OVSBridge].Ports[at.PortName]

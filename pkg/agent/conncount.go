@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
 
@@ -58,16 +60,19 @@ func (c *connectionCount) problems(node string) []problem.Problem {
 	}
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNearLimit",
-		Message: fmt.Sprintf("%d of at most %d connections are tracked; at the limit new connections of all Pods are dropped: find the Pod that opens them (ovs-appctl dpctl/dump-conntrack), "+
+		Message: fmt.Sprintf("%d of at most %d connections are tracked; at the limit new connections of all Pods are "+
+			"dropped: find the Pod that opens them (ovs-appctl dpctl/dump-conntrack), "+
 			"or raise the limit (net.netfilter.nf_conntrack_max; on the userspace datapath ovs-appctl dpctl/ct-set-maxconns)", c.tracked, c.limit),
 	}}
 }
 
-// countConnections asks the datapath; the kernel's tells by sysctls of the host, whose own connections count as well.
-func (a *Agent) countConnections(ctx context.Context) (tracked, limit int, err error) {
+// countConnections returns the number of tracked connections and their limit. The kernel has both in sysctls of the
+// host, whose own connections count as well.
+func countConnections(ctx context.Context, tracer appctl.Client, c config.Config) (tracked, limit int, err error) {
 	ask := func(what string) (string, error) {
-		if a.config.OVSDatapathType == "netdev" {
-			return a.tracer.Run(ctx, "dpctl/ct-get-"+map[string]string{"count": "nconns", "max": "maxconns"}[what], conntrackDump(a.config)[0])
+		if c.OVSDatapathType == "netdev" {
+			command := "dpctl/ct-get-" + map[string]string{"count": "nconns", "max": "maxconns"}[what]
+			return tracer.Run(ctx, command, conntrackDump(c)[0])
 		}
 		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_" + what)
 		return string(text), err

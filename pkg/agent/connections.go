@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// connectionWork has the parts that count and remove tracked connections.
+type connectionWork struct {
+	flusher  *conntrackFlusher
+	rechecks *rechecker
+	count    *connectionCount
+}
+
 // connectionReader lists the connections that the switch tracks, for all that ask. The userspace datapath forwards
 // nothing meanwhile, so those that ask within a second get one list, which begins after the last of them has asked.
 // They get it line by line: all of it can be half a gigabyte.

@@ -25,9 +25,27 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/openflow/flow"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
+	"github.com/tombolo-net/tombolo/pkg/ovs/appctl"
+	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 	"github.com/tombolo-net/tombolo/pkg/version"
 )
+
+// answers has the parts that answer the debug API.
+type answers struct {
+	dump     *switchAnswers
+	policies *policyAnswers
+	why      *whyAnswers
+}
+
+// switchAnswers answers what the switch has, and what the tables hold.
+type switchAnswers struct {
+	tables      *tables
+	switchPorts *bridge.Manager
+	flows       *flowsync.Syncer
+	tracer      appctl.Client
+}
 
 // serveDebug serves the debug API and the metrics on a unix socket that only root may open.
 func (a *Agent) serveDebug(ctx context.Context) error {
@@ -65,17 +83,17 @@ func (a *Agent) debugHandler() http.Handler {
 			}
 		})
 	}
-	answer(api.PathFlows, a.debugFlows)
-	answer(api.PathGroups, a.debugGroups)
-	answer(api.PathPorts, a.debugPorts)
-	answer(api.PathPeers, a.debugPeers)
+	answer(api.PathFlows, a.answers.dump.serveFlows)
+	answer(api.PathGroups, a.answers.dump.serveGroups)
+	answer(api.PathPorts, a.answers.dump.servePorts)
+	answer(api.PathPeers, a.answers.dump.servePeers)
 	answer(api.PathStatus, a.debugStatus)
-	answer(api.PathTrace, a.debugTrace)
-	answer(api.PathExplain, a.debugExplain)
-	answer(api.PathPolicies, a.policies.servePolicies)
-	answer(api.PathRules, a.policies.serveRules)
-	answer(api.PathIdentities, a.policies.serveIdentities)
-	answer(api.PathWhy, a.why.serve)
+	answer(api.PathTrace, a.answers.dump.serveTrace)
+	answer(api.PathExplain, a.answers.dump.serveExplain)
+	answer(api.PathPolicies, a.answers.policies.servePolicies)
+	answer(api.PathRules, a.answers.policies.serveRules)
+	answer(api.PathIdentities, a.answers.policies.serveIdentities)
+	answer(api.PathWhy, a.answers.why.serve)
 	if a.options.Gatherer != nil && a.config.EnablePrometheusMetrics {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(a.options.Gatherer, promhttp.HandlerOpts{}))
 	}
@@ -110,7 +128,8 @@ func named(text string) string {
 	})
 }
 
-func (a *Agent) debugFlows(r *http.Request) (any, error) {
+// serveFlows lists the flows of the switch.
+func (a *switchAnswers) serveFlows(r *http.Request) (any, error) {
 	table, owner := r.URL.Query().Get("table"), r.URL.Query().Get("owner")
 	if err := knownFilters(table, owner); err != nil {
 		return nil, err
@@ -185,7 +204,8 @@ func containsFold(list []string, word string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return strings.EqualFold(s, word) })
 }
 
-func (a *Agent) debugGroups(r *http.Request) (any, error) {
+// serveGroups lists the groups of the switch.
+func (a *switchAnswers) serveGroups(r *http.Request) (any, error) {
 	dump, err := a.flows.Dump(r.Context())
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's groups: %w", err)
@@ -210,13 +230,14 @@ func (a *Agent) debugGroups(r *http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *Agent) debugPorts(*http.Request) (any, error) {
+// servePorts lists the ports of the switch.
+func (a *switchAnswers) servePorts(*http.Request) (any, error) {
 	state := a.switchPorts.State()
 	if !state.Connected {
 		return nil, errors.New("no connection to the OVSDB: is the tombolo-ovs Pod of this Node running?")
 	}
 	list := api.PortList{Ports: []api.Port{}}
-	for name, p := range state.Bridges[a.config.OVSBridge].Ports {
+	for name, p := range state.Bridges[a.tables.config.OVSBridge].Ports {
 		out := api.Port{Name: name, OFPort: int64(p.OFPort), Type: p.ExternalIDs[externalIDType], MAC: p.MAC, Error: p.Error}
 		if p.Error != "" && p.OFPort == 0 {
 			out.OFPort = -1
@@ -236,7 +257,8 @@ func (a *Agent) debugPorts(*http.Request) (any, error) {
 	return list, nil
 }
 
-func (a *Agent) debugPeers(*http.Request) (any, error) {
+// servePeers lists the other Nodes and the other clusters.
+func (a *switchAnswers) servePeers(*http.Request) (any, error) {
 	list := api.PeerList{Peers: []api.Peer{}}
 	for _, row := range a.tables.remotes.All() {
 		n := row.Value
@@ -244,7 +266,7 @@ func (a *Agent) debugPeers(*http.Request) (any, error) {
 	}
 	nodes := len(list.Peers)
 	peering, _ := a.tables.peering.Get(self)
-	ways := a.ways()
+	ways := a.tables.ways.byCluster(portsNow(a.switchPorts, a.tables.config))
 	for _, p := range peering.Peers {
 		var gateways []netip.Addr // as people know them, also where they have other addresses inside WireGuard
 		for _, w := range p.Gateways {
@@ -283,15 +305,15 @@ func (a *Agent) debugStatus(r *http.Request) (any, error) {
 }
 
 func (a *Agent) status() api.Status {
-	problems := slices.Concat(a.tables.engine.Problems(), a.conntrack.problems(a.options.NodeName), a.rechecks.problems(a.options.NodeName), a.counted.problems(a.options.NodeName),
-		a.strangers.problems(a.options.NodeName), a.host.Problems())
-	for _, e := range a.encryptions {
+	problems := slices.Concat(a.tables.engine.Problems(), a.connections.flusher.problems(a.options.NodeName), a.connections.rechecks.problems(a.options.NodeName), a.connections.count.problems(a.options.NodeName),
+		a.packetIns.strangers.problems(a.options.NodeName), a.host.Problems())
+	for _, e := range a.wireguard.encryptions {
 		problems = append(problems, e.problems(a.options.NodeName)...)
 	}
-	for _, r := range a.rotations {
+	for _, r := range a.wireguard.rotations {
 		problems = append(problems, r.problems()...)
 	}
-	_, network := a.tables.network.Get(self)
+	_, network := a.tables.outputs.network.Get(self)
 	state, stats := a.switchPorts.State(), a.flows.Stats()
 	s := api.Status{
 		Node:     a.options.NodeName,
@@ -349,12 +371,14 @@ func (a *Agent) status() api.Status {
 	return s
 }
 
-func (a *Agent) debugTrace(r *http.Request) (any, error) {
+// serveTrace traces a packet through the switch.
+func (a *switchAnswers) serveTrace(r *http.Request) (any, error) {
 	text := r.URL.Query().Get("flow")
 	if text == "" {
-		return nil, errors.New("the query has no flow: give one in ovs-ofctl's text, such as in_port=3,tcp,nw_src=10.10.0.5,nw_dst=10.96.0.1,tp_dst=443")
+		return nil, errors.New("the query has no flow: give one in ovs-ofctl's text, such as " +
+			"in_port=3,tcp,nw_src=10.10.0.5,nw_dst=10.96.0.1,tp_dst=443")
 	}
-	output, err := a.tracer.Trace(r.Context(), a.config.OVSBridge, text)
+	output, err := a.tracer.Trace(r.Context(), a.tables.config.OVSBridge, text)
 	if err != nil {
 		return nil, fmt.Errorf("trace %q: %w", text, err)
 	}
@@ -365,7 +389,8 @@ func (a *Agent) debugTrace(r *http.Request) (any, error) {
 	return api.Trace{Flow: text, Output: output, Tables: tables}, nil
 }
 
-func (a *Agent) debugExplain(r *http.Request) (any, error) {
+// serveExplain lists the rows that a key is in, and the rows that they are made from.
+func (a *switchAnswers) serveExplain(r *http.Request) (any, error) {
 	key := r.URL.Query().Get("key")
 	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
 	defer cancel()
@@ -374,7 +399,8 @@ func (a *Agent) debugExplain(r *http.Request) (any, error) {
 		return nil, fmt.Errorf("%w; is the OVSDB running?", err)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("nothing is called %q: give a Service or EndpointSlice as namespace/name, the name of a port or of another Node, a cluster's ID, or self for this Node", key)
+		return nil, fmt.Errorf("nothing is called %q: give a Service or EndpointSlice as namespace/name, the name of a "+
+			"port or of another Node, a cluster's ID, or self for this Node", key)
 	}
 	out := api.Explanation{Key: key}
 	for _, x := range rows {

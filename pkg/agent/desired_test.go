@@ -53,8 +53,8 @@ func (t *tables) desired() Desired {
 	if d.Node, ok = t.node.Get(self); !ok {
 		return Desired{}
 	}
-	d.Bridges, _ = t.bridges.Get(self)
-	d.Host, _ = t.host.Get(self)
+	d.Bridges, _ = t.outputs.bridges.Get(self)
+	d.Host, _ = t.outputs.host.Get(self)
 	d.Peering, _ = t.peering.Get(self)
 	for _, row := range t.services.Frontends.All() {
 		d.Frontends = append(d.Frontends, row.Value...)
@@ -62,7 +62,7 @@ func (t *tables) desired() Desired {
 	for _, row := range t.pods.waiting.All() {
 		d.Waiting[string(row.Key)] = true
 	}
-	if network, ok := t.network.Get(self); ok {
+	if network, ok := t.outputs.network.Get(self); ok {
 		d.Network = &network
 	}
 	maps.Insert(d.Flows, t.flows.All())

@@ -118,7 +118,7 @@ func TestInsideIPNotKnownYet(t *testing.T) {
 	if err := a.newPublishers(); err != nil {
 		t.Fatal(err)
 	}
-	want := a.publishers[1].want
+	want := a.wireguard.publishers[1].want
 	if have, known := want(); known {
 		t.Errorf("before the first pass %+v is announced", have)
 	}

@@ -59,7 +59,7 @@ func (t *tables) bridgesOf(_ derive.Name, r *derive.Reader) ([]bridge.Bridge, []
 		})
 	}
 	out := []bridge.Bridge{integration}
-	if up, ok := derive.Get(r, t.uplink, self); ok {
+	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
 		out = append(out, up.Bridge)
 	}
 	out = append(out, t.inside.bridges(r, u)...)
@@ -146,7 +146,7 @@ func (t *tables) hostOf(_ derive.Name, r *derive.Reader) (hostnet.Desired, []pro
 		}
 	}
 	t.inside.host(&d, r, u) // routes of the uplink come later: nothing goes by them meanwhile
-	if up, ok := derive.Get(r, t.uplink, self); ok {
+	if up, ok := derive.Get(r, t.outputs.uplink, self); ok {
 		d.Links = append(d.Links, up.Links...)
 		d.Routes = append(d.Routes, up.Routes...)
 	}

@@ -1,12 +1,28 @@
 package agent
 
 import (
+	"net/netip"
+
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
+	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
+	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/policy"
+	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 	"github.com/tombolo-net/tombolo/pkg/watch"
 )
+
+// clusterObjects are the sources of kinds that only the agent reads.
+type clusterObjects struct {
+	serviceCIDRs *derive.Source[derive.Object, []netip.Prefix]
+	gateways     *derive.Source[derive.Object, *mcv1alpha1.Gateway]
+	imports      *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
+	sets         *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
+	exports      *derive.Source[derive.Object, bool]
+	asked        *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
+}
 
 // declareKinds declares every kind of object that is watched.
 func (t *tables) declareKinds() {
@@ -18,9 +34,9 @@ func (t *tables) declareKinds() {
 	watch.Into(k, t.services.Services, service.FactsOf)
 	watch.Into(k, p.ServiceSelectors, policy.ServiceSelectorOf)
 	watch.Into(k, t.services.Slices, service.SliceFactsOf)
-	t.serviceCIDRs = watch.NewSource(k, "servicecidrs", serviceCIDRsOf, optional)
+	t.objects.serviceCIDRs = watch.NewSource(k, "servicecidrs", serviceCIDRsOf, optional)
 	watch.Into(k, p.Pods, policy.PodFactsOf)
-	t.asked = watch.NewSource(k, "asked-by-pods", t.askedBy)
+	t.objects.asked = watch.NewSource(k, "asked-by-pods", t.askedBy)
 	watch.Into(k, p.Namespaces, policy.NamespaceLabels)
 	watch.Into(k, p.Policies[policy.NetworkPolicy], policy.FactsOf)
 	withVersion(k, p, policy.AntreaClusterNetworkPolicy, policy.AntreaClusterFactsOf)
@@ -31,10 +47,10 @@ func (t *tables) declareKinds() {
 	watch.Into(k, p.Groups, policy.GroupFactsOf, optional)
 	watch.Into(k, p.LabelIdentities, policy.LabelIdentityOf, stretched, optional)
 	watch.Into(k, p.PodAddresses, policy.RemotePodsOf, stretched, own, optional)
-	t.gateways = watch.NewSource(k, "gateways", gatewayFactsOf, gateways, own, optional)
-	t.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
-	t.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
-	t.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
+	t.objects.gateways = watch.NewSource(k, "gateways", gatewayFactsOf, gateways, own, optional)
+	t.objects.imports = watch.NewSource(k, "clusterinfoimports", importFactsOf, gateways, own, optional)
+	t.objects.sets = watch.NewSource(k, "clustersets", clusterSetFactsOf, gateways, own, optional)
+	t.objects.exports = watch.NewSource(k, "serviceexports", exportFactsOf, gateways, optional)
 	t.kinds = k
 }
 

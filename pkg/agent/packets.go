@@ -14,6 +14,14 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 )
 
+// packetIns has the parts that take the packets which the switch sends to the agent.
+type packetIns struct {
+	packets   *packets
+	audit     *policyLog
+	names     *learnedNames
+	strangers *otherServers
+}
+
 // packets hands out what the switch sends to the agent, by kind, and sends what comes of that. A meter in the
 // switch bounds the rate of each kind (packetInRate).
 type packets struct {
@@ -30,7 +38,8 @@ func newPackets(kinds map[datapath.PacketKind]func(ofp.PacketIn2) error, log *sl
 	return &packets{
 		kinds: kinds, log: log, answers: newSharedQueue[netip.Addr, ofp.PacketOut](64),
 		counts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tombolo_packets_to_agent_total", Help: "Packets that the switch has sent to the agent, by kind and by what became of them: taken, ignored, or dropped since there were too many.",
+			Name: "tombolo_packets_to_agent_total", Help: "Packets that the switch has sent to the agent, by kind and by what " +
+				"became of them: taken, ignored, or dropped since there were too many.",
 		}, []string{"kind", "result"}),
 	}
 }
@@ -92,5 +101,5 @@ func (a *Agent) reject(in ofp.PacketIn2) error {
 	if err != nil {
 		return err
 	}
-	return a.packets.answer(h.Src, out)
+	return a.packetIns.packets.answer(h.Src, out)
 }

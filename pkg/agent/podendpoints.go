@@ -24,7 +24,7 @@ func (t *tables) peersPodsOf(_ derive.Name, r *derive.Reader) ([]clusterRange, [
 		return nil, nil
 	}
 	var out []clusterRange
-	for _, ci := range derive.All(r, t.imports) {
+	for _, ci := range derive.All(r, t.objects.imports) {
 		for _, text := range ci.Value.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(text); err == nil {
 				out = append(out, clusterRange{ci.Value.Spec.ClusterID, p.Masked()})

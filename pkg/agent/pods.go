@@ -30,6 +30,7 @@ type podTables struct {
 	ports       *derive.Source[derive.Name, portFacts] // of the integration bridge
 	numbers     *derive.Source[derive.Name, ofp.Port]  // that new ports of attachments ask for
 	unrecovered *derive.Source[derive.Name, cni.Unrecovered]
+	rebuilding  *derive.Source[derive.Name, bool] // removals wait for the unrecovered: self, or no row
 	policies    *derive.Table[derive.Name, policy.Attachment]
 
 	this    *ownNode
@@ -48,6 +49,7 @@ func newPodTables(e *derive.Engine) *podTables {
 	t.numbers = derive.NewSource[derive.Name, ofp.Port](e, "port-numbers")
 	t.unrecovered = derive.NewSource[derive.Name, cni.Unrecovered](e, "unrecovered")
 	derive.NewTable(e, "lost-attachments", t.lostAttachment, derive.KeysOf(t.unrecovered))
+	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
 	return t
 }
 

@@ -33,8 +33,8 @@ type publisher struct {
 
 const (
 	publishRetry = 5 * time.Second
-	// publishLimit ends a request that nobody answers: links that are made anew can cut a connection without a word, which takes the
-	// client the better part of a minute to notice, while other clusters do not know this Node's key.
+	// publishLimit ends a request that nobody answers: links that are made anew can cut a connection without a word, which
+	// takes the client the better part of a minute to notice, while other clusters do not know this Node's key.
 	publishLimit = 10 * time.Second
 )
 
@@ -80,10 +80,17 @@ func (p *publisher) write(ctx context.Context) bool {
 	return false
 }
 
+// wireguardParts are the devices of WireGuard, the changes of their keys, and the announcements of the keys.
+type wireguardParts struct {
+	encryptions []*encryption // between Nodes, and between clusters
+	rotations   []*rotation   // of the keys that there are
+	publishers  []*publisher  // of their keys
+}
+
 // newPublishers prepares encryption, the announcement of its keys, and their change.
 func (a *Agent) newPublishers() error {
-	a.encryptions = newEncryptions(a.options)
-	for _, e := range a.encryptions {
+	a.wireguard.encryptions = newEncryptions(a.options)
+	for _, e := range a.wireguard.encryptions {
 		if e.beside == nil {
 			continue // announced with the first link
 		}
@@ -105,7 +112,7 @@ func (a *Agent) newPublishers() error {
 			}
 			p.patch = patchGateway(api)
 			p.get = func() (problem.Object, mcv1alpha1.WireGuardInfo, bool) {
-				for _, row := range a.tables.gateways.All() {
+				for _, row := range a.tables.objects.gateways.All() {
 					if row.Key.Name == a.options.NodeName {
 						return gatewayKey(row.Value)
 					}
@@ -120,22 +127,23 @@ func (a *Agent) newPublishers() error {
 			if e.link == betweenClusters {
 				p.want = func() (mcv1alpha1.WireGuardInfo, bool) {
 					info, ok := r.published()
-					inside, known := a.insideIP()
+					inside, known := insideIP(a.tables)
 					info.InsideIP = inside
 					return info, ok && known
 				}
 			}
-			a.rotations = append(a.rotations, r)
+			a.wireguard.rotations = append(a.wireguard.rotations, r)
 		}
-		a.publishers = append(a.publishers, p)
+		a.wireguard.publishers = append(a.wireguard.publishers, p)
 	}
 	return nil
 }
 
-// insideIP is the address inside WireGuard that this Node, a Gateway, takes what other clusters send at; "" where it has none of its own.
-// The second result is false while this is not known: an agent that has just started must not take back what it has announced.
-func (a *Agent) insideIP() (string, bool) {
-	p, known := a.tables.peering.Get(self)
+// insideIP returns the address inside WireGuard where this Node, a Gateway, receives packets of other clusters. It is
+// "" where the Node has no such address. The second result is false while this is not known: an agent that has just
+// started must not take back an announced address.
+func insideIP(t *tables) (string, bool) {
+	p, known := t.peering.Get(self)
 	if at := p.Part.Gateway; p.Part.Role == peering.Gateway && at.InsideIP.IsValid() {
 		return at.InsideIP.String(), known
 	}

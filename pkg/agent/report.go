@@ -25,6 +25,7 @@ import (
 	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
 	tombolov1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/tombolo/v1alpha1"
 	"github.com/tombolo-net/tombolo/pkg/multicluster/peering"
+	"github.com/tombolo-net/tombolo/pkg/openflow/flowsync"
 	"github.com/tombolo-net/tombolo/pkg/policy"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 )
@@ -233,19 +234,30 @@ func (r *reporter) create(ctx context.Context, now reported) (*reported, bool, e
 	return &now, true, nil
 }
 
-// lookAtPolicies returns which policies apply to Pods of this Node once the switch has confirmed their flows.
-func (a *Agent) lookAtPolicies(ctx context.Context) (reported, error) {
+// reportLook reads the parts of the report.
+type reportLook struct {
+	tables   *tables
+	flows    *flowsync.Syncer
+	progress *progress
+	ways     *wayReport
+}
+
+// policies returns which policies apply to Pods of this Node once the switch has confirmed their flows.
+func (a reportLook) policies(ctx context.Context) (reported, error) {
 	if err := a.progress.await(ctx, func() (bool, error) { return a.progress.ready(), nil }); err != nil {
 		return reported{}, err
 	}
-	now := reported{Policies: map[string]string{}, Failures: map[string]string{}, Problems: map[string]string{}, Features: features(a.config), Ways: a.wayReport.now()}
+	now := reported{
+		Policies: map[string]string{}, Failures: map[string]string{}, Problems: map[string]string{},
+		Features: features(a.tables.config), Ways: a.ways.now(),
+	}
 	versions := map[policy.Key]policy.Version{}
 	// Between two passes all flows are declared that the tables say.
 	if !a.tables.engine.Do(ctx, func() {
 		for _, row := range a.tables.policies.LocalVersions.All() {
 			versions[row.Key] = row.Value
 		}
-		texts := a.localProblems(versions)
+		texts := a.problems(versions)
 		for _, k := range slices.SortedFunc(maps.Keys(texts), policy.Key.Compare) {
 			put(now.Problems, k.Short(), strings.Join(texts[k], "; "))
 		}
@@ -316,8 +328,8 @@ func put(to map[string]string, key, text string) {
 	}
 }
 
-// localProblems are those that this Node has with policies, beside what anybody sees who reads them.
-func (a *Agent) localProblems(versions map[policy.Key]policy.Version) map[policy.Key][]string {
+// problems returns the problems that this Node has with policies. It leaves out the problems that every Node has.
+func (a reportLook) problems(versions map[policy.Key]policy.Version) map[policy.Key][]string {
 	of := map[problem.Object]policy.Key{}
 	for k := range versions {
 		of[problem.Object{Kind: k.Kind.String(), Namespace: k.Namespace, Name: k.Name}] = k

@@ -10,12 +10,29 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
 	"github.com/tombolo-net/tombolo/pkg/openflow/ofp"
 	"github.com/tombolo-net/tombolo/pkg/problem"
 	"github.com/tombolo-net/tombolo/pkg/service"
 )
+
+// resolverTables hold the DNS servers whose answers are learned from.
+type resolverTables struct {
+	config     config.Config
+	services   *service.Tables
+	node       *derive.Source[derive.Name, []netip.Addr]                // the DNS servers of this Node
+	clusterDNS *derive.Index[derive.Name, derive.Object, service.Facts] // under self
+	list       *derive.Table[derive.Name, []netip.Prefix]
+}
+
+// add adds the tables to an engine.
+func (t *resolverTables) add(e *derive.Engine, one derive.Keys[derive.Name]) {
+	t.node = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
+	t.clusterDNS = derive.NewIndex(t.services.Services, "dns", clusterDNS)
+	t.list = derive.NewTable(e, "resolvers", t.listOf, one)
+}
 
 // resolverFiles name the Node's DNS servers. The kubelet gives the agent's Pod its own file as the first one. The
 // second one has the servers behind the stub of systemd-resolved, where the agent runs on the Node itself.
@@ -51,13 +68,13 @@ func clusterDNS(_ derive.Object, f service.Facts) []derive.Name {
 	return []derive.Name{self}
 }
 
-// resolversOf returns the DNS servers whose answers are learned. Without configured servers these are the cluster's
+// listOf returns the DNS servers whose answers are learned. Without configured servers these are the cluster's
 // DNS, by the addresses and the endpoints of its Services, and the Node's servers.
-func (t *tables) resolversOf(_ derive.Name, r *derive.Reader) (out []netip.Prefix, _ []problem.Problem) {
+func (t *resolverTables) listOf(_ derive.Name, r *derive.Reader) (out []netip.Prefix, _ []problem.Problem) {
 	if out = t.config.Resolvers(); len(out) > 0 {
 		return out, nil
 	}
-	list, _ := derive.Get(r, t.nodeResolvers, self)
+	list, _ := derive.Get(r, t.node, self)
 	list = slices.Clone(list)
 	for _, s := range derive.List(r, t.clusterDNS, self) {
 		list = append(list, s.Value.VIPs...)

@@ -52,7 +52,7 @@ func TestResolvers(t *testing.T) {
 		c.DNSServerOverride = override
 		w := newTables(c, "node-1")
 		w.settings.Set(self, settings{Known: true})
-		w.nodeResolvers.Set(self, node)
+		w.resolvers.node.Set(self, node)
 		w.kinds.Loaded()
 		w.loaded()
 		return w
@@ -60,7 +60,7 @@ func TestResolvers(t *testing.T) {
 	is := func(w *tables, what, want string) {
 		t.Helper()
 		w.engine.Pass()
-		list, _ := w.resolvers.Get(self)
+		list, _ := w.resolvers.list.Get(self)
 		var have []string
 		for _, p := range list {
 			have = append(have, strings.TrimSuffix(p.String(), "/32"))

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"time"
 
@@ -17,6 +18,16 @@ const restoreTimeout = 30 * time.Second
 // restoreRetry is after how long it is tried again.
 const restoreRetry = 20 * time.Millisecond
 
+// restoreWait ends flow-restore-wait of the switch.
+type restoreWait struct {
+	tables      *tables
+	switchPorts *bridge.Manager
+	flows       *flowsync.Syncer
+	progress    *progress
+	log         *slog.Logger
+	declared    chan struct{} // the switch has flow-restore-wait, and its flows are declared
+}
+
 // flowsApplied returns when the switch has confirmed all flows of the last plan that it takes,
 // on a connection that is alive. One that was refused does not hold up the others.
 func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
@@ -28,27 +39,27 @@ func flowsApplied(ctx context.Context, flows *flowsync.Syncer) error {
 	return flows.FlushConnections(ctx, nil)
 }
 
-// endRestoreWait lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The
+// end lets a restarted ovs-vswitchd process packets once it has its flows, until ctx ends. The
 // start script of the OVS container sets flow-restore-wait, so that no packet meets an empty table.
-func (a *Agent) endRestoreWait(ctx context.Context) {
+func (w *restoreWait) end(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.restored:
+		case <-w.declared:
 		}
 		attempt, cancel := context.WithTimeout(ctx, restoreTimeout)
-		err := flowsApplied(attempt, a.flows)
+		err := flowsApplied(attempt, w.flows)
 		if err == nil {
-			err = a.switchPorts.ClearFlowRestoreWait(attempt)
+			err = w.switchPorts.ClearFlowRestoreWait(attempt)
 		}
 		cancel()
 		if err == nil {
-			a.log.Info("the restarted switch has its flows and processes packets (flow-restore-wait cleared)")
+			w.log.Info("the restarted switch has its flows and processes packets (flow-restore-wait cleared)")
 			continue
 		}
-		a.log.Debug("flow-restore-wait not ended yet", "error", err)
-		time.AfterFunc(restoreRetry, func() { a.tables.readSwitch(a.switchPorts.State) }) // looks again
+		w.log.Debug("flow-restore-wait not ended yet", "error", err)
+		time.AfterFunc(restoreRetry, func() { w.tables.readSwitch(w.switchPorts.State) }) // looks again
 	}
 }
 
@@ -71,23 +82,24 @@ func uplinkWaits(c config.Config, s bridge.State) bool {
 // switch forwards. It keeps no flows over its own restart, so there are none that packets could
 // miss but those of a plan that has not been applied completely. It returns once one has: the agent
 // needs no API server then to give a restarted switch its flows.
-func (a *Agent) freeUplink(ctx context.Context) {
+func (w *restoreWait) freeUplink(ctx context.Context) {
 	var since time.Time
-	for ctx.Err() == nil && !a.progress.ready() {
-		switch waits := uplinkWaits(a.config, a.switchPorts.State()); {
+	for ctx.Err() == nil && !w.progress.ready() {
+		switch waits := uplinkWaits(w.tables.config, w.switchPorts.State()); {
 		case !waits:
 			since = time.Time{}
 		case since.IsZero():
 			since = time.Now()
 		case time.Since(since) >= uplinkWait:
 			applying, cancel := context.WithTimeout(ctx, uplinkFlows)
-			applied := flowsApplied(applying, a.flows)
+			applied := flowsApplied(applying, w.flows)
 			cancel()
 			ending, cancel := context.WithTimeout(ctx, restoreTimeout)
-			err := a.switchPorts.ClearFlowRestoreWait(ending)
+			err := w.switchPorts.ClearFlowRestoreWait(ending)
 			cancel()
 			if err == nil {
-				a.log.Warn("the switch processes packets before all its flows are known (flow-restore-wait cleared): the uplink is one of its ports and the API server is reached by that", "confirmed", applied == nil)
+				w.log.Warn("the switch processes packets before all its flows are known (flow-restore-wait cleared): the uplink "+
+					"is one of its ports and the API server is reached by that", "confirmed", applied == nil)
 			}
 			since = time.Time{}
 		}

@@ -65,7 +65,7 @@ func TestFreeUplink(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.switchPorts.Run(ctx) })
 	running.Go(func() { _ = a.flows.Run(ctx) })
-	running.Go(func() { a.freeUplink(ctx) })
+	running.Go(func() { a.restore.freeUplink(ctx) })
 	defer running.Wait()
 	defer cancel()
 	ovs.Eventually("the switch processes packets", func() error {

@@ -357,7 +357,7 @@ func startSide(ctx context.Context, spec sideSpec, state sideOrder, host *hostne
 func (s *side) pass(host *hostnet.Manager) encrypted {
 	s.tables.engine.Pass()
 	row, _ := s.tables.inside.encrypted.Get(self)
-	if want, ok := s.tables.host.Get(self); ok && row.of(s.link).Base.IsValid() {
+	if want, ok := s.tables.outputs.host.Get(self); ok && row.of(s.link).Base.IsValid() {
 		host.Set(want)
 		for _, e := range s.encryptions {
 			e.set(row)

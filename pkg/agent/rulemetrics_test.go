@@ -118,7 +118,7 @@ func TestRuleSeries(t *testing.T) {
 // TestRuleMetrics counts connections on a real switch.
 func TestRuleMetrics(t *testing.T) {
 	a := newAsked(t)
-	m := newRuleMetrics(a.agent.policies.countRules, maxRuleSeries, slog.New(slog.DiscardHandler))
+	m := newRuleMetrics(a.agent.answers.policies.countRules, maxRuleSeries, slog.New(slog.DiscardHandler))
 	a.send(a.web, a.db.IPs[0].Addr(), 5432)
 	a.send(a.web, a.db.IPs[0].Addr(), 80)
 	a.ovs.Eventually("the switch's counters", func() error {

@@ -19,7 +19,7 @@ func TestNodeObjectGone(t *testing.T) {
 	delete(w.world.nodes, ownName)
 	w.settle()
 	w.ovs.Eventually("no network for new Pods", func() error {
-		if _, known := w.agent.tables.network.Get(self); known {
+		if _, known := w.agent.tables.outputs.network.Get(self); known {
 			return errors.New("there is one")
 		}
 		return nil

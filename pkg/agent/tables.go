@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tombolo-net/tombolo/pkg/agent/config"
-	mcv1alpha1 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha1"
-	mcv1alpha2 "github.com/tombolo-net/tombolo/pkg/apis/multicluster/v1alpha2"
 	"github.com/tombolo-net/tombolo/pkg/cni"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/derive"
@@ -48,31 +46,21 @@ type tables struct {
 	nodeName string
 
 	// From the API server.
-	kinds        *watch.Kinds
-	nodes        *derive.Source[derive.Object, nodeFacts]
-	serviceCIDRs *derive.Source[derive.Object, []netip.Prefix]
-	gateways     *derive.Source[derive.Object, *mcv1alpha1.Gateway]
-	imports      *derive.Source[derive.Object, *mcv1alpha1.ClusterInfoImport]
-	sets         *derive.Source[derive.Object, *mcv1alpha2.ClusterSet]
-	exports      *derive.Source[derive.Object, bool]
+	kinds   *watch.Kinds
+	objects clusterObjects
+	nodes   *derive.Source[derive.Object, nodeFacts]
 
 	// From the Node.
 	settings *derive.Source[derive.Name, settings]
 	record   *derive.Source[derive.Name, uplinkRecord]
 
-	nodeResolvers *derive.Source[derive.Name, []netip.Addr] // the DNS servers of this Node
-
-	asked   *derive.Source[derive.Object, []problem.Problem] // by Pods of this Node, and not served
-	chained []string                                         // Options.Chained
-
-	rebuilding *derive.Source[derive.Name, bool] // removals wait for them: self, or no row
+	chained []string // Options.Chained
 
 	services *service.Tables
 	policies *policy.Tables
 	flows    *datapath.Tables
 
-	resolvers  *derive.Table[derive.Name, []netip.Prefix]               // DNS servers whose answers are learned from
-	clusterDNS *derive.Index[derive.Name, derive.Object, service.Facts] // under self
+	resolvers *resolverTables
 
 	this      *ownNode
 	ranges    *derive.Table[derive.Name, []netip.Prefix] // that ClusterIPs come from
@@ -82,13 +70,18 @@ type tables struct {
 	node      *derive.Table[derive.Name, datapath.Node]
 	remotes   *derive.Table[derive.Name, datapath.RemoteNode]
 	pods      *podTables
-	uplink    *derive.Table[derive.Name, takeover]
-	bridges   *derive.Table[derive.Name, []bridge.Bridge]
-	host      *derive.Table[derive.Name, hostnet.Desired]
+	outputs   outputs
 	inside    *insideTables
 	keys      *nodeKeys
-	network   *derive.Table[derive.Name, cni.Network] // what a new Pod gets
 	peersPods *derive.Table[derive.Name, []clusterRange]
+}
+
+// outputs are the rows that writers take.
+type outputs struct {
+	uplink  *derive.Table[derive.Name, takeover] // part of bridges and host
+	bridges *derive.Table[derive.Name, []bridge.Bridge]
+	host    *derive.Table[derive.Name, hostnet.Desired]
+	network *derive.Table[derive.Name, cni.Network] // of a new Pod
 }
 
 // settings are what does not change while the agent runs, but is not in its configuration.
@@ -117,9 +110,7 @@ func newTables(c config.Config, nodeName string) *tables {
 		t.policies.Stretched()
 	}
 	t.settings = derive.NewSource[derive.Name, settings](e, "settings")
-	t.nodeResolvers = derive.NewSource[derive.Name, []netip.Addr](e, "node-resolvers")
 	t.record = derive.NewSource[derive.Name, uplinkRecord](e, "uplink-record")
-	t.rebuilding = derive.NewSource[derive.Name, bool](e, "rebuilding")
 
 	one := derive.KeysOf(t.settings)
 	t.this = &ownNode{config: c, name: nodeName, nodes: t.nodes}
@@ -130,10 +121,10 @@ func newTables(c config.Config, nodeName string) *tables {
 		return text
 	}, knowsSCTP(c))
 	t.declareKinds()
-	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.asked))
+	derive.NewTable(e, "unserved-pods", t.unserved, derive.KeysOf(t.objects.asked))
 	t.ranges = derive.NewTable(e, "service-cidrs", t.rangesOf, one)
-	t.clusterDNS = derive.NewIndex(t.services.Services, "dns", clusterDNS)
-	t.resolvers = derive.NewTable(e, "resolvers", t.resolversOf, one)
+	t.resolvers = &resolverTables{config: c, services: t.services}
+	t.resolvers.add(e, one)
 	t.peering = derive.NewTable(e, "peering", t.peeringOf, one)
 	t.clusters = peering.NewTables(e, t.peering)
 	t.pods.this, t.pods.ranges = t.this, t.ranges
@@ -144,21 +135,21 @@ func newTables(c config.Config, nodeName string) *tables {
 		func(key derive.Object, _ nodeFacts) []derive.Name { return []derive.Name{derive.Name(key.Name)} })))
 	t.ways = &wayTables{config: c, peering: t.peering, clusters: t.clusters, node: t.node, remotes: t.remotes}
 	t.ways.add(e, one)
-	t.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
+	t.outputs.uplink = derive.NewTable(e, "uplink", t.takeoverOf, one)
 	t.inside = &insideTables{
 		config: c, this: t.this, keys: t.keys, settings: t.settings, clusters: t.clusters, remotes: t.remotes,
 	}
 	t.inside.add(e, one)
-	t.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
-	t.host = derive.NewTable(e, "host", t.hostOf, one)
-	t.network = derive.NewTable(e, "network", t.networkOf, one)
+	t.outputs.bridges = derive.NewTable(e, "bridges", t.bridgesOf, one)
+	t.outputs.host = derive.NewTable(e, "host", t.hostOf, one)
+	t.outputs.network = derive.NewTable(e, "network", t.networkOf, one)
 	t.peersPods = derive.NewTable(e, "peers-pods", t.peersPodsOf, one)
 	derive.NewTable(e, "unreachable-endpoints", t.unreachable, derive.KeysOfIndex(derive.NewIndex(t.services.Slices, "imported", importedService)))
 	t.flows = datapath.NewTables(e, datapath.Inputs{
 		Node: t.node, Pods: t.pods.rows, RemoteNodes: t.remotes, Peering: t.clusters, Ways: t.ways.numbers, Lost: t.ways.lost,
 		Frontends: t.services.Frontends, Slices: t.services.ByService,
-		Exported: t.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
-		Resolvers: t.resolvers,
+		Exported: t.objects.exports, Policy: t.policies, PodToPod: c.Multicluster.EnablePodToPodConnectivity,
+		Resolvers: t.resolvers.list,
 	})
 	return t
 }
@@ -195,7 +186,7 @@ func (t *tables) statedRanges(r *derive.Reader) []netip.Prefix {
 		return []netip.Prefix{p.Masked()}
 	}
 	var out []netip.Prefix
-	for _, row := range derive.All(r, t.serviceCIDRs) {
+	for _, row := range derive.All(r, t.objects.serviceCIDRs) {
 		out = append(out, row.Value...)
 	}
 	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
@@ -235,9 +226,9 @@ func (t *tables) peeringOf(_ derive.Name, r *derive.Reader) (peering.Peering, []
 	}
 	p, list := peering.Plan(peering.View{
 		NodeName:           t.nodeName,
-		Gateways:           values(derive.All(r, t.gateways)),
-		ClusterInfoImports: values(derive.All(r, t.imports)),
-		ClusterSets:        values(derive.All(r, t.sets)),
+		Gateways:           values(derive.All(r, t.objects.gateways)),
+		ClusterInfoImports: values(derive.All(r, t.objects.imports)),
+		ClusterSets:        values(derive.All(r, t.objects.sets)),
 		Own:                t.own(r),
 		PodToPod:           t.config.Multicluster.EnablePodToPodConnectivity,
 		PreserveClientIP:   t.config.Multicluster.PreserveClientIP,
@@ -495,7 +486,7 @@ func (t *tables) readSwitch(read func() bridge.State) {
 func (t *tables) loaded() {
 	for _, s := range []interface{ Loaded() }{
 		t.settings, t.this.underlay, t.this.last, t.pods.attachments, t.pods.numbers, t.pods.ports, t.ways.lost, t.record,
-		t.inside.sessions, t.pods.unrecovered, t.rebuilding, t.nodeResolvers, t.policies.Learned,
+		t.inside.sessions, t.pods.unrecovered, t.pods.rebuilding, t.resolvers.node, t.policies.Learned,
 	} {
 		s.Loaded()
 	}

@@ -161,7 +161,7 @@ func TestCost(t *testing.T) {
 	tables := newTables(v.Config, v.NodeName)
 	owners, others := 0, 0
 	tables.flows.Watch(func(flow.Owner, func() flow.Entries) { owners++ })
-	tables.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { others++ })
+	tables.outputs.bridges.Watch(func([]derive.Change[derive.Name, []bridge.Bridge]) { others++ })
 	tables.set(v)
 	tables.engine.Pass()
 	heartbeat := v.Nodes[7].DeepCopy()

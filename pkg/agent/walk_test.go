@@ -168,7 +168,7 @@ func (w *walk) startAgent() {
 		}
 	})
 	w.seen.Store(0) // by this agent; no other runs
-	a.tables.rebuilding.Set(self, w.rebuilds)
+	a.tables.pods.rebuilding.Set(self, w.rebuilds)
 	a.tables.loaded()
 	w.world.version++
 	w.world.tell(a.tables, version)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tombolo-net/tombolo/pkg/agent/config"
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
@@ -13,13 +14,10 @@ import (
 var wayUp = prometheus.NewDesc("tombolo_multicluster_way_up",
 	"Whether BFD finds a way from this Node to another cluster up: 1 or 0.", []string{"cluster", "to"}, nil)
 
-// switchPortsNow are the ports of the Node's switch.
-func (a *Agent) switchPortsNow() map[string]bridge.PortState {
-	return a.switchPorts.State().Bridges[a.config.OVSBridge].Ports
+// portsNow returns the ports of the Node's switch.
+func portsNow(m *bridge.Manager, c config.Config) map[string]bridge.PortState {
+	return m.State().Bridges[c.OVSBridge].Ports
 }
-
-// ways returns the ways to peers by cluster ID, with the state that the switch's BFD gives each.
-func (a *Agent) ways() map[string][]api.Way { return a.tables.ways.byCluster(a.switchPortsNow()) }
 
 // byCluster returns the ways to peers by cluster ID, with the state of their ports.
 func (t *wayTables) byCluster(ports map[string]bridge.PortState) map[string][]api.Way {

@@ -10,13 +10,19 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/ovs/bridge"
 )
 
+// seenWays remembers what was observed of ways.
+type seenWays struct {
+	report wayReport
+	down   downWays
+}
+
 const (
-	// waySteady is how long a way has to have been up before it is reported as up again, and how long after a change what is
-	// reported of ways stays as it is, but once for those that are lost: however often ways go down, a Gateway reports twelve times
-	// a minute at most.
+	// waySteady is how long a way has to have been up before it is reported as up again, and how long after a change what
+	// is reported of ways stays as it is, but once for those that are lost: however often ways go down, a Gateway reports
+	// twelve times a minute at most.
 	waySteady = 10 * time.Second
-	// wayLost is how long a way that was up has to have been down before it is reported as lost: a network that stutters moves no
-	// requests to other clusters.
+	// wayLost is how long a way that was up has to have been down before it is reported as lost: a network that stutters
+	// moves no requests to other clusters.
 	wayLost = 2 * time.Second
 	// wayLook is how often ways are looked at without an event, of which the loss of the switch makes none.
 	wayLook = 2 * time.Second
@@ -37,13 +43,9 @@ type wayNow struct {
 	was bool // up before
 }
 
-// watchedWays are this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS. What the OVSDB says of a switch that
-// does not answer is old: nothing goes by it, which is not for the far end's sake.
-func (a *Agent) watchedWays() map[string]wayNow {
-	return a.tables.ways.toReport(a.switchPortsNow(), a.flows.Stats().Connected)
-}
-
-// toReport returns these ways, with the state of their ports. connected tells whether the switch answers.
+// toReport returns this Gateway's ways to other clusters that BFD watches, as CLUSTER/ADDRESS, with the state of their
+// ports. connected tells whether the switch answers: the state in the OVSDB of a switch that does not answer is old,
+// and the far end is not the cause.
 func (t *wayTables) toReport(ports map[string]bridge.PortState, connected bool) map[string]wayNow {
 	p, _ := t.peering.Get(self)
 	if p.Part.Role != peering.Gateway {
@@ -85,8 +87,8 @@ func (s wayState) lost(now time.Time) bool {
 	return !s.now.up && s.now.was && now.Sub(s.since) >= wayLost
 }
 
-// observe takes in the state of all ways at a time. It returns whether what is to be reported has changed, and whether to observe
-// again although nothing happens.
+// observe takes in the state of all ways at a time. It returns whether what is to be reported has changed, and whether
+// to observe again although nothing happens.
 func (w *wayReport) observe(now time.Time, ways map[string]wayNow) (changed, again bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -77,10 +77,10 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 		return nil, err
 	}
 	w := &wholeAgent{Agent: a, announced: state.Peers[spec.Self]}
-	for _, r := range a.rotations {
+	for _, r := range a.wireguard.rotations {
 		r.times = sideTimes()
 	}
-	for _, p := range a.publishers {
+	for _, p := range a.wireguard.publishers {
 		p.patch = func(_ context.Context, _ problem.Object, info mcv1alpha1.WireGuardInfo) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -114,8 +114,8 @@ func startWhole(ctx context.Context, spec sideSpec, state sideOrder, log *slog.L
 func (w *wholeAgent) report(spec sideSpec) sideReport {
 	first, _ := spec.links()
 	row, _ := w.tables.inside.encrypted.Get(self)
-	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Kind: pairOf(w.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
-	for _, rotation := range w.rotations {
+	r := sideReport{Peers: len(row.of(first).Peers), Beside: len(row.of(first).Unused) > 0, Kind: pairOf(w.wireguard.encryptions, first)[0].device.State().Kind, Ready: w.progress.ready()}
+	for _, rotation := range w.wireguard.rotations {
 		r.Problems = append(r.Problems, texts(rotation.problems())...)
 	}
 	w.mu.Lock()
