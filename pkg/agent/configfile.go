@@ -13,17 +13,17 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// ErrConfigurationChanged is what Run returns when the configuration file has changed shortly after the agent began: the agent is to be started
-// again with it.
+// ErrConfigurationChanged is what Run returns when the configuration file has changed shortly after the agent began:
+// the agent is to be started again with it.
 var ErrConfigurationChanged = errors.New("the configuration file has changed since the agent read it")
 
 const (
 	configObject = "file antrea-agent.conf" // what problems of the configuration are about
 	configPoll   = 5 * time.Second
-	// takeOverFor is for how long an agent takes a changed file for the one that it should have begun with. A kubelet mounts what it knows of a
-	// ConfigMap. After the API server was away it looks for news a minute later at most (client-go's reflector waits up to twice 30 s), and
-	// brings the file up to date another minute and a half later: an agent that is restarted meanwhile for the sake of its new
-	// configuration begins with the one before.
+	// takeOverFor is for how long after its start an agent begins again with a changed file. A kubelet mounts a ConfigMap
+	// as it knows it. After the API server was away, the kubelet looks for news a minute later at most (client-go's
+	// reflector waits up to twice 30 s), and updates the file up to a minute and a half after that. An agent that is
+	// restarted meanwhile for a new configuration reads the old one.
 	takeOverFor = 5 * time.Minute
 )
 
@@ -57,16 +57,19 @@ func (f *configFile) run(ctx context.Context) error {
 	}
 }
 
-// compare reports whether the file has another configuration, with which an agent would begin. That, and why it would not, is a problem.
+// compare reports whether the file has another configuration, with which an agent would begin. That, and why it would
+// not, is a problem.
 func (f *configFile) compare() bool {
 	now, _, err := config.Load(f.path)
 	changed := err == nil && !reflect.DeepEqual(now, f.have)
 	var p *api.Problem
 	switch {
 	case err != nil:
-		p = &api.Problem{Reason: "ConfigurationInvalid", Message: fmt.Sprintf("the agent goes on with what it has read before, and would not start again: %v", err)}
+		p = &api.Problem{Reason: "ConfigurationInvalid", Message: fmt.Sprintf("the agent goes on with what it has read "+
+			"before, and would not start again: %v", err)}
 	case changed:
-		p = &api.Problem{Reason: "ConfigurationChanged", Message: "the file has changed since the agent read it, and the agent goes on with what it had: run " + f.restart}
+		p = &api.Problem{Reason: "ConfigurationChanged", Message: "the file has changed since the agent read it, and the " +
+			"agent goes on with what it had: run " + f.restart}
 	}
 	if p != nil {
 		p.Object = configObject

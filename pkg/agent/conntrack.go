@@ -130,7 +130,8 @@ func (f *conntrackFlusher) endAgain() {
 	f.switches.end(list)
 }
 
-// endingKept is longer than any connection of UDP is tracked without a datagram: two minutes, unless the host says more.
+// endingKept is longer than any connection of UDP is tracked without a datagram: two minutes, unless the host says
+// more.
 const endingKept = 125 * time.Second
 
 // remove has a connection flushed. One that comes back and goes again is another removal, which a
@@ -166,7 +167,8 @@ func (f *conntrackFlusher) problems(node string) []problem.Problem {
 	}
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConntrackFlushUnsupported",
-		Message: "UDP clients that keep their port go on to endpoints of Services that are gone, until they pause: the switch cannot flush connections (" +
+		Message: "UDP clients that keep their port go on to endpoints of Services that are gone, until they pause: the " +
+			"switch cannot flush connections (" +
 			f.unsupported + "); use Open vSwitch 3.1 or later",
 	}}
 }
@@ -193,8 +195,8 @@ func (f *conntrackFlusher) run(ctx context.Context) {
 	}
 }
 
-// flushTracked flushes those of the connections that there are and that did not come back. Each flush has the switch look
-// at its whole table, so that it must not be done for each endpoint that ever was.
+// flushTracked flushes those of the connections that there are and that did not come back. Each flush has the switch
+// look at its whole table, so that it must not be done for each endpoint that ever was.
 func (f *conntrackFlusher) flushTracked(ctx context.Context, gone map[datapath.ServiceConnection]uint64) error {
 	tracked, err := f.switches.tracked(ctx)
 	if err != nil {
@@ -232,7 +234,8 @@ func (f *conntrackFlusher) take(in ofp.PacketIn2) error {
 	}
 }
 
-// flushStale has stale connections forgotten until ctx ends. One whose flush fails is found again with its next datagram.
+// flushStale has stale connections forgotten until ctx ends. One whose flush fails is found again with its next
+// datagram.
 func (f *conntrackFlusher) flushStale(ctx context.Context) {
 	for {
 		var list []ofp.CTFlush

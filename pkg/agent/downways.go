@@ -6,15 +6,16 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/datapath"
 )
 
-// lostAfter is how long a way has to be down until connections of TCP leave it. Only the Gateways on it can translate them, so where
-// they go then they are reset; a switch that is short of time, or is started again, has them back before.
+// lostAfter is how long a way has to be down until connections of TCP leave it. Only the Gateways on it can translate
+// them, so where they go then they are reset; a switch that is short of time, or is started again, has them back
+// before.
 const lostAfter = 10 * time.Second
 
 // downWays are the ways that are down, and since when. It is used by one goroutine.
 type downWays map[datapath.WayEnd]time.Time
 
-// lost returns which of the ways have been down for long at a time, given which are up, and whether others may become so without an
-// event.
+// lost returns which of the ways have been down for long at a time, given which are up, and whether others may become
+// so without an event.
 func (d downWays) lost(now time.Time, up map[datapath.WayEnd]bool) (lost map[datapath.WayEnd]bool, waiting bool) {
 	for end := range d {
 		if is, watched := up[end]; is || !watched {

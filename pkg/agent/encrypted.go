@@ -16,8 +16,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// Between clusters, and between the Nodes of a cluster, traffic may be encrypted: tunnels end at addresses inside WireGuard
-// then. docs/design/0010-encryption-between-clusters.md says more.
+// Between clusters, and between the Nodes of a cluster, traffic may be encrypted: tunnels end at addresses inside
+// WireGuard then. docs/design/0010-encryption-between-clusters.md says more.
 
 // links is the number of networks inside WireGuard.
 const links = 4
@@ -29,8 +29,8 @@ type insideLink struct {
 	// name is the link that has this end's address inside. With the kernel's datapath it is the WireGuard device, with the
 	// userspace one a bridge, of which the device is a port. tap is the device then.
 	name, tap string
-	// The userspace datapath routes to an address only if one of its own is in the same network or in that of the next hop. So
-	// there is a next hop, which WireGuard answers for.
+	// The userspace datapath routes to an address only if one of its own is in the same network or in that of the next
+	// hop. So there is a next hop, which WireGuard answers for.
 	net netip.Prefix
 	hop netip.Addr
 	// keyFile has the private key, in the state directory.
@@ -83,8 +83,8 @@ func (l insideLink) guards() []string {
 // linkMACs are the secret MACs at which a userspace switch takes packets that the devices of the links have decrypted.
 type linkMACs [links]string
 
-// WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace datapath,
-// where it has.
+// WireGuardDevices are the devices that have to be served where the kernel has no WireGuard, or, with the userspace
+// datapath, where it has.
 func WireGuardDevices(userspace bool) []string {
 	var out []string
 	for _, l := range insideLinks {
@@ -104,13 +104,13 @@ type encrypted [links]tunnelsInside
 func (e encrypted) of(l insideLink) tunnelsInside { return e[l.at] }
 
 const (
-	// keepOpen is how often other clusters are sent something: where one side alone reaches the other, through a firewall or NAT that
-	// lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it. Most of them forget UDP
-	// after 30 s or more (RFC 4787, section 4.3, says two minutes).
+	// keepOpen is how often other clusters are sent something: where one side alone reaches the other, through a firewall
+	// or NAT that lets in nothing but answers, it opens the way and keeps it open, and the other side's packets take it.
+	// Most of them forget UDP after 30 s or more (RFC 4787, section 4.3, says two minutes).
 	keepOpen = 25 * time.Second
-	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer. WireGuard begins
-	// a handshake anew 5 to 5.33 s after one that failed (protocol, section 6.1): at random, so that both ends do not begin together
-	// each time. What is to be sent at less than that would begin it at a fixed time.
+	// keepSession is how often partners are while this end changes its key, so that there is a session with each peer.
+	// WireGuard begins a handshake anew 5 to 5.33 s after one that failed (protocol, section 6.1): at random, so that both
+	// ends do not begin together each time. What is to be sent at less than that would begin it at a fixed time.
 	keepSession = 7 * time.Second
 )
 
@@ -332,7 +332,8 @@ func (e *encryption) problems(node string) []problem.Problem {
 	return e.device.Problems()
 }
 
-// published is the key that others should know: none where nothing is encrypted. The second result is false where it cannot be known.
+// published is the key that others should know: none where nothing is encrypted. The second result is false where it
+// cannot be known.
 func (e *encryption) published() (mcv1alpha1.WireGuardInfo, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

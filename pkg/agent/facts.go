@@ -34,7 +34,8 @@ type nodeFacts struct {
 	WireGuardKey string
 	// NextKey and NextPort are those of the annotations nextNodeKey and nextNodePort.
 	NextKey, NextPort string
-	// KeyNotBefore is that of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore that of nodeKeyNotBefore.
+	// KeyNotBefore is that of the annotation multicluster.AnnotationKeyNotBefore, NodeKeyNotBefore that of
+	// nodeKeyNotBefore.
 	KeyNotBefore, NodeKeyNotBefore string
 	// UID and Created are another's when the Node was deleted and registered again.
 	UID     types.UID

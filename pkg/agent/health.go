@@ -14,9 +14,10 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/observe/api"
 )
 
-// serveHealth answers the kubelet's probes by HTTP, at an address of localhost: a probe that runs a program in the container costs the
-// Node some 50 ms of a processor each time. /livez is 200 while the agent answers, /readyz while the Node's network is ready, and else
-// 503 with what it waits for. With no address it serves nothing. Where the port is taken it tries again: all else goes on.
+// serveHealth answers the kubelet's probes by HTTP, at an address of localhost: a probe that runs a program in the
+// container costs the Node some 50 ms of a processor each time. /livez is 200 while the agent answers, /readyz while
+// the Node's network is ready, and else 503 with what it waits for. With no address it serves nothing. Where the port
+// is taken it tries again: all else goes on.
 func (a *Agent) serveHealth(ctx context.Context) error {
 	address := a.options.HealthAddress
 	if !address.IsValid() {
@@ -29,7 +30,8 @@ func (a *Agent) serveHealth(ctx context.Context) error {
 		}
 		if !told {
 			a.log.Error("cannot answer the kubelet's probes; trying again", "error", err,
-				"remedy", "free the port, or give another as apiPort in antrea-agent.conf and in the probes of the DaemonSet tombolo-agent")
+				"remedy",
+				"free the port, or give another as apiPort in antrea-agent.conf and in the probes of the DaemonSet tombolo-agent")
 		}
 		select {
 		case <-ctx.Done():

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// holdersFile remembers, in the state directory, which Node was seen first to have a WireGuard key. An agent that starts again believes no
-// Node that has announced another one's key meanwhile.
+// holdersFile remembers, in the state directory, which Node was seen first to have a WireGuard key. An agent that
+// starts again believes no Node that has announced another one's key meanwhile.
 const holdersFile = "wireguard-holders.json"
 
 // readHolders reads the file; one that is missing or unreadable says nothing, and is written again.
@@ -29,8 +29,8 @@ func readHolders(path string) (map[string]string, error) {
 	return out, nil
 }
 
-// holdersWriter returns a function that writes the file when what it says has changed. What cannot be written is reported, and written with the
-// next change.
+// holdersWriter returns a function that writes the file when what it says has changed. What cannot be written is
+// reported, and written with the next change.
 func holdersWriter(path string, saved map[string]string, report func(error)) func(map[string]string) {
 	return func(now map[string]string) {
 		if maps.Equal(now, saved) {

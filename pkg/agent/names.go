@@ -32,8 +32,8 @@ const (
 	namesExpired = time.Second // at most so late is an address forgotten
 )
 
-// learnedNames are the addresses that DNS has answered to Pods under rules with names, each until it expires. They are kept in a
-// file, so that a restart forgets none.
+// learnedNames are the addresses that DNS has answered to Pods under rules with names, each until it expires. They are
+// kept in a file, so that a restart forgets none.
 type learnedNames struct {
 	nodeNames
 	file  string
@@ -74,9 +74,12 @@ func newLearnedNames(n nodeNames, file string, floor time.Duration, log *slog.Lo
 	return &learnedNames{
 		nodeNames: n, file: file, floor: max(leastTTL, floor), log: log, queue: newSharedQueue[uint32, datapath.Answer](mostHeld), known: map[string]map[netip.Addr]time.Time{},
 		holders: map[heldAddress]uint32{}, held: map[uint32]int{},
-		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that are known of names in rules."}),
+		addresses: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tombolo_dns_learned_addresses", Help: "Addresses that " +
+			"are known of names in rules."}),
 		answers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tombolo_dns_answers_total", Help: "Answers of DNS to Pods under rules with names, by what came of them: learned, known, foreign (no rule names it), late (released before its flows were confirmed), full (others made room for its addresses).",
+			Name: "tombolo_dns_answers_total", Help: "Answers of DNS to Pods under rules with names, by what came of them: " +
+				"learned, known, foreign (no rule names it), late (released before its flows were confirmed), full (others made " +
+				"room for its addresses).",
 		}, []string{"result"}),
 	}
 }
@@ -150,7 +153,8 @@ func (l *learnedNames) learn(ctx context.Context, batch []datapath.Answer) {
 	}
 }
 
-// note notes the addresses of one answer: "learned" where one of them is new. It adds the names whose addresses have changed.
+// note notes the addresses of one answer: "learned" where one of them is new. It adds the names whose addresses have
+// changed.
 func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 	until := time.Now().Add(min(max(a.TTL, l.floor), mostTTL))
 	result := "known"
@@ -170,7 +174,8 @@ func (l *learnedNames) note(a datapath.Answer, changed map[string]bool) string {
 		if l.count >= maxLearned {
 			if !l.full {
 				l.full = true
-				l.log.Warn("too many addresses of names in rules: those of the Pods that hold most are forgotten; write narrower names", "addresses", l.count)
+				l.log.Warn("too many addresses of names in rules: those of the Pods that hold most are forgotten; write narrower "+
+					"names", "addresses", l.count)
 			}
 			l.answers.WithLabelValues("full").Inc()
 			l.evict(changed)

@@ -52,8 +52,10 @@ func (t *tables) unreachable(key derive.Object, r *derive.Reader) (bool, []probl
 				continue
 			}
 			var ps problems
-			ps.report(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name}, "multicluster.enablePodToPodConnectivity", "PodEndpointsUnreachable",
-				"endpoint %s is a Pod of cluster %s, which is not reached: set multicluster.enablePodToPodConnectivity to true in antrea-agent.conf of both clusters", e.Addr, ranges[i].cluster)
+			ps.report(problem.Object{Kind: "Service", Namespace: key.Namespace, Name: key.Name},
+				"multicluster.enablePodToPodConnectivity", "PodEndpointsUnreachable",
+				"endpoint %s is a Pod of cluster %s, which is not reached: set multicluster.enablePodToPodConnectivity to true "+
+					"in antrea-agent.conf of both clusters", e.Addr, ranges[i].cluster)
 			return true, ps
 		}
 	}

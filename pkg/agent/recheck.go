@@ -114,7 +114,8 @@ func (c *rechecker) problems(node string) []problem.Problem {
 	}
 	return []problem.Problem{{
 		Object: problem.Object{Kind: "Node", Name: node}, Reason: "ConnectionsNotRead",
-		Message: "connections from before the last start of agent or switch may go on though policies forbid them by now: the switch does not list its connections (" +
+		Message: "connections from before the last start of agent or switch may go on though policies forbid them by now: " +
+			"the switch does not list its connections (" +
 			c.failed + "), which is tried again; restart ovs-vswitchd if it stays so",
 	}}
 }

@@ -42,8 +42,8 @@ type reporter struct {
 	wake  chan struct{}
 }
 
-// reported is what a NodePolicyReport says. Ways are nil when nothing is known of them yet, and OnlyWays is set when of the rest
-// nothing is known at the moment.
+// reported is what a NodePolicyReport says. Ways are nil when nothing is known of them yet, and OnlyWays is set when of
+// the rest nothing is known at the moment.
 type reported struct {
 	Policies, Failures, Problems, Features, Ways map[string]string
 	OnlyWays                                     bool
@@ -148,8 +148,8 @@ func (r *reporter) run(ctx context.Context) {
 	}
 }
 
-// write makes the report say what holds now. It returns what the API server has then, nil where that is a report that will be
-// deleted, since its Node was.
+// write makes the report say what holds now. It returns what the API server has then, nil where that is a report that
+// will be deleted, since its Node was.
 func (r *reporter) write(ctx context.Context, known *reported, now reported) (_ *reported, wrote bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()

@@ -18,8 +18,8 @@ import (
 	"github.com/tombolo-net/tombolo/pkg/wireguard/publickey"
 )
 
-// A cluster changes its WireGuard key in three steps, each of which begins when nothing is lost by it, and so does a Node of a
-// cluster in which traffic between Nodes is encrypted. The other clusters, or Nodes, are its partners:
+// A cluster changes its WireGuard key in three steps, each of which begins when nothing is lost by it, and so does a
+// Node of a cluster in which traffic between Nodes is encrypted. The other clusters, or Nodes, are its partners:
 //
 //  1. It announces the next key. It and its partners make a second device, beside the first, with sessions by the next key, and
 //     send by it as soon as there are sessions. They take packets from both.
@@ -30,8 +30,9 @@ import (
 //
 // Partners that announce no next port know one key alone, and lose what is sent between step 2 and when they know it.
 //
-// A second device has one key, so nobody begins while another changes its key. Those that began at once wait for sessions alone,
-// which every partner makes at any step, and never for one that has not begun: no circle of them can wait for ever.
+// A second device has one key, so nobody begins while another changes its key. Those that began at once wait for
+// sessions alone, which every partner makes at any step, and never for one that has not begun: no circle of them can
+// wait for ever.
 
 // sessions are what WireGuard has with partners, by what it says itself. A row with nothing in it is none.
 type sessions struct {
@@ -152,7 +153,8 @@ func (r *rotation) problems() []problem.Problem {
 	return []problem.Problem{r.problem}
 }
 
-// run looks when the clock says so: of many that may begin, those with clocks that agree do at once, and not one after the other.
+// run looks when the clock says so: of many that may begin, those with clocks that agree do at once, and not one after
+// the other.
 func (r *rotation) run(ctx context.Context) {
 	for {
 		r.observe()
@@ -167,8 +169,8 @@ func (r *rotation) run(ctx context.Context) {
 	}
 }
 
-// observe looks at the devices, and writes what they have to the tables. The first time sessions are used at once: packets may
-// go by them already.
+// observe looks at the devices, and writes what they have to the tables. The first time sessions are used at once:
+// packets may go by them already.
 func (r *rotation) observe() {
 	now := time.Now()
 	anyone := r.meet(now)
@@ -254,8 +256,8 @@ func (r *rotation) partners() []partner {
 	return row.of(r.first.link).Partners
 }
 
-// changing are the partners that change their keys. One with which there is no session at all has nothing to lose: it may be gone
-// in the middle of it.
+// changing are the partners that change their keys. One with which there is no session at all has nothing to lose: it
+// may be gone in the middle of it.
 func (r *rotation) changing(now time.Time) (out []string) {
 	for _, p := range r.partners() {
 		_, byFirst := r.devices[0].peers[p.Way.Key]
@@ -288,7 +290,8 @@ func (r *rotation) step() {
 				r.held = now
 			}
 			if now.Sub(r.held) > r.times.turn {
-				r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits until that of %s is over: `tombolo get status` there says what that one waits for", some(others)))
+				r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits until that of %s is over: "+
+					"`tombolo get status` there says what that one waits for", some(others)))
 			}
 			return
 		}
@@ -327,15 +330,19 @@ func (r *rotation) step() {
 		r.observe()
 		r.announce()
 	case now.Sub(r.began) > r.times.report:
-		remedy := "the Gateways of the clusters, and see that the leader is there and that the manifests there, here and in these clusters are of this release"
+		remedy := "the Gateways of the clusters, and see that the leader is there and that the manifests there, here and " +
+			"in these clusters are of this release"
 		if r.first.link == betweenNodes {
-			remedy = "the Nodes, and see that the agents there, and tombolo-wireguard.yml where it is in use, are of this release"
+			remedy = "the Nodes, and see that the agents there, and tombolo-wireguard.yml where it is in use, are of this " +
+				"release"
 		}
-		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP port %d pass between %s", some(waits), r.beside.port, remedy))
+		r.report("WireGuardKeyRotation", fmt.Sprintf("the change of the WireGuard key waits for sessions with %s: let UDP "+
+			"port %d pass between %s", some(waits), r.beside.port, remedy))
 	}
 }
 
-// stays says whether the second device still has what it had for the last change: its handshakes were by another key than the next one.
+// stays says whether the second device still has what it had for the last change: its handshakes were by another key
+// than the next one.
 func (r *rotation) stays() bool {
 	have := r.look(r.beside.deviceName)
 	return slices.ContainsFunc(r.partners(), func(p partner) bool {
@@ -389,8 +396,8 @@ func (r *rotation) asked() (time.Time, error) {
 	return at, nil
 }
 
-// waitFor are the partners that do not send by a device yet, of those that can. One with which there is no session at all has nothing to
-// lose.
+// waitFor are the partners that do not send by a device yet, of those that can. One with which there is no session at
+// all has nothing to lose.
 func (r *rotation) waitFor(now time.Time, device int) (out []string) {
 	s := sessions{Changing: true}
 	for _, p := range r.partners() {

@@ -50,11 +50,14 @@ type grown struct{ last, sum api.Counters }
 const ruleReadTime = 2 * time.Second
 
 var (
-	ruleLabels     = []string{"kind", "namespace", "policy", "direction", "rule"}
-	rulePackets    = prometheus.NewDesc("tombolo_policy_rule_packets_total", "Packets that a rule judged: those that open connections.", ruleLabels, nil)
+	ruleLabels  = []string{"kind", "namespace", "policy", "direction", "rule"}
+	rulePackets = prometheus.NewDesc("tombolo_policy_rule_packets_total",
+		"Packets that a rule judged: those that open connections.", ruleLabels, nil)
 	ruleBytes      = prometheus.NewDesc("tombolo_policy_rule_bytes_total", "Bytes of the packets that a rule judged.", ruleLabels, nil)
-	isolatedDenied = prometheus.NewDesc("tombolo_policy_isolation_dropped_packets_total", "Packets of isolated Pods that no rule allowed.", []string{"direction"}, nil)
-	fragmentsEnded = prometheus.NewDesc("tombolo_policy_fragments_dropped_packets_total", "Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
+	isolatedDenied = prometheus.NewDesc("tombolo_policy_isolation_dropped_packets_total",
+		"Packets of isolated Pods that no rule allowed.", []string{"direction"}, nil)
+	fragmentsEnded = prometheus.NewDesc("tombolo_policy_fragments_dropped_packets_total",
+		"Fragments that were dropped since a rule with ports would have had to judge them.", []string{"direction"}, nil)
 )
 
 // maxFlowSeries is how many Namespaces have series of their own in tombolo_policy_flows; docs/policy.md names it.
@@ -63,7 +66,8 @@ const maxFlowSeries = 100
 // otherFlows is the label of the Namespaces without series of their own. No Namespace can have this name.
 const otherFlows = "(other)"
 
-var policyFlows = prometheus.NewDesc("tombolo_policy_flows", "Flows that the rules of a Namespace's policies have on the Node.",
+var policyFlows = prometheus.NewDesc("tombolo_policy_flows",
+	"Flows that the rules of a Namespace's policies have on the Node.",
 	[]string{"namespace"}, nil)
 
 // flowMetrics is a collector of the flows of policies by Namespace. The Namespaces with the most flows have series of

@@ -319,7 +319,8 @@ func (t *tables) apiServers(r *derive.Reader) []netip.Addr {
 func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []problem.Problem) {
 	var ps problems
 	if _, ok := t.this.self(r); !ok {
-		ps.report(t.this.object(), "", "NodeNotFound", "the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
+		ps.report(t.this.object(), "", "NodeNotFound",
+			"the API server knows no Node of this name, and no Pod can be added: check the agent's NODE_NAME")
 	}
 	node, _, ok := t.this.ready(r)
 	if !ok {
@@ -334,7 +335,8 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 			"no IPv4 podCIDR is assigned: start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr")
 	}
 	if _, _, err := node.tunnelEnd(); err != nil {
-		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+		ps.report(t.this.object(), "metadata.annotations", "InvalidTransportAddress",
+			"%v: its InternalIP is used; correct or remove the annotation", err)
 	}
 	former, _ := derive.Get(r, t.pods.former, self)
 	ranges = slices.Concat(ranges, former)
@@ -367,7 +369,9 @@ func (t *tables) nodeOf(_ derive.Name, r *derive.Reader) (datapath.Node, []probl
 		n.TunnelSource = peering.InsideOfNode(end) // also while the device is not there yet
 		n.Ends = []netip.Addr{n.TunnelSource}
 		if peering.InsideRange.Contains(end) {
-			ps.report(t.this.object(), "status.addresses", "InvalidAddress", "no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give the Node another address", end, peering.InsideRange)
+			ps.report(t.this.object(), "status.addresses", "InvalidAddress",
+				"no other Node is reached: tunnels from %s cannot be encrypted, since the addresses inside are of %s too: give "+
+					"the Node another address", end, peering.InsideRange)
 		}
 	}
 	if t.config.EncryptsPeers() {
@@ -415,7 +419,8 @@ func (t *tables) remoteOf(name derive.Name, r *derive.Reader) (datapath.RemoteNo
 	}
 	ip, ok, err := n.tunnelEnd()
 	if err != nil {
-		ps.report(object, "metadata.annotations", "InvalidTransportAddress", "%v: its InternalIP is used; correct or remove the annotation", err)
+		ps.report(object, "metadata.annotations", "InvalidTransportAddress",
+			"%v: its InternalIP is used; correct or remove the annotation", err)
 	}
 	if !ok && len(n.Internal) > 0 {
 		ps.report(object, "status.addresses", "InvalidAddress",

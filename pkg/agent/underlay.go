@@ -53,7 +53,8 @@ func (t *tables) useTransportAddresses(p *peering.Peering, r *derive.Reader, ps 
 		}
 		if local := t.this.transportAddress(r, new(problems)); local.IsValid() && g.GatewayIP == internal && g.GatewayIP != local {
 			ps.report(problem.Object{Kind: "Gateway", Name: g.Name}, "gatewayIP", "GatewayAddressNotServed",
-				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
+				"the other clusters send tunnel packets to %s, and this Node's tunnels end at %s, the address of "+
+					"transportInterface: run kubectl annotate --overwrite node %s multicluster.antrea.io/gateway-ip=%s",
 				g.GatewayIP, local, g.Name, local)
 		}
 	}
@@ -110,7 +111,8 @@ func (t *tables) takeoverOf(_ derive.Name, r *derive.Reader) (takeover, []proble
 	moved, err := hostnet.PlanUplink(name, recorded, *u.Uplink)
 	if err != nil {
 		var ps problems
-		ps.report(t.this.object(), "transportInterface", "UplinkNotTakenOver", "%v: give interface %s an address, or name another in antrea-agent.conf", err, iface)
+		ps.report(t.this.object(), "transportInterface", "UplinkNotTakenOver",
+			"%v: give interface %s an address, or name another in antrea-agent.conf", err, iface)
 		return takeover{}, ps
 	}
 	out := takeover{Bridge: bridge.Bridge{

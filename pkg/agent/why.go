@@ -115,12 +115,14 @@ func (a *whyAnswers) why(query url.Values) (api.Why, error) {
 			}
 		}
 		if q.cluster != "" && len(all) == 0 {
-			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the cluster to see all endpoints", q.to.service, q.cluster)
+			return api.Why{}, fmt.Errorf("no endpoint of Service %s is of cluster %s: import it there, or leave out the "+
+				"cluster to see all endpoints", q.to.service, q.cluster)
 		}
 		if len(all) == 0 {
 			note := "the Service has no endpoints: connections to it are refused"
 			if f.Elsewhere {
-				note = "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: connections to it are dropped"
+				note = "the Service has endpoints on other Nodes alone, and internalTrafficPolicy Local: connections to it are " +
+					"dropped"
 			}
 			out.Notes = append(out.Notes, note)
 		}
@@ -177,7 +179,8 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 		if other.ClusterSet != 0 {
 			from = "identity/" + numberText(other.ClusterSet)
 		}
-		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask on the server's Node there, with --from %s", own.ip, own.Cluster, from)
+		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask on the server's Node there, with "+
+			"--from %s", own.ip, own.Cluster, from)
 		return s
 	case own.Cluster != "":
 		s.Reason = fmt.Sprintf("%s is of cluster %s, whose own policies judge it: ask there", own.ip, own.Cluster)
@@ -213,7 +216,8 @@ func (a *whyAnswers) stage(d policy.Direction, own, other whyEnd, c policy.Conne
 	switch {
 	case h.Identity == "":
 		s.Allowed = false
-		s.Reason = "its labels, or those of its Namespace, are not known yet: where policies could select it nothing is allowed"
+		s.Reason = "its labels, or those of its Namespace, are not known yet: where policies could select it nothing is " +
+			"allowed"
 	case own.ip == other.ip:
 		s.Reason = "a Pod always reaches itself"
 	case d == policy.Ingress && slices.Contains(a.gatewaysOf(own.Node), other.ip):
@@ -247,7 +251,8 @@ func numberText(clusterSet uint32) string {
 func reason(d policy.Direction, h policy.Half) string {
 	switch {
 	case h.Unknown:
-		return "the client's labels have no number in the ClusterSet yet, and a rule with scope ClusterSet applies to the Pod: nothing of it is let in"
+		return "the client's labels have no number in the ClusterSet yet, and a rule with scope ClusterSet applies to the " +
+			"Pod: nothing of it is let in"
 	case h.Rule != nil:
 		peers, ports := "everybody", "every port"
 		if h.Text.Peers != nil {
@@ -373,11 +378,13 @@ func (a *whyAnswers) end(field, text, cluster string) (whyEnd, error) {
 	case isService:
 		return whyEnd{WhyEnd: api.WhyEnd{Kind: "Service", Name: service.String()}, service: &service}, nil
 	case !isPod:
-		return whyEnd{}, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with hostNetwork, or one that has ended, give the address", field, object)
+		return whyEnd{}, fmt.Errorf("%s: no Pod with a network of its own and no Service is called %s; of a Pod with "+
+			"hostNetwork, or one that has ended, give the address", field, object)
 	}
 	addresses := a.tables.policies.AddressesOf(object)
 	if len(addresses) == 0 && len(facts.IPs) > 0 {
-		return whyEnd{}, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which another Pod has: "+
+		return whyEnd{}, fmt.Errorf("%s: the status of Pod %s has %v, which Node %s cannot have (podCIDRs), or which "+
+			"another Pod has: "+
 			"for policies the Pod has no address", field, object, facts.IPs, facts.Node)
 	}
 	if len(addresses) == 0 {
@@ -412,7 +419,8 @@ func (a *whyAnswers) remoteEnd(number, cluster string) (e whyEnd, err error) {
 	n, err := strconv.ParseUint(number, 10, 32)
 	labels, ok := a.tables.policies.ClusterSetIdentity(uint32(n))
 	if err != nil || !ok {
-		return e, fmt.Errorf("from: identity/%s is no number of a set of labels in the ClusterSet: see `kubectl get labelidentities`, or give identity/%s", number, unknownNumber)
+		return e, fmt.Errorf("from: identity/%s is no number of a set of labels in the ClusterSet: see `kubectl get "+
+			"labelidentities`, or give identity/%s", number, unknownNumber)
 	}
 	e.Name, e.ClusterSet = string(labels), uint32(n)
 	return e, nil
@@ -444,7 +452,8 @@ func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
 		return e
 	case occupied:
 		e.Kind, e.Name, e.Node, e.foreign = "Pod", who.Pod.String(), a.tables.nodeName, true
-		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its UID: "+
+		e.note = fmt.Sprintf("%s is of interface %s here, whose Pod %s the API server does not have on this Node with its "+
+			"UID: "+
 			"it was deleted by force, or is not scheduled yet", ip, who.Port, who.Pod)
 		return e
 	case len(claims) > 0:
@@ -467,7 +476,8 @@ func (a *whyAnswers) endAt(ip netip.Addr) whyEnd {
 	}
 	for _, c := range p.Part.Closed {
 		if slices.ContainsFunc(c.CIDRs, func(r netip.Prefix) bool { return r.Contains(ip) }) {
-			e.note = fmt.Sprintf("packets to %s are dropped in table Route: it is of cluster %s, which is reached encrypted or not at all, and there is no way to it: see `tombolo get status`", ip, c.ClusterID)
+			e.note = fmt.Sprintf("packets to %s are dropped in table Route: it is of cluster %s, which is reached encrypted "+
+				"or not at all, and there is no way to it: see `tombolo get status`", ip, c.ClusterID)
 		}
 	}
 	return e
@@ -501,7 +511,8 @@ func portOf(q whyQuestion) (uint16, error) {
 func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 	all, _ := a.tables.services.Frontends.Get(*q.to.service)
 	if len(all) == 0 {
-		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or `tombolo get status` says why): ask for one of its Pods", q.to.service)
+		return service.Frontend{}, fmt.Errorf("to: Service %s is not served here (it is headless, of type ExternalName, or "+
+			"`tombolo get status` says why): ask for one of its Pods", q.to.service)
 	}
 	var found []service.Frontend
 	var names []string
@@ -521,7 +532,8 @@ func (a *whyAnswers) frontendOf(q whyQuestion) (service.Frontend, error) {
 	case 0:
 		return service.Frontend{}, fmt.Errorf("port %s: Service %s has no such port; it has %s", cmp.Or(q.port, "of "+string(q.protocol)), q.to.service, strings.Join(names, ", "))
 	}
-	return service.Frontend{}, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with port and protocol", q.to.service, strings.Join(names, ", "))
+	return service.Frontend{}, fmt.Errorf("port: Service %s has several that are meant: choose one of %s with port and "+
+		"protocol", q.to.service, strings.Join(names, ", "))
 }
 
 // traceOf is a packet to be traced, and the stages that it proves.
